@@ -1,0 +1,47 @@
+"""Guards at the door: each raises InputError naming what came, what was expected and what to do."""
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+
+class InputError(ValueError):
+    """Bad input from outside; its message is written for the person who gave it."""
+
+
+def fail(message: str) -> NoReturn:
+    """Raise InputError with `message`."""
+    raise InputError(message)
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise InputError with `message` unless `condition` holds."""
+    if not condition:
+        raise InputError(message)
+
+
+def one_of(name: str, value: Any, choices: tuple) -> None:
+    """Raise InputError unless `value` is among `choices`."""
+    if value not in choices:
+        raise InputError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}")
+
+
+def positive(name: str, value: float) -> None:
+    """Raise InputError unless `value` is a number above zero."""
+    if not value > 0:
+        raise InputError(f"{name} is {value!r}; expected a number above 0")
+
+
+def matrix(name: str, array: Any, rows: int | None = None, columns: int | None = None) -> None:
+    """Raise InputError unless `array` is 2-d with the given sizes (None: any)."""
+    shape = tuple(array.shape)
+    if len(shape) != 2 or (rows is not None and shape[0] != rows) or (columns is not None and shape[1] != columns):
+        wanted = f"({'any' if rows is None else rows}, {'any' if columns is None else columns})"
+        raise InputError(f"{name} has shape {shape}; expected a matrix {wanted}")
+
+
+def existing(name: str, path: str | Path, hint: str) -> Path:
+    """The path, or InputError saying that it is absent, with `hint`: what to do."""
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"{name}: no such file or folder: {path}. {hint}")
+    return path

@@ -1,0 +1,52 @@
+"""Writing that never leaves half a file: a temporary name beside the target, then a rename."""
+
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from vsehub.checks import InputError
+
+
+@contextmanager
+def atomic(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a binary file that takes the name `path` only when the block ends without an error.
+
+    A full disk raises InputError naming the folder; whatever `path` held before stays.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False)
+    try:
+        with handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.chmod(handle.name, 0o644)
+        os.replace(handle.name, path)
+    except OSError as error:
+        Path(handle.name).unlink(missing_ok=True)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise InputError(
+                f"the disk is full: {path} was not written and what it held before is untouched. "
+                f"Free room on the disk of {path.parent}, then run the command again"
+            ) from error
+        raise
+    except BaseException:
+        Path(handle.name).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write UTF-8 text atomically."""
+    with atomic(path) as handle:
+        handle.write(text.encode())
+
+
+def write_json(path: str | Path, value: Any, default: Callable | None = None) -> None:
+    """Write indented JSON atomically."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, default=default) + "\n")
