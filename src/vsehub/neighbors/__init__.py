@@ -1,0 +1,1 @@
+"""Nearest neighbours by inner product: exact in torch, or by FAISS, and the memory bank on top."""

@@ -1,0 +1,1 @@
+"""Similarities between encoded images and texts; one method, one file."""

@@ -1,0 +1,102 @@
+"""HAL, the hubness-aware loss (AAAI eq. 6 and 7), with global weights where neighbours are given."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vsehub.checks import one_of, positive, require
+from vsehub.losses.pairs import checked, fill_positives
+from vsehub.types import NeighborStats
+
+
+class HAL(nn.Module):
+    """Mean over the pairs of 1/γ log(1 + Σ e^{γ W (S - ε)}) over rows and columns, minus log(1 + W_ii S_ii).
+
+    gamma, epsilon: γ and ε of eq. 7. alpha, beta, epsilon1, epsilon2: the weights' constants of eq. 6, used only with
+    neighbours; without them W = 1. neighbors_k: how many of the given neighbours count (None: all). variant: "paper"
+    computes the equations, "release" what the authors' published code does (docs/discrepancies.md lists where they
+    differ). Log-sums are taken by logsumexp, in float32 at least, so that γ = 1000 stays finite. Raises InputError
+    for constants out of range.
+    """
+
+    def __init__(
+        self,
+        gamma: float = 30.0,
+        epsilon: float = 0.3,
+        alpha: float = 40.0,
+        beta: float = 40.0,
+        epsilon1: float = 0.2,
+        epsilon2: float = 0.1,
+        neighbors_k: int | None = None,
+        variant: str = "paper",
+    ):
+        super().__init__()
+        positive("gamma", gamma)
+        positive("alpha", alpha)
+        positive("beta", beta)
+        one_of("variant", variant, ("paper", "release"))
+        require(neighbors_k is None or neighbors_k > 0, f"neighbors_k is {neighbors_k!r}; expected a number above 0")
+        self.gamma, self.epsilon = gamma, epsilon
+        self.alpha, self.beta, self.epsilon1, self.epsilon2 = alpha, beta, epsilon1, epsilon2
+        self.neighbors_k, self.variant = neighbors_k, variant
+
+    def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
+        """scores (N, N), positives (N, N) boolean, neighbors (N, k) each -> {"loss", "negatives", "positives"}."""
+        scores = checked(scores, positives)
+        weights = None if neighbors is None else self.weights(scores, neighbors)
+        excess = scores - self.epsilon
+        paired = scores.diagonal()
+        if weights is not None:
+            excess = weights * excess
+            paired = weights.diagonal() * paired
+        exponents = fill_positives(self.gamma * excess, positives)
+        if self.variant == "release":
+            # The authors multiply by a mask instead of leaving the diagonal out, so it adds e^{γ(0 - ε)}, or e^0
+            # where the mask also zeroes the weight.
+            zeroed = 0.0 if weights is not None else -self.gamma * self.epsilon
+            exponents = exponents.diagonal_scatter(exponents.new_full((len(scores),), zeroed))
+        rows = F.softplus(exponents.logsumexp(dim=1)) / self.gamma
+        columns = F.softplus(exponents.logsumexp(dim=0)) / self.gamma
+        negatives = (rows + columns).mean()
+        reward = torch.log1p(paired.clamp(min=0)).mean()
+        return {"loss": negatives - reward, "negatives": negatives.detach(), "positives": reward.detach()}
+
+    @torch.no_grad()
+    def weights(self, scores: Tensor, neighbors: NeighborStats) -> Tensor:
+        """Global weights W (N, N) of eq. 6 from the neighbours' similarities, without gradient.
+
+        scores: (N, N) of the batch. neighbors: (N, k) largest first. Raises InputError where the sizes differ.
+        """
+        images, texts = (self._nearest(name, stats, scores) for name, stats in neighbors._asdict().items())
+        paired = scores.diagonal()
+        release = self.variant == "release"
+
+        own_shift = self.epsilon1 if release else self.epsilon2
+        image_own, text_own = (_log_sum(stats, self.alpha, own_shift * self.alpha) for stats in (images, texts))
+        own = torch.sigmoid(torch.logaddexp(image_own, text_own) - self.alpha * (paired - self.epsilon1))
+
+        neighbor_shift, pair_shift = (self.epsilon2, 0.0) if release else (self.beta * self.epsilon2, self.epsilon1)
+        image_crowd, text_crowd = (_log_sum(stats, self.beta, neighbor_shift) for stats in (images, texts))
+        pair = self.beta * (paired - pair_shift)
+        crowd = torch.logaddexp(image_crowd[:, None], text_crowd[None, :])
+        weights = torch.sigmoid(crowd - torch.logaddexp(pair[:, None], pair[None, :]))
+        return weights.diagonal_scatter(own)
+
+    def _nearest(self, name: str, stats: Tensor, scores: Tensor) -> Tensor:
+        require(
+            stats.ndim == 2 and len(stats) == len(scores) and stats.shape[1] > 0,
+            f"neighbors.{name} has shape {tuple(stats.shape)}; expected ({len(scores)}, k), one row for each pair",
+        )
+        k = stats.shape[1] if self.neighbors_k is None else self.neighbors_k
+        require(
+            k <= stats.shape[1],
+            f"neighbors.{name} holds {stats.shape[1]} neighbours but neighbors_k is {k}; raise the bank's k",
+        )
+        if self.variant == "release":
+            k = min(k, len(scores))
+        return stats[:, :k].to(scores.dtype)
+
+
+def _log_sum(stats: Tensor, factor: float, shift: float) -> Tensor:
+    """log Σ_k e^{factor · s - shift} of each row: (N, k) -> (N,)."""
+    return (factor * stats - shift).logsumexp(dim=1)

@@ -1,0 +1,64 @@
+"""Hinge losses over the negatives of a batch: all of them, the hardest, the k hardest."""
+
+import torch
+from torch import Tensor, nn
+
+from vsehub.checks import positive, require
+from vsehub.losses.pairs import checked, fill_positives
+from vsehub.types import NeighborStats
+
+
+class KNNMargin(nn.Module):
+    """Sum over rows and columns of the k largest [margin - S_pos + S_neg]+ (ACL eq. 4).
+
+    k = 1 is `MaxMargin`, k = N - 1 is `SumMargin`. The terms are summed over the batch, not averaged. Raises
+    InputError for a margin or k that is not positive.
+    """
+
+    def __init__(self, margin: float = 0.2, k: int = 3):
+        super().__init__()
+        positive("margin", margin)
+        require(isinstance(k, int) and k > 0, f"k is {k!r}; expected a whole number above 0")
+        self.margin, self.k = margin, k
+
+    def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
+        """scores (N, N), positives (N, N) boolean -> {"loss": scalar}; `neighbors` is not used."""
+        image_to_text, text_to_image = margin_costs(scores, positives, self.margin)
+        k = min(self.k, len(scores))
+        return {"loss": image_to_text.topk(k, dim=1).values.sum() + text_to_image.topk(k, dim=0).values.sum()}
+
+
+class MaxMargin(nn.Module):
+    """Sum over rows and columns of the largest [margin - S_pos + S_neg]+ (AAAI eq. 3, the MAX loss of VSE++)."""
+
+    def __init__(self, margin: float = 0.2):
+        super().__init__()
+        positive("margin", margin)
+        self.margin = margin
+
+    def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
+        """scores (N, N), positives (N, N) boolean -> {"loss": scalar}; `neighbors` is not used."""
+        image_to_text, text_to_image = margin_costs(scores, positives, self.margin)
+        return {"loss": image_to_text.max(dim=1).values.sum() + text_to_image.max(dim=0).values.sum()}
+
+
+class SumMargin(nn.Module):
+    """Sum over all negatives of [margin - S_pos + S_neg]+ (AAAI eq. 2, the SUM loss)."""
+
+    def __init__(self, margin: float = 0.2):
+        super().__init__()
+        positive("margin", margin)
+        self.margin = margin
+
+    def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
+        """scores (N, N), positives (N, N) boolean -> {"loss": scalar}; `neighbors` is not used."""
+        image_to_text, text_to_image = margin_costs(scores, positives, self.margin)
+        return {"loss": image_to_text.sum() + text_to_image.sum()}
+
+
+def margin_costs(scores: Tensor, positives: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """[margin - S_pos + S_neg]+ against the row's pair and against the column's pair, both (N, N), 0 at positives."""
+    scores = checked(scores, positives)
+    paired = scores.diagonal()
+    negatives = fill_positives(scores, positives) + margin
+    return torch.relu(negatives - paired[:, None]), torch.relu(negatives - paired[None, :])
