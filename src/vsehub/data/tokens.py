@@ -1,0 +1,62 @@
+"""All captions of a split as one array of word numbers, cut into padded batches by index arithmetic."""
+
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from vsehub.checks import require
+from vsehub.data.vocabulary import END, PAD, START, Vocabulary
+
+_BIG = 100_000  # captions from which tokenising takes long enough for a progress bar
+
+
+class TokenTable:
+    """T captions, tokenised once.
+
+    tokens: (sum of lengths,) int32, caption after caption, each with its <start> and <end>. offsets: (T + 1,) int64;
+    caption t is tokens[offsets[t]:offsets[t + 1]].
+    """
+
+    def __init__(self, tokens: np.ndarray, offsets: np.ndarray):
+        self.tokens = tokens
+        self.offsets = offsets
+
+    @classmethod
+    def build(cls, vocabulary: Vocabulary, captions: Sequence[str], max_words: int | None = None) -> "TokenTable":
+        """Tokenise `captions`; those longer than `max_words` words (None: any) keep that many."""
+        require(max_words is None or max_words >= 1, f"max_words is {max_words!r}; expected None or a number from 1 up")
+        tokens = array("i")
+        offsets = array("q", [0])
+        for caption in tqdm(
+            captions, desc="tokenising", unit="caption", disable=None if len(captions) >= _BIG else True
+        ):
+            tokens.append(START)
+            tokens.extend(vocabulary.numbers(caption)[:max_words])
+            tokens.append(END)
+            offsets.append(len(tokens))
+        return cls(np.array(tokens, dtype=np.int32), np.array(offsets, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(T,) int64: the words in each caption, <start> and <end> counted."""
+        return np.diff(self.offsets)
+
+    def batch(self, indices: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """The captions `indices` (N,) as texts (N, L) int64, padded with 0 to the longest, and lengths (N,) int64.
+
+        IndexError where an index is out of range.
+        """
+        indices = np.asarray(indices, dtype=np.int64)
+        starts = self.offsets[:-1][indices]
+        lengths = self.offsets[1:][indices] - starts
+        columns = np.arange(lengths.max(initial=0))
+        inside = columns < lengths[:, None]
+        texts = np.full(inside.shape, PAD, dtype=np.int64)
+        texts[inside] = self.tokens[(starts[:, None] + columns)[inside]]
+        return torch.from_numpy(texts), torch.from_numpy(lengths)
