@@ -1,0 +1,125 @@
+"""Image features in a .npy file: opened without being read, then looked through once in blocks of bounded memory."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+from tqdm import tqdm
+
+from vsehub.checks import InputError, require
+
+REPEAT = 5  # VSE++ writes an image's row once for each of its five captions
+_BLOCK_BYTES = 16 << 20
+_BIG_BYTES = 256 << 20  # from here looking through takes long enough for a progress bar
+_NAMED = 5  # bad rows named in a message; the rest are counted
+
+
+def open_features(path: Path) -> np.ndarray:
+    """The memory-mapped array of `path`: (rows, dim) or (images, regions, dim), float16 or float32.
+
+    InputError where the file is cut short, is no .npy file or holds something else.
+    """
+    try:
+        features = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, BadZipFile) as error:
+        raise InputError(
+            f"{path} cannot be read as features (numpy says: {error}). Expected one whole .npy file of float16 or "
+            "float32 numbers without Python objects: copy or download it again, or save it with np.save(path, array)"
+        ) from error
+    require(
+        isinstance(features, np.ndarray), f"{path} is an archive of arrays (.npz); expected one array saved by np.save"
+    )
+    require(
+        features.dtype in (np.float16, np.float32),
+        f"{path} holds {features.dtype.name} ({features.dtype.str}) numbers; expected float16 or float32 in this "
+        "machine's byte order. Convert it: np.save(path, np.load(path).astype('float32'))",
+    )
+    require(
+        features.ndim in (2, 3) and features.size > 0,
+        f"{path} has shape {features.shape}; expected (rows, dim) or (images, regions, dim) with at least one row",
+    )
+    return features
+
+
+def look_through(path: Path, features: np.ndarray, rows_are_captions: bool) -> bool:
+    """Read every row once. True where each image's row stands five times in a row, as VSE++ writes them.
+
+    rows_are_captions: there are as many rows as captions, so that rows may be repeated. InputError where rows hold NaN,
+    infinite values or zeros alone (a region may be zero, an image may not), or where most images but not all are
+    repeated five times.
+    """
+    repeated = rows_are_captions and _sample_repeats(features)
+    bad = {"NaN": _Rows(), "infinite values": _Rows(), "zeros alone": _Rows()}
+    broken = _Rows()
+    infinity = np.array(np.inf, features.dtype).view(_unsigned(features.dtype))
+    for first, bits in _blocks(path, features):
+        largest = (bits & (2 ** (8 * bits.itemsize - 1) - 1)).max(axis=1)  # without the sign, floats order as integers
+        bad["NaN"].add(first, largest > infinity)
+        bad["infinite values"].add(first, largest == infinity)
+        bad["zeros alone"].add(first, largest == 0)
+        if repeated:
+            groups = bits.reshape(-1, REPEAT, bits.shape[1])
+            broken.add(first // REPEAT, (groups[:, 1:] != groups[:, :1]).any(axis=(1, 2)))
+    found = [f"{rows} hold {what}" for what, rows in bad.items() if rows.count]
+    require(
+        not found,
+        f"{path}: of {len(features)} feature rows, counted from 0, {'; '.join(found)}. Extract the features of these "
+        "images again, or leave the images and their captions out",
+    )
+    images = len(features) // REPEAT
+    if repeated and 2 * broken.count < images:
+        require(
+            broken.count == 0,
+            f"{path}: rows 5i to 5i+4 are one image's for most of the {images} images, but differ for images "
+            f"i = {broken}. The file is damaged: copy or extract it again",
+        )
+        return True
+    return False
+
+
+class _Rows:
+    """The rows where something holds: the first few by number, all of them counted."""
+
+    def __init__(self):
+        self.count = 0
+        self.named: list[int] = []
+
+    def add(self, first: int, mask: np.ndarray) -> None:
+        rows = np.flatnonzero(mask)
+        self.count += len(rows)
+        self.named += (first + rows[: _NAMED - len(self.named)]).tolist()
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.named)) + (f", ... ({self.count} in all)" if self.count > _NAMED else "")
+
+
+def _unsigned(dtype: np.dtype) -> np.dtype:
+    return np.dtype(f"u{dtype.itemsize}")
+
+
+def _sample_repeats(features: np.ndarray) -> bool:
+    """Whether most of up to 64 images spread over the file are repeated five times."""
+    if len(features) % REPEAT:
+        return False
+    images = len(features) // REPEAT
+    sample = np.linspace(0, images - 1, num=min(images, 64), dtype=int)
+    equal = 0
+    for image in sample:
+        group = np.ascontiguousarray(features[REPEAT * image : REPEAT * (image + 1)]).view(_unsigned(features.dtype))
+        equal += bool((group[1:] == group[:1]).all())
+    return 2 * equal > len(sample)
+
+
+def _blocks(path: Path, features: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """(first row, the block's bits as unsigned integers (rows, numbers)); block starts are multiples of five."""
+    row_bytes = features[0].nbytes
+    step = max(1, _BLOCK_BYTES // (row_bytes * REPEAT)) * REPEAT
+    quiet = None if features.nbytes >= _BIG_BYTES else True
+    with tqdm(
+        total=features.nbytes, desc=f"checking {path.name}", unit="B", unit_scale=True, disable=quiet
+    ) as progress:
+        for first in range(0, len(features), step):
+            block = np.ascontiguousarray(features[first : first + step])
+            yield first, block.reshape(len(block), -1).view(_unsigned(features.dtype))
+            progress.update(block.nbytes)
