@@ -31,7 +31,9 @@ def unit(generator, rows, dimensions, coarse=False):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("exclude", ["image", "batch_captions"])
 @settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 2**16), n=st.integers(1, 9), m=st.integers(14, 40), d=st.integers(1, 6), coarse=st.booleans())
+@given(
+    seed=st.integers(0, 2**16), n=st.integers(1, 9), m=st.integers(14, 40), d=st.integers(1, 6), coarse=st.booleans()
+)
 def test_equals_naive_oracle(backend, exclude, seed, n, m, d, coarse):
     generator = torch.Generator().manual_seed(seed)
     bank_images, bank_texts = unit(generator, m, d, coarse), unit(generator, m, d, coarse)

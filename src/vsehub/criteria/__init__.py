@@ -1,0 +1,1 @@
+"""Inference criteria: rankings corrected for hubs; one method, one file."""

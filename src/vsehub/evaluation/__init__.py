@@ -1,0 +1,1 @@
+"""From an encoded split to its figures: protocols, folds, criteria."""

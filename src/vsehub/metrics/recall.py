@@ -22,7 +22,7 @@ def recall_metrics(scores: Tensor, positives: Tensor) -> dict[str, float]:
 
 
 def rank_metrics(ranks: Tensor) -> dict[str, float]:
-    """"r1", "r5", "r10" in %, "medr" (floor of the median of the 0-based ranks, + 1) and "meanr" of (Q,) ranks."""
+    """ "r1", "r5", "r10" in %, "medr" (floor of the median of the 0-based ranks, + 1) and "meanr" of (Q,) ranks."""
     metrics = {f"r{k}": 100.0 * (ranks <= k).double().mean().item() for k in RECALLS}
     zero_based = ranks.sort().values - 1
     median = (zero_based[(len(ranks) - 1) // 2] + zero_based[len(ranks) // 2]) // 2

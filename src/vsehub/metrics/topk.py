@@ -1,6 +1,5 @@
 """The k largest of each row, ties settled."""
 
-import torch
 from torch import Tensor
 
 

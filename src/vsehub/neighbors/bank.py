@@ -30,7 +30,9 @@ class MemoryBank:
     def __init__(self, k: int | None = None, backend: str = "auto", exclude: str = "image"):
         one_of("bank backend", backend, BACKENDS)
         one_of("bank exclude", exclude, EXCLUSIONS)
-        require(k is None or k > 0, f"bank k is {k!r}; expected a whole number above 0, or null for a share of the bank")
+        require(
+            k is None or k > 0, f"bank k is {k!r}; expected a whole number above 0, or null for a share of the bank"
+        )
         self.asked_k, self.backend, self.exclude = k, backend, exclude
         self._images: ExactIndex | FaissIndex | None = None
 

@@ -10,8 +10,6 @@ from torch import Tensor
 from vsehub.checks import matrix, require
 from vsehub.neighbors.exact import check_query
 
-log = logging.getLogger(__name__)
-
 # Below this many queries FAISS scans vector by vector instead of calling BLAS: 14 times slower on 128 queries.
 BLAS_FROM_QUERIES = 20
 
@@ -21,6 +19,7 @@ def load_faiss() -> ModuleType | None:
 
     torch is imported first (at the top of this file): with faiss first the process gets two OpenMP pools.
     """
+    logging.getLogger("faiss.loader").setLevel(logging.WARNING)
     try:
         import faiss
         import faiss.contrib.torch_utils

@@ -1,0 +1,48 @@
+"""`vsehub COMMAND ...`: names the commands and starts one; imports nothing heavy before it must."""
+
+import sys
+from importlib import import_module
+
+from vsehub import __version__
+
+COMMANDS = {
+    "train": "train encoders with a loss; sweep with -m; go on with resume=RUN_FOLDER",
+    "evaluate": "measure a checkpoint under a criterion and a protocol",
+    "report": "one table and one page over many runs",
+}
+
+USAGE = f"""vsehub {__version__}: text-image matching with hubness fought, corrected and measured
+
+usage: vsehub COMMAND [key=value ...]
+
+commands:
+{chr(10).join(f"  {name:<10} {text}" for name, text in COMMANDS.items())}
+
+  vsehub COMMAND --help      what can be set, and the choices of each group
+  vsehub COMMAND --cfg job   the configuration that the given overrides make
+
+examples:
+  vsehub train                                                  the embedded scenes, HAL
+  vsehub train -m loss=sum,max,knn_margin,hal seed=0,1          a sweep
+  vsehub train data=precomp data.root=FOLDER loss=hal bank=memory
+  vsehub evaluate checkpoint=RUN/checkpoints/best.ckpt criterion=csls
+  vsehub report runs/ out=report
+"""
+
+
+def main() -> None:
+    """Entry point of the console script; exits with 2 on a wrong command."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return
+    if arguments[0] in ("-V", "--version"):
+        print(__version__)
+        return
+    command = arguments[0]
+    if command not in COMMANDS:
+        print(f"vsehub: unknown command {command!r}; choose one of {', '.join(COMMANDS)}", file=sys.stderr)
+        raise SystemExit(2)
+    # Hydra reads the overrides from sys.argv and names its program after the first entry.
+    sys.argv = [f"vsehub {command}", *arguments[1:]]
+    import_module(f"vsehub.cli.{command}").main()

@@ -1,0 +1,120 @@
+"""`vsehub train`: one run, from data to its final figures."""
+
+import logging
+import sys
+import warnings
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from vsehub.checks import one_of
+from vsehub.cli import app
+
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Run the command; with resume=FOLDER nothing but that folder is written to."""
+    folder = next((argument.removeprefix("resume=") for argument in sys.argv if argument.startswith("resume=")), None)
+    if folder not in (None, "", "null"):
+        sys.argv += [f"hydra.run.dir={folder}", "hydra.output_subdir=null"]
+    app.run(train, "train")
+
+
+def train(cfg: DictConfig) -> None:
+    """Train, then measure the best checkpoint; everything is written to the run's folder."""
+    import torch
+    from hydra.utils import instantiate
+
+    from vsehub.cli.build import build_data, build_module, plain, restore_module
+    from vsehub.cli.measure import measure, save, table
+    from vsehub.cli.resume import last_checkpoint, resumed
+    from vsehub.training.checkpoint import load_checkpoint, require_same_vocabulary
+    from vsehub.training.fit import fit
+    from vsehub.training.loggers import log_final
+    from vsehub.training.precision import resolve_precision
+    from vsehub.training.provenance import code_version, describe_split, hardware, versions
+
+    hydra_config = HydraConfig.get()
+    folder = Path(hydra_config.runtime.output_dir)
+    checkpoint = None
+    if cfg.resume is None:
+        label = run_label(hydra_config.runtime.choices)
+        cfg = OmegaConf.create(plain(cfg) | {"label": label})
+    else:
+        cfg = resumed(folder, list(hydra_config.overrides.task))
+        checkpoint = last_checkpoint(folder)
+        log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
+    one_of("final_split", cfg.final_split, ("val", "test"))
+
+    torch.manual_seed(cfg.seed)
+    data = build_data(cfg)
+    data.setup()
+    data.load(cfg.final_split)
+    images = data.splits["train"].images
+    module = build_module(cfg, images.shape[1:], data.vocabulary.words)
+    if checkpoint is not None:
+        require_same_vocabulary(load_checkpoint(checkpoint), data.vocabulary, checkpoint)
+    for split, loaded in data.splits.items():
+        log.info("%s: %d images, %d captions", split, len(loaded.images), len(loaded.captions))
+
+    record = {
+        "name": f"{data.source.name}-{cfg.label}-{cfg.seed}",
+        "label": cfg.label,
+        "dataset": data.source.name,
+        "architecture": architecture(cfg),
+        "seed": cfg.seed,
+        "command": " ".join(sys.argv),
+        "versions": versions(),
+        "git": code_version(),
+        "hardware": hardware(),
+        "config": plain(cfg),
+        "data": {name: describe_split(split) for name, split in data.splits.items()},
+    }
+    precision = resolve_precision(cfg.trainer.precision, cfg.trainer.accelerator)
+    record["precision"] = precision
+    bar = cfg.trainer.enable_progress_bar and sys.stderr.isatty()  # in a log file the epochs' lines say it all
+    callbacks = [instantiate(callback) for callback in cfg.callbacks.values()]
+    if cfg.bank:
+        callbacks.insert(0, instantiate(cfg.bank))
+    _quiet()
+    recorder, loggers, best = fit(
+        module,
+        data,
+        folder,
+        record,
+        callbacks,
+        logger=instantiate(cfg.logger),
+        trainer=instantiate(cfg.trainer, _partial_=True, precision=precision, enable_progress_bar=bar),
+        seed=cfg.seed,
+        checkpoint=checkpoint,
+    )
+
+    module, _, _ = restore_module(best)
+    figures = measure(module, data, cfg.final_split, cfg.criterion, cfg.criterion_name, cfg.protocol, "queries")
+    save(figures, folder / "evaluations")
+    named = {f"{cfg.final_split}/{name}": value for name, value in figures["metrics"].items()}
+    recorder.finish(named)
+    log_final(loggers, named)
+    print(f"\n{cfg.label}, seed {cfg.seed}, best epoch {recorder.record['best']['epoch']}\n{table(figures)}")
+    print(f"run folder: {folder}")
+
+
+def run_label(choices: DictConfig) -> str:
+    """What reports call the loss: "hal+mb" is HAL with the memory bank."""
+    bank = choices["bank"]
+    return choices["loss"] + {"none": "", "memory": "+mb"}.get(bank, f"+{bank}")
+
+
+def architecture(cfg: DictConfig) -> str:
+    """Text and image encoder, e.g. "text_gru+image_cnn"."""
+    return "+".join(cfg[side]["_target_"].split(".")[-2] for side in ("text_encoder", "image_encoder"))
+
+
+def _quiet() -> None:
+    """Keep Lightning's hints about loader processes and its greetings off the screen; warnings of substance stay."""
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*|.*treespec.*")
+    warnings.filterwarnings("ignore", message=".*no `val_dataloader`.*|.*val_dataloader.*validation_step.*")
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)

@@ -1,0 +1,49 @@
+"""Inverted softmax (Smith 2017; ACL eq. 5): an item's score is shared among all queries that want it."""
+
+import torch
+from torch import Tensor
+
+from vsehub.checks import positive
+from vsehub.criteria.base import ItemBias, checked_scores
+
+
+class InvertedSoftmax(ItemBias):
+    """Logarithm of e^{βs(q,m)} / Σ_q' e^{βs(q',m)}.
+
+    beta: the inverse temperature. With the queries as their own reference the sum leaves the query itself out, as ACL
+    eq. 5 prints it; with reference queries it runs over those. Raises InputError for a beta that is not positive.
+    """
+
+    def __init__(self, beta: float = 30.0):
+        positive("beta", beta)
+        self.scale = beta
+
+    def bias(self, reference_scores: Tensor) -> Tensor:
+        """log Σ_r e^{βs(r,m)} of scores (R, m): (m,)."""
+        return (self.scale * reference_scores).logsumexp(dim=0)
+
+    def rescore(self, scores: Tensor, reference_scores: Tensor | None = None) -> Tensor:
+        """The logarithm of the inverted softmax, (Q, M); see `ItemBias.rescore`.
+
+        Leaving the query out of its own sum is monotone in keeping it in, so the ranking is that of the bias alone.
+        """
+        scores, reference_scores = checked_scores(scores, reference_scores)
+        logits = self.scale * scores
+        if reference_scores is not None:
+            return logits - self.bias(reference_scores)
+        return logits - _log_sum_without_own(logits)
+
+
+def _log_sum_without_own(logits: Tensor) -> Tensor:
+    """log Σ_{q'≠q} e^{logits(q',m)} for each entry (Q, M); -inf where there is one query alone.
+
+    log(Σ - e^x) = Σ + log(1 - e^{x - Σ}) loses all digits where one query owns the column, so the largest entry of a
+    column is answered from the others directly.
+    """
+    if len(logits) == 1:
+        return torch.full_like(logits, -torch.inf)
+    total = logits.logsumexp(dim=0)
+    without = total + torch.log(-torch.expm1((logits - total).clamp(max=0)))
+    top = logits.argmax(dim=0, keepdim=True)
+    rest = logits.scatter(0, top, -torch.inf).logsumexp(dim=0, keepdim=True)
+    return without.scatter(0, top, rest)

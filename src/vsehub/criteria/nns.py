@@ -1,0 +1,15 @@
+"""Plain nearest-neighbour search: the scores as they are."""
+
+from torch import Tensor
+
+from vsehub.criteria.base import ItemBias
+
+
+class NearestNeighbor(ItemBias):
+    """Ranks by s alone; the criterion that the others correct."""
+
+    needs_reference = False
+
+    def bias(self, reference_scores: Tensor) -> Tensor:
+        """No term: zeros (m,)."""
+        return reference_scores.new_zeros(reference_scores.shape[1])

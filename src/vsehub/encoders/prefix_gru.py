@@ -1,0 +1,148 @@
+"""A GRU over the tree of the batch's shared prefixes: each distinct beginning of a caption is run once.
+
+A unidirectional GRU's state after "<start> a man in a" is the same for every caption that begins so. In a batch of 128
+captions about a fifth of all steps, and in larger batches more, repeat a step of another caption. Two further
+savings against torch.nn.GRU on a CPU: the input is projected once for each distinct word, and the weights' gradient is
+one product over all steps instead of one for each.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+
+class PrefixTree(NamedTuple):
+    """Distinct prefixes as nodes, level by level.
+
+    words: (n,) the last word of each prefix. parents: for each level (c,), where in the level above each node's
+    parent lies (the first level's are not used). leaves: (N,) the node that is the whole of each caption.
+    """
+
+    words: Tensor
+    parents: list[Tensor]
+    leaves: Tensor
+
+    @classmethod
+    def build(cls, texts: Tensor, lengths: Tensor) -> "PrefixTree":
+        """The tree of (N, L) word ids with (N,) lengths, both at least 1, on the CPU."""
+        ids, sizes = texts.numpy(), lengths.numpy()
+        base = int(ids.max()) + 1
+        words, parents = [], []
+        leaves = np.zeros(len(ids), np.int64)
+        node = np.zeros(len(ids), np.int64)
+        first = 0
+        for step in range(int(sizes.max())):
+            alive = np.flatnonzero(sizes > step)
+            keys, node[alive] = np.unique(node[alive] * base + ids[alive, step], return_inverse=True)
+            words.append(keys % base)
+            parents.append(torch.from_numpy(keys // base))
+            ending = alive[sizes[alive] == step + 1]
+            leaves[ending] = first + node[ending]
+            first += len(keys)
+        return cls(torch.from_numpy(np.concatenate(words)), parents, torch.from_numpy(leaves))
+
+
+def last_states(gru: nn.GRU, embedding: nn.Embedding, texts: Tensor, lengths: Tensor) -> Tensor:
+    """The last layer's state at each caption's last word, (N, hidden); equals the unidirectional `gru` on each alone.
+
+    texts: (N, L) word ids. lengths: (N,), at least 1. All on the CPU. Under autocast the products run in its type and
+    the states stay float32.
+    """
+    tree = PrefixTree.build(texts, lengths)
+    words, where = tree.words.unique(return_inverse=True)
+    states = None
+    for layer in range(gru.num_layers):
+        weight_in, weight, bias_in, bias = (
+            getattr(gru, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        )
+        if states is None:
+            inputs = F.embedding(where, F.linear(embedding(words), weight_in, bias_in).to(weight.dtype))
+        else:
+            inputs = F.linear(states, weight_in, bias_in).to(weight.dtype)
+        states = TreeGRU.apply(inputs, weight, bias, tree.parents)
+    return states.index_select(0, tree.leaves)
+
+
+class TreeGRU(torch.autograd.Function):
+    """States (n, H) of all nodes from projected inputs (n, 3H), the recurrent weight (3H, H) and bias (3H,).
+
+    The equations and the gates' order (reset, update, new) are torch.nn.GRU's. The root of every level-one node is the
+    zero state.
+    """
+
+    @staticmethod
+    def forward(ctx, inputs: Tensor, weight: Tensor, bias: Tensor, parents: list[Tensor]) -> Tensor:
+        size = weight.shape[1]
+        states = inputs.new_empty(len(inputs), size)
+        before = inputs.new_zeros(len(inputs), size)
+        gates = inputs.new_empty(len(inputs), 3 * size)
+        recurrent = inputs.new_empty(len(inputs), size)
+        product = _Product(weight.T)
+        first, above = 0, 0
+        for level, parent in enumerate(parents):
+            last = first + len(parent)
+            here = slice(first, last)
+            if level == 0:
+                added = bias.expand(len(parent), -1)
+            else:
+                torch.index_select(states[above:first], 0, parent, out=before[here])
+                added = product(before[here], bias)
+            gate = gates[here]
+            torch.add(inputs[here, : 2 * size], added[:, : 2 * size], out=gate[:, : 2 * size]).sigmoid_()
+            recurrent[here] = added[:, 2 * size :]
+            reset, update, new = gate.split(size, dim=1)
+            torch.addcmul(inputs[here, 2 * size :], reset, recurrent[here], out=new).tanh_()
+            torch.lerp(new, before[here], update, out=states[here])
+            above, first = first, last
+        ctx.save_for_backward(weight, before, gates, recurrent)
+        ctx.parents, ctx.product_type = parents, product.dtype
+        return states
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor):
+        weight, before, gates, recurrent = ctx.saved_tensors
+        size = weight.shape[1]
+        flow = gradient.clone()
+        to_inputs, to_recurrent = torch.empty_like(gates), torch.empty_like(gates)
+        product = _Product(weight, ctx.product_type)
+        last = len(gates)
+        for level in range(len(ctx.parents) - 1, -1, -1):
+            parent = ctx.parents[level]
+            first = last - len(parent)
+            here = slice(first, last)
+            reset, update, new = gates[here].split(size, dim=1)
+            into_reset, into_update, into_new = to_inputs[here].split(size, dim=1)
+            kept = flow[here] * update
+            torch.mul(flow[here] - kept, 1 - new.square(), out=into_new)
+            torch.mul((before[here] - new).mul_(kept), 1 - update, out=into_update)
+            torch.mul((into_new * recurrent[here]).mul_(reset), 1 - reset, out=into_reset)
+            to_recurrent[here, : 2 * size] = to_inputs[here, : 2 * size]
+            torch.mul(into_new, reset, out=to_recurrent[here, 2 * size :])
+            if level:
+                above = first - len(ctx.parents[level - 1])
+                flow[above:first].index_add_(0, parent, product(to_recurrent[here], kept))
+            last = first
+        roots = len(ctx.parents[0])
+        to_weight = _Product(before[roots:], ctx.product_type)(to_recurrent[roots:].T)
+        return to_inputs, to_weight, to_recurrent.sum(dim=0), None
+
+
+class _Product:
+    """Multiplies by one fixed right-hand matrix, in autocast's type where it is on, else in the matrix's own."""
+
+    def __init__(self, right: Tensor, dtype: torch.dtype | None = None):
+        if dtype is None:
+            dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else right.dtype
+        self.dtype, self.result, self.right = dtype, right.dtype, right.to(dtype)
+
+    def __call__(self, left: Tensor, plus: Tensor | None = None) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            if self.dtype == self.result:
+                return left @ self.right if plus is None else torch.addmm(plus, left, self.right)
+            product = (left.to(self.dtype) @ self.right).to(self.result)
+            return product if plus is None else product.add_(plus)

@@ -1,0 +1,119 @@
+"""From run folders to a report: tables, figures and the page, in one call."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from vsehub.checks import require
+from vsehub.files import atomic, write_text
+from vsehub.report import published as papers
+from vsehub.report.drawing import Picture
+from vsehub.report.figures import draw
+from vsehub.report.html import Published, Section, page, provenance
+from vsehub.report.notes import setting_sentences, warnings
+from vsehub.report.recipes import recipes_by_series, series_of
+from vsehub.report.runs import Run, read_runs
+from vsehub.report.tables import aggregate, by_setting, display, markdown, markdown_text, results
+from vsehub.report.verdicts import recipe_differences, verdicts
+
+
+def build_report(
+    folders: Sequence[str | Path],
+    out: str | Path,
+    title: str | None = None,
+    paper: str | None = None,
+    table: str | None = None,
+) -> dict[str, Path]:
+    """Read every run in or below `folders` and write the report into the folder `out`.
+
+    `paper` and `table` (e.g. "aaai2020", "2") add a table beside that published one. Returns the written files by
+    their path within `out`. Raises InputError on runs that cannot be read and on an unknown paper or table.
+    """
+    require((paper is None) == (table is None), f"paper is {paper!r} and table is {table!r}; give both or neither")
+    runs = read_runs(folders)
+    # a run that left neither a figure nor an epoch belongs to no recipe; the warnings name it
+    shown = [run for run in runs if run.evaluations or len(run.history)]
+    series = series_of(shown)
+    recipes = recipes_by_series(shown, series)
+    frame = results(shown, series)
+    means = aggregate(frame)
+    told = verdicts(means, recipes)
+    pictures = draw(shown, series, means)
+    sections = [
+        Section(
+            setting,
+            display(rows),
+            setting_sentences(setting, frame, shown),
+            told.get(setting, []),
+            [picture for picture in pictures if picture.setting == setting],
+        )
+        for setting, rows in by_setting(means).items()
+    ]
+    warned = warnings(runs, frame)
+    recipe_notes = recipe_differences(recipes)
+    title = title or f"vsehub report: {', '.join(sorted({str(run.record['dataset']) for run in runs}))}"
+
+    texts = {
+        "results.csv": frame.to_csv(index=False),
+        "table.csv": means.to_csv(index=False),
+        "table.md": table_page(title, display(means), sections, [*warned, *recipe_notes]),
+    }
+    beside = None
+    if paper is not None and table is not None:
+        lines, sentences = papers.beside_published(means, paper, str(table))
+        beside = Published(f"Measured beside published: {paper}, table {table}", papers.display(lines), sentences)
+        texts["published.csv"] = lines.to_csv(index=False)
+        texts["published.md"] = published_page(beside)
+    training = [picture for picture in pictures if picture.setting is None]
+    origin = provenance(runs, series, recipes)
+    texts["index.html"] = page(title, summary(runs, told), warned, sections, recipe_notes, training, beside, origin)
+    return write_all(Path(out), texts, pictures)
+
+
+def write_all(out: Path, texts: dict[str, str], pictures: Sequence[Picture]) -> dict[str, Path]:
+    """Write texts and figures below `out`, each atomically; the written files by their path within `out`."""
+    for name, text in texts.items():
+        write_text(out / name, text)
+    drawn = {
+        f"figures/{p.name}.{kind}": content for p in pictures for kind, content in (("png", p.png), ("svg", p.svg))
+    }
+    for name, content in drawn.items():
+        with atomic(out / name) as handle:
+            handle.write(content)
+    return {name: out / name for name in (*texts, *drawn)}
+
+
+def summary(runs: Sequence[Run], told: dict) -> str:
+    """The page's first sentence: how much was run, and the verdict where there is a single one."""
+    records = [run.record for run in runs]
+    counts = [
+        _count(len(runs), "run"),
+        _count(len({record["label"] for record in records}), "loss", "losses"),
+        _count(len({record["seed"] for record in records}), "seed"),
+        _count(sum(len(run.evaluations) for run in runs), "evaluation"),
+    ]
+    first = [sentence for sentences in told.values() for sentence in sentences][:1]
+    return " ".join([f"{', '.join(counts[:-1])} and {counts[-1]}.", *(f"Criterion {sentence}" for sentence in first)])
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def table_page(title: str, shown: pd.DataFrame, sections: Sequence[Section], notes: Sequence[str]) -> str:
+    """table.md: the whole table, then for each setting its sentences and verdicts, then the warnings."""
+    parts = [f"# {markdown_text(title)}", markdown(shown) if len(shown) else "No run was evaluated."]
+    for section in sections:
+        parts.append(f"## {markdown_text(section.setting.title)}")
+        parts.append(markdown_text(" ".join(section.sentences)))
+        parts.append("\n".join(f"- {markdown_text(text)}" for text in section.verdicts))
+    if notes:
+        parts += ["## Notes", "\n".join(f"- {markdown_text(text)}" for text in notes)]
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def published_page(beside: Published) -> str:
+    """published.md: heading, sentences, table."""
+    sentences = "\n".join(f"- {markdown_text(text)}" for text in beside.sentences)
+    return f"# {markdown_text(beside.heading)}\n\n{sentences}\n\n{markdown(beside.table).strip()}\n"

@@ -1,0 +1,173 @@
+"""The figures of a report: validation rsum over epochs, k-occurrences in log-log, recalls by criterion."""
+
+import re
+from collections.abc import Sequence
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from vsehub.report.drawing import RC, Picture, new_figure, plain, render, styles
+from vsehub.report.recipes import Series, series_rank
+from vsehub.report.runs import Run
+from vsehub.report.tables import DIRECTIONS, RANKS, Setting, by_setting
+
+RECALLS = RANKS[:3]
+
+
+def draw(runs: Sequence[Run], series: dict[str, Series], table: pd.DataFrame) -> list[Picture]:
+    """Every figure the runs have data for; `table` is their aggregated table."""
+    look = styles(series.values())
+    places = sorted({one[:2] for one in series.values()})
+    settings = by_setting(table)
+    with matplotlib.rc_context(RC):
+        pictures = [curves(runs, series, place, look, _name("rsum-over-epochs", place, places)) for place in places]
+        for setting, rows in settings.items():
+            pictures.append(recalls(rows, setting, look, _name("recalls", setting, settings)))
+            pictures.append(occurrences(runs, series, setting, look, _name("occurrences", setting, settings)))
+    return [picture for picture in pictures if picture]
+
+
+def _name(stem: str, place: tuple, places: Sequence[tuple]) -> str:
+    """A file stem: `stem` alone when there is one place, else with the place's number and words."""
+    places = list(places)
+    if len(places) == 1:
+        return stem
+    words = re.sub(r"[^a-z0-9]+", "-", " ".join(place).lower()).strip("-")
+    return f"{stem}-{places.index(place) + 1}-{words}"[:120]
+
+
+def curves(
+    runs: Sequence[Run], series: dict[str, Series], place: tuple[str, str], look: dict[str, dict], name: str
+) -> Picture | None:
+    """Validation rsum over epochs: mean over the seeds, with a band from the lowest to the highest."""
+    members = [run for run in runs if series[run.path][:2] == place and {"epoch", "val/rsum"} <= set(run.history)]
+    complete = {series[run.path] for run in members if run.finished}
+    found: dict[Series, dict[str, pd.Series]] = {}
+    for run in members:
+        rows = run.history.dropna(subset=["epoch", "val/rsum"])
+        if len(rows) and (run.finished or series[run.path] not in complete):
+            curve = rows.groupby(rows["epoch"].astype(int))["val/rsum"].last()
+            found.setdefault(series[run.path], {})[run.path] = curve
+    if not found:
+        return None
+    figure = new_figure(9.4, 4.4)
+    axes = figure.add_subplot()
+    for one in sorted(found, key=series_rank):
+        seeds = pd.DataFrame(found[one])
+        style = look[one.title]
+        label = f"{plain(one.title)}, {seeds.shape[1]} run{'s' if seeds.shape[1] > 1 else ''}"
+        axes.plot(seeds.index, seeds.mean(axis=1), label=label, markersize=4.5, linewidth=1.8, **style)
+        axes.fill_between(seeds.index, seeds.min(axis=1), seeds.max(axis=1), color=style["color"], alpha=0.16, lw=0)
+    axes.set(xlabel="epoch", ylabel="validation rsum", title=plain(" · ".join(place)))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    caption = (
+        "Validation rsum (sum of the six recalls) after each epoch: mean over the finished runs of each loss (over all "
+        "its runs where none finished) that reached the epoch, band from the lowest to the highest."
+    )
+    return render(figure, name, caption, None)
+
+
+def occurrences(
+    runs: Sequence[Run], series: dict[str, Series], setting: Setting, look: dict[str, dict], name: str, k: int = 10
+) -> Picture | None:
+    """Share of the items that are among the k nearest of N_k queries, both directions, in log-log."""
+    pooled = pool_histograms(runs, series, setting, k)
+    if not pooled:
+        return None
+    figure = new_figure(9.4, 4.2)
+    for axes, (side, heading) in zip(figure.subplots(1, 2, sharey=True), DIRECTIONS.items(), strict=True):
+        for one in sorted({one for one, way in pooled if way == side}, key=series_rank):
+            _occurrence_points(axes, one.title, pooled[one, side], look[one.title])
+        axes.set(xscale="log", yscale="log", title=heading, xlabel=f"$N_{{{k}}}$: queries that find the item")
+        axes.legend(title=f"never found ($N_{{{k}}}=0$)", alignment="left", fontsize=9, title_fontsize=9)
+    figure.axes[0].set_ylabel("share of the items")
+    caption = (
+        f"How often an item is among the {k} nearest of a query (criterion nns, all seeds pooled). A tail to the right "
+        f"is hubs. Items that no query finds cannot be drawn on a logarithmic axis; the legend gives their share."
+    )
+    return render(figure, name, caption, setting)
+
+
+def _occurrence_points(axes: Axes, title: str, histogram: pd.Series, style: dict) -> None:
+    shares = histogram / histogram.sum()
+    found = shares[shares.index > 0]
+    label = f"{plain(title)}: {100 * shares.get(0, 0.0):.1f} %"
+    style = {key: style[key] for key in ("color", "marker")}
+    axes.plot(found.index, found, linestyle="none", markersize=4.5, alpha=0.75, mew=0, label=label, **style)
+
+
+def pool_histograms(
+    runs: Sequence[Run], series: dict[str, Series], setting: Setting, k: int
+) -> dict[tuple[Series, str], pd.Series]:
+    """Items by k-occurrence (the index) by (series, direction), summed over the runs of the series; criterion nns."""
+    pooled: dict[tuple[Series, str], pd.Series] = {}
+    for run in runs:
+        for evaluation in run.evaluations.values():
+            here = (evaluation["split"], evaluation["protocol"], evaluation["criterion"]) == (*setting[2:], "nns")
+            if not here or series[run.path][:2] != setting[:2]:
+                continue
+            for side, histograms in (evaluation.get("histograms") or {}).items():
+                if str(k) in histograms:
+                    counts = pd.Series(histograms[str(k)]["items"], histograms[str(k)]["occurrences"], dtype=float)
+                    key = (series[run.path], side)
+                    pooled[key] = pooled[key].add(counts, fill_value=0) if key in pooled else counts
+    return pooled
+
+
+def recalls(rows: pd.DataFrame, setting: Setting, look: dict[str, dict], name: str) -> Picture:
+    """R@1, R@5 and R@10 of both directions, one line a criterion (a loss, when one criterion was evaluated)."""
+    criteria = [_criterion(row) for _, row in rows.iterrows()]
+    titles = [Series(*row[list(Series._fields)]).title for _, row in rows.iterrows()]
+    several = len(set(criteria)) > 1
+    lines = list(dict.fromkeys(criteria if several else titles))
+    losses = [title for title in look if title in titles]
+    figure = new_figure(9.4, 2.2 + 2 * len(lines) * (0.2 + (0.13 * len(losses) if several else 0.12)))
+    grid = figure.subplots(2, 3, sharey=True)
+    for axes, (side, rank, heading) in zip(
+        grid.flat, [(side, *rank) for side in DIRECTIONS for rank in RECALLS], strict=True
+    ):
+        for (_, row), criterion, title in zip(rows.iterrows(), criteria, titles, strict=True):
+            offset = (losses.index(title) - (len(losses) - 1) / 2) * 0.7 / len(losses) if several else 0.0
+            height = lines.index(criterion if several else title) + offset
+            _recall_point(axes, row, f"{side}/{rank}", height, look[title])
+        axes.set_title(f"{DIRECTIONS[side]}, {heading}")
+        axes.set_yticks(range(len(lines)), map(plain, lines))
+        axes.set_ylim(len(lines) - 0.5, -0.5)
+        axes.grid(axis="y", visible=not several)
+        for edge in np.arange(0.5, len(lines) - 1) if several else ():
+            axes.axhline(edge, color="#c8c8c8", linewidth=0.8)
+    for axes in grid[1]:
+        axes.set_xlabel("recall (%)")
+    if several:
+        handles = [
+            matplotlib.lines.Line2D(
+                [], [], ls="none", label=plain(title), **{k: look[title][k] for k in ("color", "marker")}
+            )
+            for title in losses
+        ]
+        figure.legend(handles=handles, loc="outside upper left", ncols=min(len(losses), 6))
+    caption = "Recalls by criterion" if several else f"Recalls by loss (criterion {criteria[0]})"
+    return render(figure, name, f"{caption}: mean over the seeds; bars show ± one sample standard deviation.", setting)
+
+
+def _criterion(row: pd.Series) -> str:
+    name = f"{row['criterion']} ({row['parameters']})" if row["parameters"] else row["criterion"]
+    return name if row["reference"] == "none" else f"{name}, {row['reference']}"
+
+
+def _recall_point(axes: Axes, row: pd.Series, key: str, height: float, style: dict) -> None:
+    std = row[f"{key} std"]
+    axes.errorbar(
+        row[key],
+        height,
+        xerr=None if pd.isna(std) else std,
+        fmt=style["marker"],
+        color=style["color"],
+        markersize=5.5,
+        elinewidth=1.4,
+        capsize=2.5,
+    )

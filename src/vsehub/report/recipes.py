@@ -1,0 +1,97 @@
+"""Telling recipes apart: runs of one loss that were trained differently are shown apart, never averaged."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from vsehub.report.runs import Run
+
+LABEL_ORDER = ("sum", "max", "knn_margin", "hal", "hal+mb", "rescaled_sum", "rescaled_max")
+# What may differ between two runs of one recipe: seeds, names, places, the machine's settings, and all that comes
+# after training. Which data a path holds is told by the data's fingerprint.
+NOT_RECIPE = re.compile(
+    r"^(name|label|(logger|hydra|criterion|criteria|protocol|protocols|evaluation)(\..*)?)$"
+    r"|^data\.(.*[._])?(root|dir|folder|path|file)$"
+    r"|(^|[._])(seed|out|output|output_dir|default_root_dir|dirpath|save_dir|run_dir)$"
+    r"|(^|[._])(num_workers|workers|devices|accelerator|enable_progress_bar|progress_bar)$"
+)
+NAMED_KEYS = 2  # a variant that differs in more keys is called "recipe 1", "recipe 2" ...; the page lists the keys
+
+
+class Series(NamedTuple):
+    """The runs that differ by their seed alone; `variant` is empty unless the loss was trained in several ways."""
+
+    dataset: str
+    architecture: str
+    label: str
+    variant: str
+
+    @property
+    def title(self) -> str:
+        """The loss with its variant, as figures and sentences name it."""
+        return f"{self.label} ({self.variant})" if self.variant else self.label
+
+
+def label_rank(label: str) -> tuple[int, str]:
+    """Sorting key: the losses of the papers in their order, then the others by name."""
+    return (LABEL_ORDER.index(label) if label in LABEL_ORDER else len(LABEL_ORDER), label)
+
+
+def series_rank(series: Series) -> tuple:
+    """Sorting key of a series."""
+    return (series.dataset, series.architecture, label_rank(series.label), series.variant)
+
+
+def flatten(config: object, prefix: str = "") -> dict[str, object]:
+    """A nested config as {"optimizer.lr": 0.001, ...}; lists stay whole."""
+    if not isinstance(config, dict):
+        return {prefix: config}
+    return {
+        name: leaf
+        for key, value in config.items()
+        for name, leaf in flatten(value, f"{prefix}.{key}" if prefix else str(key)).items()
+    }
+
+
+def recipe(run: Run) -> dict[str, str]:
+    """What decided a run's outcome besides its seed: its config's leaves as text, and the data's fingerprints."""
+    settings = {key: str(value) for key, value in flatten(run.record["config"]).items() if not NOT_RECIPE.search(key)}
+    for split, facts in sorted((run.record.get("data") or {}).items()):
+        settings[f"fingerprint of {split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
+    return settings
+
+
+def differing(recipes: Iterable[dict[str, str]]) -> list[str]:
+    """The keys, sorted, on which the recipes do not all agree."""
+    recipes = list(recipes)
+    keys = sorted({key for settings in recipes for key in settings})
+    return [key for key in keys if len({settings.get(key, "absent") for settings in recipes}) > 1]
+
+
+def series_of(runs: Sequence[Run]) -> dict[str, Series]:
+    """The series of each run, by the run's path."""
+    groups = defaultdict(list)
+    for run in runs:
+        groups[run.record["dataset"], run.record["architecture"], run.record["label"]].append(run)
+    return {
+        run.path: Series(*map(str, group), variant)
+        for group, members in groups.items()
+        for run, variant in zip(members, variants([recipe(run) for run in members]), strict=True)
+    }
+
+
+def variants(recipes: Sequence[dict[str, str]]) -> list[str]:
+    """A short name of each recipe among its peers: what differs, "recipe n" where much does, "" where nothing does."""
+    keys = differing(recipes)
+    values = [tuple(settings.get(key, "absent") for key in keys) for settings in recipes]
+    if len(keys) > NAMED_KEYS:
+        distinct = sorted(set(values))
+        return [f"recipe {distinct.index(row) + 1}" for row in values]
+    return [", ".join(f"{key} {value}" for key, value in zip(keys, row, strict=True)) for row in values]
+
+
+def recipes_by_series(runs: Sequence[Run], series: dict[str, Series]) -> dict[Series, dict[str, str]]:
+    """The recipe of each series, in the order of the report."""
+    recipes = {series[run.path]: recipe(run) for run in runs}
+    return {key: recipes[key] for key in sorted(recipes, key=series_rank)}

@@ -1,0 +1,103 @@
+"""Reading run folders: run.json, metrics.csv and evaluations/*.json, exactly as training and evaluation wrote them."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from vsehub.checks import existing, fail, require
+
+SCHEMA = 1
+RUN_KEYS = ("status", "name", "label", "dataset", "architecture", "seed", "config")
+EVALUATION_KEYS = ("split", "protocol", "criterion", "reference", "metrics")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder.
+
+    path: where it lies, relative to the folder that holds all the runs of the report. record: run.json.
+    evaluations: file stem -> its JSON. history: metrics.csv, sparse, empty when the run wrote none.
+    """
+
+    path: str
+    record: dict
+    evaluations: dict[str, dict]
+    history: pd.DataFrame
+
+    @property
+    def finished(self) -> bool:
+        """Whether training came to its end."""
+        return self.record["status"] == "finished"
+
+
+def read_runs(folders: Sequence[str | Path]) -> list[Run]:
+    """Every run in or below `folders`, each once, ordered by path.
+
+    Raises InputError: a folder is absent, no run.json is found, or a file is cut short or of another schema.
+    """
+    found = find_runs(folders)
+    root = os.path.commonpath([path.parent for path in found])
+    return [read_run(path, path.relative_to(root).as_posix()) for path in found]
+
+
+def find_runs(folders: Sequence[str | Path]) -> list[Path]:
+    """The resolved folders that hold a run.json, in or below `folders`; links to folders are not followed."""
+    require(
+        len(folders) > 0, "the report got no run folders; give one or more run folders, or a folder that holds them"
+    )
+    found = set()
+    for folder in folders:
+        folder = existing("run folder", folder, "Give a folder that `vsehub train` wrote, or a parent of such folders")
+        require(folder.is_dir(), f"run folder: {folder} is a file; give the folder that holds it")
+        found |= {Path(place).resolve() for place, _, names in os.walk(folder) if "run.json" in names}
+    if not found:
+        places = ", ".join(map(str, folders))
+        fail(
+            f"no runs: looked for files named run.json in and below {places} and found none. Give a folder that "
+            "`vsehub train` wrote, or a parent of such folders (links to folders are not followed)"
+        )
+    return sorted(found)
+
+
+def read_run(folder: Path, path: str) -> Run:
+    """The run in `folder`, to be called `path` in the report. Raises InputError on a file that cannot be used."""
+    record = read_record(folder / "run.json", RUN_KEYS, "Train the run again, or take its folder out of the report")
+    files = sorted((folder / "evaluations").glob("*.json"))
+    hint = "Delete that file and evaluate the run again"
+    return Run(
+        path=path,
+        record=record,
+        evaluations={file.stem: read_record(file, EVALUATION_KEYS, hint) for file in files},
+        history=read_history(folder / "metrics.csv"),
+    )
+
+
+def read_record(file: Path, keys: Sequence[str], hint: str) -> dict:
+    """The JSON object in `file`, which must be of schema 1 and have `keys`; else InputError with `hint`: what to do."""
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        fail(f"{file} is not whole JSON ({error}): it was cut short or changed by hand. {hint}")
+    require(isinstance(record, dict), f"{file} holds a {type(record).__name__}; expected a JSON object. {hint}")
+    schema = record.get("schema")
+    if schema != SCHEMA:
+        fail(f"{file} is of schema {schema!r}; this vsehub reads schema {SCHEMA}. Use the vsehub that wrote it. {hint}")
+    missing = [key for key in keys if key not in record]
+    require(not missing, f"{file} lacks {', '.join(missing)}. {hint}")
+    return record
+
+
+def read_history(file: Path) -> pd.DataFrame:
+    """The rows of metrics.csv; an empty frame when the file is absent or empty."""
+    if not file.exists() or not file.read_bytes().strip():
+        return pd.DataFrame()
+    try:
+        return pd.read_csv(file)
+    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+        fail(
+            f"{file} is not a table of comma-separated values ({error}). Delete it to report the run without its curve"
+        )

@@ -1,0 +1,62 @@
+"""One fit: callbacks in the order that works, checkpoints, and the record of the run."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.loggers import Logger
+
+from vsehub.checks import require
+from vsehub.training.checkpoint import AtomicCheckpointIO
+from vsehub.training.datamodule import RetrievalDataModule
+from vsehub.training.epoch_seed import EpochSeed
+from vsehub.training.module import RetrievalModule
+from vsehub.training.recorder import RunRecorder
+
+
+def fit(
+    module: RetrievalModule,
+    data: RetrievalDataModule,
+    folder: Path,
+    record: dict,
+    callbacks: list[pl.Callback],
+    logger: Logger,
+    trainer: Callable[..., pl.Trainer],
+    seed: int,
+    checkpoint: Path | None = None,
+) -> tuple[RunRecorder, list[Logger], str]:
+    """Train `module` on `data`, from `checkpoint` on where one is given.
+
+    folder: where checkpoints/best.ckpt (largest val/rsum, weights alone), checkpoints/last.ckpt (everything, each
+    epoch), run.json and metrics.csv go. record: the facts for run.json. trainer: makes the Trainer from callbacks,
+    logger and plugins. Returns the recorder, the loggers and the best checkpoint's path.
+    """
+    recorder = RunRecorder(folder, record)
+    best = ModelCheckpoint(
+        folder / "checkpoints",
+        filename="best",
+        monitor="val/rsum",
+        mode="max",
+        save_weights_only=True,
+        enable_version_counter=False,
+        save_on_train_epoch_end=True,
+    )
+    last = ModelCheckpoint(
+        folder / "checkpoints", filename="last", enable_version_counter=False, save_on_train_epoch_end=True
+    )
+    # The recorder comes after those that log, and before the checkpoints, which carry its rows.
+    lightning = trainer(
+        logger=logger,
+        callbacks=[EpochSeed(seed), *callbacks, recorder, best, last],
+        plugins=[AtomicCheckpointIO()],
+        default_root_dir=folder,
+        use_distributed_sampler=False,
+    )
+    require(
+        lightning.world_size == 1,
+        f"{lightning.world_size} processes were asked for; training runs on one device, since the negatives are one "
+        "batch's. Set trainer.devices=1",
+    )
+    lightning.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    return recorder, lightning.loggers, best.best_model_path

@@ -1,0 +1,88 @@
+"""The LightningModule: two encoders, a similarity, a loss, and a bank where there is one."""
+
+from collections.abc import Callable
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from vsehub.checks import one_of
+from vsehub.neighbors.bank import MemoryBank
+from vsehub.types import Batch, Loss, NeighborStats, Similarity
+
+POSITIVES = ("image", "pair")
+
+
+class RetrievalModule(pl.LightningModule):
+    """Trains encoders so that an image and its texts are each other's nearest neighbours.
+
+    optimizer: parameters -> optimizer. scheduler: optimizer -> scheduler, stepped once an epoch. positives: "image"
+    takes the other pairs of the same image out of the negatives, "pair" keeps them there (the papers). description:
+    plain values that a checkpoint carries so that it can be rebuilt from itself alone.
+    """
+
+    def __init__(
+        self,
+        image_encoder: nn.Module,
+        text_encoder: nn.Module,
+        similarity: Similarity,
+        loss: Loss,
+        optimizer: Callable,
+        scheduler: Callable,
+        positives: str = "image",
+        description: dict | None = None,
+    ):
+        super().__init__()
+        one_of("positives", positives, POSITIVES)
+        self.image_encoder, self.text_encoder, self.similarity, self.loss = (
+            image_encoder,
+            text_encoder,
+            similarity,
+            loss,
+        )
+        self.positives = positives
+        self.description = description or {}
+        self.bank: MemoryBank | None = None
+        self._optimizer, self._scheduler = optimizer, scheduler
+
+    @property
+    def wants_neighbors(self) -> bool:
+        """Whether the loss takes global statistics."""
+        return hasattr(self.loss, "neighbors_k")
+
+    def training_step(self, batch: Batch, batch_index: int) -> Tensor:
+        """The loss of one batch; its terms are logged as train/..."""
+        images = self.image_encoder(batch.images)
+        texts = self.text_encoder(batch.texts, batch.lengths)
+        with torch.autocast(images.device.type, enabled=False):
+            images, texts = images.float(), texts.float()
+            scores = self.similarity(images, texts)
+            terms = self.loss(scores, self.positive_mask(batch.image_ids), self.neighbors(images, texts, batch))
+        self.log_dict({f"train/{name}": term for name, term in terms.items()}, batch_size=len(scores))
+        return terms["loss"]
+
+    def positive_mask(self, image_ids: Tensor) -> Tensor:
+        """(N, N) boolean: which image and text of the batch belong together."""
+        if self.positives == "pair":
+            return torch.eye(len(image_ids), dtype=torch.bool, device=image_ids.device)
+        return image_ids[:, None] == image_ids[None, :]
+
+    def neighbors(self, images: Tensor, texts: Tensor, batch: Batch) -> NeighborStats | None:
+        """The batch's nearest entries in the bank, or None without a filled bank or a loss that asks for them."""
+        if self.bank is None or len(self.bank) == 0 or not self.wants_neighbors:
+            return None
+        with torch.no_grad():
+            vectors = self.similarity.vectors(images), self.similarity.vectors(texts)
+        return self.bank.query(*vectors, batch.image_ids, batch.caption_ids)
+
+    def configure_optimizers(self):
+        """The optimizer and its schedule by epochs."""
+        optimizer = self._optimizer(self.parameters())
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": self._scheduler(optimizer), "interval": "epoch"},
+        }
+
+    def on_save_checkpoint(self, checkpoint: dict) -> None:
+        """Add what evaluation needs: the resolved configuration and the vocabulary."""
+        checkpoint["vsehub"] = self.description

@@ -1,0 +1,73 @@
+import pytest
+import torch
+from golden_arrays import CASES, golden
+
+from vsehub.checks import InputError
+from vsehub.criteria.csls import CSLS
+from vsehub.criteria.inverted_softmax import InvertedSoftmax
+from vsehub.criteria.nns import NearestNeighbor
+from vsehub.metrics.hubness import k_occurrences, skewness
+
+EXACT = {"rtol": 1e-9, "atol": 1e-12}
+ITEM_BIASES = [NearestNeighbor(), InvertedSoftmax(30.0), InvertedSoftmax(1000.0), CSLS(10), CSLS(1)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden(case):
+    arrays = golden(case)
+    i2t = arrays["gallery_image"] @ arrays["gallery_caption"].T
+    for direction, scores in (("i2t", i2t), ("t2i", i2t.T)):
+        torch.testing.assert_close(InvertedSoftmax(30.0).rescore(scores), arrays[f"is_{direction}"], **EXACT)
+        torch.testing.assert_close(CSLS(10).rescore(scores), arrays[f"csls_{direction}"], **EXACT)
+    torch.testing.assert_close(InvertedSoftmax(30.0).rescore(i2t, i2t), arrays["is_all_i2t"], **EXACT)
+
+
+def test_inverted_softmax_where_one_query_owns_an_item():
+    """The others' sum is e^-2000 of the whole: a difference of sums has no digit of it left."""
+    scores = torch.tensor([[1.0, 0.2], [-1.0, 0.3], [-1.0, 0.1]])
+    logits = 1000.0 * scores.double()
+    naive = torch.stack(
+        [logits[q] - torch.cat([logits[:q], logits[q + 1 :]]).logsumexp(dim=0) for q in range(len(scores))]
+    )
+    assert torch.isfinite(InvertedSoftmax(1000.0).rescore(scores)).all()
+    torch.testing.assert_close(InvertedSoftmax(1000.0).rescore(scores.double()), naive, **EXACT)
+
+
+@pytest.mark.parametrize("criterion", ITEM_BIASES, ids=lambda c: f"{type(c).__name__}-{c.scale}")
+@pytest.mark.parametrize(("queries", "items", "references"), [(7, 30, 11), (30, 7, 1), (1, 20, 20)])
+def test_search_is_the_dense_ranking(criterion, queries, items, references):
+    generator = torch.Generator().manual_seed(queries)
+    sides = [torch.randn(n, 5, generator=generator, dtype=torch.float64) for n in (queries, items, references)]
+    query, item, reference = (torch.nn.functional.normalize(side, dim=1) for side in sides)
+    dense = criterion.rescore(query @ item.T, reference @ item.T)
+    assert (criterion.search(query, item, reference, 5)[1] == dense.argsort(dim=1, descending=True)[:, :5]).all()
+
+
+@pytest.mark.parametrize("criterion", ITEM_BIASES[1:], ids=lambda c: f"{type(c).__name__}-{c.scale}")
+def test_hubs_lose(criterion):
+    """Items drawn to the queries' mean are hubs; the correction must give their places to others."""
+    generator = torch.Generator().manual_seed(3)
+    query = torch.randn(400, 40, generator=generator) + 0.4
+    item = torch.randn(300, 40, generator=generator)
+    item[:5] += 0.8
+    query, item = (torch.nn.functional.normalize(side, dim=1) for side in (query, item))
+    scores = query @ item.T
+    before, after = (skewness(k_occurrences(matrix, (10,))[10]) for matrix in (scores, criterion.rescore(scores)))
+    assert after < 0.6 * before
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: CSLS(0), "k is 0; expected a whole number above 0"),
+        (lambda: InvertedSoftmax(-1.0), "beta is -1.0; expected a number above 0"),
+        (lambda: CSLS(3).rescore(torch.zeros(3)), r"scores has shape \(3,\); expected a matrix"),
+        (lambda: CSLS(3).rescore(torch.zeros(2, 3), torch.zeros(2, 4)), r"reference_scores has shape \(2, 4\)"),
+        (lambda: CSLS(3).rescore(torch.zeros(2, 3), torch.zeros(0, 3)), "reference_scores is empty"),
+        (lambda: CSLS(3).search(torch.eye(4), torch.eye(4), torch.eye(4), 9), "k is 9; expected 1 to 4"),
+        (lambda: CSLS(3).search(torch.eye(4), torch.eye(3), torch.eye(4), 1), "items has shape"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
