@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from vsehub.report.drawing import RC, Picture, new_figure, plain, render, styles
 from vsehub.report.recipes import Series, series_rank
 from vsehub.report.runs import Run
-from vsehub.report.tables import DIRECTIONS, RANKS, Setting, by_setting
+from vsehub.report.tables import DIRECTIONS, RANKS, Setting, by_setting, criterion_text
 
 RECALLS = RANKS[:3]
 
@@ -155,7 +155,7 @@ def recalls(rows: pd.DataFrame, setting: Setting, look: dict[str, dict], name: s
 
 
 def _criterion(row: pd.Series) -> str:
-    name = f"{row['criterion']} ({row['parameters']})" if row["parameters"] else row["criterion"]
+    name = criterion_text(row["criterion"], row["parameters"])
     return name if row["reference"] == "none" else f"{name}, {row['reference']}"
 
 

@@ -125,7 +125,7 @@ def _run_line(run: Run, series: dict[str, Series]) -> dict[str, str]:
         "seed": record["seed"],
         "status": record["status"],
         "best epoch": best.get("epoch", "–"),
-        "wall time": duration(record.get("wall_seconds", float("nan"))),
+        "wall time": duration(record.get("wall_seconds")),
         "started": record.get("started", "–"),
         "code": code_version(run),
     }

@@ -120,6 +120,7 @@ def data_facts(runs: Sequence[Run]) -> list[str]:
     told = {}
     for run in runs:
         for split, facts in (run.record.get("data") or {}).items():
+            facts = facts or {}
             sizes = ", ".join(f"{facts[key]:,} {key}" for key in ("images", "captions") if key in facts)
             told[f"{split} {sizes} ({str(facts.get('fingerprint', 'no fingerprint'))[:12]})"] = None
     return list(told) or ["not recorded"]

@@ -6,10 +6,8 @@ from importlib.resources import files
 import pandas as pd
 
 from vsehub.checks import one_of
-from vsehub.report.tables import COLUMNS, seeds_text, spread_text
+from vsehub.report.tables import COLUMNS, criterion_text, seeds_text, spread_text
 
-# run labels -> the name of the loss in paper_tables.csv
-LOSSES = {name: name for name in ("sum", "max", "knn_margin", "hal", "hal+mb", "rescaled_sum", "rescaled_max")}
 PROTOCOLS = {"1k": "single"}  # the papers' 1,000 test images of Flickr30k are one ranking of the whole split
 OWN_SETTINGS = {"lr": "lr", "batch_size": "batch_size", "max_epochs": "epochs"}  # config leaf -> hyperparameters.csv
 PLACE = ["line", "figure", "dataset", "architecture", "protocol", "loss", "criterion", "seeds"]
@@ -37,8 +35,7 @@ def is_own_setting(label: str, key: str, value: str) -> bool:
     if column is None:
         return False
     frame = _shipped("hyperparameters.csv")
-    own = frame.loc[frame["loss"] == LOSSES.get(label), column]
-    return any(str(float(number)) == str(_number(value)) for number in own)
+    return _number(value) in frame.loc[frame["loss"] == label, column].tolist()
 
 
 def _number(text: str) -> float | None:
@@ -58,14 +55,14 @@ def beside_published(table: pd.DataFrame, paper: str, number: str) -> tuple[pd.D
     """
     printed = published_table(paper, number)
     measured = table[(table["reference"] != "inductive") & (table["split"] == "test")]
-    measured = measured.assign(loss=measured["label"].map(LOSSES))
+    measured = measured.assign(loss=measured["label"])[measured["label"].isin(printed["loss"].dropna())]
     printed = printed[printed["loss"].isin(measured["loss"]) & printed["criterion"].isin(measured["criterion"])]
     known = printed["architecture"].isin(measured["architecture"])
     if known.any():
         printed = printed[known]
     lines, alone = [], []
     for _, row in printed.iterrows():
-        found = measured[_counterparts(measured, row, same_architecture=known.any())]
+        found = measured[_counterparts(measured, row, set(printed["dataset"]), same_architecture=known.any())]
         lines.append({"figure": "published", "seeds": "", **row[["note", *FIGURES, *PLACE[:1], *PLACE[2:-1]]]})
         lines += [line for _, match in found.iterrows() for line in _measured_lines(row, match)]
         if found.empty:
@@ -74,17 +71,22 @@ def beside_published(table: pd.DataFrame, paper: str, number: str) -> tuple[pd.D
     return frame, _sentences(printed, measured, alone, known.any())
 
 
-def _counterparts(measured: pd.DataFrame, row: pd.Series, same_architecture: bool) -> pd.Series:
-    """Which measured rows answer a published one; on the published data set the protocol must be the same."""
+def _counterparts(measured: pd.DataFrame, row: pd.Series, datasets: set[str], same_architecture: bool) -> pd.Series:
+    """Which measured rows answer a published one.
+
+    Those on one of the published `datasets` answer only its own rows, under the same protocol; others answer any.
+    """
     protocols = (row["protocol"], PROTOCOLS.get(row["protocol"]))
     chosen = (measured["loss"] == row["loss"]) & (measured["criterion"] == row["criterion"])
-    chosen &= (measured["dataset"] != row["dataset"]) | measured["protocol"].isin(protocols)
+    same = (measured["dataset"] == row["dataset"]) & measured["protocol"].isin(protocols)
+    chosen &= same | ~measured["dataset"].isin(datasets)
     return chosen & (measured["architecture"] == row["architecture"]) if same_architecture else chosen
 
 
 def _measured_lines(row: pd.Series, found: pd.Series) -> list[dict]:
-    place = {"line": row["line"], **found[["dataset", "architecture", "protocol", "criterion"]]}
+    place = {"line": row["line"], **found[["dataset", "architecture", "protocol"]]}
     place["loss"] = f"{found['label']} ({found['variant']})" if found["variant"] else found["label"]
+    place["criterion"] = criterion_text(found["criterion"], found["parameters"])
     place["seeds"] = seeds_text(found["n"], found["seeds"])
     figures = {
         "measured": {key: found[key] for key in FIGURES},
@@ -104,11 +106,13 @@ def _sentences(printed: pd.DataFrame, measured: pd.DataFrame, alone: list[str], 
             f"Measured on {dataset}, published on {sources}: a difference between these figures "
             "is that of a different data set, not a reproduction error."
         )
-    if not known:
+    strangers = ", ".join(sorted(set(measured["architecture"]) - set(printed["architecture"])))
+    if strangers and known:
+        sentences.append(f"Left out, for no row of this table has their architecture: the runs of {strangers}.")
+    elif strangers:
         sentences.append(
-            f"No row of this table has the measured architecture ({', '.join(sorted(set(measured['architecture'])))}): "
-            "every published architecture of the measured losses is shown, and differences include that of the "
-            "architecture."
+            f"No row of this table has the measured architecture ({strangers}): every published architecture of the "
+            "measured losses is shown, and differences include that of the architecture."
         )
     if alone:
         sentences.append(

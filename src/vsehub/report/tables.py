@@ -54,8 +54,8 @@ def results(runs: Sequence[Run], series: dict[str, Series]) -> pd.DataFrame:
     if not lines:
         return pd.DataFrame(columns=[*KEYS, "seed", "run", "wall_seconds", *(column.key for column in COLUMNS)])
     frame = pd.DataFrame(lines)
-    for column in COLUMNS:
-        frame[column.key] = pd.to_numeric(frame[column.key]) if column.key in frame else float("nan")
+    for key in ("wall_seconds", *(column.key for column in COLUMNS)):
+        frame[key] = pd.to_numeric(frame[key]) if key in frame else float("nan")
     return frame
 
 
@@ -68,7 +68,7 @@ def _run_facts(run: Run) -> dict:
         "seed": record["seed"],
         "status": record["status"],
         "best_epoch": (record.get("best") or {}).get("epoch"),
-        "wall_seconds": record.get("wall_seconds", float("nan")),
+        "wall_seconds": record.get("wall_seconds"),
         "train_fingerprint": train.get("fingerprint"),
     }
 
@@ -137,14 +137,9 @@ def by_setting(table: pd.DataFrame) -> dict[Setting, pd.DataFrame]:
 
 def display(table: pd.DataFrame) -> pd.DataFrame:
     """The aggregated table as text: "mean ± std" (the mean alone with one seed), absent figures as a dash."""
-    shown = (
-        table[[*KEYS, "seeds"]]
-        .astype(str)
-        .assign(seeds=[seeds_text(*row) for row in zip(table["n"], table["seeds"], strict=True)])
-    )
-    shown["criterion"] = [
-        f"{name} ({text})" if text else name for name, text in zip(table["criterion"], table["parameters"], strict=True)
-    ]
+    shown = table[KEYS].astype(str)
+    shown["criterion"] = list(map(criterion_text, table["criterion"], table["parameters"]))
+    shown["seeds"] = list(map(seeds_text, table["n"], table["seeds"]))
     for column in COLUMNS:
         shown[column.heading] = [
             spread_text(mean, std, column.decimals)
@@ -153,6 +148,11 @@ def display(table: pd.DataFrame) -> pd.DataFrame:
     shown["wall_seconds"] = [duration(seconds) for seconds in table["wall_seconds"]]
     unused = ["parameters"] + ([] if (table["variant"] != "").any() else ["variant"])
     return shown.drop(columns=unused).rename(columns=HEADINGS)
+
+
+def criterion_text(criterion: str, parameters: str) -> str:
+    """A criterion with the parameters that part it from others: "is (beta 10)"."""
+    return f"{criterion} ({parameters})" if parameters else criterion
 
 
 def seeds_text(n: int, seeds: str) -> str:
@@ -167,7 +167,7 @@ def spread_text(mean: float, std: float, decimals: int) -> str:
     return f"{mean:.{decimals}f}" + ("" if pd.isna(std) else f" ± {std:.{decimals}f}")
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float | None) -> str:
     """Seconds as a reader says them: "61 s", "14.2 min", "5.3 h"."""
     if pd.isna(seconds):
         return "–"

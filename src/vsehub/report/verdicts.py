@@ -4,7 +4,7 @@ import pandas as pd
 
 from vsehub.report.published import is_own_setting
 from vsehub.report.recipes import Series, differing
-from vsehub.report.tables import Setting
+from vsehub.report.tables import Setting, criterion_text
 
 COMPARED = [*Setting._fields, "criterion", "parameters", "reference"]
 LOSS_KEYS = ("loss", "bank")  # what a loss owns by its nature: expected to differ between losses
@@ -18,7 +18,7 @@ def verdicts(table: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> dict
         group = group.dropna(subset="rsum")
         if len(group) > 1:
             *place, criterion, parameters, reference = key
-            name = f"{criterion} ({parameters})" if parameters else criterion
+            name = criterion_text(criterion, parameters)
             name += "" if reference == "none" else f", {reference} reference"
             sentences.setdefault(Setting(*place), []).append(f"{name}: {verdict(group, recipes)}")
     return sentences

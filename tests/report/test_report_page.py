@@ -1,0 +1,111 @@
+"""The page and the figures: self-contained, escaped, not empty, and the same when made again."""
+
+import base64
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vsehub.report.build import build_report
+from vsehub.report.drawing import styles
+from vsehub.report.recipes import Series
+
+HOSTILE = '<script>alert(1)</script>|$\\frac{"&'
+
+
+@pytest.fixture
+def runs(tmp_path, write_run, make_evaluation):
+    """Three losses by two seeds by two criteria, one of the losses with a hostile name."""
+    for label, base in (("max", 280.0), ("hal+mb", 310.0), (HOSTILE, 250.0)):
+        for seed in (0, 1):
+            plain = make_evaluation(base + seed, seed)
+            corrected = make_evaluation(
+                base + 9, seed, "csls", parameters={"k": 10}, reference="transductive", reference_set="the test queries"
+            )
+            folder = f"{'hostile' if label == HOSTILE else label}-{seed}"
+            write_run(label, seed, rsums=(base,), evaluations=[plain, corrected], folder=folder, name=f"{label}{seed}")
+    return tmp_path / "runs"
+
+
+class Links(HTMLParser):
+    """Collects the tags of a page and every address in it."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.addresses = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attributes if name in ("src", "href", "srcset", "data", "action")]
+
+
+def test_the_page_is_self_contained_and_escapes_what_runs_say(tmp_path, runs):
+    page = build_report([runs], tmp_path / "out", title=HOSTILE)["index.html"].read_text()
+    links = Links()
+    links.feed(page)
+    assert not {"script", "link", "iframe", "object"} & set(links.tags)
+    assert links.tags.count("img") == len(links.addresses) == 3
+    for address in links.addresses:
+        kind, _, content = address.partition(",")
+        assert kind == "data:image/svg+xml;base64"
+        svg = base64.b64decode(content).decode()
+        assert svg.count("<path") > 20
+        assert not re.search(r'(href|src)="(?!#)', svg)
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_the_markdown_table_survives_a_hostile_name(tmp_path, runs):
+    text = build_report([runs], tmp_path / "out")["table.md"].read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
+    assert len(rows) == 2 + 3 * 2
+    assert "<script" not in text
+
+
+def test_figures_are_drawn_in_the_colours_of_their_losses(tmp_path, runs):
+    files = build_report([runs], tmp_path / "out")
+    for stem in ("rsum-over-epochs", "recalls", "occurrences"):
+        assert files[f"figures/{stem}.svg"].stat().st_size > 5000
+        pixels = np.asarray(Image.open(files[f"figures/{stem}.png"]).convert("RGB"))
+        assert min(pixels.shape[:2]) > 400
+        for colour in ((0xE6, 0x9F, 0x00), (0xD5, 0x5E, 0x00)):
+            near = np.abs(pixels.astype(int) - colour).max(axis=2) < 60
+            assert near.sum() > 50, (stem, colour)
+
+
+def test_every_loss_keeps_its_own_look():
+    labels = ["infonce", "sum", "max", "knn_margin", "hal", "hal+mb", "siglip"]
+    look = styles(Series("a", "b", label, "") for label in labels)
+    assert len({style["color"] for style in look.values()}) == len(labels)
+    assert look["hal"] == styles([Series("c", "d", "hal", "")])["hal"]
+    two = styles(Series("a", "b", "hal", variant) for variant in ("lr 1", "lr 2"))
+    first, second = two.values()
+    assert first["color"] == second["color"]
+    assert first["linestyle"] != second["linestyle"]
+
+
+def test_one_criterion_and_one_run_draw_too(tmp_path, write_run):
+    write_run("hal", 0)
+    files = build_report([tmp_path / "runs"], tmp_path / "out")
+    assert "Recalls by loss (criterion nns)" in files["index.html"].read_text()
+
+
+def test_several_settings_get_a_section_and_a_figure_each(tmp_path, write_run):
+    write_run("hal", 0)
+    write_run("hal", 0, name="other", dataset="coco")
+    files = build_report([tmp_path / "runs"], tmp_path / "out")
+    assert "figures/occurrences-2-scenes-gru-image-cnn-test-single.png" in files
+    page = files["index.html"].read_text()
+    assert page.count("· test split · protocol single</h2>") == 2
+
+
+def test_a_report_made_again_is_the_same(tmp_path, runs):
+    first = build_report([runs], tmp_path / "one", paper="aaai2020", table="2")
+    second = build_report([runs], tmp_path / "two", paper="aaai2020", table="2")
+    assert first.keys() == second.keys()
+    for name in first:
+        assert first[name].read_bytes() == second[name].read_bytes(), name
