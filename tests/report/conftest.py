@@ -71,10 +71,13 @@ def write_run(tmp_path):
             "command": f"vsehub train loss={label} seed={seed}",
             "config": {
                 "seed": seed,
-                "name": name,
+                "run_name": name,
+                "run_folder": str(path),
+                "logger": {"save_dir": str(path)},
+                "bank": {"seed": seed},
                 "loss": {"_target_": f"vsehub.losses.{label}"},
                 "optimizer": {"lr": 0.001},
-                "trainer": {"max_epochs": epochs, "default_root_dir": str(path)},
+                "trainer": {"max_epochs": epochs, "accelerator": f"gpu{seed}"},
                 "data": {"batch_size": 128},
             }
             | (config or {}),

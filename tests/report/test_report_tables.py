@@ -103,7 +103,7 @@ def test_repeated_seeds_and_code_versions_are_noted(tmp_path, write_run):
     write_run("hal", 0, folder="b", git={"sha": "fedcba9876", "dirty": True})
     text = report(tmp_path)[0]["table.md"].read_text()
     assert "Seed 0 is counted more than once in hal, nns" in text
-    assert "2 versions of the code: vsehub 0.1.0, git 01234567, vsehub 0.1.0, git fedcba98." in text
+    assert "2 versions of the code: vsehub 0.1.0, git 01234567; vsehub 0.1.0, git fedcba98." in text
     assert "Uncommitted changes were in the code of 1 of 2 runs" in text
 
 

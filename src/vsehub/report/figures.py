@@ -62,7 +62,7 @@ def curves(
         axes.plot(seeds.index, seeds.mean(axis=1), label=label, markersize=4.5, linewidth=1.8, **style)
         axes.fill_between(seeds.index, seeds.min(axis=1), seeds.max(axis=1), color=style["color"], alpha=0.16, lw=0)
     axes.set(xlabel="epoch", ylabel="validation rsum", title=plain(" · ".join(place)))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     caption = (
         "Validation rsum (sum of the six recalls) after each epoch: mean over the finished runs of each loss (over all "
@@ -134,6 +134,8 @@ def recalls(rows: pd.DataFrame, setting: Setting, look: dict[str, dict], name: s
             offset = (losses.index(title) - (len(losses) - 1) / 2) * 0.7 / len(losses) if several else 0.0
             height = lines.index(criterion if several else title) + offset
             _recall_point(axes, row, f"{side}/{rank}", height, look[title])
+        middle, half = np.mean(axes.get_xlim()), np.ptp(axes.get_xlim()) / 2
+        axes.set_xlim(middle - max(half, 1), middle + max(half, 1))  # never magnify differences below a point
         axes.set_title(f"{DIRECTIONS[side]}, {heading}")
         axes.set_yticks(range(len(lines)), map(plain, lines))
         axes.set_ylim(len(lines) - 0.5, -0.5)

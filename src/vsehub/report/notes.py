@@ -66,7 +66,7 @@ def code_versions(runs: Sequence[Run]) -> list[str]:
     """A sentence when the runs came from several versions of the code, or from one with uncommitted changes."""
     versions = sorted({code_version(run) for run in runs})
     sentences = (
-        [f"The runs come from {len(versions)} versions of the code: {', '.join(versions)}."] if versions[1:] else []
+        [f"The runs come from {len(versions)} versions of the code: {'; '.join(versions)}."] if versions[1:] else []
     )
     dirty = [run.record["name"] for run in runs if (run.record.get("git") or {}).get("dirty")]
     if dirty:
@@ -77,9 +77,10 @@ def code_versions(runs: Sequence[Run]) -> list[str]:
 
 
 def code_version(run: Run) -> str:
-    """ "vsehub 0.1.0, git 1a2b3c4d" as far as the run recorded it."""
-    git = run.record.get("git") or {}
-    return f"vsehub {run.record.get('vsehub', 'unknown')}, git {str(git.get('sha', 'unknown'))[:8]}"
+    """ "vsehub 0.1.0, git 1a2b3c4d", as far as the run recorded it."""
+    sha = (run.record.get("git") or {}).get("sha")
+    told = [f"{name} {fact}" for name, fact in (("vsehub", run.record.get("vsehub")), ("git", sha and sha[:8])) if fact]
+    return ", ".join(told) or "not recorded"
 
 
 def setting_sentences(setting: Setting, frame: pd.DataFrame, runs: Sequence[Run]) -> list[str]:
@@ -90,7 +91,7 @@ def setting_sentences(setting: Setting, frame: pd.DataFrame, runs: Sequence[Run]
     return [
         f"Protocol {setting.protocol} on the {setting.split} split: {'; '.join(_sizes(lines))}.",
         f"Criteria: {'; '.join(_criteria(lines))}.",
-        f"Seeds: {', '.join(map(str, seeds))}. ± is the sample standard deviation over them.",
+        f"Seeds: {', '.join(map(str, seeds))}" + (", ± one sample standard deviation." if len(seeds) > 1 else "."),
         f"Data: {'; '.join(data_facts(members))}.",
         f"Hardware: {'; '.join(dict.fromkeys(hardware(run) for run in members))}.",
     ]

@@ -11,10 +11,10 @@ LABEL_ORDER = ("sum", "max", "knn_margin", "hal", "hal+mb", "rescaled_sum", "res
 # What may differ between two runs of one recipe: seeds, names, places, the machine's settings, and all that comes
 # after training. Which data a path holds is told by the data's fingerprint.
 NOT_RECIPE = re.compile(
-    r"^(name|label|(logger|hydra|criterion|criteria|protocol|protocols|evaluation)(\..*)?)$"
-    r"|^data\.(.*[._])?(root|dir|folder|path|file)$"
-    r"|(^|[._])(seed|out|output|output_dir|default_root_dir|dirpath|save_dir|run_dir)$"
-    r"|(^|[._])(num_workers|workers|devices|accelerator|enable_progress_bar|progress_bar)$"
+    r"^(name|run_name|label|resume|final_split|criterion_name|(logger|hydra|criterion|protocol)(\..*)?)$"
+    r"|^data\.(.*[._])?(root|dir|folder|path|file|name|cache)$"
+    r"|^trainer\.(enable_.*|log_every_n_steps|accelerator|devices|num_sanity_val_steps|default_root_dir)$"
+    r"|(^|\.)(seed|out|output_dir|run_folder|dirpath|save_dir|workers|num_workers|eval_batch_size)$"
 )
 NAMED_KEYS = 2  # a variant that differs in more keys is called "recipe 1", "recipe 2" ...; the page lists the keys
 
@@ -55,10 +55,12 @@ def flatten(config: object, prefix: str = "") -> dict[str, object]:
 
 
 def recipe(run: Run) -> dict[str, str]:
-    """What decided a run's outcome besides its seed: its config's leaves as text, and the data's fingerprints."""
+    """What decided a run's outcome besides its seed: its config's leaves as text, and its data's fingerprints."""
     settings = {key: str(value) for key, value in flatten(run.record["config"]).items() if not NOT_RECIPE.search(key)}
     for split, facts in sorted((run.record.get("data") or {}).items()):
         settings[f"fingerprint of {split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
+    if "precision" in run.record:  # the one used; the config may say "auto"
+        settings["trainer.precision"] = str(run.record["precision"])
     return settings
 
 
