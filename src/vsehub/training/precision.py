@@ -4,7 +4,7 @@ import torch
 
 
 def resolve_precision(precision: str, accelerator: str = "auto") -> str:
-    """Lightning's precision: "auto" is bf16-mixed where the GPU or CPU multiplies bfloat16 in hardware, else 32-true."""
+    """Lightning's precision; "auto" is bf16-mixed where GPU or CPU multiply bfloat16 in hardware, else 32-true."""
     if precision != "auto":
         return precision
     on_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
