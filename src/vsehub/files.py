@@ -20,7 +20,9 @@ def atomic(path: str | Path) -> Iterator[BinaryIO]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False)
+    handle = tempfile.NamedTemporaryFile(  # noqa: SIM115: it outlives its block to be renamed
+        dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False
+    )
     try:
         with handle:
             yield handle

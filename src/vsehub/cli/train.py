@@ -8,6 +8,7 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from vsehub import __version__
 from vsehub.checks import one_of
 from vsehub.cli import app
 
@@ -65,6 +66,7 @@ def train(cfg: DictConfig) -> None:
         "dataset": data.source.name,
         "architecture": architecture(cfg),
         "seed": cfg.seed,
+        "vsehub": __version__,
         "command": " ".join(sys.argv),
         "versions": versions(),
         "git": code_version(),

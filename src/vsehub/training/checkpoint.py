@@ -58,6 +58,6 @@ def require_same_vocabulary(checkpoint: dict, vocabulary: Vocabulary, path: str 
     require(
         theirs.fingerprint() == vocabulary.fingerprint(),
         f"checkpoint: {path} is of another vocabulary ({len(theirs)} words, {theirs.fingerprint()}) than the training "
-        f"captions give ({len(vocabulary)} words, {vocabulary.fingerprint()}); resume with the data and loader settings "
-        "of the run's start, or start a new run",
+        f"captions give ({len(vocabulary)} words, {vocabulary.fingerprint()}); resume with the data and loader "
+        "settings of the run's start, or start a new run",
     )

@@ -4,7 +4,7 @@ import pytorch_lightning as pl
 
 
 class EpochSeed(pl.Callback):
-    """Seeds torch, numpy and random at the start of each epoch, so that a resumed run draws what an unbroken one would."""
+    """Seeds torch, numpy and random at the start of each epoch: a resumed run draws what an unbroken one would."""
 
     def __init__(self, seed: int):
         self.seed = seed

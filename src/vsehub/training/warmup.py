@@ -15,14 +15,19 @@ class Warmup(pl.Callback):
     def __init__(self, steps: int = 50):
         require(steps >= 0, f"warmup steps is {steps}; expected 0 or more")
         self.steps = steps
+        self._rates: list[float] = []
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch, batch_index: int) -> None:
-        """Set the rate of the step to come; from step `steps` on the schedule has it alone."""
+        """Lower the rate for this step alone; the schedule goes on from its own rates."""
         step = trainer.global_step
-        if step > self.steps:
-            return
-        scale = min(1.0, (step + 1) / self.steps) if self.steps else 1.0
-        for configuration in trainer.lr_scheduler_configs:
-            scheduler = configuration.scheduler
-            for group, rate in zip(scheduler.optimizer.param_groups, scheduler.get_last_lr(), strict=True):
-                group["lr"] = rate * scale
+        self._rates = [group["lr"] for group in trainer.optimizers[0].param_groups] if step < self.steps else []
+        self._set(trainer, [rate * (step + 1) / self.steps for rate in self._rates])
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs, batch, batch_index) -> None:
+        """Give the schedule's rates back."""
+        self._set(trainer, self._rates)
+
+    @staticmethod
+    def _set(trainer: pl.Trainer, rates: list[float]) -> None:
+        for group, rate in zip(trainer.optimizers[0].param_groups, rates, strict=False):
+            group["lr"] = rate

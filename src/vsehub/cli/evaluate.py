@@ -1,0 +1,49 @@
+"""`vsehub evaluate`: a checkpoint's figures on a split."""
+
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from vsehub.checks import InputError, one_of, require
+from vsehub.cli import app
+
+
+def main() -> None:
+    """Run the command."""
+    app.run(evaluate, "evaluate")
+
+
+def evaluate(cfg: DictConfig) -> None:
+    """Measure `cfg.checkpoint` and write the evaluation beside it."""
+    require(
+        not OmegaConf.is_missing(cfg, "checkpoint"),
+        "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.ckpt",
+    )
+    from vsehub.cli.build import build_source, restore_module
+    from vsehub.cli.measure import measure, save, table
+    from vsehub.data.captioned import SPLITS
+    from vsehub.training.datamodule import RetrievalDataModule
+
+    one_of("split", cfg.split, SPLITS)
+    module, trained, vocabulary = restore_module(cfg.checkpoint)
+    for key in cfg.data:
+        require(
+            key in trained.data,
+            f"data.{key} is no setting of the checkpoint's data; choose among {', '.join(map(str, trained.data))}",
+        )
+    source = build_source(OmegaConf.create({"data": OmegaConf.merge(trained.data, cfg.data)}))
+    data = RetrievalDataModule(source, eval_batch_size=cfg.eval_batch_size, max_words=trained.loader.max_words)
+    data.use_vocabulary(vocabulary)
+    record = measure(module, data, cfg.split, cfg.criterion, cfg.criterion_name, cfg.protocol, cfg.reference)
+    path = save(record, out_folder(cfg.out, Path(cfg.checkpoint)))
+    print(f"{table(record)}\nwritten to {path}")
+
+
+def out_folder(out: str | None, checkpoint: Path) -> Path:
+    """Where the evaluation goes; InputError where the checkpoint lies in no run folder and no folder is given."""
+    if out is not None:
+        return Path(out)
+    run = checkpoint.parent.parent
+    if not (run / "run.json").is_file():
+        raise InputError(f"{checkpoint} lies in no run folder; say where the figures go: out=FOLDER")
+    return run / "evaluations"
