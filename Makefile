@@ -1,0 +1,59 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. Each sets up .venv where it is not there.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The FAISS build: gpu where a GPU is seen, else cpu; `make setup FAISS=cpu` chooses.
+FAISS ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
+INSTALLED := $(VENV)/installed-$(FAISS)
+
+DATA ?=
+ROOT ?=
+COCO ?=
+SEEDS ?= 0
+OUT ?=
+ARGS ?=
+
+help: ## list the commands
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+setup: $(INSTALLED) ## create .venv and install everything at the pinned versions
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Give PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(FAISS),wandb,tensorboard,dev]'
+	@touch $@
+
+demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (about 5 minutes)
+	$(BIN)/python experiments/compare.py --out runs/demo --criteria csls is -- experiment=demo
+
+test: $(INSTALLED) ## run all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope $(ARGS)
+
+lint: $(INSTALLED) ## check style
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+reproduce-table2: $(INSTALLED) ## AAAI table 2: DATA=scenes | DATA=flickr8k ROOT=folder | COCO=folder; SEEDS=0,1,2 DRY_RUN=1
+	$(BIN)/python experiments/reproduce_table2.py $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
+	  $(if $(COCO),--coco $(COCO)) $(if $(OUT),--out $(OUT)) --seeds $(SEEDS) $(if $(DRY_RUN),--dry-run) $(ARGS)
+
+benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 15 minutes)
+	$(BIN)/python experiments/benchmarks/throughput.py $(ROOT)
+	$(BIN)/python experiments/benchmarks/bank.py $(ROOT)
+	$(BIN)/python experiments/benchmarks/hal.py
+	$(BIN)/python experiments/benchmarks/evaluation.py
+
+gpu-check: $(INSTALLED) ## what only a GPU can show; skips politely without one
+	$(BIN)/python experiments/benchmarks/gpu_check.py $(ARGS)
+
+wheel: $(INSTALLED) ## build a wheel that holds the configuration too
+	$(BIN)/python -m build --wheel
+
+clean: ## remove what was built, never runs
+	rm -rf build dist .pytest_cache .ruff_cache .hypothesis
+
+.PHONY: help setup demo test lint reproduce-table2 benchmark gpu-check wheel clean

@@ -1,0 +1,119 @@
+"""Train several losses with several seeds, evaluate each under several criteria, and report.
+
+What is finished is not done again, and a killed run goes on from its last epoch: run the same command again.
+
+    python experiments/compare.py --out runs/mine --losses sum max hal hal+mb --seeds 0 1 2 -- data.size=large
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+VSEHUB = Path(sys.executable).with_name("vsehub")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared: runs of `losses` ("hal+mb" is HAL with the memory bank) x `seeds`, all with `overrides`."""
+
+    out: Path
+    losses: list[str]
+    seeds: list[int]
+    overrides: list[str]
+    criteria: list[str]
+    references: list[str]
+    paper: str | None = None
+    table: str | None = None
+
+    def runs(self) -> dict[Path, list[str]]:
+        """Each run's folder and its overrides."""
+        return {
+            self.out / "runs" / f"{label}-{seed}": [*loss_overrides(label), f"seed={seed}", *self.overrides]
+            for seed in self.seeds
+            for label in self.losses
+        }
+
+    def commands(self) -> list[list[str]]:
+        """All that is still to be done, in order; the report comes last and always."""
+        found = []
+        for folder, overrides in self.runs().items():
+            if status(folder) != "finished":
+                started = (folder / "run.json").is_file()
+                found.append(
+                    ["train", f"resume={folder}"] if started else ["train", *overrides, f"hydra.run.dir={folder}"]
+                )
+            found += [
+                [
+                    "evaluate",
+                    f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}",
+                    f"criterion={criterion}",
+                    f"reference={reference}",
+                ]
+                for criterion in self.criteria
+                for reference in self.references
+                if not done(folder, criterion, reference)
+            ]
+        published = [f"paper={self.paper}", f"table={self.table}"] if self.paper else []
+        return [*found, ["report", str(self.out / "runs"), f"out={self.out / 'report'}", *published]]
+
+    def carry_out(self, dry_run: bool = False) -> None:
+        """Run the commands one after the other; stops at the first that fails."""
+        commands = self.commands()
+        start = time.perf_counter()
+        for number, command in enumerate(commands, 1):
+            line = shlex.join(["vsehub", *command])
+            print(f"[{number}/{len(commands)}] {line}", flush=True)
+            if not dry_run:
+                subprocess.run([VSEHUB, *command], check=True)
+        if not dry_run:
+            print(f"{(time.perf_counter() - start) / 60:.1f} minutes; the page: {self.out / 'report' / 'index.html'}")
+
+
+def loss_overrides(label: str) -> list[str]:
+    """The choices behind a label of the papers' tables."""
+    loss, _, bank = label.partition("+")
+    return [f"loss={loss}", "bank=memory" if bank == "mb" else "bank=none"]
+
+
+def status(folder: Path) -> str | None:
+    """A run's status from its record, or None where there is none."""
+    record = folder / "run.json"
+    return json.loads(record.read_text())["status"] if record.is_file() else None
+
+
+def done(folder: Path, criterion: str, reference: str) -> bool:
+    """Whether the test split was measured so."""
+    kind = {"queries": "transductive", "train": "inductive"}[reference]
+    return any((folder / "evaluations").glob(f"test-*-{criterion}*-{kind}.json"))
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs and the report")
+    parser.add_argument("--losses", nargs="+", default=["sum", "max", "hal", "hal+mb"], help="%(default)s")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="%(default)s")
+    parser.add_argument("--criteria", nargs="*", default=[], help="beside nns, e.g. csls is")
+    parser.add_argument(
+        "--references",
+        nargs="*",
+        default=["queries"],
+        choices=["queries", "train"],
+        help="whose scores a criterion sees: queries (transductive), train (inductive)",
+    )
+    parser.add_argument("--paper", help="print this paper's figures beside, e.g. aaai2020")
+    parser.add_argument("--table", help="its table, e.g. 2")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
+    parser.add_argument("overrides", nargs="*", help="settings of every run, after --, e.g. -- data.size=large")
+    arguments = vars(parser.parse_args())
+    dry_run = arguments.pop("dry_run")
+    Comparison(**arguments).carry_out(dry_run)
+
+
+if __name__ == "__main__":
+    main()
