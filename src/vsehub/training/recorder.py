@@ -47,13 +47,17 @@ class RunRecorder(pl.Callback):
         """Start the clock; an epoch lasts from the end of the one before, the bank's refill included."""
         self._epoch_start = time.perf_counter()
 
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Note the epoch's learning rate; at its end the schedule has moved on already."""
+        self._learning_rate = trainer.optimizers[0].param_groups[0]["lr"]
+
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Add the epoch's row."""
         now = time.perf_counter()
         seconds, self._epoch_start = now - self._epoch_start, now
         metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
-        learning_rate = trainer.optimizers[0].param_groups[0]["lr"]
-        row = {"epoch": trainer.current_epoch, "step": trainer.global_step, "lr": learning_rate, "seconds": seconds}
+        row = {"epoch": trainer.current_epoch, "step": trainer.global_step, "lr": self._learning_rate}
+        row["seconds"] = seconds
         self.rows.append(row | metrics)
         columns = dict.fromkeys(name for row in self.rows for name in row)
         text = io.StringIO()

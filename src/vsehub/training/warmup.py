@@ -1,6 +1,7 @@
 """A learning rate that rises over the first steps."""
 
 import pytorch_lightning as pl
+from torch.optim import Optimizer
 
 from vsehub.checks import require
 
@@ -17,17 +18,19 @@ class Warmup(pl.Callback):
         self.steps = steps
         self._rates: list[float] = []
 
-    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch, batch_index: int) -> None:
-        """Lower the rate for this step alone; the schedule goes on from its own rates."""
-        step = trainer.global_step
-        self._rates = [group["lr"] for group in trainer.optimizers[0].param_groups] if step < self.steps else []
-        self._set(trainer, [rate * (step + 1) / self.steps for rate in self._rates])
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Lower the rate inside the optimizer's step alone: Lightning moves the schedule on before its own hook."""
 
-    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs, batch, batch_index) -> None:
-        """Give the schedule's rates back."""
-        self._set(trainer, self._rates)
+        def lower(optimizer: Optimizer, *_) -> None:
+            step = trainer.global_step
+            self._rates = [group["lr"] for group in optimizer.param_groups]
+            if step < self.steps:
+                _set(optimizer, [rate * (step + 1) / self.steps for rate in self._rates])
 
-    @staticmethod
-    def _set(trainer: pl.Trainer, rates: list[float]) -> None:
-        for group, rate in zip(trainer.optimizers[0].param_groups, rates, strict=False):
-            group["lr"] = rate
+        trainer.optimizers[0].register_step_pre_hook(lower)
+        trainer.optimizers[0].register_step_post_hook(lambda optimizer, *_: _set(optimizer, self._rates))
+
+
+def _set(optimizer: Optimizer, rates: list[float]) -> None:
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
