@@ -11,19 +11,30 @@ from vsehub.checks import InputError, existing, require
 def resumed(folder: Path, overrides: list[str]) -> DictConfig:
     """The configuration of the run in `folder`, changed by key=value overrides of single settings.
 
-    Raises InputError where the folder holds no run, or an override names a group or a setting that is not there.
+    Raises InputError where the folder holds no run, the run was started elsewhere, or an override names a group or a
+    setting that is not there.
     """
-    record = existing(
-        "resume", folder / "run.json", "Give the folder of a run that `vsehub train` started; it holds a run.json"
-    )
+    record = run_record(folder)
     try:
         cfg = OmegaConf.create(json.loads(record.read_text())["config"])
     except (json.JSONDecodeError, KeyError) as error:
         raise InputError(f"resume: {record} is damaged ({error}); start a new run") from error
+    # Lightning keeps the best checkpoint's score by its path alone: elsewhere any later epoch would pass for the best.
+    require(
+        Path(cfg.run_folder).resolve() == folder.resolve(),
+        f"resume: the run in {folder} was started in {cfg.run_folder} and goes on only there; move it back",
+    )
     changes = [override for override in overrides if not override.startswith("resume=")]
     for change in OmegaConf.from_dotlist(changes).items() if changes else ():
         _require_known(cfg, *change, change[0])
     return OmegaConf.merge(cfg, OmegaConf.from_dotlist(changes))
+
+
+def run_record(folder: Path) -> Path:
+    """The run.json of a run's folder, or InputError where there is none."""
+    return existing(
+        "resume", folder / "run.json", "Give the folder of a run that `vsehub train` started; it holds a run.json"
+    )
 
 
 def last_checkpoint(folder: Path) -> Path | None:

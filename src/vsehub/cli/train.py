@@ -9,8 +9,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub import __version__
-from vsehub.checks import one_of
+from vsehub.checks import InputError, one_of
 from vsehub.cli import app
+from vsehub.cli.resume import last_checkpoint, resumed, run_record
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +20,10 @@ def main() -> None:
     """Run the command; with resume=FOLDER nothing but that folder is written to."""
     folder = next((argument.removeprefix("resume=") for argument in sys.argv if argument.startswith("resume=")), None)
     if folder not in (None, "", "null"):
+        try:
+            run_record(Path(folder))  # before Hydra makes the folder
+        except InputError as error:
+            app.end(str(error))
         sys.argv += [f"hydra.run.dir={folder}", "hydra.output_subdir=null"]
     app.run(train, "train")
 
@@ -30,7 +35,6 @@ def train(cfg: DictConfig) -> None:
 
     from vsehub.cli.build import build_data, build_module, plain, restore_module
     from vsehub.cli.measure import measure, save, table
-    from vsehub.cli.resume import last_checkpoint, resumed
     from vsehub.training.checkpoint import load_checkpoint, require_same_vocabulary
     from vsehub.training.fit import fit
     from vsehub.training.loggers import log_final
