@@ -20,7 +20,7 @@ def atomic(path: str | Path) -> Iterator[BinaryIO]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = tempfile.NamedTemporaryFile(  # noqa: SIM115: it outlives its block to be renamed
+    handle = tempfile.NamedTemporaryFile(  # noqa: SIM115 (it outlives its block to be renamed)
         dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False
     )
     try:
@@ -30,17 +30,21 @@ def atomic(path: str | Path) -> Iterator[BinaryIO]:
             os.fsync(handle.fileno())
         os.chmod(handle.name, 0o644)
         os.replace(handle.name, path)
-    except OSError as error:
+    except BaseException as error:
         Path(handle.name).unlink(missing_ok=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if _is_full_disk(error):
             raise InputError(
                 f"the disk is full: {path} was not written and what it held before is untouched. "
                 f"Free room on the disk of {path.parent}, then run the command again"
             ) from error
         raise
-    except BaseException:
-        Path(handle.name).unlink(missing_ok=True)
-        raise
+
+
+def _is_full_disk(error: BaseException | None) -> bool:
+    """Whether a full disk is behind the error; torch.save raises a RuntimeError of its own on top of it."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error is not None and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_text(path: str | Path, text: str) -> None:
