@@ -88,9 +88,15 @@ def _rows(split: EncodedSplit, direction: str, similarity: Similarity) -> Iterat
     """Blocks (first query, scores (b, items)) over all queries of a direction."""
     queries, items = (split.images, split.texts) if direction == "i2t" else (split.texts, split.images)
     size = max(1, BLOCK_ELEMENTS // len(items))
+    inner = hasattr(similarity, "vectors")
+    if inner:
+        items = similarity.vectors(items)
     for first in range(0, len(queries), size):
         block = queries[first : first + size]
-        yield first, similarity(block, items) if direction == "i2t" else similarity(items, block).T
+        if inner:
+            yield first, similarity.vectors(block) @ items.T
+        else:
+            yield first, similarity(block, items) if direction == "i2t" else similarity(items, block).T
 
 
 def _columns(reference: EncodedSplit, split: EncodedSplit, direction: str, similarity: Similarity) -> Iterator[Tensor]:

@@ -1,6 +1,6 @@
 """Ranks of the best positives and k-occurrences of the items, counted block by block in one pass over the scores."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +8,8 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.metrics.topk import top_k
+
+CACHED_ELEMENTS = 2**20  # 4 MB of float32 scores
 
 
 @dataclass(frozen=True)
@@ -71,31 +73,43 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
     Raises InputError where scores are NaN or a block does not fit.
     """
     starts = torch.cat((positives.query.new_zeros(1), torch.bincount(positives.query, minlength=positives.queries)))
-    starts = starts.cumsum(0)
+    starts = starts.cumsum(0).tolist()
     device = positives.query.device
     ranks = torch.zeros(positives.queries, dtype=torch.int64, device=device)
     occurrences = {k: torch.zeros(positives.items, dtype=torch.int64, device=device) for k in ks}
-    deepest = min(max(ks, default=0), positives.items)
-    for first, scores in blocks:
+    deepest = min(max(ks, default=1), positives.items)
+    for first, scores in _cut(blocks):
         last = first + len(scores)
         require(
             scores.shape[1] == positives.items and last <= positives.queries,
             f"scores of queries {first} to {last} have {scores.shape[1]} columns; expected {positives.queries} "
             f"queries and {positives.items} items",
         )
-        mine = slice(int(starts[first]), int(starts[last]))
+        mine = slice(starts[first], starts[last])
         row, item = positives.query[mine] - first, positives.item[mine]
         hits = scores[row, item]
         best = scores.new_full((len(scores),), -torch.inf).scatter_reduce(0, row, hits, "amax")
-        ahead = (scores >= best[:, None]).sum(dim=1)
-        equal_hits = torch.zeros_like(ahead).index_add_(0, row, (hits >= best[row]).long())
-        ranks[first:last] = ahead - equal_hits + 1
-        require(
-            not best.isnan().any() and not (scores.sum(dim=1)).isnan().any(),
-            "scores hold NaN; look for NaN or infinite embeddings",
-        )
-        if deepest:
-            nearest = top_k(scores, deepest)[1]
-            for k, counts in occurrences.items():
-                counts += torch.bincount(nearest[:, :k].flatten(), minlength=positives.items)
+        equal_hits = row.new_zeros(len(scores)).index_add_(0, row, (hits >= best[row]).long())
+        ranks[first:last] = _at_least(scores, best) - equal_hits + 1
+        largest, nearest = top_k(scores, deepest)
+        require(not largest[:, 0].isnan().any(), "scores hold NaN; look for NaN or infinite embeddings")
+        for k, counts in occurrences.items():
+            counts += torch.bincount(nearest[:, :k].flatten(), minlength=positives.items)
     return Ranking(ranks, occurrences)
+
+
+def _cut(blocks: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:
+    """On a CPU blocks that stay in its cache, since every row is read several times."""
+    for first, scores in blocks:
+        elements = CACHED_ELEMENTS if scores.device.type == "cpu" else scores.numel()
+        rows = max(1, elements // max(1, scores.shape[1]))
+        for begin in range(0, len(scores), rows):
+            yield first + begin, scores[begin : begin + rows]
+
+
+def _at_least(scores: Tensor, least: Tensor) -> Tensor:
+    """How many of each row (b, M) are >= the row's `least` (b,)."""
+    # Ones in floating point are added up several times as fast as booleans, and exactly while they fit the mantissa.
+    ones = torch.float32 if scores.shape[1] < 2**24 else torch.float64
+    reached = torch.empty(scores.shape, dtype=ones, device=scores.device)
+    return torch.ge(scores, least[:, None], out=reached).sum(dim=1).long()

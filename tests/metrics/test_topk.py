@@ -1,0 +1,53 @@
+import pytest
+import torch
+
+from vsehub.metrics.ranks import Positives, rank_blocks
+from vsehub.metrics.topk import top_k
+
+# rows, width, k, distinct values (0: any): narrow rows are searched whole, wide ones by groups of columns
+CASES = [
+    (7, 3000, 10, 5),
+    (7, 3000, 10, 200),
+    (40, 3011, 10, 0),
+    (5, 9000, 11, 3000),
+    (3, 50, 10, 4),
+    (3, 10, 10, 4),
+    (3, 5, 10, 3),
+    (9, 4000, 1, 10),
+    (1, 1, 1, 2),
+]
+
+
+@pytest.mark.parametrize(("rows", "width", "k", "distinct"), CASES)
+@pytest.mark.parametrize("layout", [lambda s: s, lambda s: s.double(), lambda s: s.T.contiguous().T])
+def test_top_k_is_a_stable_sort_cut_off(rows, width, k, distinct, layout):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(rows, width, generator=generator)
+    if distinct:
+        scores = torch.randint(distinct, (rows, width), generator=generator).float() - distinct // 2
+    scores = layout(scores)
+    values, columns = top_k(scores, k)
+    expected = scores.argsort(dim=1, descending=True, stable=True)[:, :k]
+    assert torch.equal(columns, expected)
+    assert torch.equal(values, scores.gather(1, expected))
+
+
+@pytest.mark.parametrize("width", [50, 5000])
+@pytest.mark.parametrize("place", [0, 49])
+def test_a_nan_comes_first_and_minus_infinity_is_a_number(width, place):
+    scores = torch.full((2, width), -torch.inf)
+    assert torch.equal(top_k(scores, 10)[1], torch.arange(10).expand(2, -1))
+    scores[1, place - 1] = torch.nan
+    assert top_k(scores, 10)[0][:, 0].isnan().tolist() == [False, True]
+
+
+@pytest.mark.parametrize("ks", [(), (1, 5)])
+def test_ranks_of_rows_cut_into_cached_blocks(ks, monkeypatch):
+    monkeypatch.setattr("vsehub.metrics.ranks.CACHED_ELEMENTS", 100)
+    scores = torch.randint(6, (23, 40), generator=torch.Generator().manual_seed(1)).float()
+    mask = torch.rand(23, 40, generator=torch.Generator().manual_seed(2)) < 0.1
+    mask[:, 3] = True
+    ranking = rank_blocks([(0, scores[:9]), (9, scores[9:])], Positives.from_mask(mask), ks)
+    for row, positive, rank in zip(scores, mask, ranking.ranks, strict=True):
+        assert rank == (row[~positive] >= row[positive].max()).sum() + 1
+    assert all(int(counts.sum()) == 23 * k for k, counts in ranking.occurrences.items())
