@@ -28,18 +28,11 @@ class KNNMargin(nn.Module):
         return {"loss": image_to_text.topk(k, dim=1).values.sum() + text_to_image.topk(k, dim=0).values.sum()}
 
 
-class MaxMargin(nn.Module):
+class MaxMargin(KNNMargin):
     """Sum over rows and columns of the largest [margin - S_pos + S_neg]+ (AAAI eq. 3, the MAX loss of VSE++)."""
 
     def __init__(self, margin: float = 0.2):
-        super().__init__()
-        positive("margin", margin)
-        self.margin = margin
-
-    def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
-        """scores (N, N), positives (N, N) boolean -> {"loss": scalar}; `neighbors` is not used."""
-        image_to_text, text_to_image = margin_costs(scores, positives, self.margin)
-        return {"loss": image_to_text.max(dim=1).values.sum() + text_to_image.max(dim=0).values.sum()}
+        super().__init__(margin, k=1)
 
 
 class SumMargin(nn.Module):
