@@ -1,5 +1,6 @@
 """`vsehub evaluate`: a checkpoint's figures on a split."""
 
+import sys
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -9,7 +10,8 @@ from vsehub.cli import app
 
 
 def main() -> None:
-    """Run the command."""
+    """Run the command; data.KEY=VALUE is for settings of the checkpoint's data, which no yaml can list."""
+    sys.argv = [f"+{argument}" if argument.startswith("data.") else argument for argument in sys.argv]
     app.run(evaluate, "evaluate")
 
 
