@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 VSEHUB = Path(sys.executable).with_name("vsehub")
@@ -19,7 +19,10 @@ VSEHUB = Path(sys.executable).with_name("vsehub")
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared: runs of `losses` ("hal+mb" is HAL with the memory bank) x `seeds`, all with `overrides`."""
+    """What is compared: runs of `losses` ("hal+mb" is HAL with the memory bank) x `seeds`, all with `overrides`.
+
+    own: further settings of single losses.
+    """
 
     out: Path
     losses: list[str]
@@ -29,11 +32,17 @@ class Comparison:
     references: list[str]
     paper: str | None = None
     table: str | None = None
+    own: dict[str, list[str]] = field(default_factory=dict)
 
     def runs(self) -> dict[Path, list[str]]:
         """Each run's folder and its overrides."""
         return {
-            self.out / "runs" / f"{label}-{seed}": [*loss_overrides(label), f"seed={seed}", *self.overrides]
+            self.out / "runs" / f"{label}-{seed}": [
+                *loss_overrides(label),
+                f"seed={seed}",
+                *self.overrides,
+                *self.own.get(label, []),
+            ]
             for seed in self.seeds
             for label in self.losses
         }
