@@ -1,0 +1,135 @@
+"""What the benchmarks share: arguments, interleaved timing, and results as JSON, a table and a part of README.md."""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+
+from vsehub.files import write_json, write_text
+from vsehub.training.provenance import code_version, hardware, versions
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+START, END = "<!-- results: written by the benchmarks -->", "<!-- end of results -->"
+
+
+def arguments(description: str, root: bool = False) -> argparse.ArgumentParser:
+    """A parser with --device, --rounds and --out, and ROOT and --synthetic where the benchmark takes data."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if root:
+        parser.add_argument(
+            "root",
+            nargs="?",
+            metavar="ROOT",
+            help="folder of extracted features in the VSE++ layout (default: ../shared/data/flickr8k/global beside the "
+            "checkout, where it is there; else data made up in its shape)",
+        )
+        parser.add_argument(
+            "--synthetic", type=int, metavar="IMAGES", help="data made up with so many images instead of ROOT"
+        )
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: the GPU if any")
+    parser.add_argument("--rounds", type=int, default=5, help="how often the ways take turns (default: 5)")
+    parser.add_argument("--out", type=Path, help="JSON to write, a table beside it (default: in results/)")
+    return parser
+
+
+def device_of(name: str) -> torch.device:
+    """The device that --device names."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a GPU has done what it was told; nothing on a CPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def timed(call: Callable[[], object], device: torch.device) -> float:
+    """Seconds of one call, a GPU's work included."""
+    synchronize(device)
+    begin = time.perf_counter()
+    call()
+    synchronize(device)
+    return time.perf_counter() - begin
+
+
+def interleave(
+    ways: dict[str, Callable[[], object]], rounds: int, device: torch.device, block: int = 1, warmup: int = 1
+) -> dict[str, list[float]]:
+    """Seconds of each call of each way, in turns A, B, A, B, so that a slow minute of the machine meets all alike.
+
+    block: calls in a row before the next way's turn. warmup: calls of each that are not counted.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for call in ways.values():
+        for _ in range(warmup):
+            call()
+    for _ in range(rounds):
+        for name, call in ways.items():
+            seconds[name] += [timed(call, device) for _ in range(block)]
+    return seconds
+
+
+def summary(seconds: list[float]) -> dict:
+    """{"median", "least", "most", "count"} of some times."""
+    return {
+        "median": statistics.median(seconds),
+        "least": min(seconds),
+        "most": max(seconds),
+        "count": len(seconds),
+    }
+
+
+def shown(times: dict, unit: float = 1e3, suffix: str = "ms") -> str:
+    """A summary as text: "12.3 ms (12.0 to 14.1)"."""
+    median, least, most = (times[key] * unit for key in ("median", "least", "most"))
+    return f"{median:.4g} {suffix} ({least:.4g} to {most:.4g})"
+
+
+def target(value: float, limit: float) -> str:
+    """Whether a figure is within its limit, in words."""
+    return f"at most {limit:g}: {'reached' if value <= limit else 'MISSED'}"
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A markdown table."""
+    columns = list(columns)
+    lines = [columns, ["---"] * len(columns), *([str(cell) for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def hardware_line() -> str:
+    """The machine, the threads and torch in one line."""
+    machine = hardware()
+    gpu = f"{machine['gpu']}, " if machine["gpu"] else "no GPU, "
+    return (
+        f"{gpu}{machine['cpu']}, {machine['cores']} cores ({torch.get_num_threads()} threads used), "
+        f"{machine['memory_gb']} GB, torch {torch.__version__}"
+    )
+
+
+def report(name: str, title: str, record: dict, text: str, device: torch.device, out: Path | None) -> Path:
+    """Print a result, write it as JSON and markdown, and renew README.md where it lies in results/."""
+    out = out or RESULTS / f"{name}-{'gpu' if device.type == 'cuda' else 'cpu'}.json"
+    machine = hardware_line()
+    facts = {"benchmark": name, "device": device.type, "hardware": hardware(), "threads": torch.get_num_threads()}
+    write_json(out, facts | {"versions": versions(), "git": code_version()} | record)
+    section = f"### {title}\n\n{machine}\n\n{text}\n"
+    write_text(out.with_suffix(".md"), section)
+    print(section)
+    if out.parent.resolve() == RESULTS.resolve():
+        renew_readme()
+    return out
+
+
+def renew_readme() -> None:
+    """Put all tables of results/ between the marks in README.md."""
+    readme = HERE / "README.md"
+    before, _, rest = readme.read_text().partition(START)
+    tables = "\n".join(path.read_text() for path in sorted(RESULTS.glob("*.md")))
+    write_text(readme, f"{before}{START}\n\n{tables}\n{END}{rest.partition(END)[2]}")

@@ -1,0 +1,126 @@
+"""Full evaluation of 5,000 images and 25,000 captions against one bare product of their embeddings.
+
+Evaluation is R@K, median and mean rank and hubness of both directions, as `vsehub evaluate` computes them under
+protocol full5k. The product is 5,000 x 1,024 times 1,024 x 25,000 in blocks of the same size. The extra memory is the
+peak of a fresh process beyond what it holds with the embeddings made. Targets: 4 times the product, 1 GB.
+
+    python experiments/benchmarks/evaluation.py
+"""
+
+import multiprocessing
+import re
+import sys
+from pathlib import Path
+
+import common
+import torch
+
+from vsehub.criteria.nns import NearestNeighbor
+from vsehub.evaluation.encode import EncodedSplit
+from vsehub.evaluation.evaluate import BLOCK_ELEMENTS, evaluate
+from vsehub.evaluation.protocols import Protocol
+from vsehub.similarities.cosine import Cosine
+
+IMAGES, PER_IMAGE, DIM = 5000, 5, 1024
+RATIO, GIGABYTES = 4.0, 1.0
+
+
+def make(images: int, device: torch.device, dim: int = DIM) -> EncodedSplit:
+    """Random unit vectors, five captions an image, made in place so that making them has no peak of its own."""
+    generator = torch.Generator(device).manual_seed(0)
+    sides = [torch.empty(count, dim, device=device) for count in (images, PER_IMAGE * images)]
+    for side in sides:
+        for block in side.split(1000):
+            block.normal_(generator=generator)
+            block /= block.norm(dim=1, keepdim=True)
+    return EncodedSplit(*sides, torch.arange(PER_IMAGE * images, device=device) // PER_IMAGE)
+
+
+def run(split: EncodedSplit):
+    """The evaluation that is timed."""
+    return evaluate(split, Cosine(), NearestNeighbor(), Protocol("full5k"))
+
+
+def product(split: EncodedSplit) -> None:
+    """All scores once, thrown away block by block."""
+    for block in split.images.split(max(1, BLOCK_ELEMENTS // len(split.texts))):
+        block @ split.texts.T
+
+
+def extra_megabytes(images: int, device: torch.device, dim: int = DIM) -> float:
+    """Peak memory of an evaluation beyond the embeddings: of the GPU, or of a fresh process on the CPU."""
+    if device.type == "cuda":
+        split = make(images, device, dim)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run(split)
+        return (torch.cuda.max_memory_allocated() - before) / 2**20
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_probe, (images, dim))
+
+
+def _probe(images: int, dim: int) -> float:
+    run(make(50, torch.device("cpu"), dim))  # code and thread pools that any evaluation loads
+    split = make(images, torch.device("cpu"), dim)
+    before = _memory("VmRSS")
+    run(split)
+    return (_memory("VmHWM") - before) / 2**10
+
+
+def _memory(field: str) -> int:
+    """Linux's VmRSS (held now) or VmHWM (the peak) of this process in KB; elsewhere the peak for both."""
+    status = Path("/proc/self/status")
+    if not status.is_file():
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak // 2**10 if sys.platform == "darwin" else peak
+    # Not getrusage here: on Linux its peak begins at the parent's.
+    return int(re.search(rf"{field}:\s+(\d+)", status.read_text())[1])
+
+
+def measure(images: int, device: torch.device, rounds: int, dim: int = DIM) -> dict:
+    """Times, ratio, the product's speed and the extra memory."""
+    split = make(images, device, dim)
+    ways = {"product": lambda: product(split), "evaluation": lambda: run(split)}
+    times = {name: common.summary(values) for name, values in common.interleave(ways, rounds, device).items()}
+    floor = times["product"]["median"]
+    return {
+        "images": images,
+        "texts": len(split.texts),
+        "dim": dim,
+        "seconds": times,
+        "ratio": times["evaluation"]["median"] / floor,
+        "product_gflops": 2 * images * len(split.texts) * dim / floor / 1e9,
+        "extra_mb": extra_megabytes(images, device, dim),
+    }
+
+
+def text(result: dict) -> str:
+    """The table."""
+    seconds = {name: common.shown(times, 1, "s") for name, times in result["seconds"].items()}
+    rows = [
+        ("one bare product", seconds["product"], f"{result['product_gflops']:.0f} GFLOP/s"),
+        ("evaluation, both directions", seconds["evaluation"], ""),
+        ("evaluation / product", f"**{result['ratio']:.2f}**", common.target(result["ratio"], RATIO)),
+        (
+            "extra peak memory",
+            f"**{result['extra_mb']:.0f} MB**",
+            common.target(result["extra_mb"], 1024 * GIGABYTES),
+        ),
+    ]
+    shape = f"{result['images']:,} images x {result['texts']:,} captions, D = {result['dim']:,}"
+    return f"{shape}\n\n{common.table(('what', 'median (least to most)', 'note'), rows)}"
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = common.arguments(__doc__)
+    parser.add_argument("--images", type=int, default=IMAGES, help=f"images, five captions each (default: {IMAGES})")
+    options = parser.parse_args(argv)
+    device = common.device_of(options.device)
+    result = measure(options.images, device, options.rounds)
+    common.report("evaluation", "Evaluation against one product", result, text(result), device, options.out)
+
+
+if __name__ == "__main__":
+    main()

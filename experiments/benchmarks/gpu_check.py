@@ -1,0 +1,155 @@
+"""What only a GPU can show, in one table; without one a line and nothing else.
+
+Whether both bank backends give the CPU's exact answer, the text GRU is the CPU's, and bf16-mixed reaches fp32's rsum
+within the seeds' spread; speeds, how busy the GPU is, and what bank and HAL cost. Needs torch and what vsehub needs,
+no FAISS.
+
+    python experiments/benchmarks/gpu_check.py
+    python experiments/benchmarks/gpu_check.py --root FEATURES --epochs 10 --seeds 0,1,2
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import bank
+import common
+import hal
+import numpy as np
+import torch
+from gpu_equality import Row, bank_rows, text_rows
+from sources import Synthetic
+from ways import Way
+
+from vsehub.evaluation.encode import encode_images, encode_texts
+from vsehub.training.datamodule import RetrievalDataModule
+from vsehub.training.precision import resolve_precision
+
+
+def train(precision: str, seed: int, device: torch.device, epochs: int, settings: list[str]) -> float:
+    """Best rsum on val of a `vsehub train` run in a process and folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        accelerator = "gpu" if device.type == "cuda" else "cpu"
+        command = [sys.executable, "-c", "from vsehub.cli.main import main; main()", "train", *settings]
+        command += [f"seed={seed}", f"trainer.precision={precision}", f"trainer.accelerator={accelerator}"]
+        command += [f"trainer.max_epochs={epochs}", "final_split=val", f"hydra.run.dir={folder}/run"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return json.loads((Path(folder) / "run" / "run.json").read_text())["best"]["val/rsum"]
+
+
+def precision_rows(device: torch.device, epochs: int, seeds: list[int], settings: list[str]) -> list[Row]:
+    """rsum of fp32 and bf16-mixed over the seeds; bf16's mean may lie below fp32's by the seeds' spread."""
+    reached = {p: [train(p, seed, device, epochs, settings) for seed in seeds] for p in ("32-true", "bf16-mixed")}
+    means = {precision: statistics.mean(values) for precision, values in reached.items()}
+    spread = max(max(values) - min(values) for values in reached.values())
+    rows: list[Row] = [
+        (
+            f"rsum on val, {p}, seeds {seeds}",
+            ", ".join(f"{value:.1f}" for value in values) + f"; mean {means[p]:.1f}",
+            None,
+        )
+        for p, values in reached.items()
+    ]
+    gap = means["32-true"] - means["bf16-mixed"]
+    return [*rows, ("bf16-mixed below fp32, seeds' spread", f"{gap:+.1f}, {spread:.1f}", gap <= spread)]
+
+
+def speed_rows(device: torch.device, data: RetrievalDataModule, steps: int = 50, dim: int = 1024) -> list[Row]:
+    """Training and encoding speed, and the share of the wall time in which kernels ran."""
+    rows: list[Row] = []
+    precision = resolve_precision("auto", "gpu" if device.type == "cuda" else "cpu")
+    way = Way(data, device, precision, dim=dim)
+    seconds = common.interleave({"step": way.step}, steps, device, warmup=min(10, steps))["step"]
+    rate = data.batch_size / statistics.median(seconds)
+    rows.append((f"training, {precision}, batch {data.batch_size}, GRU {dim}", f"{rate:,.0f} pairs/s", None))
+    rows.append(
+        (
+            f"device busy in these steps ({'CUDA' if device.type == 'cuda' else 'CPU'} time over wall)",
+            f"{100 * busy_share(way, device, steps):.0f} %",
+            None,
+        )
+    )
+    split, table = data.load("train")
+    module = way.module
+    encoders = {
+        "images": (lambda: encode_images(module.image_encoder, split.images, np.arange(len(split.images)))),
+        "captions": (lambda: encode_texts(module.text_encoder, table, np.arange(len(table)))),
+    }
+    times = common.interleave(encoders, 2, device)
+    for name, count in (("images", len(split.images)), ("captions", len(table))):
+        rows.append((f"encoding {name}", f"{count / min(times[name]):,.0f} {name}/s", None))
+    return rows
+
+
+def busy_share(way: Way, device: torch.device, steps: int) -> float:
+    """Time of the device's kernels over the wall time, by torch's profiler."""
+    on_gpu_too = [torch.profiler.ProfilerActivity.CUDA] if device.type == "cuda" else []
+
+    def run():
+        for _ in range(steps):
+            way.step()
+
+    wall = common.timed(run, device)  # without the profiler, which slows the host
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, *on_gpu_too]) as profile:
+        common.timed(run, device)
+    if device.type != "cuda":
+        return sum(event.self_cpu_time_total for event in profile.key_averages()) / 1e6 / wall
+    kernels = (
+        event.self_device_time_total
+        for event in profile.events()
+        if event.device_type == torch.autograd.DeviceType.CUDA and not getattr(event, "is_user_annotation", False)
+    )
+    return sum(kernels) / 1e6 / wall
+
+
+def cost_rows(device: torch.device, data: RetrievalDataModule, sizes: list[int], dim: int = 1024) -> list[Row]:
+    """The bank's refresh and step, HAL's time and peak memory."""
+    precision = resolve_precision("auto", "gpu" if device.type == "cuda" else "cpu")
+    measured = bank.measure(data, device, precision, 4, 2, dim)
+    rows: list[Row] = [
+        (
+            f"bank of {measured['bank_pairs']:,}, {figures['runs']}: refresh; % of an epoch; step ratio",
+            f"{figures['refresh']['median']:.3f} s; {100 * figures['share_of_epoch']:.1f}; {figures['step_ratio']:.3f}",
+            None  # what runs where nothing better is installed
+            if device.type == "cuda" and figures["runs"] == "faiss on the CPU"
+            else figures["share_of_epoch"] <= bank.SHARE and figures["step_ratio"] <= bank.STEP,
+        )
+        for figures in measured["backends"].values()
+    ]
+    for entry in hal.measure(sizes, device, 5):
+        memory = "" if entry["peak_mb"] is None else f", {entry['peak_mb']:,.0f} MB"
+        name = f"N = {entry['n']}, {entry['case']}: forward + backward"
+        rows.append(
+            (name, f"{entry['seconds']['median'] * 1e3:.2f} ms, {entry['to_product']:.2f} x product{memory}", None)
+        )
+    return rows
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = common.arguments(__doc__)
+    parser.add_argument("--root", help="features to train on (default: the embedded scenes)")
+    parser.add_argument("--epochs", type=int, default=8, help="epochs of each run (default: 8)")
+    parser.add_argument("--seeds", default="0,1,2", help="seeds of the runs (default: 0,1,2)")
+    options = parser.parse_args(argv)
+    if not torch.cuda.is_available():
+        print("gpu-check: no GPU is seen here, so there is nothing to check; run it on a machine that has one.")
+        return
+    device = torch.device("cuda")
+    settings = [] if options.root is None else ["data=precomp", f"data.root={options.root}"]
+    data = RetrievalDataModule(Synthetic())
+    data.setup()
+    rows = [*bank_rows(device), *text_rows(device), *speed_rows(device, data)]
+    rows += cost_rows(device, data, [512, 1024, 2048, 4096, 8192])
+    rows += precision_rows(device, options.epochs, [int(seed) for seed in options.seeds.split(",")], settings)
+    verdict = {None: "", True: "yes", False: "NO"}
+    table = common.table(("check", "found", "holds"), [(name, found, verdict[holds]) for name, found, holds in rows])
+    record = {"rows": [{"check": name, "found": found, "holds": holds} for name, found, holds in rows]}
+    common.report("gpu_check", "GPU check", record, table, device, options.out)
+    raise SystemExit(any(holds is False for _, _, holds in rows))
+
+
+if __name__ == "__main__":
+    main()

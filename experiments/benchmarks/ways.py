@@ -1,0 +1,147 @@
+"""Two ways to train the same model: ours, and the plain way that most code of the field goes."""
+
+import contextlib
+import time
+import warnings
+
+import numpy as np
+import torch
+from common import synchronize
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
+from torch.utils.data import DataLoader, Dataset
+
+from vsehub.criteria.nns import NearestNeighbor
+from vsehub.encoders.image_features import ImageFeatures
+from vsehub.encoders.text_gru import TextGRU
+from vsehub.evaluation.encode import encode_split
+from vsehub.evaluation.evaluate import evaluate
+from vsehub.evaluation.protocols import Protocol
+from vsehub.losses.hal import HAL
+from vsehub.similarities.cosine import Cosine
+from vsehub.training.datamodule import RetrievalDataModule
+from vsehub.training.module import RetrievalModule
+from vsehub.types import Batch
+
+CLIP, RATE, WARMUP = 2.0, 1e-3, 50
+STAGES = ("load", "encode", "loss", "backward", "optimiser")
+warnings.filterwarnings("ignore", message=".*self.trainer.*")
+
+
+class PackedText(TextGRU):
+    """torch.nn.GRU over packed sequences; expects captions sorted by length."""
+
+    def forward(self, texts: Tensor, lengths: Tensor) -> Tensor:
+        """(N, L), (N,) -> (N, D)."""
+        return self.gru(pack_padded_sequence(self.words(texts), lengths.cpu(), batch_first=True))[1][-1]
+
+
+class PairItems(Dataset):
+    """One pair an item: its image row read and its caption tokenised when asked for."""
+
+    def __init__(self, data: RetrievalDataModule):
+        self.split, self.vocabulary = data.load("train")[0], data.vocabulary
+
+    def __len__(self) -> int:
+        return len(self.split.captions)
+
+    def __getitem__(self, caption: int) -> tuple:
+        image = int(self.split.image_index[caption])
+        features = torch.from_numpy(np.array(self.split.images[image], dtype=np.float32))
+        return features, torch.tensor(self.vocabulary.encode(self.split.captions[caption])), image, caption
+
+    @staticmethod
+    def collate(items: list[tuple]) -> Batch:
+        """Sort by length, pad, stack."""
+        items = sorted(items, key=lambda item: len(item[1]), reverse=True)
+        images, texts, image_ids, captions = zip(*items, strict=True)
+        lengths = torch.tensor([len(text) for text in texts])
+        padded = pad_sequence(texts, batch_first=True)
+        return Batch(torch.stack(images), padded, lengths, torch.tensor(image_ids), torch.tensor(captions))
+
+
+class Way:
+    """A model in training, a step at a time.
+
+    plain: the plain way instead of ours. precision: "32-true" or "bf16-mixed". `seconds` holds each stage's, step by
+    step, where `stages` is set.
+    """
+
+    def __init__(
+        self, data: RetrievalDataModule, device: torch.device, precision: str, plain: bool = False, dim: int = 1024
+    ):
+        torch.manual_seed(data.seed)
+        features = data.load("train")[0].images.shape[1:]
+        text = (PackedText if plain else TextGRU)(len(data.vocabulary), dim)
+        self.module = RetrievalModule(
+            ImageFeatures(tuple(features), dim), text, Cosine(), HAL(), optimizer=None, scheduler=None
+        ).to(device)
+        settings = {} if plain else {"fused": True}
+        self.optimizer = torch.optim.Adam(self.module.parameters(), lr=RATE, **settings)
+        self.data, self.device = data, device
+        self.autocast = precision == "bf16-mixed"
+        self.stages = False
+        self.seconds: dict[str, list[float]] = {stage: [] for stage in STAGES}
+        self.steps = 0
+        if plain:
+            pairs = PairItems(data)
+            self.loader = DataLoader(
+                pairs, data.batch_size, shuffle=True, collate_fn=PairItems.collate, pin_memory=device.type == "cuda"
+            )
+        else:
+            self.loader = data.train_dataloader()
+        self._batches, self._epoch = iter(()), 0
+
+    def next_batch(self) -> Batch:
+        """The next batch, epoch after epoch."""
+        batch = next(self._batches, None)
+        if batch is None:
+            if hasattr(self.loader.sampler, "set_epoch"):
+                self.loader.sampler.set_epoch(self._epoch)
+            self._epoch += 1
+            self._batches = iter(self.loader)
+            batch = next(self._batches)
+        return Batch(*(field.to(self.device, non_blocking=True) for field in batch))
+
+    def step(self) -> None:
+        """One training step."""
+        module, mark = self.module, self._mark
+        mark(None)
+        batch = self.next_batch()
+        mark("load")
+        with torch.autocast(self.device.type, torch.bfloat16) if self.autocast else contextlib.nullcontext():
+            images, texts = module.image_encoder(batch.images), module.text_encoder(batch.texts, batch.lengths)
+        images, texts = images.float(), texts.float()
+        mark("encode")
+        scores = module.similarity(images, texts)
+        neighbors = module.neighbors(images, texts, batch)
+        loss = module.loss(scores, module.positive_mask(batch.image_ids), neighbors)["loss"]
+        mark("loss")
+        self.optimizer.zero_grad()
+        loss.backward()
+        mark("backward")
+        nn.utils.clip_grad_norm_(module.parameters(), CLIP)
+        for group in self.optimizer.param_groups:
+            group["lr"] = RATE * min(1, (self.steps + 1) / WARMUP)
+        self.optimizer.step()
+        mark("optimiser")
+        self.steps += 1
+
+    def train(self, epochs: int) -> float:
+        """Train for some epochs; the rsum on val."""
+        for _ in range(epochs * len(self.loader)):
+            self.step()
+        text = self.module.text_encoder
+        reader = TextGRU(len(self.data.vocabulary), text.gru.hidden_size).to(self.device)
+        reader.load_state_dict(text.state_dict())
+        split = encode_split(self.module.image_encoder, reader, *self.data.load("val"))
+        return evaluate(split, self.module.similarity, NearestNeighbor(), Protocol("single")).metrics["rsum"]
+
+    def _mark(self, stage: str | None) -> None:
+        if not self.stages:
+            return
+        synchronize(self.device)
+        now = time.perf_counter()
+        if stage:
+            self.seconds[stage].append(now - self._last)
+        self._last = now
