@@ -55,8 +55,8 @@ class HAL(nn.Module):
             # where the mask also zeroes the weight.
             zeroed = 0.0 if weights is not None else -self.gamma * self.epsilon
             exponents = exponents.diagonal_scatter(exponents.new_full((len(scores),), zeroed))
-        rows = F.softplus(exponents.logsumexp(dim=1)) / self.gamma
-        columns = F.softplus(exponents.logsumexp(dim=0)) / self.gamma
+        # torch's own threshold of 20 leaves an error of e^-20, above float64's.
+        rows, columns = (F.softplus(exponents.logsumexp(dim=d), threshold=40) / self.gamma for d in (1, 0))
         negatives = (rows + columns).mean()
         reward = torch.log1p(paired.clamp(min=0)).mean()
         return {"loss": negatives - reward, "negatives": negatives.detach(), "positives": reward.detach()}

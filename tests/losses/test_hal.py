@@ -1,0 +1,159 @@
+import math
+
+import pytest
+import torch
+
+from vsehub.checks import InputError
+from vsehub.losses.hal import HAL
+from vsehub.types import NeighborStats
+
+EXACT = {"rtol": 1e-9, "atol": 1e-12}
+
+
+def batch(n, k=6, seed=0, duplicates=True):
+    """Scores of either sign, the positives' mask of images with several captions, and neighbours largest first."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.rand(n, n, generator=generator, dtype=torch.float64) * 1.6 - 0.6
+    ids = torch.arange(n) // 2 if duplicates else torch.arange(n)
+    stats = [
+        (torch.rand(n, k, generator=generator, dtype=torch.float64) * 0.8).sort(dim=1, descending=True).values
+        for _ in range(2)
+    ]
+    return scores, ids[:, None] == ids[None, :], NeighborStats(*stats)
+
+
+def closed_form(scores, positives, weights, gamma, epsilon):
+    """AAAI eq. 8: dL/dS, the weights held constant, entry by entry."""
+    s, w, n = scores.tolist(), weights.tolist(), len(scores)
+    term = lambda i, j: 0.0 if positives[i, j] else math.exp(gamma * w[i][j] * (s[i][j] - epsilon))  # noqa: E731
+    gradient = torch.zeros(n, n, dtype=torch.float64)
+    for i in range(n):
+        for j in range(n):
+            row = 1 + sum(term(i, m) for m in range(n))
+            column = 1 + sum(term(m, j) for m in range(n))
+            gradient[i, j] = w[i][j] * term(i, j) * (1 / row + 1 / column) / n
+        reward = w[i][i] * s[i][i]
+        if reward > 0:
+            gradient[i, i] -= w[i][i] / (1 + reward) / n
+    return gradient
+
+
+@pytest.mark.parametrize("with_neighbors", [False, True], ids=["local", "global"])
+@pytest.mark.parametrize(("gamma", "epsilon"), [(30, 0.3), (60, 0.7), (100, 1.0), (2, 0.0)])
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_gradients_are_eq_8(n, gamma, epsilon, with_neighbors):
+    for seed in range(4):
+        scores, positives, stats = batch(n, seed=seed)
+        loss = HAL(gamma, epsilon)
+        weights = loss.weights(scores, stats) if with_neighbors else torch.ones_like(scores)
+        scores.requires_grad_()
+        value = loss(scores, positives, stats if with_neighbors else None)["loss"]
+        (gradient,) = torch.autograd.grad(value, scores)
+        torch.testing.assert_close(gradient, closed_form(scores, positives, weights, gamma, epsilon), **EXACT)
+
+
+def test_weights_are_eq_6_by_loops():
+    scores, _, stats = batch(5)
+    a, b, e1, e2, (images, texts) = 11.0, 7.0, 0.2, 0.1, stats
+    crowd = lambda row, factor: sum(math.exp(factor * (s - e2)) for s in row.tolist())  # noqa: E731
+    expected = torch.empty(5, 5, dtype=torch.float64)
+    for i in range(5):
+        for j in range(5):
+            if i == j:
+                wanted, others = math.exp(a * (scores[i, i] - e1)), crowd(images[i], a) + crowd(texts[i], a)
+                expected[i, i] = 1 - wanted / (wanted + others)
+            else:
+                pair = math.exp(b * (scores[i, i] - e1)) + math.exp(b * (scores[j, j] - e1))
+                others = crowd(images[i], b) + crowd(texts[j], b)
+                expected[i, j] = 1 - pair / (pair + others)
+    torch.testing.assert_close(HAL(alpha=a, beta=b, epsilon1=e1, epsilon2=e2).weights(scores, stats), expected, **EXACT)
+
+
+@pytest.mark.parametrize("variant", ["paper", "release"])
+def test_weights_are_constants_between_0_and_1(variant):
+    scores, positives, stats = batch(8)
+    scores.requires_grad_()
+    stats = NeighborStats(*(side.requires_grad_() for side in stats))
+    loss = HAL(alpha=5, beta=5, variant=variant)
+    weights = loss.weights(scores, stats)
+    assert not weights.requires_grad
+    assert ((weights > 0) & (weights < 1)).all()
+    loss(scores, positives, stats)["loss"].backward()
+    assert scores.grad.abs().sum() > 0
+    assert stats.image_to_text.grad is None
+    assert stats.text_to_image.grad is None
+
+
+def test_a_hub_weighs_more_as_negative_and_as_positive():
+    """Eq. 6: the denser the bank around a pair's sides, the nearer its weight to 1."""
+    scores, _, stats = batch(4)
+    denser = NeighborStats(stats.image_to_text + torch.tensor([[0.2], [0], [0], [0]]), stats.text_to_image)
+    before, after = (HAL(alpha=5, beta=5).weights(scores, these) for these in (stats, denser))
+    assert (after[0] > before[0]).all()
+    assert torch.equal(after[1:], before[1:])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("variant", ["paper", "release"])
+@pytest.mark.parametrize("with_neighbors", [False, True], ids=["local", "global"])
+@pytest.mark.parametrize("n", [1, 2, 16])
+def test_gamma_1000_is_finite(n, with_neighbors, variant, dtype):
+    scores, positives, stats = batch(n)
+    scores = scores.to(dtype).requires_grad_()
+    stats = NeighborStats(*(side.to(dtype) for side in stats)) if with_neighbors else None
+    terms = HAL(1000.0, 0.1, variant=variant)(scores, positives, stats)
+    terms["loss"].backward()
+    assert terms["loss"].dtype == torch.float32
+    assert all(torch.isfinite(term) for term in terms.values())
+    assert torch.isfinite(scores.grad).all()
+    assert (scores.grad != 0).any() or n < 16
+
+
+def test_a_large_gamma_is_the_hardest_negative():
+    scores, positives, _ = batch(9)
+    value = HAL(1e5, 0.1)(scores, positives)["negatives"]
+    negatives = scores.masked_fill(positives, -torch.inf) - 0.1
+    hardest = sum(negatives.max(dim=d).values.clamp(min=0) for d in (0, 1)).mean()
+    torch.testing.assert_close(value, hardest, rtol=0, atol=1e-4)
+
+
+def test_neighbors_k_counts_the_first():
+    scores, positives, stats = batch(6, k=9)
+    first = NeighborStats(*(side[:, :4] for side in stats))
+    assert torch.equal(HAL(neighbors_k=4).weights(scores, stats), HAL().weights(scores, first))
+    assert HAL(neighbors_k=4)(scores, positives, stats)["loss"] != HAL()(scores, positives, stats)["loss"]
+
+
+def test_the_release_takes_at_most_a_batch_of_neighbours():
+    scores, _, stats = batch(4, k=9)
+    first = NeighborStats(*(side[:, :4] for side in stats))
+    release, shrunk = (HAL(variant="release").weights(scores, these) for these in (stats, first))
+    assert torch.equal(release, shrunk)
+    assert not torch.equal(HAL().weights(scores, stats), HAL().weights(scores, first))
+
+
+SCORES, POSITIVES, STATS = batch(4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: HAL(gamma=0), "gamma is 0; expected a number above 0"),
+        (lambda: HAL(alpha=-1.0), "alpha is -1.0; expected a number above 0"),
+        (lambda: HAL(beta=float("nan")), "beta is nan; expected a number above 0"),
+        (lambda: HAL(variant="released"), "variant is 'released'; choose one of 'paper', 'release'"),
+        (lambda: HAL(neighbors_k=0), "neighbors_k is 0; expected a number above 0"),
+        (
+            lambda: HAL(neighbors_k=7)(SCORES, POSITIVES, STATS),
+            "neighbors.image_to_text holds 6 neighbours but neighbors_k is 7; raise the bank's k",
+        ),
+        (
+            lambda: HAL()(SCORES, POSITIVES, NeighborStats(STATS[0], STATS[1][:3])),
+            r"neighbors.text_to_image has shape \(3, 6\); expected \(4, k\)",
+        ),
+        (lambda: HAL()(SCORES, POSITIVES, NeighborStats(STATS[0][:, :0], STATS[1])), r"has shape \(4, 0\)"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
