@@ -57,6 +57,7 @@ def train(cfg: DictConfig) -> None:
     data = build_data(cfg)
     data.setup()
     data.load(cfg.final_split)
+    instantiate(cfg.protocol).slices(len(data.splits[cfg.final_split].images))  # said before hours of training
     images = data.splits["train"].images
     module = build_module(cfg, images.shape[1:], data.vocabulary.words)
     if checkpoint is not None:

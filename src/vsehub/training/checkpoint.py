@@ -31,7 +31,7 @@ def load_checkpoint(path: str | Path) -> dict:
     require(path.is_file(), f"checkpoint: {path} is a folder; give a .ckpt file, e.g. {path}/checkpoints/best.ckpt")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, BadZipFile, pickle.UnpicklingError) as error:
+    except (RuntimeError, OSError, EOFError, BadZipFile, pickle.UnpicklingError) as error:
         raise InputError(
             f"checkpoint: {path} cannot be read ({type(error).__name__}); it is cut short or no checkpoint "
             "written by `vsehub train`. Train again, or resume the run from checkpoints/last.ckpt"
