@@ -1,0 +1,102 @@
+import sys
+
+import pytest
+import torch
+
+from vsehub.checks import InputError
+from vsehub.criteria.csls import CSLS
+from vsehub.criteria.inverted_softmax import InvertedSoftmax
+from vsehub.criteria.nns import NearestNeighbor
+from vsehub.evaluation.encode import EncodedSplit
+from vsehub.evaluation.evaluate import evaluate
+from vsehub.evaluation.protocols import Protocol
+from vsehub.metrics.hubness import KS, hubness, k_occurrences
+from vsehub.metrics.recall import recall_metrics
+from vsehub.similarities.cosine import Cosine
+
+CRITERIA = [NearestNeighbor(), InvertedSoftmax(20.0), CSLS(4)]
+COSINE = Cosine()
+
+
+def split(images, seed=0, shuffled=False):
+    """Random embeddings in float64, captions near their image, unequal numbers of them for each."""
+    generator = torch.Generator().manual_seed(seed)
+    image = torch.randn(images, 6, generator=generator, dtype=torch.float64)
+    index = torch.arange(images).repeat_interleave(torch.arange(images) % 3 + 1)
+    if shuffled:
+        index = index[torch.randperm(len(index), generator=generator)]
+    text = image[index] + 0.8 * torch.randn(len(index), 6, generator=generator, dtype=torch.float64)
+    return EncodedSplit(image, text, index)
+
+
+def dense(encoded, criterion, reference=None):
+    """The same figures from whole matrices; each direction is rescored on its own."""
+    scores = COSINE(encoded.images, encoded.texts)
+    references = None, None
+    if reference is not None and criterion.needs_reference:
+        references = COSINE(reference.images, encoded.texts), COSINE(encoded.images, reference.texts).T
+    mask = torch.arange(len(encoded.images))[:, None] == encoded.image_index[None, :]
+    i2t, t2i = criterion.rescore(scores, references[0]), criterion.rescore(scores.T, references[1])
+    metrics = {}
+    for direction, matrix, positives in (("i2t", i2t, mask), ("t2i", t2i.T, mask)):
+        figures = recall_metrics(matrix, positives) | {
+            f"hubness/{name}": value for name, value in hubness(matrix).items()
+        }
+        metrics |= {name: value for name, value in figures.items() if f"{direction}/" in name}
+    metrics["rsum"] = sum(value for name, value in metrics.items() if name.split("/")[-1] in ("r1", "r5", "r10"))
+    metrics["hubness/hs_sum"] = sum(value for name, value in metrics.items() if "skew" in name)
+    return metrics, {"i2t": k_occurrences(i2t), "t2i": k_occurrences(t2i)}
+
+
+@pytest.fixture(params=[None, 1, 100], ids=["one-block", "a-row-a-block", "small-blocks"])
+def blocks(request, monkeypatch):
+    if request.param is not None:
+        monkeypatch.setattr(sys.modules["vsehub.evaluation.evaluate"], "BLOCK_ELEMENTS", request.param)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: type(criterion).__name__)
+@pytest.mark.parametrize("reference", [None, split(9, seed=5)], ids=["transductive", "inductive"])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_equals_the_dense_computation(criterion, reference, shuffled, blocks):
+    encoded = split(23, shuffled=shuffled)
+    result = evaluate(encoded, COSINE, criterion, Protocol("single"), reference)
+    metrics, occurrences = dense(encoded, criterion, reference)
+    assert result.metrics == pytest.approx(metrics, rel=1e-9)
+    for direction, by_k in occurrences.items():
+        for k in KS:
+            told = result.histograms[direction][str(k)]
+            counts = [n for n, items in zip(told["occurrences"], told["items"], strict=True) for _ in range(items)]
+            assert counts == sorted(by_k[k].tolist())
+
+
+def test_criteria_and_references_make_a_difference():
+    encoded, reference = split(23), split(9, seed=5)
+    told = [evaluate(encoded, COSINE, criterion, Protocol("single")).metrics for criterion in CRITERIA]
+    inductive = evaluate(encoded, COSINE, CRITERIA[2], Protocol("single"), reference).metrics
+    assert len({figures["hubness/hs_sum"] for figures in [*told, inductive]}) == 4
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: type(criterion).__name__)
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_folds_are_ranked_alone_and_averaged(criterion, shuffled, blocks):
+    """As c2: consecutive folds, the criterion fitted in each, images beyond the last fold left out."""
+    encoded = split(25, shuffled=shuffled)
+    result = evaluate(encoded, COSINE, criterion, Protocol("c2", fold_images=8, folds=3))
+    figures = []
+    for fold in range(3):
+        kept = (encoded.image_index // 8) == fold
+        part = EncodedSplit(
+            encoded.images[8 * fold : 8 * fold + 8], encoded.texts[kept], encoded.image_index[kept] - 8 * fold
+        )
+        figures.append(dense(part, criterion)[0])
+    means = {name: sum(figure[name] for figure in figures) / 3 for name in figures[0]}
+    assert result.metrics == pytest.approx(means, rel=1e-9)
+    assert result.metrics["rsum"] != pytest.approx(dense(encoded, criterion)[0]["rsum"])
+    assert sum(result.histograms["t2i"]["1"]["items"]) == 24
+
+
+def test_too_few_images():
+    with pytest.raises(
+        InputError, match=r"protocol c2 needs 5000 images \(5 x 1000\) but the split has 23; use protocol"
+    ):
+        evaluate(split(23), COSINE, CRITERIA[0], Protocol("c2", 1000, 5))

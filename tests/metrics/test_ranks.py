@@ -1,0 +1,162 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import skew
+
+from vsehub.checks import InputError
+from vsehub.metrics.hubness import histogram, hubness, k_occurrences, occurrence_metrics, skewness
+from vsehub.metrics.ranks import Positives, rank_blocks
+from vsehub.metrics.recall import recall_metrics
+from vsehub.metrics.topk import top_k
+
+KS = (1, 3, 5)
+
+
+@st.composite
+def retrievals(draw):
+    """Few distinct scores, so that ties abound; any number of positives from one up in each row; sides of any size."""
+    queries, items = draw(st.integers(1, 12)), draw(st.integers(1, 12))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    scores = rng.integers(-draw(st.integers(0, 4)), 3, size=(queries, items)).astype(np.float32)
+    if draw(st.booleans()) and queries > 1:
+        scores[-1] = scores[0]
+    mask = rng.random((queries, items)) < draw(st.sampled_from([0.0, 0.2, 0.9]))
+    mask[np.arange(queries), rng.integers(items, size=queries)] = True
+    return torch.from_numpy(scores), torch.from_numpy(mask)
+
+
+def naive_rank(row, positive):
+    """1 + the negatives that score at least as high as the best positive."""
+    best = max(score for score, hit in zip(row, positive, strict=True) if hit)
+    return 1 + sum(score >= best and not hit for score, hit in zip(row, positive, strict=True))
+
+
+def naive_occurrences(scores, k):
+    counts = [0] * scores.shape[1]
+    for row in scores.tolist():
+        for item in sorted(range(len(row)), key=lambda item: (-row[item], item))[:k]:
+            counts[item] += 1
+    return counts
+
+
+@settings(max_examples=150, deadline=None)
+@given(retrievals(), st.integers(1, 12))
+def test_ranks_and_occurrences(retrieval, size):
+    scores, mask = retrieval
+    expected = [naive_rank(row, hits) for row, hits in zip(scores.tolist(), mask.tolist(), strict=True)]
+    whole = rank_blocks([(0, scores)], Positives.from_mask(mask), KS)
+    blocks = rank_blocks(
+        ((i, scores[i : i + size]) for i in range(0, len(scores), size)), Positives.from_mask(mask), KS
+    )
+    for ranking in (whole, blocks):
+        assert ranking.ranks.tolist() == expected
+        for k in KS:
+            assert ranking.occurrences[k].tolist() == naive_occurrences(scores, k)
+    for k, counts in k_occurrences(scores, KS).items():
+        assert counts.tolist() == naive_occurrences(scores, k)
+        assert counts.sum() == len(scores) * min(k, scores.shape[1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(retrievals(), st.integers(1, 14))
+def test_top_k_takes_the_lower_column_of_equals(retrieval, k):
+    scores = retrieval[0]
+    k = min(k, scores.shape[1])
+    values, columns = top_k(scores, k)
+    order = np.argsort(-scores.numpy(), axis=1, kind="stable")[:, :k]
+    assert columns.tolist() == order.tolist()
+    assert torch.equal(values, scores.gather(1, columns))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=15), st.lists(st.integers(0, 8), max_size=15))
+def test_positives_from_ids_are_those_of_the_mask(query_ids, more):
+    item_ids = torch.tensor([*more, *query_ids])
+    query_ids = torch.tensor(query_ids)
+    ours, theirs = Positives.from_ids(query_ids, item_ids), Positives.from_mask(query_ids[:, None] == item_ids[None, :])
+    assert torch.equal(ours.query, theirs.query)
+    assert (ours.queries, ours.items) == (theirs.queries, theirs.items)
+    assert sorted(zip(ours.query.tolist(), ours.item.tolist(), strict=True)) == sorted(
+        zip(theirs.query.tolist(), theirs.item.tolist(), strict=True)
+    )
+
+
+def test_a_collapsed_model_finds_nothing():
+    """All scores equal: a rank that counts ties in favour would call it perfect."""
+    positives = torch.eye(4, dtype=torch.bool).repeat_interleave(5, dim=1)
+    metrics = recall_metrics(torch.zeros(4, 20), positives)
+    assert metrics["i2t/r1"] == metrics["t2i/r1"] == 0
+    assert metrics["i2t/medr"] == 16
+    assert metrics["t2i/meanr"] == 4
+    assert recall_metrics(torch.zeros(1, 5), positives[:1, :5])["rsum"] == 600
+
+
+def test_the_median_is_the_floor_of_the_zero_based_one():
+    scores = torch.tensor([[5.0, 0, 0, 0], [5, 4, 0, 0], [5, 4, 3, 0], [5, 4, 3, 2]])
+    metrics = recall_metrics(scores, torch.eye(4, dtype=torch.bool))
+    assert [metrics[f"i2t/{name}"] for name in ("r1", "r5", "medr", "meanr")] == [25, 100, 2, 2.5]
+
+
+@settings(max_examples=80, deadline=None)
+@given(retrievals())
+def test_hubness_figures(retrieval):
+    metrics = hubness(retrieval[0], KS)
+    total = 0.0
+    for direction, scores in (("i2t", retrieval[0]), ("t2i", retrieval[0].T)):
+        for k in KS:
+            counts = np.array(naive_occurrences(scores, k), dtype=float)
+            expected = 0.0 if (counts == counts[0]).all() else skew(counts)
+            slots = counts.sum()
+            assert metrics[f"{direction}/skew_{k}"] == pytest.approx(expected, rel=1e-9, abs=1e-9)
+            moved = sum(max(0.0, count - counts.mean()) for count in counts) / slots
+            assert metrics[f"{direction}/robin_hood_{k}"] == pytest.approx(moved, abs=1e-12)
+            assert metrics[f"{direction}/antihub_rate_{k}"] == pytest.approx((counts == 0).mean())
+            held = sum(count for count in counts if count >= 2 * k) / slots
+            assert metrics[f"{direction}/hub_occurrence_{k}"] == pytest.approx(held)
+            assert metrics[f"{direction}/largest_hub_{k}"] == counts.max()
+            total += expected
+        ones = naive_occurrences(scores, 1)
+        assert metrics[f"{direction}/share_1"] == pytest.approx(sum(n == 1 for n in ones) / len(ones))
+        for least in (2, 5, 10):
+            assert metrics[f"{direction}/share_{least}"] == pytest.approx(sum(n >= least for n in ones) / len(ones))
+    assert metrics["hs_sum"] == pytest.approx(total, rel=1e-9, abs=1e-9)
+
+
+def test_equal_shares_have_no_hubs():
+    assert skewness(torch.full((7,), 3)) == 0.0
+    figures = occurrence_metrics(k_occurrences(torch.eye(6), (1,)))
+    assert (figures["skew_1"], figures["robin_hood_1"], figures["share_1"]) == (0, 0, 1)
+    assert histogram(torch.tensor([3, 0, 3, 1])) == {"occurrences": [0, 1, 3], "items": [1, 1, 2]}
+
+
+EYE = torch.eye(3, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("place", [(1, 1), (1, 2)], ids=["positive", "negative"])
+def test_nan_is_refused(place):
+    scores = torch.rand(3, 3)
+    scores[place] = float("nan")
+    with pytest.raises(InputError, match="scores hold NaN"):
+        rank_blocks([(0, scores)], Positives.from_mask(EYE))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: Positives.from_mask(EYE & torch.tensor([True, False, True])),
+            r"1 of 3 queries have no .* query \[1\]",
+        ),
+        (lambda: Positives.from_ids(torch.tensor([4, 5]), torch.tensor([5, 5])), r"1 of 2 queries .* query \[0\]"),
+        (lambda: Positives.from_mask(EYE.float()), r"positives is torch.float32 \(3, 3\); expected a boolean matrix"),
+        (lambda: rank_blocks([(0, torch.rand(3, 4))], Positives.from_mask(EYE)), "have 4 columns; expected 3 queries"),
+        (lambda: rank_blocks([(1, torch.rand(3, 3))], Positives.from_mask(EYE)), "scores of queries 1 to 4"),
+        (lambda: hubness(torch.rand(3)), r"scores has shape \(3,\); expected a matrix"),
+        (lambda: hubness(torch.rand(3, 3), (0,)), "k is 0; expected a number above 0"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(InputError, match=message):
+        call()

@@ -1,0 +1,288 @@
+"""What every choice of every config group must obey; a new yaml is found and tested as it lies."""
+
+import inspect
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import get_object, instantiate
+from omegaconf import OmegaConf
+from torch import nn
+
+from vsehub.checks import InputError
+from vsehub.evaluation.protocols import Protocol
+from vsehub.types import NeighborStats
+
+ROOT = Path(__file__).parents[1]
+CONF = ROOT / "conf"
+SOURCES = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+GROUPS = {
+    "loss": "train",
+    "image_encoder": "train",
+    "text_encoder": "train",
+    "similarity": "train",
+    "criterion": "evaluate",
+    "protocol": "evaluate",
+    "bank": "train",
+    "optimizer": "train",
+    "scheduler": "train",
+    "trainer": "train",
+    "callbacks": "train",
+    "logger": "train",
+    "data": "train",
+    "recipe": "train",
+}
+IMAGE_SHAPES = {"image_features": (12,), "image_regions": (4, 12)}
+
+
+def names(group):
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+ALL = [(group, name) for group in GROUPS for name in names(group)]
+
+
+@cache
+def composed(group, name, *overrides):
+    """The configuration with a choice made, the run's folder filled in as Hydra would."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose(GROUPS[group], [f"{group}={name}", *overrides], return_hydra_config=True)
+    cfg.hydra.runtime.output_dir = "somewhere"
+    choices = {"data": "scenes", "loss": "hal", "bank": "none", "criterion": "nns"} | {group: name}
+    OmegaConf.update(cfg, "hydra.runtime.choices", choices, force_add=True)
+    return cfg
+
+
+def components(group, cfg):
+    """The nodes of a group that are built: callbacks are several, `bank: none` is not one."""
+    node = cfg[group]
+    nodes = node.values() if group == "callbacks" else [node] if node else []
+    return [one for one in nodes if one]
+
+
+def parameters(node):
+    """The constructor's named parameters; a partial lacks its first, which the caller gives."""
+    found = inspect.signature(get_object(node["_target_"])).parameters.values()
+    named = [one for one in found if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
+    return {one.name: one for one in (named[1:] if node.get("_partial_") else named)}
+
+
+def instantiated(group, name, **given):
+    return instantiate(composed(group, name)[group], **given)
+
+
+def test_every_folder_is_in_the_contract():
+    folders = {path.name for path in CONF.iterdir() if path.is_dir()}
+    assert folders - {"experiment", "sweep", "hydra"} == set(GROUPS)
+
+
+@pytest.mark.parametrize(("group", "name"), [one for one in ALL if one[0] != "recipe"])
+def test_keys_are_the_constructors_parameters(group, name):
+    cfg = composed(group, name)
+    for node in components(group, cfg):
+        keys = set(node.keys()) - {"_target_", "_partial_"}
+        accepted = set(parameters(node))
+        assert keys <= accepted, f"{keys - accepted} are no arguments of {node['_target_']}"
+        if node["_target_"].startswith("vsehub."):
+            assert keys == accepted, f"{node['_target_']} has arguments that the yaml lacks: {accepted - keys}"
+
+
+@pytest.mark.parametrize(("group", "name"), [one for one in ALL if one[0] not in ("recipe", "trainer", "logger")])
+def test_defaults_in_code_and_yaml_agree(group, name):
+    """A stranger who leaves the yaml aside gets the same component."""
+    for node in components(group, composed(group, name)):
+        if not node["_target_"].startswith("vsehub."):
+            continue
+        raw = OmegaConf.to_container(node, resolve=False)
+        for key, parameter in parameters(node).items():
+            told = isinstance(raw[key], str) and ("${" in raw[key] or raw[key] == "???")
+            if parameter.default is not parameter.empty and not told:
+                assert raw[key] == parameter.default or group == "protocol", f"{name}.{key}"
+
+
+@pytest.mark.parametrize("name", names("recipe"))
+def test_a_recipe_is_a_losss(name):
+    assert name in names("loss")
+    plain, cfg = composed("loss", "infonce"), composed("loss", name)
+    recipe = OmegaConf.load(CONF / "recipe" / f"{name}.yaml")
+    for group, settings in recipe.items():
+        assert set(settings) <= set(plain[group]), f"{group}: {set(settings) - set(plain[group])} are no settings of it"
+        assert {key: cfg[group][key] for key in settings} == dict(settings)
+
+
+@pytest.mark.parametrize(
+    ("config", "file"), [(name, CONF / f"{name}.yaml") for name in ("train", "evaluate", "report")]
+)
+def test_every_key_is_read(config, file):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        keys = {str(key) for key in compose(config)}
+    interpolated = "\n".join(path.read_text() for path in CONF.rglob("*.yaml"))
+    for key in keys:
+        read = re.search(rf"\bcfg\.{key}\b", SOURCES) or f"${{{key}}}" in interpolated
+        listed = re.search(r"MODEL_KEYS = \((.*?)\)", SOURCES, re.DOTALL)[1]
+        built = f'"{key}"' in listed and re.search(rf"\bcfg\.{key}\b|cfg\[key\]", SOURCES)
+        assert read or built, f"{file.name}: nothing reads {key}"
+
+
+def batch(n, dtype=torch.float32, seed=0, duplicates=True):
+    generator = torch.Generator().manual_seed(seed)
+    scores = (torch.rand(n, n, generator=generator) * 1.6 - 0.6).to(dtype)
+    ids = torch.arange(n) // 2 if duplicates else torch.arange(n)
+    ids = ids[torch.randperm(n, generator=generator)]
+    stats = [torch.rand(n, 12, generator=generator).sort(dim=1, descending=True).values.to(dtype) for _ in range(2)]
+    return scores, ids[:, None] == ids[None, :], NeighborStats(*stats)
+
+
+def value_and_gradient(loss, scores, positives, stats=None):
+    scores = scores.clone().requires_grad_()
+    value = loss(scores, positives, stats)["loss"]
+    return value.detach(), torch.autograd.grad(value, scores)[0]
+
+
+def permuted(stats, order):
+    return None if stats is None else NeighborStats(*(side[order] for side in stats))
+
+
+@pytest.mark.parametrize("name", names("loss"))
+class TestLoss:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    @pytest.mark.parametrize("n", [1, 2, 9])
+    def test_value_and_gradient_are_finite(self, name, n, dtype):
+        loss = instantiated("loss", name)
+        scores, positives, stats = batch(n, dtype)
+        for given in (None, stats):
+            value, gradient = value_and_gradient(loss, scores, positives, given)
+            assert value.shape == ()
+            assert value.dtype == torch.float32
+            assert torch.isfinite(value)
+            assert torch.isfinite(gradient).all()
+            assert gradient.dtype == dtype
+            assert n < 9 or gradient.abs().sum() > 0
+
+    def test_the_order_of_the_pairs_is_nothing(self, name):
+        loss = instantiated("loss", name)
+        scores, positives, stats = batch(9)
+        order = torch.randperm(9, generator=torch.Generator().manual_seed(1))
+        for given in (None, stats):
+            value, gradient = value_and_gradient(loss, scores, positives, given)
+            moved, moved_gradient = value_and_gradient(
+                loss, scores[order][:, order], positives[order][:, order], permuted(given, order)
+            )
+            torch.testing.assert_close(moved, value)
+            torch.testing.assert_close(moved_gradient, gradient[order][:, order])
+
+    def test_other_positives_are_no_negatives(self, name):
+        loss = instantiated("loss", name)
+        scores, positives, stats = batch(9)
+        others = positives & ~torch.eye(9, dtype=torch.bool)
+        assert others.any()
+        for given in (None, stats):
+            before, gradient = value_and_gradient(loss, scores, positives, given)
+            after, _ = value_and_gradient(loss, scores + 5.0 * others, positives, given)
+            assert torch.equal(before, after)
+            assert (gradient[others] == 0).all()
+
+    def test_neighbours_count_where_they_are_asked_for(self, name):
+        loss = instantiated("loss", name)
+        scores, positives, stats = batch(9)
+        _, without = value_and_gradient(loss, scores, positives)
+        _, with_them = value_and_gradient(loss, scores, positives, stats)
+        assert torch.equal(without, with_them) != hasattr(loss, "neighbors_k")
+
+    def test_a_better_pair_is_a_lower_loss(self, name):
+        loss = instantiated("loss", name)
+        scores, positives, _ = batch(9)
+        better = scores + 0.1 * torch.eye(9)
+        assert loss(better, positives)["loss"] < loss(scores, positives)["loss"]
+
+
+@pytest.mark.parametrize("name", names("criterion"))
+class TestCriterion:
+    def test_rescore(self, name):
+        rule = instantiated("criterion", name)
+        generator = torch.Generator().manual_seed(0)
+        scores, reference = torch.rand(7, 13, generator=generator), torch.rand(5, 13, generator=generator)
+        for given in (None, reference):
+            answer = rule.rescore(scores, given)
+            assert answer.shape == (7, 13)
+            assert torch.isfinite(answer).all()
+        with pytest.raises(InputError, match="reference_scores is empty"):
+            rule.rescore(scores, reference[:0])
+
+    def test_the_order_of_items_and_queries_is_nothing(self, name):
+        rule = instantiated("criterion", name)
+        generator = torch.Generator().manual_seed(0)
+        scores = torch.rand(7, 13, generator=generator, dtype=torch.float64)
+        items, queries = torch.randperm(13, generator=generator), torch.randperm(7, generator=generator)
+        torch.testing.assert_close(rule.rescore(scores[queries][:, items]), rule.rescore(scores)[queries][:, items])
+
+
+@pytest.mark.parametrize("name", names("similarity"))
+def test_similarity(name):
+    similarity = instantiated("similarity", name)
+    generator = torch.Generator().manual_seed(0)
+    images, texts = torch.randn(5, 8, generator=generator), torch.randn(7, 8, generator=generator)
+    scores = similarity(images, texts)
+    assert scores.shape == (5, 7)
+    torch.testing.assert_close(similarity(images[2:3], texts[4:]), scores[2:3, 4:])
+    if hasattr(similarity, "vectors"):
+        torch.testing.assert_close(similarity.vectors(images) @ similarity.vectors(texts).T, scores)
+
+
+def rows_alone_equal_rows_together(encoder, *inputs):
+    """Eval mode: what a row gives must not depend on its company."""
+    together = encoder(*inputs)
+    alone = torch.cat([encoder(*(side[row : row + 1] for side in inputs)) for row in range(len(inputs[0]))])
+    assert together.shape == (len(inputs[0]), 16)
+    torch.testing.assert_close(alone, together, rtol=1e-4, atol=1e-5)
+    assert (together[0] - together[1]).abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", names("image_encoder"))
+def test_image_encoder(name):
+    torch.manual_seed(0)
+    shape = IMAGE_SHAPES.get(name, (3, 64, 64))
+    node = composed("image_encoder", name, "embedding_dim=16").image_encoder
+    encoder = instantiate(node, image_shape=list(shape))
+    encoder(torch.rand(4, *shape))  # in training mode, so that running statistics are not their start
+    rows_alone_equal_rows_together(encoder.eval(), torch.rand(5, *shape))
+
+
+@pytest.mark.parametrize("name", names("text_encoder"))
+def test_text_encoder(name):
+    torch.manual_seed(0)
+    node = composed("text_encoder", name, "embedding_dim=16").text_encoder
+    encoder = instantiate(node, vocabulary_size=20).eval()
+    lengths = torch.tensor([6, 2, 4, 1])
+    texts = torch.randint(1, 20, (4, 6)).masked_fill(torch.arange(6) >= lengths[:, None], 0)
+    rows_alone_equal_rows_together(encoder, texts, lengths)
+
+
+def test_protocols():
+    found = {name: instantiated("protocol", name) for name in names("protocol")}
+    assert all(isinstance(one, Protocol) and one.name == name for name, one in found.items())
+    wanted = {"c1": (1000, 1), "c2": (1000, 5), "full5k": (5000, 1), "single": (None, 1)}
+    assert wanted.items() <= {name: (one.fold_images, one.folds) for name, one in found.items()}.items()
+
+
+@pytest.mark.parametrize("name", names("optimizer"))
+@pytest.mark.parametrize("scheduler", names("scheduler"))
+def test_optimizer_and_scheduler(name, scheduler):
+    layer = nn.Linear(2, 1)
+    optimizer = instantiated("optimizer", name)(layer.parameters())
+    schedule = instantiated("scheduler", scheduler)(optimizer)
+    before = layer.weight.detach().clone()
+    layer(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    schedule.step()
+    assert not torch.equal(layer.weight, before)
+
+
+@pytest.mark.parametrize(("group", "name"), [one for one in ALL if one[0] in ("bank", "callbacks", "trainer")])
+def test_the_rest_can_be_built(group, name):
+    changes = {"accelerator": "cpu", "precision": "32-true", "logger": False} if group == "trainer" else {}
+    for node in components(group, composed(group, name)):
+        assert instantiate(node, **changes) is not None
