@@ -98,7 +98,8 @@ def test_evaluate_and_report(trained, vsehub, tmp_path):
     """A second run, two criteria over it, and one report over both runs."""
     runs = tmp_path / "runs"
     shutil.copytree(trained, runs / "hal", ignore=shutil.ignore_patterns("checkpoints"))
-    vsehub("train", "loss=max", "trainer.max_epochs=1", "hydra.run.dir=runs/max", cwd=tmp_path, small=True)
+    settings = ["trainer.max_epochs=1", "trainer.precision=bf16-mixed", "hydra.run.dir=runs/max"]
+    vsehub("train", "loss=max", *settings, cwd=tmp_path, small=True)
     best = "checkpoint=runs/max/checkpoints/best.ckpt"
     vsehub("evaluate", "-m", best, "criterion=csls", "reference=queries,train", "split=val", cwd=tmp_path)
     evaluations = {path.stem: json.loads(path.read_text()) for path in (runs / "max" / "evaluations").iterdir()}

@@ -51,17 +51,18 @@ def build_module(cfg: DictConfig, image_shape: tuple[int, ...], words: list[str]
     )
 
 
-def restore_module(path: str) -> tuple[RetrievalModule, DictConfig, Vocabulary]:
+def restore_module(path: str, trusted: bool = False) -> tuple[RetrievalModule, DictConfig, Vocabulary]:
     """A trained module from a checkpoint alone, in eval mode, with its configuration and vocabulary.
 
-    Raises InputError where the checkpoint cannot be used, or names code from outside this package.
+    trusted: the checkpoint was written by this process, so that it may name code from outside this package. Raises
+    InputError where it may not and does, or where the checkpoint cannot be used.
     """
     checkpoint = load_checkpoint(path)
     description = checkpoint["vsehub"]
     cfg = OmegaConf.create(description["config"])
     for target in _targets(description["config"]):
         require(
-            target.startswith(OWN_TARGETS),
+            trusted or target.startswith(OWN_TARGETS),
             f"checkpoint: {path} asks for {target}, which is not part of vsehub; refused, since it would run that code",
         )
     module = build_module(cfg, tuple(description["image_shape"]), description["vocabulary"])

@@ -30,6 +30,7 @@ def measure(
     criterion_name: str,
     protocol: DictConfig,
     reference: str,
+    accelerator: str = "auto",
 ) -> dict:
     """The evaluation record of a split: what was measured, how, and the figures.
 
@@ -39,7 +40,7 @@ def measure(
     one_of("reference", reference, tuple(REFERENCES))
     rule, folds = instantiate(criterion), instantiate(protocol)
     start = time.perf_counter()
-    module.to(_device()).eval()
+    module.to(_device(accelerator)).eval()
 
     def encoded(name: str):
         return encode_split(module.image_encoder, module.text_encoder, *data.load(name), data.eval_batch_size, True)
@@ -68,7 +69,10 @@ def measure(
 
 def save(record: dict, folder: Path) -> Path:
     """Write a record under a name that tells what it measured."""
-    settings = "".join(f"-{name}{value:g}" for name, value in record["parameters"].items())
+    settings = "".join(
+        f"-{name}{value:g}" if isinstance(value, int | float) else f"-{name}-{value}"
+        for name, value in record["parameters"].items()
+    )
     kind = "" if record["reference"] == "none" else f"-{record['reference']}"
     path = folder / f"{record['split']}-{record['protocol']}-{record['criterion']}{settings}{kind}.json"
     write_json(path, record)
@@ -91,5 +95,5 @@ def table(record: dict) -> str:
     return "\n".join([*lines, f"rsum {figures['rsum']:.1f}   hs_sum {figures['hubness/hs_sum']:.2f}"])
 
 
-def _device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def _device(accelerator: str) -> torch.device:
+    return torch.device("cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu")

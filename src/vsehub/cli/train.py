@@ -98,8 +98,13 @@ def train(cfg: DictConfig) -> None:
         checkpoint=checkpoint,
     )
 
-    module, _, _ = restore_module(best)
-    figures = measure(module, data, cfg.final_split, cfg.criterion, cfg.criterion_name, cfg.protocol, "queries")
+    rule = (cfg.criterion, cfg.criterion_name, cfg.protocol, "queries", cfg.trainer.accelerator)
+    try:
+        module, _, _ = restore_module(best, trusted=True)
+        figures = measure(module, data, cfg.final_split, *rule)
+    except BaseException:
+        recorder.fail()
+        raise
     save(figures, folder / "evaluations")
     named = {f"{cfg.final_split}/{name}": value for name, value in figures["metrics"].items()}
     recorder.finish(named)
@@ -121,6 +126,7 @@ def architecture(cfg: DictConfig) -> str:
 
 def _quiet() -> None:
     """Keep Lightning's hints about loader processes and its greetings off the screen; warnings of substance stay."""
+    warnings.filterwarnings("ignore", message=".*Checkpoint directory .* exists and is not empty.*")
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*|.*treespec.*")
     warnings.filterwarnings("ignore", message=".*no `val_dataloader`.*|.*val_dataloader.*validation_step.*")

@@ -5,7 +5,7 @@ import logging
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, matrix, one_of, require
+from vsehub.checks import matrix, one_of, require
 from vsehub.neighbors.exact import ExactIndex
 from vsehub.neighbors.faiss_index import FaissIndex, load_faiss, on_gpu
 from vsehub.types import NeighborStats
@@ -49,18 +49,23 @@ class MemoryBank:
         matrix("texts", texts, *images.shape)
         for name, ids in (("image_ids", image_ids), ("caption_ids", caption_ids)):
             require(ids.shape == images.shape[:1], f"{name} has shape {tuple(ids.shape)}; expected ({len(images)},)")
-        self.k = self.asked_k if self.asked_k is not None else max(K_LEAST, round(K_SHARE * len(images)))
-        # Each query may lose all entries of its image: search that many deeper, and at least k must be left.
-        self._most_per_image = int(image_ids.unique(return_counts=True)[1].max())
-        left = len(images) - self._most_per_image
-        if left < self.k:
-            raise InputError(
-                f"a bank of {len(images)} pairs, {self._most_per_image} of them of one image, leaves {left} neighbours "
-                f"for a query of that image; k is {self.k}. Give the bank a larger share of the pairs or a smaller k"
-            )
+        self.plan(image_ids)
         index = self._index_type(images.device)
         self._image_ids, self._caption_ids = image_ids.to(images.device), caption_ids.to(images.device)
         self._images, self._texts = index(images.detach()), index(texts.detach())
+
+    def plan(self, image_ids: Tensor) -> None:
+        """Settle k for a bank of pairs of these images (M,); InputError where it would leave too few neighbours."""
+        size = len(image_ids)
+        self.k = self.asked_k if self.asked_k is not None else max(K_LEAST, round(K_SHARE * size))
+        # Each query may lose all entries of its image: search that many deeper, and at least k must be left.
+        self._most_per_image = int(image_ids.unique(return_counts=True)[1].max())
+        left = size - self._most_per_image
+        require(
+            left >= self.k,
+            f"a bank of {size} pairs, {self._most_per_image} of them of one image, leaves {left} neighbours for a "
+            f"query of that image; k is {self.k}. Give the bank a larger share of the pairs or a smaller k",
+        )
 
     @torch.no_grad()
     def query(self, images: Tensor, texts: Tensor, image_ids: Tensor, caption_ids: Tensor) -> NeighborStats:

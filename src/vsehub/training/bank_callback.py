@@ -39,7 +39,7 @@ class BankCallback(pl.Callback):
         self.bank = MemoryBank(k, backend, exclude)
 
     def setup(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
-        """Hand the bank to the module."""
+        """Hand the bank to the module, after all that its first refill could fail for."""
         require(
             module.wants_neighbors,
             f"the loss {type(module.loss).__name__} takes no global statistics, so it has no use for a bank; "
@@ -50,10 +50,12 @@ class BankCallback(pl.Callback):
             f"the similarity {type(module.similarity).__name__} is no inner product of vectors, which the bank "
             "searches by; train it with bank=none",
         )
+        split, table = trainer.datamodule.load("train")
+        self.bank.plan(torch.from_numpy(split.image_index[self.sample(len(table), self.first_epoch)]))
         wanted = module.loss.neighbors_k
         require(
-            wanted is None or self.bank.asked_k is None or wanted <= self.bank.asked_k,
-            f"loss.neighbors_k is {wanted} but bank.k is {self.bank.asked_k}; the bank must give at least as many",
+            wanted is None or wanted <= self.bank.k,
+            f"loss.neighbors_k is {wanted} but the bank gives {self.bank.k} neighbours; raise bank.k",
         )
         module.bank = self.bank
 

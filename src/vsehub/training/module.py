@@ -83,6 +83,15 @@ class RetrievalModule(pl.LightningModule):
             "lr_scheduler": {"scheduler": self._scheduler(optimizer), "interval": "epoch"},
         }
 
+    def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None) -> None:
+        """Clip by norm; Lightning's own refuses fused optimizers in bf16, where no scaler could come between."""
+        if gradient_clip_algorithm == "value" or self.trainer.precision == "16-mixed":
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+        elif gradient_clip_val:
+            nn.utils.clip_grad_norm_(
+                [p for group in optimizer.param_groups for p in group["params"]], gradient_clip_val
+            )
+
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         """Add what evaluation needs: the resolved configuration and the vocabulary."""
         checkpoint["vsehub"] = self.description

@@ -65,18 +65,21 @@ class RunRecorder(pl.Callback):
         writer.writeheader()
         writer.writerows(self.rows)
         write_text(self.folder / "metrics.csv", text.getvalue())
-        measured = f", val/rsum {metrics['val/rsum']:.1f}" if "val/rsum" in metrics else ""
-        log.info("epoch %d: loss %.4g%s, %.1f s", trainer.current_epoch, metrics["train/loss"], measured, seconds)
+        loss, rsum = metrics["train/loss"], metrics["val/rsum"]
+        log.info("epoch %d: loss %.4g, val/rsum %.1f, %.1f s", trainer.current_epoch, loss, rsum, seconds)
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """The run was broken off."""
+        """Training was broken off."""
+        self.fail()
+
+    def fail(self) -> None:
+        """The run ended without its figures."""
         self.record["status"] = "failed"
         self.write()
 
     def finish(self, metrics: dict[str, float]) -> None:
         """The run is over; `metrics` are the final evaluation's, prefixed with their split."""
-        measured = [row for row in self.rows if "val/rsum" in row]
-        best = max(measured, key=lambda row: row["val/rsum"])
+        best = max(self.rows, key=lambda row: row["val/rsum"])
         self.record |= {
             "status": "finished",
             "best": {"epoch": best["epoch"], "val/rsum": best["val/rsum"]},

@@ -12,19 +12,10 @@ from vsehub.training.loggers import log_histograms
 
 
 class RetrievalCallback(pl.Callback):
-    """Encodes the validation split and logs val/rsum and all other figures.
-
-    every_n_epochs: epochs between two measurements; the last epoch is always measured. Raises nothing of its own.
-    """
-
-    def __init__(self, every_n_epochs: int = 1):
-        self.every_n_epochs = every_n_epochs
+    """Encodes the validation split and logs val/rsum and all other figures."""
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Measure by plain nearest neighbours, the whole split at once."""
-        done = trainer.current_epoch + 1
-        if done % self.every_n_epochs and done != trainer.max_epochs:
-            return
         start = time.perf_counter()
         data = trainer.datamodule
         split = encode_split(
