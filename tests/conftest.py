@@ -33,7 +33,7 @@ def shared_folder(tmp_path_factory, worker_id):
 def vsehub(shared_folder):
     """A function that runs the console script and returns its exit status and output; `small` adds a tiny set-up.
 
-    start=True returns the running process instead.
+    start=True returns the running process instead, its output going to output.txt.
     """
     script = Path(sys.executable).parent / "vsehub"
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "VSEHUB"))}
@@ -43,7 +43,8 @@ def vsehub(shared_folder):
         command = [script, *map(str, arguments), *(SMALL if small else ())]
         settings = {"cwd": cwd, "env": environment | variables, "text": True}
         if start:
-            return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **settings)
+            with (Path(cwd) / "output.txt").open("w") as output:
+                return subprocess.Popen(command, stdout=output, stderr=output, **settings)
         done = subprocess.run(command, capture_output=True, timeout=240, **settings)
         assert done.returncode == status, f"{command}\n{done.stdout}\n{done.stderr}"
         return SimpleNamespace(out=done.stdout, err=done.stderr)

@@ -52,7 +52,7 @@ def killed_after(run, process, epochs):
     history, last = run / "metrics.csv", run / "checkpoints" / "last.ckpt"
     deadline = time.monotonic() + 200
     while not history.exists() or len(history.read_text().splitlines()) <= epochs:
-        assert process.poll() is None
+        assert process.poll() is None, (run.parent / "output.txt").read_text()
         assert time.monotonic() < deadline
         time.sleep(0.01)
     while not last.exists() or last.stat().st_mtime_ns < history.stat().st_mtime_ns:
