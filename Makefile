@@ -32,10 +32,10 @@ demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comp
 	$(BIN)/python experiments/compare.py --out runs/demo --criteria csls is -- experiment=demo
 
 test: $(INSTALLED) ## run all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 $(ARGS)
 
 lint: $(INSTALLED) ## check style
-	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check src tests experiments
 
 reproduce-table2: $(INSTALLED) ## AAAI table 2: DATA=scenes | DATA=flickr8k ROOT=folder | COCO=folder; SEEDS=0,1,2 DRY_RUN=1
 	$(BIN)/python experiments/reproduce_table2.py $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
