@@ -41,7 +41,7 @@ reproduce-table2: $(INSTALLED) ## AAAI table 2: DATA=scenes | DATA=flickr8k ROOT
 	$(BIN)/python experiments/reproduce_table2.py $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
 	  $(if $(COCO),--coco $(COCO)) $(if $(OUT),--out $(OUT)) --seeds $(SEEDS) $(if $(DRY_RUN),--dry-run) $(ARGS)
 
-benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 15 minutes)
+benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 5 minutes on two cores)
 	$(BIN)/python experiments/benchmarks/throughput.py $(ROOT)
 	$(BIN)/python experiments/benchmarks/bank.py $(ROOT)
 	$(BIN)/python experiments/benchmarks/hal.py
