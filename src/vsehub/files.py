@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -53,6 +53,6 @@ def write_text(path: str | Path, text: str) -> None:
         handle.write(text.encode())
 
 
-def write_json(path: str | Path, value: Any, default: Callable | None = None) -> None:
+def write_json(path: str | Path, value: Any) -> None:
     """Write indented JSON atomically."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, default=default) + "\n")
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

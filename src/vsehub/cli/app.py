@@ -18,8 +18,8 @@ from vsehub.checks import InputError, require
 HINTS = {
     ("protocol", "5k"): 'the papers\' "5k" is protocol=c2, the mean over five folds of 1,000 images; '
     "one ranking over 5,000 images, which later papers call 5K, is protocol=full5k",
-    ("protocol", "1k"): 'the papers\' "1k" is protocol=c1, the first 1,000 images; '
-    "the mean over five folds of 1,000, which later papers call 1K, is protocol=c2",
+    ("protocol", "1k"): 'on COCO the papers\' "1k" is protocol=c1, the first 1,000 images; the mean over five folds of '
+    "1,000, which later papers call 1K, is protocol=c2; Flickr30k's 1,000 test images are the whole split: single",
 }
 
 

@@ -103,5 +103,11 @@ def _columns(reference: EncodedSplit, split: EncodedSplit, direction: str, simil
     """Blocks (reference queries, m) over all items of a direction."""
     queries = reference.images if direction == "i2t" else reference.texts
     items = split.texts if direction == "i2t" else split.images
+    inner = hasattr(similarity, "vectors")
+    if inner:
+        queries = similarity.vectors(queries)  # once, not for each of the many narrow blocks
     for block in items.split(max(1, BLOCK_ELEMENTS // len(queries))):
-        yield similarity(queries, block) if direction == "i2t" else similarity(block, queries).T
+        if inner:
+            yield queries @ similarity.vectors(block).T
+        else:
+            yield similarity(queries, block) if direction == "i2t" else similarity(block, queries).T
