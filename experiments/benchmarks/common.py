@@ -2,6 +2,7 @@
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,8 +13,11 @@ from vsehub.files import write_json, write_text
 from vsehub.training.provenance import code_version, hardware, versions
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from generated import renew  # noqa: E402 (beside this folder, found by the line above)
+
 RESULTS = HERE / "results"
-START, END = "<!-- results: written by the benchmarks -->", "<!-- end of results -->"
 
 
 def arguments(description: str, root: bool = False) -> argparse.ArgumentParser:
@@ -129,7 +133,4 @@ def report(name: str, title: str, record: dict, text: str, device: torch.device,
 
 def renew_readme() -> None:
     """Put all tables of results/ between the marks in README.md."""
-    readme = HERE / "README.md"
-    before, _, rest = readme.read_text().partition(START)
-    tables = "\n".join(path.read_text() for path in sorted(RESULTS.glob("*.md")))
-    write_text(readme, f"{before}{START}\n\n{tables}\n{END}{rest.partition(END)[2]}")
+    renew(HERE / "README.md", "\n".join(path.read_text() for path in sorted(RESULTS.glob("*.md"))))
