@@ -5,14 +5,12 @@ from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
-from tqdm import tqdm
 
 from vsehub.checks import InputError, require
+from vsehub.data.passes import Rows, byte_bar
 
 REPEAT = 5  # VSE++ writes an image's row once for each of its five captions
 _BLOCK_BYTES = 16 << 20
-_BIG_BYTES = 256 << 20  # from here looking through takes long enough for a progress bar
-_NAMED = 5  # bad rows named in a message; the rest are counted
 
 
 def open_features(path: Path) -> np.ndarray:
@@ -50,8 +48,8 @@ def look_through(path: Path, features: np.ndarray, rows_are_captions: bool) -> b
     repeated five times.
     """
     repeated = rows_are_captions and _sample_repeats(features)
-    bad = {"NaN": _Rows(), "infinite values": _Rows(), "zeros alone": _Rows()}
-    broken = _Rows()
+    bad = {"NaN": Rows(), "infinite values": Rows(), "zeros alone": Rows()}
+    broken = Rows()
     infinity = np.array(np.inf, features.dtype).view(_unsigned(features.dtype))
     for first, bits in _blocks(path, features):
         largest = (bits & (2 ** (8 * bits.itemsize - 1) - 1)).max(axis=1)  # without the sign, floats order as integers
@@ -78,22 +76,6 @@ def look_through(path: Path, features: np.ndarray, rows_are_captions: bool) -> b
     return False
 
 
-class _Rows:
-    """The rows where something holds: the first few by number, all of them counted."""
-
-    def __init__(self):
-        self.count = 0
-        self.named: list[int] = []
-
-    def add(self, first: int, mask: np.ndarray) -> None:
-        rows = np.flatnonzero(mask)
-        self.count += len(rows)
-        self.named += (first + rows[: _NAMED - len(self.named)]).tolist()
-
-    def __str__(self) -> str:
-        return ", ".join(map(str, self.named)) + (f", ... ({self.count} in all)" if self.count > _NAMED else "")
-
-
 def _unsigned(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"u{dtype.itemsize}")
 
@@ -115,10 +97,7 @@ def _blocks(path: Path, features: np.ndarray) -> Iterator[tuple[int, np.ndarray]
     """(first row, the block's bits as unsigned integers (rows, numbers)); block starts are multiples of five."""
     row_bytes = features[0].nbytes
     step = max(1, _BLOCK_BYTES // (row_bytes * REPEAT)) * REPEAT
-    quiet = None if features.nbytes >= _BIG_BYTES else True
-    with tqdm(
-        total=features.nbytes, desc=f"checking {path.name}", unit="B", unit_scale=True, disable=quiet
-    ) as progress:
+    with byte_bar(f"checking {path.name}", features.nbytes) as progress:
         for first in range(0, len(features), step):
             block = np.ascontiguousarray(features[first : first + step])
             yield first, block.reshape(len(block), -1).view(_unsigned(features.dtype))
