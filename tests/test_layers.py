@@ -13,7 +13,7 @@ L0 = {"types", "checks", "files"}
 L1 = {"similarities", "losses", "encoders", "metrics"}
 L2 = {
     "neighbors": set(),
-    "criteria": set(),
+    "criteria": {"neighbors"},
     "data": set(),
     "evaluation": {"criteria", "data", "neighbors"},
     "report": set(),

@@ -45,3 +45,9 @@ def existing(name: str, path: str | Path, hint: str) -> Path:
     if not path.exists():
         raise InputError(f"{name}: no such file or folder: {path}. {hint}")
     return path
+
+
+def whole(name: str, value: Any) -> None:
+    """Raise InputError unless `value` is a whole number above zero."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{name} is {value!r}; expected a whole number above 0")

@@ -1,30 +1,57 @@
-"""The criteria that rank by a·s - b(item)."""
+"""What every criterion that corrects scores entry by entry has in common, and those that rank by a·s - b(item)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vsehub.checks import matrix, require
+from vsehub.neighbors.rows import Rows, as_rows
+from vsehub.neighbors.tiles import Correction, nearest, row_blocks, score_columns
 
-BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
+# Yields the reference queries' scores (R, m) against some items at a time, all items in order, anew at each call.
+Columns = Callable[[], Iterator[Tensor]]
+Terms = tuple[Tensor, ...]
 
 
-class ItemBias(ABC):
-    """A criterion whose ranking is that of a·s - b(item): it takes from each item what makes it a hub.
+class Criterion(ABC):
+    """A criterion whose corrected score depends on the score, its item's terms and its query's terms.
 
-    Only the item's term changes a query's ranking, so it needs one number an item and folds into an inner-product
-    index as one more dimension. A subclass sets `scale` (a) and writes `bias`; `needs_reference` is false where the
-    term is nothing.
+    A subclass writes `item_terms` (from all reference queries' scores of some items, so that items can be taken block
+    by block) and `corrected`; `query_terms` where a query has terms of its own. GRID holds the values among which
+    validation chooses. needs_reference is false where no reference query is ever looked at.
     """
 
-    scale: float = 1.0
     needs_reference: bool = True
+    columnwise: bool = True  # an item's terms come from its own column; else `fit` is overridden
+    query_terms_rank: bool = False  # whether a query's own terms can change the order of its items
+    inductive: bool = True  # can take its terms from other queries than those it ranks
+    matching = None  # no step that matches queries and items: see `matching.Matching` and `chain.Chain`
+    GRID: ClassVar[dict[str, tuple]] = {}
 
     @abstractmethod
-    def bias(self, reference_scores: Tensor) -> Tensor:
-        """The term b (m,) of some items from all reference queries' scores against them, (R, m)."""
+    def item_terms(self, reference_scores: Tensor) -> Terms:
+        """The terms, each (m,), of some items from all reference queries' scores (R, m)."""
+
+    def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
+        """The terms, each (b, 1), of some queries from blocks (b, m) of their scores that cover all items in order."""
+        return ()
+
+    @abstractmethod
+    def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
+        """Corrected scores (b, m) of some queries and items whose terms are given; () for terms that rank nothing."""
+
+    @property
+    def correction(self) -> "Criterion":
+        """What corrects the scores: this."""
+        return self
+
+    def fit(self, columns: Columns) -> Terms:
+        """The terms, each (M,), of all items."""
+        return joined([self.item_terms(block) for block in columns()])
 
     def rescore(self, scores: Tensor, reference_scores: Tensor | None = None) -> Tensor:
         """Corrected scores (Q, M) of scores (Q, M).
@@ -33,31 +60,94 @@ class ItemBias(ABC):
         themselves (transductive). Raises InputError where the items differ in number or the reference is empty.
         """
         scores, reference_scores = checked_scores(scores, reference_scores)
-        return self.scale * scores - self.bias(scores if reference_scores is None else reference_scores)
+        return self.apply(scores, self.fit(lambda: iter((scores if reference_scores is None else reference_scores,))))
 
-    def item_bias(self, score_columns: Iterator[Tensor]) -> Tensor:
-        """The term b (M,) from blocks (R, m) of reference scores that cover the items in order."""
-        return torch.cat([self.bias(block) for block in score_columns])
+    def apply(self, scores: Tensor, item_terms: Terms) -> Tensor:
+        """Corrected scores (b, M) of some queries' scores against all items."""
+        return self.corrected(scores, self.query_terms((scores,), item_terms), item_terms)
 
-    def search(self, queries: Tensor, items: Tensor, reference: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k best items of each query by inner product and bias, in bounded memory.
+    def search(
+        self, queries: Any, items: Any, reference: Any = None, k: int = 10, progress: bool = False
+    ) -> tuple[Any, Any]:
+        """The k best items of each query by inner product, corrected, in bounded memory.
 
-        queries (Q, D), items (M, D), reference (R, D) queries. Returns values a·s - b and positions, both (Q, k),
-        best first. The ranking is that of `rescore` with the reference's scores. Raises InputError where dimensions
-        differ, the reference is empty or k exceeds the items.
+        queries (Q, D), items (M, D), reference (R, D) queries (None: the queries themselves, transductive): tensors,
+        numpy arrays, memory maps, or open files (`data.vectors`). Returns values and positions, both (Q, k), best
+        first, of equal values the lower position; numpy arrays where the queries are one, else tensors on their device.
+        The ranking is that of `rescore` on the whole matrix. Values lack what shifts or scales a query's scores alone.
+        Raises InputError where dimensions differ, the reference is empty or k exceeds the items.
         """
-        matrix("queries", queries)
-        matrix("items", items, columns=queries.shape[1])
-        matrix("reference", reference, columns=queries.shape[1])
-        require(len(reference) > 0, "reference is empty; expected at least one reference query")
-        require(0 < k <= len(items), f"k is {k}; expected 1 to {len(items)}, the number of items")
-        columns = max(1, BLOCK_ELEMENTS // len(reference))
-        bias = self.item_bias(reference @ block.T for block in items.split(columns))
-        found = [
-            (self.scale * (block @ items.T) - bias).topk(k, dim=1)
-            for block in queries.split(max(1, BLOCK_ELEMENTS // len(items)))
-        ]
-        return torch.cat([part.values for part in found]), torch.cat([part.indices for part in found])
+        sides = as_sides(queries, items, reference)
+        require(0 < k <= len(sides[1]), f"k is {k}; expected 1 to {len(sides[1])}, the number of items")
+        terms = fit_all([self], *sides[1:], progress)[0]
+        best = nearest(*sides[:2], k, [self.over(*sides[:2], terms)], "searching" if progress else None)[0]
+        return tuple(side.cpu().numpy() for side in best) if isinstance(queries, np.ndarray) else best
+
+    def over(self, queries: Rows, items: Rows, item_terms: Terms) -> Correction:
+        """The correction of a tile of scores; terms of queries are taken in a pass of their own where they rank."""
+        if not self.query_terms_rank:
+            return lambda scores, _, columns: self.corrected(scores, (), tuple(term[columns] for term in item_terms))
+        own = self._own_terms(queries, items, item_terms)
+        return lambda scores, rows, columns: self.corrected(
+            scores, tuple(term[rows] for term in own), tuple(term[columns] for term in item_terms)
+        )
+
+    def _own_terms(self, queries: Rows, items: Rows, item_terms: Terms) -> Terms:
+        found = [self.query_terms(blocks, item_terms) for blocks in row_blocks(queries, items)]
+        return joined(found)
+
+
+class ItemBias(Criterion):
+    """A criterion whose ranking is that of a·s - b(item): it takes from each item what makes it a hub.
+
+    It needs one number an item and folds into an inner-product index as one more dimension. A subclass sets `scale`
+    (a) and writes `bias`.
+    """
+
+    scale: float = 1.0
+
+    @abstractmethod
+    def bias(self, reference_scores: Tensor) -> Tensor:
+        """The term b (m,) of some items from all reference queries' scores against them, (R, m)."""
+
+    def item_terms(self, reference_scores: Tensor) -> Terms:
+        """The bias alone."""
+        return (self.bias(reference_scores),)
+
+    def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
+        """a·s - b (b, m)."""
+        return self.scale * scores - item_terms[0]
+
+
+def fit_all(criteria: Sequence[Criterion], items: Rows, reference: Rows, progress: bool = False) -> list[Terms]:
+    """The item terms of several criteria; those that go by column share one product of reference and items."""
+    together = [rule for rule in criteria if rule.columnwise and rule.needs_reference]
+    columns = score_columns(reference, items, "scoring the reference" if progress else None)
+    shared: dict[int, list[Terms]] = {id(rule): [] for rule in together}
+    for block in columns() if together else ():
+        for rule in together:
+            shared[id(rule)].append(rule.item_terms(block))
+    found = []
+    for rule in criteria:
+        if id(rule) in shared:
+            found.append(joined(shared[id(rule)]))
+        elif rule.needs_reference:
+            found.append(rule.fit(columns))
+        else:
+            found.append(rule.item_terms(reference.rows(0, 1).new_empty(1, len(items))))
+    return found
+
+
+def joined(parts: Sequence[Terms]) -> Terms:
+    """Terms of parts of the items, or of the queries, as terms of all."""
+    return tuple(torch.cat(pieces) for pieces in zip(*parts, strict=True))
+
+
+def as_sides(queries: Any, items: Any, reference: Any = None) -> tuple[Rows, Rows, Rows]:
+    """The three sides of a search as `Rows` of one dimension; InputError where they do not fit each other."""
+    asked = as_rows("queries", queries)
+    sides = asked, as_rows("items", items, columns=asked.shape[1])
+    return *sides, asked if reference is None else as_rows("reference", reference, columns=asked.shape[1])
 
 
 def checked_scores(scores: Tensor, reference_scores: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -1,29 +1,47 @@
 """Cross-domain similarity local scaling (Conneau 2018; ACL eq. 6)."""
 
+from collections.abc import Iterable
+from typing import ClassVar
+
 from torch import Tensor
 
-from vsehub.checks import require
-from vsehub.criteria.base import ItemBias, checked_scores
+from vsehub.checks import whole
+from vsehub.criteria.base import ItemBias, Terms
+from vsehub.neighbors.running import top_k_of_blocks
 
 
 class CSLS(ItemBias):
     """2s - mean of the query's k nearest items - mean of the item's k nearest reference queries.
 
     k: neighbours on either side, at most what there are. Raises InputError for a k that is not positive.
+
+    >>> import torch
+    >>> images, captions = torch.eye(3), torch.eye(3)[[0, 0, 1, 2]]
+    >>> values, positions = CSLS(k=2).search(captions, images, k=1)
+    >>> positions.squeeze(1).tolist()
+    [0, 0, 1, 2]
     """
 
     scale = 2.0
+    GRID: ClassVar = {"k": (1, 2, 5, 10, 20, 50, 100)}
 
     def __init__(self, k: int = 10):
-        require(isinstance(k, int) and k > 0, f"k is {k!r}; expected a whole number above 0")
+        whole("k", k)
         self.k = k
 
     def bias(self, reference_scores: Tensor) -> Tensor:
         """Mean similarity of each item to its k nearest reference queries: (R, m) -> (m,)."""
-        return reference_scores.topk(min(self.k, len(reference_scores)), dim=0).values.mean(dim=0)
+        return mean_of_nearest(reference_scores, self.k)
 
-    def rescore(self, scores: Tensor, reference_scores: Tensor | None = None) -> Tensor:
-        """ACL eq. 6 with both terms, (Q, M); the query's own term changes no ranking. See `ItemBias.rescore`."""
-        scores, reference_scores = checked_scores(scores, reference_scores)
-        own = scores.topk(min(self.k, scores.shape[1]), dim=1).values.mean(dim=1, keepdim=True)
-        return 2 * scores - own - self.bias(scores if reference_scores is None else reference_scores)
+    def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
+        """Mean similarity of each query to its k nearest items, which changes no ranking of its own."""
+        return (top_k_of_blocks(blocks, self.k)[0].mean(dim=1, keepdim=True),)
+
+    def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
+        """ACL eq. 6, without the query's own term where that is not given."""
+        return sum((-term for term in query_terms), super().corrected(scores, (), item_terms))
+
+
+def mean_of_nearest(reference_scores: Tensor, k: int) -> Tensor:
+    """Mean of the k largest of each column (R, m), of all where there are fewer: (m,)."""
+    return top_k_of_blocks((reference_scores.T,), k)[0].mean(dim=1)

@@ -1,5 +1,7 @@
 """Inverted softmax (Smith 2017; ACL eq. 5): an item's score is shared among all queries that want it."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -14,16 +16,18 @@ class InvertedSoftmax(ItemBias):
     eq. 5 prints it; with reference queries it runs over those. Raises InputError for a beta that is not positive.
     """
 
+    GRID: ClassVar = {"beta": (5.0, 10.0, 20.0, 30.0, 50.0, 100.0)}
+
     def __init__(self, beta: float = 30.0):
         positive("beta", beta)
-        self.scale = beta
+        self.scale = self.beta = beta
 
     def bias(self, reference_scores: Tensor) -> Tensor:
         """log Σ_r e^{βs(r,m)} of scores (R, m): (m,)."""
         return (self.scale * reference_scores).logsumexp(dim=0)
 
     def rescore(self, scores: Tensor, reference_scores: Tensor | None = None) -> Tensor:
-        """The logarithm of the inverted softmax, (Q, M); see `ItemBias.rescore`.
+        """The logarithm of the inverted softmax, (Q, M); see `Criterion.rescore`.
 
         Leaving the query out of its own sum is monotone in keeping it in, so the ranking is that of the bias alone.
         """

@@ -1,0 +1,42 @@
+"""Local scaling (Zelnik-Manor and Perona 2004; for hubness: Schnitzer 2012)."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from torch import Tensor
+
+from vsehub.checks import whole
+from vsehub.criteria.base import Criterion, Terms
+from vsehub.neighbors.running import top_k_of_blocks
+
+LEAST_DISTANCE = 1e-6  # k copies of one vector are no nearer than this: a division by their distance stays finite
+
+
+class LocalScaling(Criterion):
+    """Logarithm of e^{-d² / (d_k(query) · d_k(item))}; 1 minus that similarity is the paper's distance.
+
+    d² = 2 - 2s, the squared distance of unit vectors; d_k the distance to the k-th nearest on the other side, items for
+    a query, reference queries for an item. k: at most what there are. Raises InputError for a k that is not positive.
+    """
+
+    GRID: ClassVar = {"k": (1, 2, 5, 10, 20)}
+
+    def __init__(self, k: int = 5):
+        whole("k", k)
+        self.k = k
+
+    def item_terms(self, reference_scores: Tensor) -> Terms:
+        """The distance (m,) from each item to its k-th nearest reference query, from scores (R, m)."""
+        return (self._distances((reference_scores.T,)).squeeze(1),)
+
+    def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
+        """The distance (b, 1) from each query to its k-th nearest item, which changes no ranking of its own."""
+        return (self._distances(blocks),)
+
+    def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
+        """-d² over the product of the distances that are given."""
+        scaled = (2 * scores - 2).clamp(max=0) / item_terms[0]
+        return scaled / query_terms[0] if query_terms else scaled
+
+    def _distances(self, blocks: Iterable[Tensor]) -> Tensor:
+        return (2 - 2 * top_k_of_blocks(blocks, self.k)[0][:, -1:]).clamp(min=LEAST_DISTANCE**2).sqrt()

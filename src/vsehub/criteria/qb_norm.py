@@ -1,0 +1,53 @@
+"""Querybank normalisation with the dynamic inverted softmax (Bogolin 2022, eq. 4 and 5)."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from vsehub.checks import positive, whole
+from vsehub.criteria.base import Columns, Criterion, Terms
+from vsehub.neighbors.running import top_k_of_blocks, with_block
+
+
+class QBNorm(Criterion):
+    """The inverted softmax, for those queries alone whose nearest item is a hub of the query bank.
+
+    A query is active where its nearest item is among the k nearest of some reference query; it is then ranked by
+    s - log(Σ_r e^{βs(r, item)}) / β, the order of e^{βs} / Σ_r e^{βs(r, item)}. All others keep s. Raises InputError
+    for a beta or a k that is not positive.
+    """
+
+    columnwise = False
+    query_terms_rank = True
+    GRID: ClassVar = {"beta": (5.0, 10.0, 20.0, 50.0), "k": (1, 3, 5)}
+
+    def __init__(self, beta: float = 20.0, k: int = 1):
+        positive("beta", beta)
+        whole("k", k)
+        self.beta, self.k = beta, k
+
+    def item_terms(self, reference_scores: Tensor) -> Terms:
+        """The bias (M,) and which items are hubs of the bank (M,), from the whole matrix (R, M)."""
+        return self.fit(lambda: iter((reference_scores,)))
+
+    def fit(self, columns: Columns) -> Terms:
+        """The bias (M,) and which items are among the k nearest of some reference query (M,)."""
+        bias, best, first = [], None, 0
+        for block in columns():
+            bias.append((self.beta * block).logsumexp(dim=0) / self.beta)
+            best = with_block(best, block, first, self.k)
+            first += block.shape[1]
+        bias = torch.cat(bias)
+        hubs = torch.zeros(first, dtype=torch.bool, device=bias.device)
+        hubs[best[1].flatten()] = True
+        return bias, hubs
+
+    def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
+        """Whether each query is active: its nearest item, of equal ones the first, is a hub of the bank."""
+        return (item_terms[1][top_k_of_blocks(blocks, 1)[1]],)
+
+    def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
+        """s less the bias in the active rows."""
+        return scores - query_terms[0] * item_terms[0]

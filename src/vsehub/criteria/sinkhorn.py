@@ -1,0 +1,49 @@
+"""Sinkhorn normalisation of reference queries x items (Sinkhorn and Knopp 1967; as a matcher: Cuturi 2013)."""
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from vsehub.checks import positive, whole
+from vsehub.criteria.base import Columns, ItemBias, Terms
+
+
+class Sinkhorn(ItemBias):
+    """s/τ + log v(item), v from normalising e^{s/τ} of reference x items alternately to uniform marginals.
+
+    temperature: τ. rounds: how often rows (reference queries), then columns (items) are normalised. Only the items'
+    scaling is kept: the queries' own changes no ranking. Streaming goes over the scores once a round and once before.
+    Raises InputError for a temperature or a number of rounds that is not positive.
+    """
+
+    columnwise = False
+    GRID: ClassVar = {"temperature": (0.005, 0.01, 0.02, 0.05, 0.1)}
+
+    def __init__(self, temperature: float = 0.01, rounds: int = 10):
+        positive("temperature", temperature)
+        whole("rounds", rounds)
+        self.temperature, self.rounds = temperature, rounds
+        self.scale = 1.0 / temperature
+
+    def bias(self, reference_scores: Tensor) -> Tensor:
+        """-log v (M,) from the whole matrix of reference scores (R, M)."""
+        return self.fit(lambda: iter((reference_scores,)))[0]
+
+    def fit(self, columns: Columns) -> Terms:
+        """-log v (M,): each pass scales the items it sees and, with them, the next round's queries."""
+        rows = None  # log u (R,)
+        for _ in range(self.rounds + 1):
+            total, scaled = None, []
+            for block in columns():
+                logits = self.scale * block
+                if rows is not None:
+                    v = -(logits + rows[:, None]).logsumexp(dim=0)
+                    scaled.append(v)
+                    logits = logits + v
+                part = logits.logsumexp(dim=1)
+                total = part if total is None else torch.logaddexp(total, part)
+            rows = -total - math.log(len(total))
+        v = torch.cat(scaled)
+        return (math.log(len(v)) - v,)
