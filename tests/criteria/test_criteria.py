@@ -33,16 +33,6 @@ def test_inverted_softmax_where_one_query_owns_an_item():
     torch.testing.assert_close(InvertedSoftmax(1000.0).rescore(scores.double()), naive, **EXACT)
 
 
-@pytest.mark.parametrize("criterion", ITEM_BIASES, ids=lambda c: f"{type(c).__name__}-{c.scale}")
-@pytest.mark.parametrize(("queries", "items", "references"), [(7, 30, 11), (30, 7, 1), (1, 20, 20)])
-def test_search_is_the_dense_ranking(criterion, queries, items, references):
-    generator = torch.Generator().manual_seed(queries)
-    sides = [torch.randn(n, 5, generator=generator, dtype=torch.float64) for n in (queries, items, references)]
-    query, item, reference = (torch.nn.functional.normalize(side, dim=1) for side in sides)
-    dense = criterion.rescore(query @ item.T, reference @ item.T)
-    assert (criterion.search(query, item, reference, 5)[1] == dense.argsort(dim=1, descending=True)[:, :5]).all()
-
-
 @pytest.mark.parametrize("criterion", ITEM_BIASES[1:], ids=lambda c: f"{type(c).__name__}-{c.scale}")
 def test_hubs_lose(criterion):
     """Items drawn to the queries' mean are hubs; the correction must give their places to others."""
@@ -64,8 +54,6 @@ def test_hubs_lose(criterion):
         (lambda: CSLS(3).rescore(torch.zeros(3)), r"scores has shape \(3,\); expected a matrix"),
         (lambda: CSLS(3).rescore(torch.zeros(2, 3), torch.zeros(2, 4)), r"reference_scores has shape \(2, 4\)"),
         (lambda: CSLS(3).rescore(torch.zeros(2, 3), torch.zeros(0, 3)), "reference_scores is empty"),
-        (lambda: CSLS(3).search(torch.eye(4), torch.eye(4), torch.eye(4), 9), "k is 9; expected 1 to 4"),
-        (lambda: CSLS(3).search(torch.eye(4), torch.eye(3), torch.eye(4), 1), "items has shape"),
     ],
 )
 def test_bad_input(call, message):

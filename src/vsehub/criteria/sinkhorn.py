@@ -33,17 +33,16 @@ class Sinkhorn(ItemBias):
 
     def fit(self, columns: Columns) -> Terms:
         """-log v (M,): each pass scales the items it sees and, with them, the next round's queries."""
-        rows = None  # log u (R,)
+        queries = None  # log u (R, 1)
         for _ in range(self.rounds + 1):
-            total, scaled = None, []
+            total, scaled = None, []  # log of each query's sum over the items; M·v of each block
             for block in columns():
                 logits = self.scale * block
-                if rows is not None:
-                    v = -(logits + rows[:, None]).logsumexp(dim=0)
-                    scaled.append(v)
-                    logits = logits + v
-                part = logits.logsumexp(dim=1)
+                if queries is not None:
+                    scaled.append(-(logits + queries).logsumexp(dim=0))
+                    logits = logits + scaled[-1]
+                part = logits.logsumexp(dim=1, keepdim=True)
                 total = part if total is None else torch.logaddexp(total, part)
-            rows = -total - math.log(len(total))
-        v = torch.cat(scaled)
-        return (math.log(len(v)) - v,)
+            items = sum(len(part) for part in scaled) or 1
+            queries = math.log(items) - math.log(len(total)) - total
+        return (math.log(items) - torch.cat(scaled),)
