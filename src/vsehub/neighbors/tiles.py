@@ -39,10 +39,26 @@ def nearest(
     All corrections share one product of queries and items. Of equal values the lower position comes first. progress:
     a label shows a bar. Raises InputError where k exceeds the items.
     """
+    parts = [found for _, found in nearest_blocks(queries, items, k, corrections, progress)]
+    return [
+        (torch.cat([values for values, _ in blocks]), torch.cat([positions for _, positions in blocks]))
+        for blocks in zip(*parts, strict=True)
+    ]
+
+
+def nearest_blocks(
+    queries: Rows,
+    items: Rows,
+    k: int,
+    corrections: Sequence[Correction | None] = (None,),
+    progress: str | None = None,
+    start: int = 0,
+) -> Iterator[tuple[int, list[tuple[Tensor, Tensor]]]]:
+    """(first query, what `nearest` returns for a stretch of queries), QUERIES_HELD queries at a time from `start`."""
     require(0 < k <= len(items), f"k is {k}; expected 1 to {len(items)}, the number of items")
-    found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in corrections]
-    with tqdm(total=len(queries) * len(items), desc=progress, disable=None if progress else True, **BAR) as bar:
-        for first in range(0, len(queries), QUERIES_HELD):
+    total = (len(queries) - start) * len(items)
+    with tqdm(total=total, desc=progress, disable=None if progress else True, **BAR) as bar:
+        for first in range(start, len(queries), QUERIES_HELD):
             held = queries.rows(first, min(first + QUERIES_HELD, len(queries)))
             running: list[dict[int, tuple[Tensor, Tensor]]] = [{} for _ in corrections]
             for rows, columns, scores in tiles(held, items):
@@ -51,9 +67,8 @@ def nearest(
                     values = scores if correct is None else correct(scores, within, columns)
                     best[rows.start] = with_block(best.get(rows.start), values, columns.start, k)
                 bar.update(scores.numel())
-            for parts, best in zip(found, running, strict=True):
-                parts += best.values()  # the stretches of rows came in order
-    return [tuple(torch.cat(side) for side in zip(*parts, strict=True)) for parts in found]
+            # The stretches of rows came in order.
+            yield first, [tuple(torch.cat(side) for side in zip(*best.values(), strict=True)) for best in running]
 
 
 def tiles(held: Tensor, items: Rows) -> Iterator[tuple[slice, slice, Tensor]]:
