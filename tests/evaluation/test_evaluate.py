@@ -40,11 +40,11 @@ def dense(encoded, criterion, reference=None):
     metrics = {}
     for direction, matrix, positives in (("i2t", i2t, mask), ("t2i", t2i.T, mask)):
         figures = recall_metrics(matrix, positives) | {
-            f"hubness/{name}": value for name, value in hubness(matrix).items()
+            f"hubness/{name}": value for name, value in hubness(matrix, positives=positives).items()
         }
         metrics |= {name: value for name, value in figures.items() if f"{direction}/" in name}
     metrics["rsum"] = sum(value for name, value in metrics.items() if name.split("/")[-1] in ("r1", "r5", "r10"))
-    metrics["hubness/hs_sum"] = sum(value for name, value in metrics.items() if "skew" in name)
+    metrics["hubness/hs_sum"] = sum(value for name, value in metrics.items() if "/skew_" in name)
     return metrics, {"i2t": k_occurrences(i2t), "t2i": k_occurrences(t2i)}
 
 

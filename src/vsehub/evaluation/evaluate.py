@@ -78,8 +78,9 @@ def fold_metrics(rankings: dict[str, Ranking]) -> dict[str, float]:
     """All figures of one fold from both directions' rankings."""
     recalls, hubs = {}, {}
     for direction, ranking in rankings.items():
-        recalls |= {f"{direction}/{name}": value for name, value in rank_metrics(ranking.ranks).items()}
-        hubs |= {f"{direction}/{name}": value for name, value in occurrence_metrics(ranking.occurrences).items()}
+        recalls |= {f"{direction}/{name}": value for name, value in rank_metrics(ranking).items()}
+        figures = occurrence_metrics(ranking.occurrences, ranking.bad, int(ranking.measured.sum()))
+        hubs |= {f"{direction}/{name}": value for name, value in figures.items()}
     hubs["hs_sum"] = skew_sum(hubs)
     return recalls | {"rsum": rsum(recalls)} | {f"hubness/{name}": value for name, value in hubs.items()}
 

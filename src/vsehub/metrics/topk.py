@@ -1,4 +1,4 @@
-"""The k largest of each row, ties settled."""
+"""The k largest of each row, ties settled, and how many reach a value."""
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     A NaN counts as larger than any number. Only rows in which the k-th and the next value are equal are sorted whole.
     """
     width = scores.shape[1]
-    values, columns = _largest(scores, min(k + 1, width))
+    values, columns = largest(scores, min(k + 1, width))
     equal = values[:, :-1] == values[:, 1:]
     if equal.any():
         tied = equal.any(dim=1).nonzero().squeeze(1)
@@ -28,8 +28,8 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values[:, :k], columns[:, :k]
 
 
-def _largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`scores.topk(count)`, in wide rows from those groups of columns alone that have the largest maxima.
+def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """`scores.topk(count)`, ties as they fall; wide rows are searched in the groups of columns with the largest maxima.
 
     Outside of `count` groups no value exceeds the least of their maxima, so that the values are always topk's.
     """
@@ -45,3 +45,11 @@ def _largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     candidates = torch.cat(((nearest[:, :, None] + within).flatten(1), rest), dim=1)
     values, places = scores.gather(1, candidates).topk(count, dim=1)
     return values, candidates.gather(1, places)
+
+
+def at_least(scores: Tensor, least: Tensor) -> Tensor:
+    """How many of each row (b, M) are >= the row's `least` (b,)."""
+    # Ones in floating point are added up several times as fast as booleans, and exactly while they fit the mantissa.
+    ones = torch.float32 if scores.shape[1] < 2**24 else torch.float64
+    reached = torch.empty(scores.shape, dtype=ones, device=scores.device)
+    return torch.ge(scores, least[:, None], out=reached).sum(dim=1).long()

@@ -1,0 +1,115 @@
+"""Which items answer which query."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from vsehub.checks import matrix, require
+
+
+@dataclass(frozen=True)
+class Positives:
+    """Which items answer which query, as P pairs sorted by query, then by item, each once.
+
+    query, item: (P,) int64. queries, items: how many of each there are. Any number each way; the measures leave
+    queries without a positive out.
+    """
+
+    query: Tensor
+    item: Tensor
+    queries: int
+    items: int
+
+    @classmethod
+    def from_mask(cls, mask: Tensor) -> "Positives":
+        """From a boolean (Q, M) mask. Raises InputError where a query has no positive."""
+        require(
+            mask.ndim == 2 and mask.dtype == torch.bool,
+            f"positives is {mask.dtype} {tuple(mask.shape)}; expected a boolean matrix (queries, items)",
+        )
+        query, item = mask.nonzero(as_tuple=True)
+        return cls(query, item, *mask.shape)._complete()
+
+    @classmethod
+    def from_ids(cls, query_ids: Tensor, item_ids: Tensor) -> "Positives":
+        """Pairs whose ids are equal: query_ids (Q,), item_ids (M,). Raises InputError where a query has none."""
+        sorted_ids, order = item_ids.sort(stable=True)
+        first = torch.searchsorted(sorted_ids, query_ids)
+        counts = torch.searchsorted(sorted_ids, query_ids, right=True) - first
+        query = torch.repeat_interleave(torch.arange(len(query_ids), device=query_ids.device), counts)
+        within = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
+        return cls(query, order[first[query] + within], len(query_ids), len(item_ids))._complete()
+
+    @classmethod
+    def from_pairs(cls, query: Tensor, item: Tensor, queries: int, items: int, complete: bool = True) -> "Positives":
+        """From pairs (P,), (P,) of positions in any order; a pair given twice counts once.
+
+        complete: False allows queries without a positive. Raises InputError where the sides differ in length, a
+        position lies outside of 0 to `queries` - 1 or `items` - 1, there is no pair at all, or, when complete, a query
+        has none.
+        """
+        require(
+            query.ndim == 1 and query.shape == item.shape and len(query) > 0,
+            f"query and item have shapes {tuple(query.shape)} and {tuple(item.shape)}; expected one list of pairs: two "
+            "vectors of one length, at least 1",
+        )
+        query, item = checked_positions("query", query, queries), checked_positions("item", item, items)
+        keys = (query * items + item).unique()
+        pairs = cls(keys // items, keys % items, queries, items)
+        return pairs._complete() if complete else pairs
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """How many positives each query has, (Q,): the R of R-Precision."""
+        return torch.bincount(self.query, minlength=self.queries)
+
+    def hits(self, positions: Tensor, first: int = 0) -> Tensor:
+        """Which entries of lists of items are positives: positions (b, K) -> boolean (b, K).
+
+        Row i is the list of query `first` + i. Raises InputError for rows that are no queries' and positions that are
+        no items'.
+        """
+        matrix("positions", positions)
+        require(
+            first >= 0 and first + len(positions) <= self.queries,
+            f"positions has lists of queries {first} to {first + len(positions) - 1}; expected at most {self.queries}",
+        )
+        positions = checked_positions("positions", positions, self.items)
+        query = torch.arange(first, first + len(positions), device=positions.device)
+        asked = query[:, None] * self.items + positions
+        place = torch.searchsorted(self._keys, asked).clamp(max=len(self._keys) - 1)
+        return self._keys[place] == asked
+
+    @cached_property
+    def _keys(self) -> Tensor:
+        """One rising number a pair."""
+        keys = self.query * self.items + self.item
+        require(
+            bool((keys.diff() > 0).all()),
+            "positives has pairs that are out of order or given twice; make it by Positives.from_pairs",
+        )
+        return keys
+
+    def _complete(self) -> "Positives":
+        without = (self.counts == 0).nonzero().flatten()
+        require(
+            len(without) == 0,
+            f"{len(without)} of {self.queries} queries have no positive item (first: query {without[:1].tolist()}); "
+            "expected at least one for every query",
+        )
+        return self
+
+
+def checked_positions(name: str, positions: Tensor, count: int) -> Tensor:
+    """Positions as int64, or InputError where they are no whole numbers or one lies outside of 0 to `count` - 1."""
+    require(
+        not positions.dtype.is_floating_point and positions.dtype not in (torch.bool, torch.complex64),
+        f"{name} is {positions.dtype}; expected whole numbers, positions from 0",
+    )
+    positions = positions.long()
+    if positions.numel():
+        least, most = (bound.item() for bound in positions.aminmax())
+        require(least >= 0 and most < count, f"{name} holds positions {least} to {most}; expected 0 to {count - 1}")
+    return positions

@@ -1,0 +1,140 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import skew
+
+from vsehub.checks import InputError
+from vsehub.metrics.hubness import atkinson, gini, hubness, occurrence_metrics
+from vsehub.metrics.occurrences import Occurrences
+from vsehub.metrics.positives import Positives
+from vsehub.metrics.ranks import rank_blocks
+
+
+@st.composite
+def listings(draw):
+    """Lists of distinct items, a mask of positives, in which some queries may have none, and sizes of blocks."""
+    queries, items = draw(st.integers(1, 12)), draw(st.integers(1, 30))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    depth = draw(st.integers(min(5, items), items))
+    lists = np.stack([rng.permutation(items)[:depth] for _ in range(queries)])
+    mask = rng.random((queries, items)) < draw(st.sampled_from([0.1, 0.6]))
+    mask[rng.integers(queries), rng.integers(items)] = True
+    return torch.from_numpy(lists), torch.from_numpy(mask), draw(st.integers(1, 12))
+
+
+def naive_counts(lists, mask, k):
+    """N_k and BN_k by loops; queries without a positive are judged by nothing."""
+    counts, bad = [0] * mask.shape[1], [0] * mask.shape[1]
+    for row, hits in zip(lists.tolist(), mask.tolist(), strict=True):
+        for item in row[:k]:
+            counts[item] += 1
+            bad[item] += any(hits) and not hits[item]
+    return counts, bad
+
+
+def naive_gini(counts):
+    return sum(abs(a - b) for a in counts for b in counts) / (2 * len(counts) * sum(counts))
+
+
+def naive_atkinson(counts):
+    return 1 - (sum(n**0.5 for n in counts) / len(counts)) ** 2 / (sum(counts) / len(counts))
+
+
+@settings(max_examples=150, deadline=None)
+@given(listings())
+def test_lists_that_come_in_blocks(listing):
+    lists, mask, size = listing
+    queries, items = mask.shape
+    positives = Positives.from_pairs(*mask.nonzero(as_tuple=True), queries, items, complete=False)
+    found = Occurrences(items, (1, 3, 5))
+    for first in range(0, queries, size):
+        found.add_judged(lists[first : first + size], positives, first)
+    judged = int(mask.any(dim=1).sum())
+    assert found.judged == judged
+    metrics = occurrence_metrics(found.counts, found.bad, found.judged)
+    for k in (1, 3, 5):
+        counts, bad = naive_counts(lists, mask, k)
+        assert found.counts[k].tolist() == counts
+        assert found.bad[k].tolist() == bad
+        assert metrics[f"gini_{k}"] == pytest.approx(naive_gini(counts), abs=1e-12)
+        assert metrics[f"atkinson_{k}"] == pytest.approx(naive_atkinson(counts), abs=1e-12)
+        assert metrics[f"bad_share_{k}"] == pytest.approx(sum(bad) / (judged * min(k, items)))
+        expected = 0.0 if len(set(bad)) == 1 else skew(bad)
+        assert metrics[f"bad_skew_{k}"] == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert metrics[f"largest_bad_hub_{k}"] == max(bad)
+    alone = Occurrences(items, (1, 3, 5))
+    alone.add(lists.int())
+    assert all(torch.equal(alone.counts[k], found.counts[k]) for k in (1, 3, 5))
+    assert alone.judged == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(listings())
+def test_a_pass_over_scores_counts_the_same(listing):
+    """Scores that put the items in the order of the lists, both in blocks and as one matrix."""
+    lists, mask, size = listing
+    queries, items = mask.shape
+    mask[:, 0] = True
+    scores = torch.zeros(queries, items)
+    scores.scatter_(1, lists, torch.arange(lists.shape[1], 0, -1).float().expand(queries, -1).contiguous())
+    blocks = [(first, scores[first : first + size]) for first in range(0, queries, size)]
+    ranking = rank_blocks(blocks, Positives.from_mask(mask), (1, 3, 5))
+    for k in (1, 3, 5):
+        assert (ranking.occurrences[k].tolist(), ranking.bad[k].tolist()) == naive_counts(lists, mask, k)
+    if mask.any(dim=0).all():
+        figures = hubness(scores, (1, 3, 5), mask)
+        told = occurrence_metrics(ranking.occurrences, ranking.bad)
+        assert {name: figures[f"i2t/{name}"] for name in told} == told
+        assert figures["hs_sum"] == pytest.approx(sum(v for name, v in figures.items() if name[3:].startswith("/skew")))
+
+
+@pytest.mark.parametrize("counts", [[0], [7], [0, 0, 0], [3] * 5, [0] * 999 + [1], [0] * 9 + [10], [5, 1, 0, 2, 9]])
+def test_indices_at_their_ends(counts):
+    """All-zero counts, one item, more items than slots, equal shares, one item that holds everything."""
+    total, tensor = sum(counts), torch.tensor(counts)
+    assert gini(tensor) == pytest.approx(naive_gini(counts) if total else 0, abs=1e-12)
+    assert atkinson(tensor) == pytest.approx(naive_atkinson(counts) if total else 0, abs=1e-12)
+    assert gini(tensor) >= 0
+    assert atkinson(tensor) >= 0
+    figures = occurrence_metrics({1: tensor, 5: tensor}, {1: tensor, 5: tensor * 0})
+    assert all(np.isfinite(value) for value in figures.values())
+    assert (figures["bad_share_1"], figures["bad_share_5"]) == (float(total > 0), 0)
+    if len(set(counts)) == 1:
+        assert [figures[f"{name}_1"] for name in ("skew", "robin_hood", "gini", "atkinson")] == pytest.approx([0] * 4)
+
+
+def test_uneven_shares_of_many_items_are_more_uneven():
+    generator = torch.Generator().manual_seed(0)
+    even = torch.randint(1000, (50_000,), generator=generator).bincount(minlength=1000)
+    hubby = (torch.rand(50_000, generator=generator).pow(4) * 1000).long().bincount(minlength=1000)
+    for name in ("gini_10", "atkinson_10", "robin_hood_10", "skew_10"):
+        assert occurrence_metrics({10: hubby})[name] > 2 * occurrence_metrics({10: even})[name]
+    scaled = occurrence_metrics({10: 7 * hubby})
+    for index in (gini, atkinson):  # shares alone count, not how many queries there are
+        assert index(hubby) == pytest.approx(index(7 * hubby))
+    assert scaled["largest_hub_10"] == 7 * hubby.max()
+
+
+NEAREST = torch.tensor([[0, 1, 2], [3, 2, 1]])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda found: found.add(NEAREST[:, :2]), "nearest lists 2 items a query; expected at least 3"),
+        (lambda found: found.add(NEAREST - 1), "nearest holds positions -1 to 2; expected 0 to 3"),
+        (lambda found: found.add(NEAREST, NEAREST), r"wrong is torch.int64 \(2, 3\); expected a boolean matrix"),
+        (lambda found: found.add(NEAREST, NEAREST[:, :2] > 0), r"wrong is torch.bool \(2, 2\)"),
+        (lambda found: found.add(NEAREST[0]), r"nearest has shape \(3,\)"),
+        (lambda found: Occurrences(0), "items is 0; expected a number above 0"),
+        (lambda found: Occurrences(3, (1, 0)), "k is 0; expected a number above 0"),
+        (lambda found: hubness(torch.rand(3, 4), positives=torch.ones(4, 3).bool()), "positives has shape"),
+    ],
+)
+def test_bad_input(call, message):
+    found = Occurrences(4, (1, 3))
+    with pytest.raises(InputError, match=message):
+        call(found)
+    assert not any(counts.any() for counts in found.counts.values())

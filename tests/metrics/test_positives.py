@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vsehub.checks import InputError
+from vsehub.metrics.positives import Positives
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32 - 1), st.booleans())
+def test_pairs_in_any_order_are_those_of_the_mask(queries, items, seed, complete):
+    rng = np.random.default_rng(seed)
+    mask = torch.from_numpy(rng.random((queries, items)) < 0.3)
+    mask[rng.integers(queries), 0] = True
+    if complete:
+        mask[:, 0] = True
+    pairs = mask.nonzero()
+    pairs = pairs[torch.from_numpy(rng.integers(len(pairs), size=3 * len(pairs)))].int()  # some twice, some missing
+    pairs = torch.cat((pairs, mask.nonzero().int()))[torch.from_numpy(rng.permutation(4 * int(mask.sum())))]
+    made = Positives.from_pairs(*pairs.T, queries, items, complete=complete)
+    assert torch.equal(torch.stack((made.query, made.item), dim=1), mask.nonzero())
+    assert (made.queries, made.items) == (queries, items)
+    assert torch.equal(made.counts, mask.sum(dim=1))
+    lists = torch.from_numpy(rng.integers(items, size=(queries, 5)))
+    first = int(rng.integers(queries))
+    assert torch.equal(made.hits(lists[first:], first), mask.gather(1, lists)[first:])
+    assert made.hits(lists[:0], first).shape == (0, 5)
+
+
+def test_a_million_items_a_side():
+    """Keys of pairs pass 2^32 without meeting each other."""
+    size = 10**6
+    made = Positives.from_pairs(torch.tensor([size - 1, 7]), torch.tensor([5, size - 1]), size, size, complete=False)
+    assert made.hits(torch.tensor([[4, 5, 6]]), size - 1).tolist() == [[False, True, False]]
+    assert made.hits(torch.tensor([[0, size - 1], [0, size - 1]]), 7).tolist() == [[False, True], [False, False]]
+    assert made.counts.sum() == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda one, two: Positives.from_pairs(one, two, 3, 4), r"1 of 3 queries have no .*query \[1\]"),
+        (lambda one, two: Positives.from_pairs(one, two, 2, 4), "query holds positions 0 to 2; expected 0 to 1"),
+        (lambda one, two: Positives.from_pairs(one, two - 3, 3, 4), "item holds positions -3 to 0; expected 0 to 3"),
+        (lambda one, two: Positives.from_pairs(one, two[:1], 3, 4), r"shapes \(2,\) and \(1,\); expected one list"),
+        (lambda one, two: Positives.from_pairs(one[:0], two[:0], 3, 4, complete=False), "expected one list of pairs"),
+        (lambda one, two: Positives.from_pairs(one.float(), two, 3, 4), "query is torch.float32; expected whole"),
+        (lambda one, two: Positives(one.flip(0), two, 3, 4).hits(two[None]), "out of order or given twice"),
+        (
+            lambda one, two: Positives(one, two, 3, 4).hits(two[:, None], 2),
+            "lists of queries 2 to 3; expected at most 3",
+        ),
+        (lambda one, two: Positives(one, two, 3, 4).hits(two), "positions has shape"),
+    ],
+)
+def test_bad_pairs(call, message):
+    with pytest.raises(InputError, match=message):
+        call(torch.tensor([0, 2]), torch.tensor([0, 3]))

@@ -1,0 +1,154 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vsehub.checks import InputError
+from vsehub.metrics.positives import Positives
+from vsehub.metrics.ranks import rank_blocks
+from vsehub.metrics.recall import rank_metrics, recall_metrics
+from vsehub.metrics.relevance import list_metrics
+
+
+def naive(hits, count):
+    """AP@R and R-Precision by the letter, of one ranking's places (True: a positive) and R."""
+    found = [sum(hits[: i + 1]) / (i + 1) for i in range(count) if hits[i]]
+    return sum(found) / count, sum(hits[:count]) / count
+
+
+def naive_of_scores(row, mask):
+    """Negatives first among equals."""
+    order = sorted(range(len(row)), key=lambda item: (-row[item], mask[item]))
+    return naive([mask[item] for item in order], sum(mask))
+
+
+@st.composite
+def retrievals(draw):
+    """Few distinct scores; none to all items positive; where asked some queries without a positive."""
+    queries, items = draw(st.integers(1, 9)), draw(st.integers(1, 14))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    scores = rng.integers(-draw(st.integers(0, 5)), 2, size=(queries, items)).astype(np.float32)
+    if draw(st.booleans()):
+        scores[scores < -1] = -np.inf
+    mask = rng.random((queries, items)) < rng.choice([0.0, 0.15, 0.5, 1.0], size=(queries, 1))
+    if draw(st.booleans()):
+        mask[np.arange(queries), rng.integers(items, size=queries)] = True
+    mask[rng.integers(queries), rng.integers(items)] = True
+    return torch.from_numpy(scores), torch.from_numpy(mask)
+
+
+def pairs(mask):
+    return Positives.from_pairs(*mask.nonzero(as_tuple=True), *mask.shape, complete=False)
+
+
+def check(ranking, scores, mask):
+    for at, (row, hits) in enumerate(zip(scores.tolist(), mask.tolist(), strict=True)):
+        assert ranking.measured[at] == any(hits)
+        if any(hits):
+            expected = naive_of_scores(row, hits)
+            assert ranking.average_precision[at].item() == pytest.approx(expected[0])
+            assert ranking.r_precision[at].item() == pytest.approx(expected[1])
+            best = max(score for score, hit in zip(row, hits, strict=True) if hit)
+            assert ranking.ranks[at] == 1 + sum(s >= best and not h for s, h in zip(row, hits, strict=True))
+        else:
+            assert (ranking.ranks[at], ranking.average_precision[at], ranking.r_precision[at]) == (0, 0, 0)
+
+
+@settings(max_examples=250, deadline=None)
+@given(retrievals(), st.sampled_from([(), (1,), (2, 4), (1, 5, 10)]), st.integers(1, 9))
+def test_rankings_by_scores(retrieval, ks, size):
+    scores, mask = retrieval
+    blocks = [(first, scores[first : first + size]) for first in range(0, len(scores), size)]
+    check(rank_blocks(blocks, pairs(mask), ks), scores, mask)
+
+
+@pytest.mark.parametrize("distinct", [1, 4, 60, 10**6])
+def test_wide_rows_with_one_to_all_items_positive(distinct):
+    """Rows of many positives, longer than the lists of the others, and ties across every cut."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(distinct, (9, 2500), generator=generator).float()
+    shares = torch.tensor([0.0, 0.0, 0.001, 0.003, 0.004, 0.02, 0.3, 0.9, 1.0])[:, None]
+    mask = torch.rand(9, 2500, generator=generator) < shares
+    mask[1, 7] = True
+    check(rank_blocks([(0, scores)], pairs(mask), (1, 5, 10)), scores, mask)
+    check(rank_blocks([(0, scores.half())], pairs(mask), (10,)), scores.half().float(), mask)
+
+
+@settings(max_examples=100, deadline=None)
+@given(retrievals(), st.integers(0, 20), st.integers(0, 2**32 - 1), st.integers(1, 40))
+def test_lists(retrieval, depth, seed, block):
+    mask = retrieval[1]
+    queries, items = mask.shape
+    depth = min(items, max(depth, int(mask.sum(dim=1).max()), min(5, items)))
+    rng = np.random.default_rng(seed)
+    lists = torch.from_numpy(np.stack([rng.permutation(items)[:depth] for _ in range(queries)]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vsehub.metrics.relevance.BLOCK_ELEMENTS", block)
+        metrics = list_metrics(lists.int(), pairs(mask), (1, 3, 5))
+    hits = [[mask[row, item].item() for item in order] for row, order in enumerate(lists.tolist())]
+    measured = [(places, sum(row)) for places, row in zip(hits, mask.tolist(), strict=True) if any(row)]
+    assert metrics["queries"] == len(measured)
+    for k in (1, 3, 5):
+        assert metrics[f"r{k}"] == pytest.approx(100 * np.mean([any(places[:k]) for places, _ in measured]))
+    for name, values in zip(
+        ("map_r", "r_precision"), zip(*[naive(*one) for one in measured], strict=True), strict=True
+    ):
+        assert metrics[name] == pytest.approx(100 * np.mean(values))
+
+
+def test_lists_and_scores_agree_where_no_scores_are_equal():
+    generator = torch.Generator().manual_seed(3)
+    scores = torch.randperm(40 * 300, generator=generator).view(40, 300).float()
+    mask = torch.rand(40, 300, generator=generator) < 0.05
+    mask[:3] = False
+    by_scores = rank_metrics(rank_blocks([(0, scores)], pairs(mask)))
+    lists = scores.argsort(dim=1, descending=True)
+    by_lists = list_metrics(lists[:, : int(mask.sum(dim=1).max())], pairs(mask))
+    assert by_lists.pop("queries") == 37
+    assert by_lists == pytest.approx({name: by_scores[name] for name in by_lists})
+
+
+def test_a_worked_example_and_a_collapsed_model():
+    hits = [[True, False, True, True, False]]
+    mask = torch.tensor(hits)
+    lists = list_metrics(torch.arange(5)[None], Positives.from_mask(mask), ())
+    assert lists == pytest.approx({"map_r": 100 * (1 + 2 / 3) / 3, "r_precision": 200 / 3, "queries": 1})
+    positives = torch.eye(4, dtype=torch.bool).repeat_interleave(5, dim=1)
+    metrics = recall_metrics(torch.zeros(4, 20), positives)
+    assert [metrics[f"{way}/{name}"] for way in ("i2t", "t2i") for name in ("map_r", "r_precision")] == [0] * 4
+
+
+def test_more_positives_change_the_first_places_alone():
+    """R@1 sees one positive among many; mAP@R asks for all."""
+    scores = torch.tensor([[6.0, 5, 4, 3, 2, 1]] * 2)
+    mask = torch.tensor([[True, False, False, False, True, True], [True, True, True, False, False, False]])
+    ranking = rank_blocks([(0, scores)], Positives.from_mask(mask))
+    assert ranking.ranks.tolist() == [1, 1]
+    assert ranking.average_precision.tolist() == pytest.approx([1 / 3, 1])
+
+
+MASK = torch.tensor([[True, True, True, False], [False, False, False, True]])
+LISTS = torch.tensor([[0, 1, 2], [3, 2, 1]])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: list_metrics(LISTS[:, :2], p, (1,)), "lists 2 items a query; mAP@R and R-Precision need 3"),
+        (lambda p: list_metrics(LISTS, p, (1, 4)), "lists 3 items a query; recall at 4 needs 4"),
+        (lambda p: list_metrics(LISTS[:1], p, (1,)), r"positions has shape \(1, 3\); expected a matrix \(2, any\)"),
+        (lambda p: list_metrics(LISTS + 1, p, (1,)), "positions holds positions 1 to 4; expected 0 to 3"),
+        (lambda p: list_metrics(LISTS.double(), p, (1,)), "positions is torch.float64; expected whole numbers"),
+        (lambda p: list_metrics(torch.tensor([[0, 1, 2], [3, 1, 3]]), p), "recall at 10 needs 4"),
+        (lambda p: list_metrics(torch.tensor([[0, 1, 2], [3, 1, 3]]), p, (1,)), "lists item 3 twice for query 1"),
+        (lambda p: list_metrics(LISTS, p, (0,)), "k is 0; expected a number above 0"),
+    ],
+)
+def test_bad_lists(call, message):
+    with pytest.raises(InputError, match=message):
+        call(Positives.from_mask(MASK))
+
+
+def test_lists_less_deep_still_have_recalls():
+    assert list_metrics(LISTS[:, :1], Positives.from_mask(MASK), (1,), relevance=False) == {"r1": 100, "queries": 2}
