@@ -1,11 +1,8 @@
 """The page: one HTML file that carries its figures and needs no network."""
 
-import base64
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import NamedTuple
 
-import jinja2
 import pandas as pd
 
 from vsehub.report.drawing import Picture
@@ -13,6 +10,7 @@ from vsehub.report.notes import code_version, hardware
 from vsehub.report.recipes import Series, differing
 from vsehub.report.runs import Run
 from vsehub.report.tables import DIRECTIONS, HEADINGS, RANKS, Setting, duration
+from vsehub.report.templates import render_page
 
 
 class Section(NamedTuple):
@@ -44,12 +42,9 @@ def page(
     provenance: dict,
 ) -> str:
     """The whole page. `provenance` is that of `provenance`; every text is escaped."""
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"grid": grid, "image": image}
-    template = files("vsehub.report").joinpath("page.html.j2").read_text(encoding="utf-8")
-    return environment.from_string(template).render(
+    return render_page(
+        "page.html.j2",
+        {"grid": grid},
         title=title,
         summary=summary,
         warnings=warnings,
@@ -59,11 +54,6 @@ def page(
         published=published,
         provenance=provenance,
     )
-
-
-def image(picture: Picture) -> str:
-    """The figure as a data URL."""
-    return "data:image/svg+xml;base64," + base64.b64encode(picture.svg).decode()
 
 
 def grid(table: pd.DataFrame) -> dict:
@@ -87,9 +77,15 @@ def grid(table: pd.DataFrame) -> dict:
         "groups": groups,
         "names": [ranked[name][1] if name in ranked else name for name in names],
         "numeric": [name in numeric for name in names],
-        "rows": [[cell.partition(" ± ") for cell in row] for row in table[names].itertuples(index=False, name=None)],
+        "rows": [[_parted(cell) for cell in row] for row in table[names].itertuples(index=False, name=None)],
         "starts": _starts(table),
     }
+
+
+def _parted(cell: str) -> tuple[str, str]:
+    """A mean, and its deviation as it stands beside it in small type."""
+    mean, sign, deviation = cell.partition(" ± ")
+    return mean, f"± {deviation}" if sign else ""
 
 
 def _starts(table: pd.DataFrame) -> list[bool]:
