@@ -51,7 +51,7 @@ def dense(encoded, criterion, reference=None):
 @pytest.fixture(params=[None, 1, 100], ids=["one-block", "a-row-a-block", "small-blocks"])
 def blocks(request, monkeypatch):
     if request.param is not None:
-        monkeypatch.setattr(sys.modules["vsehub.evaluation.evaluate"], "BLOCK_ELEMENTS", request.param)
+        monkeypatch.setattr(sys.modules["vsehub.evaluation.scores"], "BLOCK_ELEMENTS", request.param)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: type(criterion).__name__)

@@ -127,15 +127,7 @@ def fit_all(criteria: Sequence[Criterion], items: Rows, reference: Rows, progres
     for block in columns() if together else ():
         for rule in together:
             shared[id(rule)].append(rule.item_terms(block))
-    found = []
-    for rule in criteria:
-        if id(rule) in shared:
-            found.append(joined(shared[id(rule)]))
-        elif rule.needs_reference:
-            found.append(rule.fit(columns))
-        else:
-            found.append(rule.item_terms(reference.rows(0, 1).new_empty(1, len(items))))
-    return found
+    return [joined(shared[id(rule)]) if id(rule) in shared else rule.fit(columns) for rule in criteria]
 
 
 def joined(parts: Sequence[Terms]) -> Terms:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from vsehub.criteria.base import ItemBias
+from vsehub.criteria.base import Columns, ItemBias, Terms
 
 
 class NearestNeighbor(ItemBias):
@@ -13,3 +13,11 @@ class NearestNeighbor(ItemBias):
     def bias(self, reference_scores: Tensor) -> Tensor:
         """No term: zeros (m,)."""
         return reference_scores.new_zeros(reference_scores.shape[1])
+
+    def fit(self, columns: Columns) -> Terms:
+        """Nothing is looked at."""
+        return ()
+
+    def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
+        """The scores as they are."""
+        return scores
