@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from vsehub.report.drawing import Picture
-from vsehub.report.notes import code_version, hardware
+from vsehub.report.notes import code_version, hardware, versions_text
 from vsehub.report.recipes import Series, differing
 from vsehub.report.runs import Run
 from vsehub.report.tables import DIRECTIONS, HEADINGS, RANKS, Setting, duration
@@ -100,10 +100,7 @@ def provenance(runs: Sequence[Run], series: dict[str, Series], recipes: dict[Ser
     one_place = len({one[:2] for one in recipes}) == 1
     return {
         "runs": [_run_line(run, series) for run in runs],
-        "versions": _distinct(
-            ", ".join(f"{name} {version}" for name, version in sorted((run.record.get("versions") or {}).items()))
-            for run in runs
-        ),
+        "versions": _distinct(versions_text(run.record.get("versions")) for run in runs),
         "hardware": _distinct(hardware(run) for run in runs),
         "commands": [(run.path, str(run.record["command"])) for run in runs if run.record.get("command")],
         "series": [one.title if one_place else f"{one.dataset} · {one.architecture} · {one.title}" for one in recipes],

@@ -78,8 +78,13 @@ def code_versions(runs: Sequence[Run]) -> list[str]:
 
 def code_version(run: Run) -> str:
     """ "vsehub 0.1.0, git 1a2b3c4d", as far as the run recorded it."""
-    sha = (run.record.get("git") or {}).get("sha")
-    told = [f"{name} {fact}" for name, fact in (("vsehub", run.record.get("vsehub")), ("git", sha and sha[:8])) if fact]
+    return code_text(run.record)
+
+
+def code_text(record: dict) -> str:
+    """The code's version of any record that has "vsehub" and "git"."""
+    sha = (record.get("git") or {}).get("sha")
+    told = [f"{name} {fact}" for name, fact in (("vsehub", record.get("vsehub")), ("git", sha and sha[:8])) if fact]
     return ", ".join(told) or "not recorded"
 
 
@@ -129,8 +134,17 @@ def data_facts(runs: Sequence[Run]) -> list[str]:
 
 def hardware(run: Run) -> str:
     """The machine a run recorded, in one phrase."""
-    facts = run.record.get("hardware") or {}
+    return hardware_text(run.record.get("hardware") or {})
+
+
+def hardware_text(facts: dict) -> str:
+    """A machine of {"cpu", "cores", "memory_gb", "gpu"} in one phrase."""
     memory = facts.get("memory_gb")
     told = [facts.get("cpu"), facts.get("cores") and f"{facts['cores']} cores", memory and f"{memory:g} GB memory"]
     told.append(facts.get("gpu") or "no GPU")
     return ", ".join(str(fact) for fact in told if fact) if facts else "not recorded"
+
+
+def versions_text(versions: dict | None) -> str:
+    """Installed versions in one phrase, by name; empty where none were recorded."""
+    return ", ".join(f"{name} {version}" for name, version in sorted((versions or {}).items()))

@@ -1,0 +1,210 @@
+"""What a record of `vsehub rerank` or `vsehub diagnose` says, in sentences and figures for its page."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from vsehub.report.notes import code_text, hardware_text, versions_text
+from vsehub.report.occurrence_curves import share_text
+from vsehub.report.tables import criterion_text, duration
+
+REFERENCES = {
+    "transductive": "the corrections saw the very queries that they rank. For queries that come one at a time, give "
+    "reference queries of their own",
+    "inductive": "the corrections saw none of the queries that they rank",
+    "none": "no ranking here looks at other queries",
+}
+STEPS = {"look_through": "looking through the files", "reference": "reference", "search": "search", "total": "in all"}
+
+
+class Tile(NamedTuple):
+    """A figure in large type: what it is, before, and after the correction that is named, or None."""
+
+    name: str
+    before: str
+    after: str | None
+
+
+def neighbourhood(record: dict) -> int:
+    """The largest k at which occurrences were counted: 10 as a rule, less with fewer items."""
+    return max(int(k) for k in record["rankings"][0]["histograms"])
+
+
+def fair_share(record: dict) -> float:
+    """How many queries would find each item if all were found equally often."""
+    return neighbourhood(record) * record["queries"]["rows"] / record["items"]["rows"]
+
+
+def title(ranking: dict) -> str:
+    """A ranking's criterion with its parameters: "csls (k 10)"."""
+    return criterion_text(ranking["criterion"], parameters(ranking))
+
+
+def parameters(ranking: dict) -> str:
+    """A criterion's parameters as a reader sees them; nothing where they are a structure of their own."""
+    given = (ranking.get("parameters") or {}).items()
+    return ", ".join(f"{name} {value}" for name, value in given if not isinstance(value, dict | list))
+
+
+def gentlest(record: dict) -> int | None:
+    """Which ranking but the first has the smallest of largest hubs; None where the plain one is alone."""
+    key = f"largest_hub_{neighbourhood(record)}"
+    return min(range(1, len(record["rankings"])), key=lambda n: record["rankings"][n]["hubness"][key], default=None)
+
+
+def spoken(name: str) -> str:
+    """A criterion's name within a sentence: short names are acronyms, so that "is" is told from the verb."""
+    return name.upper() if len(name) <= 4 else name.replace("_", " ")
+
+
+def findings(record: dict) -> str:
+    """What was found, for a reader of nothing else."""
+    k, best = neighbourhood(record), gentlest(record)
+    rankings, queries, items = record["rankings"], record["queries"]["rows"], record["items"]["rows"]
+    place = "the nearest item" if k == 1 else f"among the {k} nearest items"
+    largest, never = _largest(record, 0), _never(record, 0)
+    told = [
+        f"The worst hub is {place} of {largest:,} of {queries:,} queries; a fair share is "
+        f"{share_text(fair_share(record))}.",
+        f"{never:,} of {items:,} items ({100 * never / items:.1f} %) are never found.",
+    ]
+    if best is None:
+        return " ".join(told)
+    name = spoken(rankings[best]["criterion"])
+    then, hubs = _largest(record, best), record.get("hubs") or []
+    now = hubs[0]["occurrences"][best] if hubs else None
+    if now in (None, then):
+        told.insert(1, f"With {name} the worst is found by {then:,}.")
+    else:
+        told.insert(1, f"{name[0].upper()}{name[1:]} takes it to {now:,}, and no item is found by more than {then:,}.")
+    told[-1] = f"{told[-1][:-1]}; with {name} {_never(record, best):,}."
+    return " ".join(told + _recalls(rankings, best))
+
+
+def _largest(record: dict, ranking: int) -> int:
+    return int(record["rankings"][ranking]["hubness"][f"largest_hub_{neighbourhood(record)}"])
+
+
+def _never(record: dict, ranking: int) -> int:
+    rate = record["rankings"][ranking]["hubness"][f"antihub_rate_{neighbourhood(record)}"]
+    return round(rate * record["items"]["rows"])
+
+
+def _recalls(rankings: list[dict], best: int) -> list[str]:
+    """R@1 before and after, and whose is the highest where it is another correction's; nothing without truth."""
+    found = [(ranking.get("truth") or {}).get("r1") for ranking in rankings]
+    if found[0] is None or found[best] is None:
+        return []
+    told = [f"R@1 goes from {found[0]:.1f} % to {found[best]:.1f} %."]
+    highest = max(range(len(found)), key=lambda n: -1.0 if found[n] is None else found[n])
+    if found[highest] > found[best]:
+        told.append(f"The highest R@1 is that of {spoken(rankings[highest]['criterion'])}, {found[highest]:.1f} %.")
+    return told
+
+
+def tiles(record: dict) -> list[Tile]:
+    """The figures to see first, before and after the correction that leaves the smallest largest hub."""
+    k, best = neighbourhood(record), gentlest(record)
+    chosen = [record["rankings"][n] for n in ([0] if best is None else [0, best])]
+    asked = [
+        ("Largest hub", "hubness", f"largest_hub_{k}", "{:,.0f}", 1),
+        ("Items never found", "hubness", f"antihub_rate_{k}", "{:.1f}\N{NO-BREAK SPACE}%", 100),
+        (f"Skew of N at k = {k}", "hubness", f"skew_{k}", "{:.2f}", 1),
+        ("R@1", "truth", "r1", "{:.1f}\N{NO-BREAK SPACE}%", 1),
+    ]
+    found = []
+    for name, part, key, form, scale in asked:
+        values = [(ranking.get(part) or {}).get(key) for ranking in chosen]
+        if values[0] is not None:
+            texts = ["–" if value is None else form.format(scale * value) for value in values]
+            found.append(Tile(name, texts[0], texts[1] if best is not None else None))
+    return found
+
+
+def reference_sentence(record: dict) -> str:
+    """Whose scores the corrections saw; always said."""
+    reference = record.get("reference") or {}
+    kind = reference.get("kind") or "none"
+    if kind == "none":
+        return f"Reference: none; {REFERENCES['none']}."
+    rows = f" ({reference['rows']:,} rows)" if reference.get("rows") else ""
+    shared = reference.get("queries_in_it")
+    known = f" {shared:,} of the queries stand in it all the same." if shared else ""
+    return f"Reference: {kind}, {reference.get('set') or 'not recorded'}{rows}: {REFERENCES[kind]}.{known}"
+
+
+def truth_sentence(record: dict) -> str | None:
+    """By what the recalls were measured; None without truth."""
+    truth = record.get("truth")
+    if not truth:
+        return None
+    without = truth.get("queries_without") or 0
+    left_out = f"; {without:,} queries without a pair are left out of the figures" if without else ""
+    return (
+        f"Truth: {truth['pairs']:,} pairs in {truth.get('path') or 'memory'} for {truth['measured_queries']:,} "
+        f"queries{left_out}."
+    )
+
+
+def sides(record: dict) -> list[dict[str, str]]:
+    """A line for each file of vectors: queries, items, and reference queries of their own."""
+    lines = []
+    for name in ("queries", "items", "reference"):
+        facts = record.get(name) or {}
+        if facts.get("path") or (name != "reference" and facts):
+            lines.append(
+                {
+                    "vectors": name,
+                    "file": str(facts.get("path") or "in memory"),
+                    "shape": " × ".join(f"{facts[key]:,}" for key in ("rows", "dim") if facts.get(key)),
+                    "type": str(facts.get("dtype") or "–"),
+                    "norms": _norms(facts.get("norms")),
+                    "fingerprint": str(facts.get("fingerprint") or "–"),
+                }
+            )
+    return lines
+
+
+def _norms(norms: dict | None) -> str:
+    if not norms:
+        return "–"
+    spread = "{:.4g}".format(norms["least"])
+    if norms["most"] != norms["least"]:
+        spread += f" to {norms['most']:.4g}"
+    return f"{spread}, {100 * norms['unit_share']:.4g} % are 1" if norms.get("unit_share") is not None else spread
+
+
+def origin(record: dict) -> list[tuple[str, str]]:
+    """When, where and with what the record was made: (name, text)."""
+    seconds = record.get("seconds") or {}
+    spent = [f"{STEPS.get(name, name)} {_time(value)}" for name, value in seconds.items() if value is not None]
+    told = [
+        ("started", record.get("started")),
+        ("time", ", ".join(spent)),
+        ("hardware", hardware_text(record.get("hardware") or {})),
+        ("code", code_text(record)),
+        ("versions", versions_text(record.get("versions"))),
+    ]
+    return [(name, str(text)) for name, text in told if text]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
+
+
+def index_facts(record: dict) -> list[tuple[str, str]]:
+    """What is known of the search index that was built: (name, text); nothing where none was."""
+    return [(name, _fact(name, value)) for name, value in (record.get("index") or {}).items() if value is not None]
+
+
+def _fact(name: str, value: object) -> str:
+    if name == "bytes" and isinstance(value, int):
+        return f"{value / 1e6:,.1f} MB"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_fact(key, part)}" for key, part in value.items())
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def page_title(record: dict) -> str:
+    """Whose hubness it is, by the names of the files."""
+    names = [Path(str(record[side].get("path") or side)).name for side in ("queries", "items")]
+    return f"Hubness of {names[1]} searched with {names[0]}"

@@ -1,0 +1,120 @@
+"""The page of `vsehub rerank` and `vsehub diagnose`: what hubs there are, and what the corrections make of them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vsehub.checks import require
+from vsehub.files import write_text
+from vsehub.report import embedding_facts as facts
+from vsehub.report.embedding_table import column_notes, rankings_table
+from vsehub.report.occurrence_curves import occurrence_curves, ranking_colours
+from vsehub.report.templates import render_page
+from vsehub.report.thumbnails import Thumbnails
+
+SCHEMA = 1
+Pictures = Mapping[str, str | Path | np.ndarray]
+
+
+def write_embeddings_report(record: dict, out: str | Path, pictures: Pictures | None = None) -> Path:
+    """Write the page of a record as index.html in the folder `out`, atomically, and return its path."""
+    path = Path(out) / "index.html"
+    write_text(path, embeddings_page(record, pictures))
+    return path
+
+
+def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
+    """One HTML file that carries its figure and thumbnails and needs no network.
+
+    record: what result.json of the two commands holds. pictures: what each "image" of the record's hubs stands for, a
+    file or pixels (3, H, W); None where it is a file's path itself. What is null in the record is left out. Raises
+    InputError for a record of another schema.
+    """
+    require(
+        record.get("schema") == SCHEMA,
+        f"the record is of schema {record.get('schema')!r}; this vsehub reads {SCHEMA}. Use the one that wrote it",
+    )
+    k = facts.neighbourhood(record)
+    rankings = record["rankings"]
+    titles = [facts.title(ranking) for ranking in rankings]
+    curves = {name: ranking["histograms"][str(k)] for name, ranking in zip(titles, rankings, strict=True)}
+    entries = Entries(record, pictures)
+    hubs = [entries.card(entry) for entry in record.get("hubs") or []]
+    antihubs = record.get("antihubs") or {}
+    examples = [entries.card(entry) for entry in antihubs.get("examples") or []]
+    return render_page(
+        "embeddings.html.j2",
+        title=facts.page_title(record),
+        summary=facts.findings(record),
+        k=k,
+        fair=facts.share_text(facts.fair_share(record)),
+        best=None if (best := facts.gentlest(record)) is None else facts.spoken(rankings[best]["criterion"]),
+        tiles=facts.tiles(record),
+        sentences=[text for text in (facts.reference_sentence(record), facts.truth_sentence(record)) if text],
+        rankings=rankings_table(record),
+        columns=column_notes(record),
+        curves=occurrence_curves(curves, k, facts.fair_share(record)),
+        hubs=hubs,
+        never=entries.bars(antihubs["count"], record["items"]["rows"]) if antihubs.get("count") else [],
+        examples=examples,
+        has_wrong=any(entry.get("wrong") for entry in record.get("hubs") or []),
+        pictured=entries.pictured,
+        missing=entries.thumbnails.missing,
+        sides=facts.sides(record),
+        origin=facts.origin(record),
+        index=facts.index_facts(record),
+        command=record.get("command"),
+    )
+
+
+class Entries:
+    """Items of the record as the page shows them; thumbnails that cannot be made are counted."""
+
+    def __init__(self, record: dict, pictures: Pictures | None):
+        self._names = [ranking["criterion"] for ranking in record["rankings"]]
+        self._colours = list(ranking_colours([facts.title(ranking) for ranking in record["rankings"]]).values())
+        self._pictures = pictures
+        hubs = record.get("hubs") or []
+        self._scale = max((max(hub["occurrences"]) for hub in hubs), default=1) or 1
+        shown = [*hubs, *((record.get("antihubs") or {}).get("examples") or [])]
+        self.pictured = any(entry.get("image") for entry in shown)
+        self.thumbnails = Thumbnails()
+
+    def card(self, entry: dict) -> dict[str, Any]:
+        """Name, label, thumbnail, and how often the item is found under each ranking."""
+        name = str(entry["item"] if entry.get("id") is None else entry["id"])
+        return {
+            "name": name,
+            "label": entry.get("label"),
+            "queries": [_named(query) for query in entry.get("queries") or []],
+            "thumbnail": self._thumbnail(entry.get("image"), name) if self.pictured else None,
+            "bars": self.bars(entry["occurrences"], self._scale, entry.get("wrong")),
+        }
+
+    def bars(self, counts: list[int], scale: int, wrong: list[int] | None = None) -> list[dict[str, Any]]:
+        """A bar a ranking: its name, colour and count, and the widths in % of the count and of its wrong part."""
+        return [
+            {
+                "name": name,
+                "colour": colour,
+                "text": f"{count:,}",
+                "width": f"{100 * count / scale:.2f}",
+                "wrong": None if wrong is None else f"{100 * wrong[number] / scale:.2f}",
+            }
+            for number, (name, colour, count) in enumerate(zip(self._names, self._colours, counts, strict=True))
+        ]
+
+    def _thumbnail(self, image: str | None, name: str) -> str | None:
+        picture = image if self._pictures is None else self._pictures.get(image)
+        if picture is None:
+            self.thumbnails.missing.append(name)
+            return None
+        return self.thumbnails(picture, name)
+
+
+def _named(query: dict) -> str:
+    """A query by its label, else its id, else its row."""
+    told = (query.get(key) for key in ("label", "id", "query"))
+    return next(str(text) for text in told if text is not None)
