@@ -17,6 +17,7 @@ L2 = {
     "data": set(),
     "evaluation": {"criteria", "data", "neighbors"},
     "report": set(),
+    "retrieval": {"criteria", "data", "metrics", "neighbors"},
 }
 ALLOWED = (
     {name: set() for name in L0}
