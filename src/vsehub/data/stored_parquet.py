@@ -1,0 +1,165 @@
+"""Vectors in .parquet files, decoded once, a few rows at a time, into a memory-mapped scratch file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vsehub.checks import require
+from vsehub.data.passes import Rows, byte_bar
+from vsehub.data.scratch import scratch_array
+from vsehub.data.stored import FLOATS, Stored, checked_kind, chosen, readable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_BATCH_BYTES = 8 << 20
+_TOGETHER = 64  # float columns decoded at a time: each keeps a page or two of its own, a megabyte each, in memory
+_HOLES = "lack a number (null, which pandas makes of NaN)"
+_PANDAS_INDEX = "__index_level_"
+
+
+def read_parquet(path: Path, key: str | None) -> Stored:
+    """A column of lists of floats of one length, or all float columns in their order; ids from a column `id`.
+
+    key: the column of lists that is meant, where there are several. InputError where the file is damaged, a number or
+    a row is missing, or lengths differ.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # Mapped and not buffered ahead, so that Arrow holds the pages it decodes and no whole row groups.
+    settings = {"memory_map": True, "pre_buffer": False, "page_checksum_verification": True}
+    with readable(path, pa.ArrowException), pq.ParquetFile(path, **settings) as file:
+        schema = file.schema_arrow
+        require(len(set(schema.names)) == len(schema), f"{path} has two columns of one name; rename one of them")
+        require(file.metadata.num_rows > 0, f"{path} has no rows; expected a vector a row")
+        lists = [name for name in schema.names if _list_type(schema.field(name).type) is not None]
+        array = _from_columns(path, file) if not lists and key is None else _from_lists(path, file, key, lists)
+        ids = _ids(path, file) if "id" in schema.names else None
+    return Stored(array, FLOATS[array.dtype.name], ids)
+
+
+def _list_type(kind: "pa.DataType") -> "pa.DataType | None":
+    """The type itself, or the one that an extension such as a tensor is stored as, where it is a list; None else."""
+    import pyarrow as pa
+
+    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return kind if is_list else None
+
+
+def _float_name(kind: "pa.DataType") -> str:
+    """numpy's name of Arrow's floats ("halffloat" is float16), Arrow's own of all else."""
+    return {"halffloat": "float16", "float": "float32", "double": "float64"}.get(str(kind), str(kind))
+
+
+def _from_lists(path: Path, file: "pq.ParquetFile", key: str | None, lists: list[str]) -> np.ndarray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = file.metadata.num_rows
+    types = {name: _list_type(file.schema_arrow.field(name).type) for name in lists}
+    # The lists stand for a matrix; how many columns it has, the first row will tell.
+    found = {name: ((rows, 1), _float_name(kind.value_type)) for name, kind in types.items()}
+    column = chosen(path, key, found)
+    checked_kind(f"{path}::{column}", *found[column])
+    array, dim = None, 0
+    bad = {what: np.zeros(rows, bool) for what in ("have no list", "have another length", _HOLES)}
+    for first, batch in _batches(path, file, [column]):
+        here = slice(first, first + len(batch))
+        part = batch.column(column)
+        part = part.storage if isinstance(part, pa.ExtensionArray) else part
+        lengths = pc.list_value_length(part).fill_null(-1).to_numpy(zero_copy_only=False)
+        values = part.flatten()
+        if array is None:
+            dim = int(lengths[0])
+            require(
+                dim > 0, f"{path}::{column} begins with a row without numbers; expected a list of floats in every row"
+            )
+            array = scratch_array((rows, dim), np.dtype(found[column][1]), f"the numbers of {path}")
+        bad["have no list"][here] = lengths < 0
+        bad["have another length"][here] = (lengths != dim) & (lengths >= 0)
+        if values.null_count:
+            null = values.is_null().to_numpy(zero_copy_only=False)
+            bad[_HOLES][first + pc.list_parent_indices(part).to_numpy()[null]] = True
+        if (lengths == dim).all():
+            array[here] = values.to_numpy(zero_copy_only=False).reshape(-1, dim)
+    _refuse(f"{path}::{column}, whose first row has {dim} numbers", bad)
+    return array
+
+
+def _from_columns(path: Path, file: "pq.ParquetFile") -> np.ndarray:
+    import pyarrow as pa
+
+    kinds = {field.name: field.type for field in file.schema_arrow if field.name != "id"}
+    columns = [name for name, kind in kinds.items() if _float_name(kind) in FLOATS]
+    require(
+        len(columns) > 0,
+        f"{path} has no column of floats or of lists of floats; columns there: "
+        + ", ".join(f"{field.name} ({field.type})" for field in file.schema_arrow),
+    )
+    whole = [name for name, kind in kinds.items() if pa.types.is_integer(kind) and not name.startswith(_PANDAS_INDEX)]
+    require(
+        not whole,
+        f"{path}: the columns {', '.join(whole[:5])} ({len(whole)} in all) hold whole numbers among {len(columns)} "
+        "columns of floats. Make them floats where they are dimensions, leave them out where they are not",
+    )
+    rows = file.metadata.num_rows
+    dtype = np.result_type(*(_float_name(kinds[name]) for name in columns))
+    array = scratch_array((rows, len(columns)), dtype, f"the numbers of {path}")
+    holes = np.zeros(rows, bool)
+    for left in range(0, len(columns), _TOGETHER):
+        group = columns[left : left + _TOGETHER]
+        for first, batch in _batches(path, file, group):
+            here = slice(first, first + len(batch))
+            for place, name in enumerate(group, left):
+                part = batch.column(name)
+                array[here, place] = part.to_numpy(zero_copy_only=False)
+                if part.null_count:
+                    holes[here] |= part.is_null().to_numpy(zero_copy_only=False)
+    _refuse(str(path), {_HOLES: holes})
+    return array
+
+
+def _batches(path: Path, file: "pq.ParquetFile", columns: list[str]) -> Iterator[tuple[int, "pa.RecordBatch"]]:
+    """(first row, batch) over all rows of some columns."""
+    rows, first, names = file.metadata.num_rows, 0, set(columns)
+    total = sum(
+        chunk.total_uncompressed_size
+        for group in map(file.metadata.row_group, range(file.metadata.num_row_groups))
+        for chunk in map(group.column, range(group.num_columns))
+        if chunk.path_in_schema.split(".")[0] in names
+    )
+    step = max(1, _BATCH_BYTES * rows // max(1, total))
+    with byte_bar(f"unpacking {path.name}", total) as progress:
+        for batch in file.iter_batches(batch_size=step, columns=columns, use_threads=False):
+            yield first, batch
+            first += len(batch)
+            progress.update(total * len(batch) // rows)
+
+
+def _refuse(label: str, bad: dict[str, np.ndarray]) -> None:
+    """InputError where any of the masks (rows,) is true somewhere, naming those rows."""
+    found = {what: Rows() for what in bad}
+    for what, mask in bad.items():
+        found[what].add(0, mask)
+    said = "; ".join(f"{rows} {what}" for what, rows in found.items() if rows.count)
+    require(not said, f"{label}: of the rows, counted from 0, {said}. Give every row all its numbers, or leave it out")
+
+
+def _ids(path: Path, file: "pq.ParquetFile") -> list[str]:
+    import pyarrow as pa
+
+    column = file.read(columns=["id"], use_threads=False).column("id")
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    require(
+        pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind),
+        f"{path}: the column id holds {kind}; expected strings or whole numbers",
+    )
+    missing = Rows()
+    missing.add(0, column.is_null().to_numpy())
+    require(missing.count == 0, f"{path}: rows {missing}, counted from 0, have no id; expected one for every row")
+    return column.cast(pa.string()).to_pylist()
