@@ -22,7 +22,7 @@ def evaluate(cfg: DictConfig) -> None:
         "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.ckpt",
     )
     from vsehub.cli.build import build_source, restore_module
-    from vsehub.cli.measure import measure, save, table
+    from vsehub.cli.measure import Encodings, measure, save, table
     from vsehub.data.captioned import SPLITS
     from vsehub.training.datamodule import RetrievalDataModule
 
@@ -36,7 +36,8 @@ def evaluate(cfg: DictConfig) -> None:
     source = build_source(OmegaConf.create({"data": OmegaConf.merge(trained.data, cfg.data)}))
     data = RetrievalDataModule(source, eval_batch_size=cfg.eval_batch_size, max_words=trained.loader.max_words)
     data.use_vocabulary(vocabulary)
-    record = measure(module, data, cfg.split, cfg.criterion, cfg.criterion_name, cfg.protocol, cfg.reference)
+    rule = (cfg.criterion, cfg.criterion_name, cfg.protocol, cfg.reference)
+    record = measure(Encodings(module, data), cfg.split, *rule, fitted=cfg.fit)
     path = save(record, out_folder(cfg.out, Path(cfg.checkpoint)))
     print(f"{table(record)}\nwritten to {path}")
 

@@ -1,16 +1,19 @@
 """Evaluating a module on a split: shared by `train` at its end and `evaluate`."""
 
+import re
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from vsehub.checks import one_of
-from vsehub.cli.build import plain
-from vsehub.evaluation.encode import encode_split
+from vsehub.checks import one_of, require
+from vsehub.criteria.parameters import parameters
+from vsehub.evaluation.encode import EncodedSplit, encode_split
 from vsehub.evaluation.evaluate import evaluate
+from vsehub.evaluation.fit import fit
 from vsehub.files import write_json
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
@@ -22,46 +25,74 @@ REFERENCES = {
 }
 
 
+class Encodings:
+    """The splits of a data module as a module encodes them, each encoded once when first asked for."""
+
+    def __init__(self, module: RetrievalModule, data: RetrievalDataModule, accelerator: str = "auto"):
+        module.to(_device(accelerator)).eval()
+        self.module, self.data = module, data
+        self._found: dict[str, EncodedSplit] = {}
+
+    def __call__(self, split: str) -> EncodedSplit:
+        if split not in self._found:
+            encoders = self.module.image_encoder, self.module.text_encoder
+            self._found[split] = encode_split(*encoders, *self.data.load(split), self.data.eval_batch_size, True)
+        return self._found[split]
+
+
 def measure(
-    module: RetrievalModule,
-    data: RetrievalDataModule,
+    encodings: Encodings,
     split: str,
     criterion: DictConfig,
     criterion_name: str,
     protocol: DictConfig,
     reference: str,
-    accelerator: str = "auto",
+    fitted: bool = False,
 ) -> dict:
     """The evaluation record of a split: what was measured, how, and the figures.
 
     reference: "queries" lets the criterion see the queries (transductive), "train" the training queries (inductive).
-    Raises InputError where the split does not fit the protocol.
+    fitted: the criterion's settings are chosen on the validation split first. Raises InputError where the split does
+    not fit the protocol, is validation itself although settings are fitted there, or is the reference itself.
     """
     one_of("reference", reference, tuple(REFERENCES))
+    require(not (fitted and split == "val"), "split=val is what fit=true chooses on; measure split=test")
     rule, folds = instantiate(criterion), instantiate(protocol)
-    start = time.perf_counter()
-    module.to(_device(accelerator)).eval()
-
-    def encoded(name: str):
-        return encode_split(module.image_encoder, module.text_encoder, *data.load(name), data.eval_batch_size, True)
-
-    loaded = data.load(split)[0]
-    folds.slices(len(loaded.images))  # too few images are said before the work
     inductive = reference == "train" and rule.needs_reference
-    result = evaluate(encoded(split), module.similarity, rule, folds, encoded("train") if inductive else None)
+    require(
+        not (inductive and split == "train"),
+        "reference=train with split=train: the reference holds the queries themselves, which is transductive; "
+        "give reference=queries, or another split",
+    )
+    start = time.perf_counter()
+    loaded = encodings.data.load(split)[0]
+    folds.slices(len(loaded.images))  # too few images are said before the work
+    bank, similarity = encodings("train") if inductive else None, encodings.module.similarity
+    choice = None
+    if fitted:
+        found = fit(rule, encodings("val"), similarity, folds, bank, progress=True)
+        rule = found.criterion
+        choice = {"split": "val", "rsum": found.rsum, "tried": [[settings, rsum] for settings, rsum in found.tried]}
+    queries = encodings(split)
+    ranked = time.perf_counter()
+    result = evaluate(queries, similarity, rule, folds, bank)
     kind, words = REFERENCES[reference] if rule.needs_reference else ("none", "none")
+    if rule.matching is not None:  # the queries are matched with each other in view
+        kind, words = REFERENCES["queries"]
     return {
         "schema": SCHEMA,
         "split": split,
         "protocol": folds.name,
         "criterion": criterion_name,
-        "parameters": {name: value for name, value in plain(criterion).items() if name != "_target_"},
+        "parameters": parameters(rule),
+        "fit": choice,
         "reference": kind,
         "reference_set": words.format(split=split),
         "images": len(loaded.images),
         "texts": len(loaded.captions),
         "folds": folds.folds,
         "seconds": time.perf_counter() - start,
+        "ranking_seconds": time.perf_counter() - ranked,
         "metrics": result.metrics,
         "histograms": result.histograms,
     }
@@ -69,14 +100,19 @@ def measure(
 
 def save(record: dict, folder: Path) -> Path:
     """Write a record under a name that tells what it measured."""
-    settings = "".join(
-        f"-{name}{value:g}" if isinstance(value, int | float) else f"-{name}-{value}"
-        for name, value in record["parameters"].items()
-    )
+    settings = "".join(f"-{name}{_in_a_name(value)}" for name, value in record["parameters"].items())
+    fitted = "-fitted" if record["fit"] else ""
     kind = "" if record["reference"] == "none" else f"-{record['reference']}"
-    path = folder / f"{record['split']}-{record['protocol']}-{record['criterion']}{settings}{kind}.json"
+    path = folder / f"{record['split']}-{record['protocol']}-{record['criterion']}{settings}{fitted}{kind}.json"
     write_json(path, record)
     return path
+
+
+def _in_a_name(value: Any) -> str:
+    """A setting's value in a file's name: "0.5", "-proportional", "1_2-5_1.5" for one value each k."""
+    if isinstance(value, dict):
+        return "-".join(f"{k}_{_in_a_name(one)}" for k, one in value.items())
+    return f"{value:g}" if isinstance(value, int | float) else f"-{re.sub('[^A-Za-z0-9.]+', '_', str(value))}"
 
 
 def table(record: dict) -> str:

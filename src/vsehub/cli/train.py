@@ -34,7 +34,7 @@ def train(cfg: DictConfig) -> None:
     from hydra.utils import instantiate
 
     from vsehub.cli.build import build_data, build_module, plain, restore_module
-    from vsehub.cli.measure import measure, save, table
+    from vsehub.cli.measure import Encodings, measure, save, table
     from vsehub.training.checkpoint import load_checkpoint, require_same_vocabulary
     from vsehub.training.fit import fit
     from vsehub.training.loggers import log_final
@@ -98,10 +98,10 @@ def train(cfg: DictConfig) -> None:
         checkpoint=checkpoint,
     )
 
-    rule = (cfg.criterion, cfg.criterion_name, cfg.protocol, "queries", cfg.trainer.accelerator)
+    rule = (cfg.criterion, cfg.criterion_name, cfg.protocol, "queries")
     try:
         module, _, _ = restore_module(best, trusted=True)
-        figures = measure(module, data, cfg.final_split, *rule)
+        figures = measure(Encodings(module, data, cfg.trainer.accelerator), cfg.final_split, *rule)
     except BaseException:
         recorder.fail()
         raise
