@@ -1,0 +1,71 @@
+"""Measure checkpoints under every criterion: transductive and inductive, at default settings and fitted on val.
+
+    python experiments/criteria/measure.py RUNS... --out FOLDER [--root DATA]
+
+RUNS: run folders or folders of them. Each split is encoded once a run. What is measured already is not measured again:
+a killed command goes on where it stopped. `collect.py` makes the tables and figures of it.
+"""
+
+import argparse
+from pathlib import Path
+
+from omegaconf import OmegaConf
+from tqdm import tqdm
+
+from vsehub.cli.app import conf_folder
+from vsehub.cli.build import build_source, restore_module
+from vsehub.cli.measure import Encodings, measure
+from vsehub.criteria.parameters import has_grid
+from vsehub.files import write_json
+from vsehub.report.runs import find_runs, read_run
+from vsehub.training.datamodule import RetrievalDataModule
+
+
+def main() -> None:
+    """Read the command line and measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the measurements, LABEL-SEED/*.json")
+    parser.add_argument("--root", help="where the data lies now, if elsewhere than at training")
+    parser.add_argument("--criteria", nargs="+", default=names(), help="default: all of conf/criterion")
+    arguments = parser.parse_args()
+    for run in find_runs(arguments.runs):
+        record = read_run(run, run.name).record
+        measure_run(run, arguments.out / f"{record['label']}-{record['seed']}", arguments.criteria, arguments.root)
+
+
+def names() -> list[str]:
+    """All criteria that have a yaml."""
+    return sorted(path.stem for path in (conf_folder() / "criterion").glob("*.yaml"))
+
+
+def measure_run(run: Path, out: Path, criteria: list[str], root: str | None) -> None:
+    """Write every measurement of one run that `out` lacks."""
+    from hydra.utils import instantiate
+
+    encodings = None
+    protocol = OmegaConf.load(conf_folder() / "protocol" / "single.yaml")
+    for name in tqdm(criteria, out.name):
+        node = OmegaConf.load(conf_folder() / "criterion" / f"{name}.yaml")
+        rule = instantiate(node)
+        references = ["queries"] + (["train"] if rule.inductive and rule.needs_reference else [])
+        for reference in references:
+            for fitted in [False] + ([True] if has_grid(rule) else []):
+                path = out / f"{name}-{reference}-{'fitted' if fitted else 'default'}.json"
+                if not path.exists():
+                    encodings = encodings or restored(run, root)
+                    write_json(path, measure(encodings, "test", node, name, protocol, reference, fitted))
+
+
+def restored(run: Path, root: str | None) -> Encodings:
+    """A run's best checkpoint and its data."""
+    module, trained, vocabulary = restore_module(str(run / "checkpoints" / "best.ckpt"))
+    changes = {} if root is None else {"root": root}
+    source = build_source(OmegaConf.create({"data": OmegaConf.merge(trained.data, changes)}))
+    data = RetrievalDataModule(source, eval_batch_size=256, max_words=trained.loader.max_words)
+    data.use_vocabulary(vocabulary)
+    return Encodings(module, data)
+
+
+if __name__ == "__main__":
+    main()
