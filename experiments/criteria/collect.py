@@ -157,7 +157,7 @@ def picture(frame: pd.DataFrame):
             axes.set(title=loss, xlabel="R@1 - nns, both directions added")
         figure.axes[0].set_ylabel("R@10 - nns, both directions added")
         figure.axes[-1].legend(loc="upper left", bbox_to_anchor=(1, 1))
-        caption = "What each criterion, transductive and fitted on val, does to R@1 and R@10: mean, deviation over seeds."
+        caption = "R@1 and R@10 of each criterion, transductive, fitted on val: mean and deviation over seeds."
         return render(figure, "r1-against-r10", caption, None)
 
 
