@@ -16,6 +16,7 @@ from vsehub.metrics.recall import rsum
 from vsehub.types import Similarity
 
 DIRECTIONS = ("i2t", "t2i")
+Fold = dict[str, DirectedScores]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,6 @@ class Evaluation:
     histograms: dict[str, dict[str, dict[str, list[int]]]]
 
 
-@torch.no_grad()
 def evaluate(
     split: EncodedSplit,
     similarity: Similarity,
@@ -43,15 +43,25 @@ def evaluate(
     fold's own queries (transductive). Raises InputError where the protocol asks for more images than there are, or a
     reference is given to a criterion that has no inductive form.
     """
-    require(reference is None or criterion.inductive, transductive_only(type(criterion).__name__))
+    return measured(folds_of(split, similarity, protocol, reference), criterion, reference is not None)
+
+
+def folds_of(
+    split: EncodedSplit, similarity: Similarity, protocol: Protocol, reference: EncodedSplit | None
+) -> list[Fold]:
+    """Both directions' scores of every fold of a split; arguments as in `evaluate`."""
     folds = [split.fold(images) for images in protocol.slices(len(split.images))]
-    rankings = [
-        {
-            direction: rank(DirectedScores(fold, direction, similarity, reference or fold), criterion)
-            for direction in DIRECTIONS
-        }
+    return [
+        {direction: DirectedScores(fold, direction, similarity, reference or fold) for direction in DIRECTIONS}
         for fold in folds
     ]
+
+
+@torch.no_grad()
+def measured(folds: list[Fold], criterion: Any, inductive: bool) -> Evaluation:
+    """The figures of folds under a criterion, means over the folds; as `evaluate`, of scores that others may share."""
+    require(not inductive or criterion.inductive, transductive_only(type(criterion).__name__))
+    rankings = [{direction: rank(scores, criterion) for direction, scores in fold.items()} for fold in folds]
     found = [fold_metrics(ranking) for ranking in rankings]
     metrics = {name: sum(fold[name] for fold in found) / len(found) for name in found[0]}
     histograms = {

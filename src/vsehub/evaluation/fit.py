@@ -4,13 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from vsehub.checks import require
 from vsehub.criteria.parameters import grid, has_grid, with_parameters
 from vsehub.evaluation.encode import EncodedSplit
-from vsehub.evaluation.evaluate import DIRECTIONS, evaluate
+from vsehub.evaluation.evaluate import DIRECTIONS, folds_of, measured
 from vsehub.evaluation.protocols import Protocol
 from vsehub.metrics.hubness import KS
 from vsehub.types import Similarity
@@ -28,7 +27,6 @@ class Fitted:
     tried: list[tuple[Settings, float]]
 
 
-@torch.no_grad()
 def fit(
     criterion: Any,
     split: EncodedSplit,
@@ -46,25 +44,26 @@ def fit(
     require(has_grid(criterion), f"{type(criterion).__name__} has no settings to fit; leave fit=true away")
     corrections = grid(criterion.correction)
     matchings = grid(criterion.matching) if criterion.matching is not None else [{}]
+    folds = folds_of(split, similarity, protocol, reference)
     with tqdm(
         total=len(corrections) * len(matchings), desc="fitting", leave=False, disable=None if progress else True
     ) as bar:
 
-        def measured(settings: Settings) -> dict[str, float]:
+        def measure(settings: Settings) -> dict[str, float]:
             bar.update()
-            return evaluate(split, similarity, with_parameters(criterion, **settings), protocol, reference).metrics
+            return measured(folds, with_parameters(criterion, **settings), reference is not None).metrics
 
-        tried = [_best_matching(own, matchings, measured) for own in corrections]
+        tried = [_best_matching(own, matchings, measure) for own in corrections]
     best, rsum = max(tried, key=lambda one: one[1])
     return Fitted(with_parameters(criterion, **best), rsum, tried)
 
 
-def _best_matching(own: Settings, matchings: list[Settings], measured: Measure) -> tuple[Settings, float]:
+def _best_matching(own: Settings, matchings: list[Settings], measure: Measure) -> tuple[Settings, float]:
     """The correction's settings with the best of the matching's for each k, and the rsum of both."""
     if matchings == [{}]:
-        return own, measured(own)["rsum"]
+        return own, measure(own)["rsum"]
     ((name, _),) = matchings[0].items()
-    found = {choice[name]: measured(own | choice) for choice in matchings}
+    found = {choice[name]: measure(own | choice) for choice in matchings}
     chosen, total = {}, 0.0
     for k in KS:
         sums = {value: sum(metrics[f"{side}/r{k}"] for side in DIRECTIONS) for value, metrics in found.items()}
