@@ -1,6 +1,7 @@
 import os
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -125,6 +126,10 @@ def test_what_is_not_read(tmp_path):
     for rows in ([*range(19)], [*range(19), 18], [*range(20), 19], [*range(4), *range(8, 20)]):
         pq.write_table(table.take(rows), path)
         assert f"has {len(rows)} rows for 5 queries; expected the ranks 1 to 4 once" in refused(read_ranking, path)
+    moved = table.to_pydict()
+    moved["query"][-1], moved["rank"][-1] = 0, 0
+    pq.write_table(pa.table(moved), path)
+    assert "has 20 rows for 5 queries; expected the ranks 1 to 4 once" in refused(read_ranking, path)
     pq.write_table(table.drop_columns("rank"), path)
     assert "has the columns query, item, score; expected a ranking: query, rank, item, score" in refused(
         read_ranking, path

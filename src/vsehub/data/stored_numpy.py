@@ -94,7 +94,6 @@ def _npz_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> 
             count = member.readinto(left[:_CHUNK_BYTES].data)
             require(count > 0, f"{path} is cut short: {len(left)} bytes of {info.filename} are missing")
             left = left[count:]
-        member.read(1)  # the end, where zipfile compares the checksum
         return array.T if header.fortran else array
 
 
