@@ -9,6 +9,9 @@ COMMANDS = {
     "train": "train encoders with a loss; sweep with -m; go on with resume=RUN_FOLDER",
     "evaluate": "measure a checkpoint under a criterion and a protocol",
     "report": "one table and one page over many runs",
+    "search": "search a data set with a checkpoint: texts find images, an image finds captions",
+    "rerank": "anybody's embeddings ranked anew, hubs corrected; what changed; an index to serve it",
+    "diagnose": "the hubness of anybody's embeddings under several criteria",
 }
 
 USAGE = f"""vsehub {__version__}: text-image matching with hubness fought, corrected and measured
@@ -27,6 +30,8 @@ examples:
   vsehub train data=precomp data.root=FOLDER loss=hal bank=memory
   vsehub evaluate checkpoint=RUN/checkpoints/best.ckpt criterion=csls
   vsehub report runs/ out=report
+  vsehub diagnose queries=captions.npy items=images.npy truth=pairs.csv
+  vsehub rerank queries=captions.npy items=images.npy criterion=csls out=reranked
 """
 
 

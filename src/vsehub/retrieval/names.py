@@ -27,9 +27,10 @@ class Names:
     def __post_init__(self):
         for what in ("ids", "labels", "images"):
             given = getattr(self, what)
+            count = self.rows if given is None or isinstance(given, Path) else len(given)
             require(
-                given is None or isinstance(given, Path) or len(given) == self.rows,
-                f"{self.side} has {self.rows} rows, but there are {len(given or ())} {what}; expected one a row",
+                count == self.rows,
+                f"{self.side} has {self.rows} rows, but there are {count} {what}; expected one a row",
             )
         require(
             not isinstance(self.images, Path) or self.ids is not None,

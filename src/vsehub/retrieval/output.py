@@ -22,20 +22,16 @@ class Output:
         self.folder = Path(folder)
         self.parts = self.folder / PARTS
         require(self.folder.is_dir() or not self.folder.exists(), f"out: {folder} is a file; give out=FOLDER")
+        nearest = next(path for path in (self.folder, *self.folder.absolute().parents) if path.exists())
+        require(
+            nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK),
+            f"out: nothing can be written to {nearest}; give another out=FOLDER",
+        )
         there = [name for name in FILES if (self.folder / name).exists()]
         require(
             overwrite or not there or (RESULT not in there and self.parts.exists()),
             f"out: {folder} holds {', '.join(there)} already. Give another out=FOLDER, or overwrite=true to replace it",
         )
-
-    def make(self) -> None:
-        """Make the folder, or raise InputError where nothing can be written there."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            allowed = os.access(self.folder, os.W_OK | os.X_OK)
-        except OSError:
-            allowed = False
-        require(allowed, f"out: nothing can be written to {self.folder}; give another out=FOLDER")
 
     def clear(self) -> None:
         """Remove what an earlier command left: its results, and what it had half written when it was killed."""

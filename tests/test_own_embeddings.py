@@ -1,0 +1,341 @@
+"""`vsehub rerank` and `vsehub diagnose` on vectors of no model of ours, through the real command line."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from vsehub.cli.main import main
+from vsehub.criteria.csls import CSLS
+from vsehub.data.ranking import read_ranking
+from vsehub.neighbors import tiles
+from vsehub.retrieval import search
+
+QUERIES, ITEMS, DIM, K = 300, 120, 16, 10
+KEYS = {
+    *("schema", "kind", "vsehub", "command", "versions", "git", "hardware", "started", "seconds"),
+    *("queries", "items", "reference", "k", "ks", "truth", "rankings", "hubs", "antihubs", "index"),
+}
+
+
+def vectors():
+    """Queries beside their items, all pulled one way so that hubs arise; other queries; which item each wants."""
+    generator = np.random.default_rng(0)
+    side = np.full(DIM, 1 / np.sqrt(DIM))
+    items = generator.normal(size=(ITEMS, DIM)) + 2.5 * np.exp(generator.normal(size=(ITEMS, 1))) * side
+    items /= np.linalg.norm(items, axis=1, keepdims=True)
+
+    def asked(n):
+        wanted = generator.integers(0, ITEMS, n)
+        rows = items[wanted] + 0.14 * generator.normal(size=(n, DIM)) + 0.5 * side
+        return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32), wanted
+
+    queries, wanted = asked(QUERIES)
+    return queries, items.astype(np.float32), asked(200)[0], wanted
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A folder with vectors, truth by rows and by ids, captions, and two of the images."""
+    queries, items, reference, wanted = vectors()
+    for name, array in (("q", queries), ("m", items), ("train", reference), ("raw", 3 * items)):
+        np.save(tmp_path / f"{name}.npy", array)
+    np.savez(tmp_path / "both.npz", text=queries, image=items)
+    ids = [f"photo {item:03d}" for item in range(ITEMS)]
+    for name, named in (("rows.csv", range(ITEMS)), ("pairs.csv", ids)):
+        lines = [f"{query},{named[item]}" for query, item in enumerate(wanted) if query % 10]
+        (tmp_path / name).write_text("\n".join(["query,item", *lines]) + "\n")
+    (tmp_path / "ids.txt").write_text("\n".join(ids))
+    (tmp_path / "captions.txt").write_text("\n".join(f"a photo of thing {item}" for item in range(ITEMS)))
+    (tmp_path / "asked.txt").write_text("\n".join(f"where is thing {item}?" for item in wanted))
+    (tmp_path / "photos").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def here(files, monkeypatch, capsys):
+    """A function that runs a command in the folder, in this process, and returns what it says on both streams."""
+
+    def run(*arguments, status=0):
+        monkeypatch.chdir(files)
+        monkeypatch.setattr(sys, "argv", ["vsehub", *map(str, arguments)])
+        ended = 0
+        try:
+            main()
+        except SystemExit as end:
+            ended = end.code
+        said = "".join(capsys.readouterr())
+        assert ended == status, said
+        assert "Traceback" not in said
+        return said
+
+    return run
+
+
+def record(folder):
+    return json.loads((folder / "result.json").read_text())
+
+
+ALL = ("queries=q.npy", "items=m.npy", "truth=rows.csv")
+
+
+def test_rerank(files, vsehub):
+    """From the console script to the table, the record and the page, with everything that can be named."""
+    (files / "photos" / "photo 007.jpg").touch()
+    named = ("item_ids=ids.txt", "item_labels=captions.txt", "query_labels=asked.txt", "item_images=photos")
+    settings = ("queries=both.npz::text", "items=both.npz::image", "truth=pairs.csv", "reference=train.npy", *named)
+    done = vsehub("rerank", *settings, "criterion=csls", "criterion.k=5", "k=7", "out=there", cwd=files)
+    assert {path.name for path in (files / "there").iterdir()} == {"ranking.parquet", "result.json", "index.html"}
+    assert "written to there: ranking.parquet, result.json, index.html" in done.out
+
+    queries, items, reference, _ = map(torch.from_numpy, vectors())
+    values, positions = CSLS(k=5).search(queries, items, reference, 7)
+    ids = (files / "ids.txt").read_text().splitlines()
+    found, scores = read_ranking(files / "there" / "ranking.parquet", item_ids=ids)
+    assert torch.equal(found, positions)
+    torch.testing.assert_close(scores, values)
+
+    told = record(files / "there")
+    assert told.keys() == KEYS
+    assert (told["kind"], told["k"], told["ks"], told["index"]) == ("rerank", 7, [1, 5, 10], None)
+    assert told["queries"].keys() == {"path", "rows", "dim", "dtype", "fingerprint", "norms"}
+    assert (told["queries"]["path"], told["queries"]["rows"], told["items"]["dim"]) == ("both.npz::text", QUERIES, DIM)
+    assert told["reference"]["kind"] == "inductive"
+    assert (told["reference"]["set"], told["reference"]["rows"], told["reference"]["queries_in_it"]) == (
+        "train.npy",
+        200,
+        0,
+    )
+    assert told["truth"] == {"path": "pairs.csv", "pairs": 270, "measured_queries": 270, "queries_without": 30}
+    assert told["seconds"].keys() == {"look_through", "reference", "search", "total"}
+    plain, csls = told["rankings"]
+    assert [(one["criterion"], one["parameters"], one["reference"]) for one in told["rankings"]] == [
+        ("nns", {}, "none"),
+        ("csls", {"k": 5}, "inductive"),
+    ]
+    assert plain["changed"] == {"first": 0.0, "overlap": 1.0}
+    assert 0 < csls["changed"]["first"] < 1
+    assert csls["hubness"]["largest_hub_10"] < plain["hubness"]["largest_hub_10"]
+    assert csls["truth"]["r1"] > plain["truth"]["r1"] > 50
+    assert f"{csls['truth']['r1']:.1f}" in done.out
+
+    counts = [hub["occurrences"][0] for hub in told["hubs"]]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] == plain["hubness"]["largest_hub_10"]
+    assert len(told["hubs"]) == 20
+    worst = told["hubs"][0]
+    assert (worst["id"], worst["label"]) == (ids[worst["item"]], f"a photo of thing {worst['item']}")
+    assert worst["wrong"][0] <= worst["occurrences"][0]
+    asked = (files / "asked.txt").read_text().splitlines()
+    assert len(worst["queries"]) == 3
+    assert all(one["label"] == asked[one["query"]] for one in worst["queries"])
+    shown = {one["item"]: one["image"] for one in (*told["hubs"], *told["antihubs"]["examples"])}
+    assert all(image == ("photos/photo 007.jpg" if item == 7 else None) for item, image in shown.items())
+    assert told["antihubs"]["count"] == [round(one["hubness"]["antihub_rate_10"] * ITEMS) for one in told["rankings"]]
+    page = (files / "there" / "index.html").read_text()
+    assert worst["id"] in page
+    assert "inductive" in page
+
+
+def test_diagnose(files, here):
+    said = here("diagnose", *ALL, "out=there")
+    assert {path.name for path in (files / "there").iterdir()} == {"result.json", "index.html"}
+    told = record(files / "there")
+    assert told.keys() == KEYS
+    assert told["reference"] == {"kind": "transductive", "set": "the queries themselves", "rows": QUERIES}
+    assert [one["criterion"] for one in told["rankings"]] == ["nns", "is", "csls", "nnn", "dn"]
+    assert told["rankings"][3]["parameters"] == {"k": 128, "weight": 0.75}, "not those of the yaml"
+    assert {one["reference"] for one in told["rankings"][1:]} == {"transductive"}
+    assert all(len(hub["occurrences"]) == len(hub["wrong"]) == 5 for hub in told["hubs"])
+    assert re.search(r"\ncsls +[\d.]+ ", said)
+    here("diagnose", "queries=q.npy", "items=m.npy", "criteria=[nns,local_scaling]", "out=bare", "k=3")
+    bare = record(files / "bare")
+    assert [one["criterion"] for one in bare["rankings"]] == ["nns", "local_scaling"]
+    assert bare["truth"] is bare["hubs"][0]["wrong"] is bare["rankings"][0]["truth"] is None
+
+
+def test_the_plain_ranking_alone(files, here):
+    said = here("rerank", *ALL, "criterion=nns", "reference=train.npy", "out=there", "normalize=true")
+    assert "reference is not read" in said
+    told = record(files / "there")
+    assert [one["criterion"] for one in told["rankings"]] == ["nns"]
+    assert told["reference"] == {"kind": "none", "set": "none"}
+
+
+def test_one_item_and_one_query(files, here):
+    np.save(files / "one.npy", np.eye(1, DIM, dtype=np.float32))
+    here("rerank", "queries=one.npy", "items=one.npy", "k=1", "out=there")
+    here("diagnose", "queries=q.npy", "items=one.npy", "k=1", "out=bare")
+    assert record(files / "bare")["hubs"][0]["occurrences"] == [QUERIES] * 5
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing but the process's end answers it."""
+
+
+def test_a_killed_command_goes_on(files, here, monkeypatch):
+    """Killed after the second of five blocks; the same command ends as the unbroken one, another is refused."""
+    monkeypatch.setattr(tiles, "QUERIES_HELD", 64)
+    whole = search.nearest_blocks
+    here("rerank", *ALL, "criterion=qb_norm", "out=unbroken")
+
+    def broken(*arguments, **settings):
+        for number, block in enumerate(whole(*arguments, **settings)):
+            if number == 2:
+                raise Killed
+            yield block
+
+    monkeypatch.setattr(search, "nearest_blocks", broken)
+    with pytest.raises(Killed):
+        here("rerank", *ALL, "criterion=qb_norm", "out=there")
+    assert {path.name for path in (files / "there").iterdir()} == {"parts"}
+    other = here("rerank", *ALL, "criterion=csls", "out=there", status=2)
+    assert "holds the unfinished work of another command (other criteria). Give that command again" in other
+
+    started = []
+
+    def counted(*arguments, start, **settings):
+        started.append(start)
+        return whole(*arguments, start=start, **settings)
+
+    monkeypatch.setattr(search, "nearest_blocks", counted)
+    assert "going on from query 128 of 300" in here("rerank", *ALL, "criterion=qb_norm", "out=there")
+    assert started == [128]
+    assert {path.name for path in (files / "there").iterdir()} == {"ranking.parquet", "result.json", "index.html"}
+    ranking = [(files / out / "ranking.parquet").read_bytes() for out in ("there", "unbroken")]
+    assert ranking[0] == ranking[1]
+    told, unbroken = (record(files / out) for out in ("there", "unbroken"))
+    for key in KEYS - {"seconds", "started", "command"}:
+        assert told[key] == unbroken[key], key
+
+
+def test_a_folder_that_holds_a_result(files, here):
+    here("diagnose", *ALL, "out=there", "criteria=[is]")
+    before = (files / "there" / "result.json").read_bytes()
+    said = here("rerank", "queries=absent.npy", "items=m.npy", "out=there", status=2)
+    assert "out: there holds result.json, index.html already. Give another out=FOLDER, or overwrite=true" in said
+    assert (files / "there" / "result.json").read_bytes() == before
+    here("rerank", *ALL, "out=there", "overwrite=true")
+    here("diagnose", *ALL, "out=there", "overwrite=true")
+    assert {path.name for path in (files / "there").iterdir()} == {"result.json", "index.html"}, "a ranking of before"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["items=m.npy"], "queries is not set; give queries=FILE"),
+        (["queries=q.npy", "items=absent.npy"], "items: no such file or folder: absent.npy"),
+        (["queries=q.npy", "items=m.npy", "k=121"], "k is 121; expected at most 120, the number of items"),
+        (["queries=q.npy", "items=m.npy", "k=ten"], "k is 'ten'; expected a whole number above 0"),
+        (["queries=q.npy", "items=raw.npy"], r"the norms of the rows lie between .* Set normalize=true"),
+        (["queries=q.npy", "items=m.npy", "normalize=maybe"], "normalize is 'maybe'; choose one of"),
+        (["queries=q.npy", "items=m.npy", "reference=q.npy"], "q.npy is the queries' own file. Leave reference out"),
+        (["queries=q.npy", "items=m.npy", "reference=photos/../q.npy"], "is the queries' own file"),
+        (["queries=q.npy", "items=m.npy", "device=abacus"], "device is 'abacus', which is not to be had here"),
+        (["queries=q.npy", "items=m.npy", "seed=none"], "seed is 'none'; expected a whole number"),
+        (["queries=q.npy", "items=m.npy", "item_ids=asked.txt"], r"there are 300 ids; expected one a row|comes twice"),
+        (["queries=q.npy", "items=m.npy", "item_labels=asked.txt"], "120 rows, but there are 300 labels"),
+        (["queries=q.npy", "items=m.npy", "item_images=photos"], "are found by ids, which items does not have"),
+        (["queries=q.npy", "items=m.npy", "truth=pairs.csv"], "pairs.csv: lines 2, 3, .* give no row number"),
+    ],
+)
+def test_settings_that_do_not_fit(files, here, settings, message):
+    before = sorted(files.iterdir())
+    for command in ("rerank", "diagnose"):
+        assert re.search(message, here(command, *settings, status=2))
+    assert sorted(files.iterdir()) == before, "a refusal left something"
+
+
+def test_settings_of_one_command(files, here):
+    sides = ("queries=q.npy", "items=m.npy")
+    assert "index is 'pq'; choose one of flat, ivf, hnsw" in here("rerank", *sides, "index=pq", status=2)
+    refused = here("rerank", *sides, "criterion=qb_norm", "index=flat", status=2)
+    assert "qb_norm does not rank by the score less a term of the item" in refused
+    assert "choose one of csls, dn, is, nnn, nns, sinkhorn, or leave index out" in refused
+    assert "criterion csls: k is 0; expected a whole number" in here("rerank", *sides, "criterion.k=0", status=2)
+    unknown = here("diagnose", *sides, "criteria=[csls,clsl]", status=2)
+    assert "criteria is 'clsl'; choose one of 'csls'" in unknown
+    assert "criteria names one twice: is, is" in here("diagnose", *sides, "criteria=[is,is]", status=2)
+
+
+def spoil(files, name):
+    """Sides that are damaged, each in one way."""
+    queries, items, reference, _ = vectors()
+    changed = {"queries": "q.npy", "items": "m.npy"}
+    match name:
+        case "short":
+            (files / "cut.npy").write_bytes((files / "m.npy").read_bytes()[:-1])
+            return changed | {"items": "cut.npy"}
+        case "nan":
+            items[[3, 50]] = np.nan
+            np.save(files / "bad.npy", items)
+            return changed | {"items": "bad.npy"}
+        case "dimensions":
+            np.save(files / "bad.npy", np.eye(DIM + 1, dtype=np.float32))
+            return changed | {"items": "bad.npy"}
+        case "transposed":
+            np.save(files / "bad.npy", items.T)
+            return changed | {"items": "bad.npy"}
+        case "no reference":
+            np.save(files / "bad.npy", reference[:0])
+            return changed | {"reference": "bad.npy"}
+        case "copied":
+            np.save(files / "bad.npy", queries[::-1])
+            return changed | {"reference": "bad.npy"}
+        case "leaking":
+            np.save(files / "bad.npy", np.concatenate((reference, queries[:4])))
+            return changed | {"reference": "bad.npy"}
+        case "unknown id":
+            (files / "bad.csv").write_text("query,item\n0,photo 001\n1,photo 999\n")
+            return changed | {"truth": "bad.csv", "item_ids": "ids.txt"}
+        case "pair twice":
+            (files / "bad.csv").write_text("query,item\n0,1\n5,2\n0,1\n")
+            return changed | {"truth": "bad.csv"}
+        case "row beyond":
+            (files / "bad.csv").write_text("query,item\n0,1\n5,120\n")
+            return changed | {"truth": "bad.csv"}
+        case "id twice":
+            (files / "bad.txt").write_text("a\n" * ITEMS)
+            return changed | {"item_ids": "bad.txt"}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("short", "cut.npy .*cut short"),
+        ("nan", "of 120 rows, counted from 0, 3, 50 hold NaN"),
+        ("dimensions", "queries .*: 300 rows of 16 numbers; items .*: 17 rows of 17 numbers"),
+        ("transposed", "items (were|look) transposed"),
+        ("no reference", r"bad.npy has shape \(0, 16\)|bad.npy holds .*\(0, 16\)"),
+        ("copied", r"reference: 300 of 300 queries \(100.0%\) stand in reference .* bit for bit, more than 1%"),
+        ("leaking", r"reference: 4 of 300 queries \(1.3%\) stand in"),
+        ("unknown id", "bad.csv: line 3 names? ids that the items do not have .*'photo 999'"),
+        ("pair twice", "bad.csv: line 4 repeat"),
+        ("row beyond", "bad.csv: line 3 names? rows that the items do not have"),
+        ("id twice", "bad.txt: 'a' comes twice"),
+    ],
+)
+def test_files_that_will_not_do(files, here, name, message):
+    settings = [f"{key}={value}" for key, value in spoil(files, name).items()]
+    said = here("rerank", *settings, "out=there", status=2)
+    assert re.search(message, said), said
+    assert not (files / "there").exists()
+
+
+def test_a_few_shared_rows_are_warned_about(files, here):
+    queries, _, reference, _ = vectors()
+    np.save(files / "nearly.npy", np.concatenate((reference, queries[:3])))
+    said = here("rerank", *ALL, "reference=nearly.npy", "out=there")
+    assert "3 of 300 queries (1.0%) stand in reference (nearly.npy) bit for bit" in said
+    assert record(files / "there")["reference"]["queries_in_it"] == 3
+
+
+@pytest.mark.parametrize("command", ["rerank", "diagnose"])
+def test_help(here, command):
+    said = here(command, "--help")
+    assert f"vsehub {command} queries=" in said
+    assert "csls" in said
+    assert "item_images: null" in said
