@@ -11,7 +11,6 @@ from vsehub.checks import fail, require
 from vsehub.report.templates import data_url
 
 SIDE = 128
-SUFFIXES = ("", ".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 # What Pillow's readers raise on files that are no pictures, or were cut short or altered.
 _BROKEN = (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error, Image.DecompressionBombError)
 
@@ -36,12 +35,6 @@ class Thumbnails:
         content = io.BytesIO()
         small.save(content, "JPEG", quality=82)
         return data_url("image/jpeg", content.getvalue())
-
-
-def find_image(folder: Path, name: str) -> Path:
-    """The file `name` in `folder`, by its name or with an image's ending after it; `folder / name` where none is."""
-    found = (path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").is_file())
-    return next(found, folder / name)
 
 
 def _of_file(path: Path, side: int) -> Image.Image | None:

@@ -1,0 +1,165 @@
+"""`vsehub search TEXT...`: the images of a split that a text finds, as a list and as a page of thumbnails."""
+
+import difflib
+import shlex
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from vsehub.checks import InputError, one_of, require, whole
+from vsehub.cli import app
+from vsehub.cli.free_text import with_quotes, with_texts
+
+if TYPE_CHECKING:
+    from vsehub.cli.split_search import SplitSearch
+    from vsehub.data.captioned import CaptionedImages
+    from vsehub.data.vocabulary import Vocabulary
+
+
+def main() -> None:
+    """Run the command; bare arguments are texts, data.KEY=VALUE is for settings of the checkpoint's data."""
+    try:
+        arguments = with_quotes(with_texts(sys.argv[1:], "query"), "image")
+    except InputError as error:
+        app.end(str(error))
+    sys.argv = [sys.argv[0], *(f"+{argument}" if argument.startswith("data.") else argument for argument in arguments)]
+    app.run(search, "search")
+
+
+def search(cfg: DictConfig) -> None:
+    """Search with `cfg.query` and `cfg.image`, print what is found and write its gallery to `cfg.out`."""
+    texts = OmegaConf.to_container(cfg, resolve=True)["query"]
+    require(
+        isinstance(texts, list), f"query is {texts!r}; expected texts in brackets, or each as an argument of its own"
+    )
+    require(
+        bool(texts) or cfg.image is not None,
+        'there is nothing to search for; give a text, e.g. vsehub search checkpoint=... "two dogs on a beach", '
+        "or image=NAME to find captions",
+    )
+    require(
+        not OmegaConf.is_missing(cfg, "checkpoint"),
+        "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.ckpt",
+    )
+    from vsehub.cli.search_results import Shown, listed
+    from vsehub.report.gallery import write_gallery
+
+    finder, name = opened(cfg)
+    texts = [str(text) for text in texts]
+    notes = [word_notes(text, finder.vocabulary, finder.max_words) for text in texts]
+    split = finder.load(finder.split)
+    row = None if cfg.image is None else image_row(str(cfg.image), split)
+    sizes = {"images": len(split.images)} if texts else {}
+    for what, size in (sizes | ({} if row is None else {"captions": len(split.captions)})).items():
+        require(
+            cfg.k <= size, f"k is {cfg.k}; expected at most {size}, the number of {what} in the {finder.split} split"
+        )
+    shown = Shown(split, cfg.images, plain=not finder.rule.needs_reference)
+
+    galleries = []
+    if texts:
+        told, found = finder.told("captions"), finder.images_for(texts, cfg.k)
+        galleries += [
+            shown.of_text(text, [*own, told], hits) for text, own, hits in zip(texts, notes, found, strict=True)
+        ]
+    if row is not None:
+        galleries.append(shown.of_image(row, [finder.told("images")], finder.captions_for(row, cfg.k)))
+    summary = f"The {finder.split} split of {name}: {len(split.images):,} images with {len(split.captions):,} captions."
+    command = f"{sys.argv[0]} {shlex.join(sys.argv[1:])}"
+    origin = [("checkpoint", str(cfg.checkpoint)), ("command", command)]
+    missing = len(set(shown.thumbnails.missing))
+    path = write_gallery(cfg.out, f"Found in {name}", summary, galleries, origin, missing)
+    print("\n\n".join([summary, *map(listed, galleries), f"gallery: {path}"]))
+
+
+def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
+    """What searches, and the name of the data; InputError where settings, checkpoint and data do not fit."""
+    import torch
+
+    from vsehub.cli.build import build_source, restore_module
+    from vsehub.cli.encoded_cache import EncodedCache
+    from vsehub.cli.split_search import SplitSearch
+    from vsehub.data.captioned import SPLITS
+
+    for name in ("split", "reference"):
+        one_of(name, cfg[name], SPLITS)
+    whole("k", cfg.k)
+    rule = one_query_rule(cfg)
+    module, trained, vocabulary = restore_module(cfg.checkpoint)
+    kind = type(module.similarity).__name__
+    require(
+        hasattr(module.similarity, "vectors"),
+        f"checkpoint: {cfg.checkpoint} was trained with {kind}, which is no inner product of vectors; search needs one",
+    )
+    for key in cfg.data:
+        require(
+            key in trained.data,
+            f"data.{key} is no setting of the checkpoint's data; choose among {', '.join(map(str, trained.data))}",
+        )
+    source = build_source(OmegaConf.create({"data": OmegaConf.merge(trained.data, cfg.data)}))
+    load: Callable[[str], CaptionedImages] = cache(source.load)
+    finder = SplitSearch(
+        module.to("cuda" if torch.cuda.is_available() else "cpu"),
+        vocabulary,
+        load,
+        cfg.split,
+        rule,
+        cfg.criterion_name,
+        cfg.reference,
+        EncodedCache(cfg.checkpoint),
+        trained.loader.max_words,
+        cfg.eval_batch_size,
+    )
+    return finder, source.name
+
+
+def one_query_rule(cfg: DictConfig) -> Any:
+    """The criterion; InputError for one that matches queries with items, of which one query alone has none."""
+    from hydra.utils import instantiate
+
+    rule = instantiate(cfg.criterion)
+    require(
+        rule.matching is None and rule.inductive,
+        f"criterion={cfg.criterion_name} matches many queries with items at once, a single query cannot be matched; "
+        "use another, e.g. criterion=csls",
+    )
+    return rule
+
+
+def word_notes(text: str, vocabulary: "Vocabulary", max_words: int | None) -> list[str]:
+    """A sentence on the words that the checkpoint does not know; InputError where it knows none."""
+    from vsehub.data.vocabulary import UNKNOWN, tokenize
+
+    words = tokenize(text)
+    require(bool(words), f"the text {text!r} holds no word; give one or more words")
+    numbers = vocabulary.numbers(text)[:max_words]
+    unknown = [word for word, number in zip(words, numbers, strict=False) if number == UNKNOWN]
+    said = ", ".join(_with_nearest(word, vocabulary) for word in dict.fromkeys(unknown))
+    require(
+        len(unknown) < len(numbers),
+        f"the checkpoint knows no word of the text {text!r}: {said}. Give words of its training captions",
+    )
+    cut = [f"Read to its word {max_words}, as in training."] if len(numbers) < len(words) else []
+    return [*([f"Not known to the checkpoint: {said}."] if unknown else []), *cut]
+
+
+def _with_nearest(word: str, vocabulary: "Vocabulary") -> str:
+    near = difflib.get_close_matches(word, vocabulary.words[4:], n=1, cutoff=0.75)
+    return f"{word} (it knows {near[0]})" if near else word
+
+
+def image_row(image: str, split: "CaptionedImages") -> int:
+    """The row of the image of this name, or of this row number; InputError where there is none."""
+    names = split.names or []
+    if image in names:
+        return names.index(image)
+    if image.isdecimal() and int(image) < len(split.images):
+        return int(image)
+    near = difflib.get_close_matches(image, names, n=3)
+    hint = f"; names like it: {', '.join(near)}" if near else f"; the first name is {names[0]}" if names else ""
+    raise InputError(
+        f"image: the split has no image {image!r}{hint}. Give a name or a row from 0 to {len(split.images) - 1}"
+    )
