@@ -48,13 +48,14 @@ class Given:
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured, the record of it, and what has to be tidied away when the record is written."""
+    """What was measured, the record of it, and where it goes. began: when, by the clock of `time.perf_counter`."""
 
     given: Given
     measured: Measured
     record: dict[str, Any]
     out: Output
     parts: Parts
+    began: float
 
 
 def built(name: str, node: DictConfig) -> Any:
@@ -102,7 +103,7 @@ def find(cfg: DictConfig, kind: str, criteria: Mapping[str, Any]) -> Found:
         "git": code_version(),
         "hardware": hardware(),
         "started": started,
-        "seconds": {"look_through": looked, **measured.seconds, "total": time.perf_counter() - began},
+        "seconds": {"look_through": looked, **measured.seconds},
         "queries": described["queries"],
         "items": described["items"],
         "reference": describe_reference(given, criteria, described.get("reference"), shared),
@@ -111,13 +112,14 @@ def find(cfg: DictConfig, kind: str, criteria: Mapping[str, Any]) -> Found:
         **figures(measured, criteria, given.reference is not None, given.query_names, given.item_names, cfg.seed),
         "index": None,
     }
-    return Found(given, measured, record, out, parts)
+    return Found(given, measured, record, out, parts, began)
 
 
 def finish(found: Found) -> list[str]:
     """Write the page and, last, the record; remove the parts. Returns the names of what was written."""
     from vsehub.report.embeddings import write_embeddings_report
 
+    found.record["seconds"]["total"] = time.perf_counter() - found.began
     write_embeddings_report(found.record, found.out.folder)
     write_json(found.out / RESULT, found.record)
     found.parts.remove()
@@ -130,6 +132,8 @@ def opened(cfg: DictConfig, criteria: Mapping[str, Any]) -> Given:
     items = open_vectors(str(cfg["items"]), "items", normalize=cfg.normalize)
     reference = opened_reference(cfg, criteria, queries)
     same_space(queries, items, reference)
+    if (queries.fingerprint(), queries.shape) == (items.fingerprint(), items.shape):
+        log.warning("queries and items are the same vectors: each finds itself first, which counts as any other hit")
     require(cfg.k <= len(items), f"k is {cfg.k}; expected at most {len(items)}, the number of items")
     images = None if cfg.item_images is None else read_images(str(cfg.item_images), "item_images")
     query_names = Names("queries", len(queries), *names(cfg.query_ids, cfg.query_labels, "query", queries))
