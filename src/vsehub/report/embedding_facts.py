@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from vsehub.report.notes import code_text, hardware_text, versions_text
 from vsehub.report.occurrence_curves import share_text
-from vsehub.report.tables import criterion_text, duration
+from vsehub.report.tables import duration
 
 REFERENCES = {
     "transductive": "the corrections saw the very queries that they rank. For queries that come one at a time, give "
@@ -34,11 +34,6 @@ def fair_share(record: dict) -> float:
     return neighbourhood(record) * record["queries"]["rows"] / record["items"]["rows"]
 
 
-def title(ranking: dict) -> str:
-    """A ranking's criterion with its parameters: "csls (k 10)"."""
-    return criterion_text(ranking["criterion"], parameters(ranking))
-
-
 def parameters(ranking: dict) -> str:
     """A criterion's parameters as a reader sees them; nothing where they are a structure of their own."""
     given = (ranking.get("parameters") or {}).items()
@@ -59,25 +54,32 @@ def spoken(name: str) -> str:
 def findings(record: dict) -> str:
     """What was found, for a reader of nothing else."""
     k, best = neighbourhood(record), gentlest(record)
-    rankings, queries, items = record["rankings"], record["queries"]["rows"], record["items"]["rows"]
+    rankings, queries = record["rankings"], record["queries"]["rows"]
     place = "the nearest item" if k == 1 else f"among the {k} nearest items"
-    largest, never = _largest(record, 0), _never(record, 0)
     told = [
-        f"The worst hub is {place} of {largest:,} of {queries:,} queries; a fair share is "
-        f"{share_text(fair_share(record))}.",
-        f"{never:,} of {items:,} items ({100 * never / items:.1f} %) are never found.",
+        f"The worst hub is {place} of {_largest(record, 0):,} of {queries:,} queries; a fair share is "
+        f"{share_text(fair_share(record))}."
     ]
     if best is None:
-        return " ".join(told)
+        return " ".join([*told, _unseen(record, None)])
     name = spoken(rankings[best]["criterion"])
     then, hubs = _largest(record, best), record.get("hubs") or []
     now = hubs[0]["occurrences"][best] if hubs else None
     if now in (None, then):
-        told.insert(1, f"With {name} the worst is found by {then:,}.")
+        told.append(f"With {name} the worst is found by {then:,}.")
     else:
-        told.insert(1, f"{name[0].upper()}{name[1:]} takes it to {now:,}, and no item is found by more than {then:,}.")
-    told[-1] = f"{told[-1][:-1]}; with {name} {_never(record, best):,}."
-    return " ".join(told + _recalls(rankings, best))
+        told.append(f"{name[0].upper()}{name[1:]} takes it to {now:,}, and no item is found by more than {then:,}.")
+    return " ".join([*told, _unseen(record, best), *_recalls(rankings, best)])
+
+
+def _unseen(record: dict, best: int | None) -> str:
+    """How many items no query finds, before and, where it is another number, after."""
+    items, before = record["items"]["rows"], _never(record, 0)
+    after = before if best is None else _never(record, best)
+    if before == after == 0:
+        return "Every item is found by some query."
+    told = f"{before:,} of {items:,} items ({100 * before / items:.1f} %) are found by no query"
+    return f"{told}." if before == after else f"{told}; with {spoken(record['rankings'][best]['criterion'])} {after:,}."
 
 
 def _largest(record: dict, ranking: int) -> int:

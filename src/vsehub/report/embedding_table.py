@@ -91,7 +91,7 @@ def _cell(column: Figure, ranking: dict, plain: dict | None) -> tuple[str, str]:
     value = _value(ranking, column)
     if value is None or (column.part == "changed" and plain is None):
         return "–", ""
-    text = f"{value:,.{column.decimals}f}"
+    text = f"{value:,.{column.decimals}f}".replace("-", "−")
     before = None if plain is None or column.part == "changed" else _value(plain, column)
     return text, "" if before is None else _difference(value - before, column.decimals)
 

@@ -38,8 +38,7 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
     )
     k = facts.neighbourhood(record)
     rankings = record["rankings"]
-    titles = [facts.title(ranking) for ranking in rankings]
-    curves = {name: ranking["histograms"][str(k)] for name, ranking in zip(titles, rankings, strict=True)}
+    curves = {ranking["criterion"]: ranking["histograms"][str(k)] for ranking in rankings}
     entries = Entries(record, pictures)
     hubs = [entries.card(entry) for entry in record.get("hubs") or []]
     antihubs = record.get("antihubs") or {}
@@ -73,12 +72,10 @@ class Entries:
     """Items of the record as the page shows them; thumbnails that cannot be made are counted."""
 
     def __init__(self, record: dict, pictures: Pictures | None):
-        self._names = [ranking["criterion"] for ranking in record["rankings"]]
-        self._colours = list(ranking_colours([facts.title(ranking) for ranking in record["rankings"]]).values())
+        self._rankings = list(ranking_colours([ranking["criterion"] for ranking in record["rankings"]]).items())
         self._pictures = pictures
-        hubs = record.get("hubs") or []
-        self._scale = max((max(hub["occurrences"]) for hub in hubs), default=1) or 1
-        shown = [*hubs, *((record.get("antihubs") or {}).get("examples") or [])]
+        shown = [*(record.get("hubs") or []), *((record.get("antihubs") or {}).get("examples") or [])]
+        self._scale = max((max(entry["occurrences"]) for entry in shown), default=1)
         self.pictured = any(entry.get("image") for entry in shown)
         self.thumbnails = Thumbnails()
 
@@ -101,9 +98,11 @@ class Entries:
                 "colour": colour,
                 "text": f"{count:,}",
                 "width": f"{100 * count / scale:.2f}",
-                "wrong": None if wrong is None else f"{100 * wrong[number] / scale:.2f}",
+                "wrong": None if false is None else f"{100 * false / scale:.2f}",
             }
-            for number, (name, colour, count) in enumerate(zip(self._names, self._colours, counts, strict=True))
+            for (name, colour), count, false in zip(
+                self._rankings, counts, [None] * len(counts) if wrong is None else wrong, strict=True
+            )
         ]
 
     def _thumbnail(self, image: str | None, name: str) -> str | None:
