@@ -1,6 +1,6 @@
 """Ranks of the positives and k-occurrences of the items, counted block by block in one pass over the scores."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,6 @@ from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import at_r_of_scores
 from vsehub.metrics.topk import at_least, top_k
 
-HALVES = (torch.float16, torch.bfloat16)
 CACHED_ELEMENTS = 2**20  # 4 MB of float32 scores
 
 
@@ -42,7 +41,7 @@ class Ranking:
 def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: tuple[int, ...] = ()) -> Ranking:
     """Rank from blocks (first query, scores (b, M)) that cover all queries in order.
 
-    Raises InputError where scores are NaN or a block does not fit.
+    Raises InputError where scores are NaN, or a block does not fit or is missing.
     """
     starts = [0, *positives.counts.cumsum(0).tolist()]
     device = positives.query.device
@@ -51,23 +50,28 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
     occurrences = Occurrences(positives.items, ks, device)
     several = bool((positives.counts > 1).any())
     deepest = min(max(ks, default=1), positives.items)
-    for first, scores in _cut(blocks):
-        last = first + len(scores)
+    last = 0
+    for first, block in blocks:
         require(
-            scores.shape[1] == positives.items and last <= positives.queries,
-            f"scores of queries {first} to {last} have {scores.shape[1]} columns; expected {positives.queries} "
-            f"queries and {positives.items} items",
+            first == last and block.shape[1] == positives.items and first + len(block) <= positives.queries,
+            f"scores of queries {first} to {first + len(block)} have {block.shape[1]} columns; expected "
+            f"{positives.queries} queries and {positives.items} items, query {last} first",
         )
-        largest, nearest = top_k(scores, deepest)
-        require(not largest[:, 0].isnan().any(), "scores hold NaN; look for NaN or infinite embeddings")
-        mine = slice(starts[first], starts[last])
-        row, counts = positives.query[mine] - first, positives.counts[first:last]
-        hits = scores[row, positives.item[mine]]
-        ranks[first:last] = _ranks(scores, row, hits) * (counts > 0)
-        if several:
-            precision[:, first:last] = torch.stack(at_r_of_scores(scores, largest, row, hits, counts))
+        lists = []
+        for scores in block.split(_rows(block)):
+            first, last = last, last + len(scores)
+            largest, nearest = top_k(scores, deepest)
+            require(not largest[:, 0].isnan().any(), "scores hold NaN; look for NaN or infinite embeddings")
+            mine = slice(starts[first], starts[last])
+            row, counts = positives.query[mine] - first, positives.counts[first:last]
+            hits = scores[row, positives.item[mine]]
+            ranks[first:last] = _ranks(scores, row, hits) * (counts > 0)
+            if several:
+                precision[:, first:last] = torch.stack(at_r_of_scores(scores, largest, row, hits, counts))
+            lists.append(nearest)
         if ks:
-            occurrences.add_judged(nearest, positives, first)
+            occurrences.add_judged(torch.cat(lists), positives, last - len(block))
+    require(last == positives.queries, f"scores end at query {last}; expected {positives.queries} queries")
     if not several:  # the first place alone is looked at: both are R@1
         precision[:] = ranks == 1
     return Ranking(ranks, *precision, occurrences.counts, occurrences.bad)
@@ -80,11 +84,6 @@ def _ranks(scores: Tensor, row: Tensor, hits: Tensor) -> Tensor:
     return at_least(scores, best) - equal_hits + 1
 
 
-def _cut(blocks: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:
-    """On a CPU blocks that stay in its cache, since every row is read several times; half precision is widened."""
-    for first, scores in blocks:
-        elements = CACHED_ELEMENTS if scores.device.type == "cpu" else scores.numel()
-        rows = max(1, elements // max(1, scores.shape[1]))
-        for begin in range(0, len(scores), rows):
-            part = scores[begin : begin + rows]
-            yield first + begin, part.float() if part.dtype in HALVES else part
+def _rows(block: Tensor) -> int:
+    """How many rows at a time: on a CPU those that stay in its cache, since every row is read several times."""
+    return max(1, CACHED_ELEMENTS // max(1, block.shape[1])) if block.device.type == "cpu" else max(1, len(block))
