@@ -17,8 +17,9 @@ import torch
 
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.evaluation.encode import EncodedSplit
-from vsehub.evaluation.evaluate import BLOCK_ELEMENTS, evaluate
+from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.protocols import Protocol
+from vsehub.evaluation.scores import BLOCK_ELEMENTS
 from vsehub.similarities.cosine import Cosine
 
 IMAGES, PER_IMAGE, DIM = 5000, 5, 1024
