@@ -2,10 +2,10 @@
 
 import base64
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from html_links import assert_self_contained
 from PIL import Image
 
 from vsehub.report.build import build_report
@@ -29,23 +29,9 @@ def runs(tmp_path, write_run, make_evaluation):
     return tmp_path / "runs"
 
 
-class Links(HTMLParser):
-    """Collects the tags of a page and every address in it."""
-
-    def __init__(self):
-        super().__init__()
-        self.tags, self.addresses = [], []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.addresses += [value for name, value in attributes if name in ("src", "href", "srcset", "data", "action")]
-
-
 def test_the_page_is_self_contained_and_escapes_what_runs_say(tmp_path, runs):
     page = build_report([runs], tmp_path / "out", title=HOSTILE)["index.html"].read_text()
-    links = Links()
-    links.feed(page)
-    assert not {"script", "link", "iframe", "object"} & set(links.tags)
+    links = assert_self_contained(page)
     assert links.tags.count("img") == len(links.addresses) == 3
     for address in links.addresses:
         kind, _, content = address.partition(",")
@@ -53,8 +39,6 @@ def test_the_page_is_self_contained_and_escapes_what_runs_say(tmp_path, runs):
         svg = base64.b64decode(content).decode()
         assert svg.count("<path") > 20
         assert not re.search(r'(href|src)="(?!#)', svg)
-    assert "url(" not in page
-    assert "@import" not in page
     assert "&lt;script&gt;alert(1)" in page
 
 
