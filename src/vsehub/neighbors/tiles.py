@@ -7,8 +7,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from vsehub.checks import require
+from vsehub.neighbors.corrections import Affine, Correction, Scratch, corrected
 from vsehub.neighbors.rows import Rows
-from vsehub.neighbors.running import with_block
+from vsehub.neighbors.running import Best, with_block
 
 # A tile of scores that stays in a core's cache is read many times at little cost.
 TILE_QUERIES, TILE_ITEMS = 512, 4096
@@ -22,9 +23,6 @@ COLUMN_ELEMENTS = 2**25
 LEAST_COLUMNS = 16
 
 BAR = {"unit": " scores", "unit_scale": True, "leave": False}
-
-# (scores (b, m), their queries, their items) -> corrected scores (b, m)
-Correction = Callable[[Tensor, slice, slice], Tensor]
 
 
 def nearest(
@@ -56,31 +54,40 @@ def nearest_blocks(
 ) -> Iterator[tuple[int, list[tuple[Tensor, Tensor]]]]:
     """(first query, what `nearest` returns for a stretch of queries), QUERIES_HELD queries at a time from `start`."""
     require(0 < k <= len(items), f"k is {k}; expected 1 to {len(items)}, the number of items")
-    total = (len(queries) - start) * len(items)
+    total, scratch = (len(queries) - start) * len(items), Scratch()
     with tqdm(total=total, desc=progress, disable=None if progress else True, **BAR) as bar:
         for first in range(start, len(queries), QUERIES_HELD):
             held = queries.rows(first, min(first + QUERIES_HELD, len(queries)))
-            running: list[dict[int, tuple[Tensor, Tensor]]] = [{} for _ in corrections]
+            running: list[dict[int, Best]] = [{} for _ in corrections]
             for rows, columns, scores in tiles(held, items):
                 within = slice(first + rows.start, first + rows.stop)
                 for best, correct in zip(running, corrections, strict=True):
-                    values = scores if correct is None else correct(scores, within, columns)
+                    values = scores if correct is None else corrected(correct, scores, within, columns, scratch)
                     best[rows.start] = with_block(best.get(rows.start), values, columns.start, k)
                 bar.update(scores.numel())
-            # The stretches of rows came in order.
-            yield first, [tuple(torch.cat(side) for side in zip(*best.values(), strict=True)) for best in running]
+            yield first, [_whole(best, correct) for best, correct in zip(running, corrections, strict=True)]
+
+
+def _whole(best: dict[int, Best], correct: Correction | None) -> Best:
+    """The lists of all stretches of rows, which came in order."""
+    values, positions = (torch.cat(side) for side in zip(*best.values(), strict=True))
+    return (values * correct.factor if isinstance(correct, Affine) else values), positions
 
 
 def tiles(held: Tensor, items: Rows) -> Iterator[tuple[slice, slice, Tensor]]:
-    """(rows of `held`, items, scores (b, m)): all scores of (Q, D) queries, the items in order for every query."""
-    gpu = held.is_cuda
+    """(rows of `held`, items, scores (b, m)): all scores of (Q, D) queries, the items in order for every query.
+
+    The scores are overwritten by those of the next tile.
+    """
+    gpu, scratch = held.is_cuda, Scratch()
     height, width = (GPU_TILE_QUERIES, GPU_TILE_ITEMS) if gpu else (TILE_QUERIES, TILE_ITEMS)
     for start in range(0, len(items), width):
         stop = min(start + width, len(items))
         block = items.rows(start, stop).to(held)
         for top in range(0, len(held), height):
             rows = slice(top, min(top + height, len(held)))
-            yield rows, slice(start, stop), held[rows] @ block.T
+            scores = scratch.matrix(rows.stop - top, stop - start, held.dtype, held.device)
+            yield rows, slice(start, stop), torch.mm(held[rows], block.T, out=scores)
 
 
 def score_columns(reference: Rows, items: Rows, progress: str | None = None) -> Callable[[], Iterator[Tensor]]:
