@@ -1,0 +1,257 @@
+"""`vsehub search`: what it finds is what a dense ranking finds, its cache changes nothing, bad input is told."""
+
+import re
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+from PIL import Image
+
+from vsehub.checks import InputError
+from vsehub.cli import split_search
+from vsehub.cli.build import build_source, restore_module
+from vsehub.cli.free_text import with_quotes, with_texts
+from vsehub.cli.main import main
+from vsehub.cli.search_results import Shown
+from vsehub.cli.split_search import Hit
+from vsehub.criteria.csls import CSLS
+from vsehub.data.captioned import CaptionedImages
+from vsehub.data.tokens import TokenTable
+from vsehub.evaluation.encode import encode_split, encode_texts
+
+NASTY = 'a "red" circle, it\'s = ${big} [blue]\\'
+
+
+@pytest.fixture
+def checkpoint(trained, tmp_path):
+    """A copy of the best checkpoint that may be written beside."""
+    return shutil.copy(trained / "checkpoints" / "best.ckpt", tmp_path / "best.ckpt")
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path, shared_folder):
+    """A function that runs `vsehub search` in this process, in a folder of its own, and returns what it prints."""
+
+    def run(*arguments, status=0):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(shared_folder / "cache"))
+        monkeypatch.setenv("COLUMNS", "300")
+        monkeypatch.setattr(sys, "argv", ["vsehub", "search", *map(str, arguments)])
+        if not status:
+            main()
+            return capsys.readouterr().out
+        with pytest.raises(SystemExit) as caught:
+            main()
+        said = capsys.readouterr().err
+        assert caught.value.code == status, said
+        assert "Traceback" not in said
+        return said
+
+    return run
+
+
+def lists(out):
+    """The rows of each list that was printed: (rank, score, ...) as texts."""
+    found = []
+    for line in out.splitlines():
+        if line.startswith("rank"):
+            found.append([])
+        elif re.match(r" +\d+  ", line):
+            found[-1].append(line.split(maxsplit=4))
+    return found
+
+
+class Oracle:
+    """The whole ranking of the tiny scenes, dense."""
+
+    def __init__(self, checkpoint):
+        self.module, config, self.vocabulary = restore_module(checkpoint)
+        self.source = build_source(config)
+        self.test = self.encoded("test")
+
+    def encoded(self, split):
+        loaded = self.source.load(split)
+        table = TokenTable.build(self.vocabulary, loaded.captions)
+        return encode_split(self.module.image_encoder, self.module.text_encoder, loaded, table)
+
+    def texts(self, texts):
+        table = TokenTable.build(self.vocabulary, texts)
+        encoded = encode_texts(self.module.text_encoder, table, np.arange(len(texts)))
+        return self.module.similarity(self.test.images, encoded).T.detach()
+
+
+def test_texts_find_what_a_dense_ranking_finds(command, checkpoint, vsehub, tmp_path):
+    oracle = Oracle(checkpoint)
+    names = oracle.source.load("test").names
+    texts = ["a red circle", NASTY, "ein big blue square"]
+    scores = oracle.texts(texts)
+    out = vsehub("search", f"checkpoint={checkpoint}", *texts, "k=32", cwd=tmp_path).out
+    assert "Not known to the checkpoint: ein" in out
+    for rows, row in zip(lists(out), scores, strict=True):
+        order = row.argsort(descending=True, stable=True).tolist()
+        assert [(int(one[0]), one[2]) for one in rows] == [(n + 1, names[item]) for n, item in enumerate(order)]
+        assert [float(one[1]) for one in rows] == pytest.approx([row[item].item() for item in order], abs=1e-4)
+    train = oracle.encoded("train")
+    reference = oracle.module.similarity(oracle.test.images, train.texts).T.detach()
+    corrected = CSLS(k=10).rescore(scores, reference)
+    assert (corrected.argsort() != scores.argsort()).any()
+    out = command(f"checkpoint={checkpoint}", *texts, "k=5", "criterion=csls", "out=page")
+    assert out.count("Criterion csls (k 10), inductive: its reference is the 480 captions of the train split.") == 3
+    for rows, row, plain in zip(lists(out), corrected, scores, strict=True):
+        order = row.argsort(descending=True, stable=True)[:5].tolist()
+        assert [one[3] for one in rows] == [names[item] for item in order]
+        assert [float(one[2]) for one in rows] == pytest.approx([plain[item].item() for item in order], abs=1e-4)
+    alone = command(f"checkpoint={checkpoint}", f"query={NASTY}", "k=5", "criterion=csls")
+    assert lists(alone)[0] == lists(out)[1], "a text's ranking depends on its company"
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert page.count('<img class="thumb" src="data:image/jpeg;base64,') == 15
+    assert "it&#39;s = ${big} [blue]\\”</h2>" in page
+    assert "<script" not in page
+
+
+def test_an_image_finds_captions(command, checkpoint, tmp_path):
+    oracle = Oracle(checkpoint)
+    test = oracle.source.load("test")
+    scores = oracle.module.similarity(oracle.test.images[7:8], oracle.test.texts)[0].detach()
+    out = command(f"checkpoint={checkpoint}", "image=scene-test-000007", "k=160")
+    order = scores.argsort(descending=True, stable=True).tolist()
+    rows = [line.split(maxsplit=2)[2] for line in out.splitlines() if re.match(r" +\d+  ", line)]
+    wanted = [("* " if test.image_index[item] == 7 else "") + test.captions[item] for item in order]
+    assert rows == wanted
+    assert sum(row.startswith("* ") for row in rows) == 5
+    assert "5 of its 5 own captions are among the 160 nearest." in out
+    assert (tmp_path / "search" / "index.html").read_text().count("its own</em>") == 5
+    assert command(f"checkpoint={checkpoint}", "image=7", "k=160") == out
+    both = command(f"checkpoint={checkpoint}", "image=7", "a red circle", "k=3", "criterion=csls")
+    assert "its reference is the 96 images of the train split" in both
+    assert len(lists(both)) == 2
+
+
+def test_a_second_search_encodes_nothing_until_something_changed(command, checkpoint, tmp_path, monkeypatch):
+    encoded = []
+    for name in ("encode_images", "encode_texts"):
+        whole = getattr(split_search, name)
+
+        def counting(encoder, data, rows, *rest, whole=whole, **options):
+            encoded.append(len(rows))
+            return whole(encoder, data, rows, *rest, **options)
+
+        monkeypatch.setattr(split_search, name, counting)
+
+    def search(*more):
+        encoded.clear()
+        return lists(command(f"checkpoint={checkpoint}", "a red circle", "criterion=csls", "k=32", *more))
+
+    first = search()
+    assert sorted(encoded) == [1, 32, 480]
+    assert search() == first
+    assert encoded == [1]
+    kept = tmp_path / "best.encoded" / "test-images.safetensors"
+    kept.write_bytes(kept.read_bytes()[:100])
+    assert search() == first
+    assert sorted(encoded) == [1, 32]
+    assert search("data.seed=5") != first
+    assert sorted(encoded) == [1, 32, 480]
+    changed = torch.load(checkpoint, weights_only=True)
+    changed["state_dict"]["text_encoder.words.weight"] *= 1.5
+    torch.save(changed, checkpoint)
+    search("data.seed=5")
+    assert sorted(encoded) == [1, 32, 480]
+    shutil.rmtree(tmp_path / "best.encoded")
+    (tmp_path / "best.encoded").write_text("where the folder would be")
+    assert "was not kept, the next search encodes it again" in command(
+        f"checkpoint={checkpoint}", "a red circle", "k=2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "there is nothing to search for; give a text"),
+        (["query=[]"], "there is nothing to search for"),
+        (["query=[a,b]", "more text"], r"texts and query=\[...\] both came"),
+        (["circle", "k=33"], "k is 33; expected at most 32, the number of images in the test split"),
+        (["image=0", "k=161"], "k is 161; expected at most 160, the number of captions in the test split"),
+        (["circle", "k=0"], "k is 0; expected a whole number above 0"),
+        (["circle", "split=dev"], "split is 'dev'; choose one of 'train', 'val', 'test'"),
+        (["circle", "reference=queries"], "reference is 'queries'; choose one of"),
+        (["circle", "data.rooot=x"], "data.rooot is no setting of the checkpoint's data; choose among"),
+        (["image=scene-test-000123"], "no image 'scene-test-000123'; names like it: scene-test-0000.*row from 0 to 31"),
+        (["image=32"], "no image '32'.*row from 0 to 31"),
+        (["image=scene, with = signs"], "no image 'scene, with = signs'"),
+        (["circle", "image=99"], "no image '99'"),
+        (["circle", "zxqv wvut"], "knows no word of the text 'zxqv wvut': zxqv, wvut"),
+        (["circel"], r"knows no word of the text 'circel': circel \(it knows circle\)"),
+        (["?!"], r"the text '\?!' holds no word"),
+        (["circle", "images=absent"], "images: no such file or folder: absent. Give the folder of the image files"),
+        (["circle", "images=best.ckpt"], "images: best.ckpt is a file"),
+    ],
+)
+def test_bad_input(command, checkpoint, tmp_path, arguments, message):
+    said = command(f"checkpoint={checkpoint}", *arguments, status=2)
+    assert re.search(message, said), said
+    assert not (tmp_path / "search").exists()
+
+
+def test_checkpoints_that_are_none(command, tmp_path):
+    assert "checkpoint is not set; give checkpoint=" in command("circle", status=2)
+    assert "no such file or folder: absent.ckpt" in command("circle", "checkpoint=absent.ckpt", status=2)
+    (tmp_path / "short.ckpt").write_bytes(b"PK")
+    assert "cannot be read" in command("circle", "checkpoint=short.ckpt", status=2)
+
+
+def read(arguments):
+    """The values that Hydra and OmegaConf make of the arguments."""
+    overrides = OverridesParser.create().parse_overrides(arguments)
+    return OmegaConf.to_container(OmegaConf.create({one.key_or_group: one.value() for one in overrides}), resolve=True)
+
+
+SIGNS = st.text(alphabet="\\${}'\"[],=:~+ ab\n", min_size=1)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.one_of(st.text(min_size=1), SIGNS), min_size=1, max_size=3))
+@example(["a \\${b} \\\\${c}", "it's", "a\\'", "\\", "???", "${", "x: {y}", NASTY])
+def test_a_text_reaches_the_command_as_it_was_typed(texts):
+    texts = [text for text in texts if text != "null" and not text.startswith("[")]
+    assert read(with_texts([f"query={text}" for text in texts], "query")) == ({"query": texts} if texts else {})
+    for text in texts:
+        if text[0] not in "'\"":
+            assert read(with_quotes([f"image={text}"], "image")) == {"image": text}
+
+
+def test_which_arguments_are_texts():
+    given = ["two dogs, running", "k=5", "x + y=3 more", "--cfg", "job", "+data.root=a b", "~image", "-m", "query=k=5"]
+    rest, texts = (
+        ["k=5", "--cfg", "job", "+data.root=a b", "~image", "-m"],
+        ["two dogs, running", "x + y=3 more", "k=5"],
+    )
+    assert with_texts(given, "query") == [*rest, "query=[" + ",".join(f"'{text}'" for text in texts) + "]"]
+    assert with_texts(["query=[a,'b c']", "k=5"], "query") == ["query=[a,'b c']", "k=5"]
+    assert with_texts(["query=null"], "query") == []
+
+
+def test_pictures_from_a_folder_by_the_names_of_the_data(tmp_path):
+    features = np.ones((4, 6), np.float32)
+    captions, index = [f"caption {n}" for n in range(8)], np.arange(8) // 2
+    split = CaptionedImages(features, captions, index, ["a.png", "b", "c.jpg", "d.jpg"])
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (9, 9)).save(tmp_path / name)
+    (tmp_path / "c.jpg").write_text("no picture")
+    shown = Shown(split, str(tmp_path), plain=True)
+    hits = [Hit(row, 1.0 - row, 0.5) for row in range(4)]
+    gallery = shown.of_text("words", [], hits)
+    assert [bool(one.thumbnail) for one in gallery.found] == [True, True, False, False]
+    assert shown.thumbnails.missing == ["c.jpg", "d.jpg"]
+    assert [one.caption for one in gallery.found] == ["caption 0", "caption 2", "caption 4", "caption 6"]
+    bare = Shown(CaptionedImages(features, captions, index), None, plain=True)
+    assert not bare.pictured
+    assert [one.name for one in bare.of_text("words", [], hits).found] == ["row 0", "row 1", "row 2", "row 3"]
+    with pytest.raises(InputError, match="the data names no image files"):
+        Shown(bare.split, str(tmp_path), plain=True)
