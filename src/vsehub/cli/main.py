@@ -30,6 +30,7 @@ examples:
   vsehub train data=precomp data.root=FOLDER loss=hal bank=memory
   vsehub evaluate checkpoint=RUN/checkpoints/best.ckpt criterion=csls
   vsehub report runs/ out=report
+  vsehub search checkpoint=RUN/checkpoints/best.ckpt "two dogs on a beach"
   vsehub diagnose queries=captions.npy items=images.npy truth=pairs.csv
   vsehub rerank queries=captions.npy items=images.npy criterion=csls out=reranked
 """
