@@ -93,16 +93,18 @@ def tiles(held: Tensor, items: Rows) -> Iterator[tuple[slice, slice, Tensor]]:
 def score_columns(reference: Rows, items: Rows, progress: str | None = None) -> Callable[[], Iterator[Tensor]]:
     """A function that yields the scores (R, m) of all reference queries, block by block over the items, at each call.
 
-    A column lies in one stretch of memory, so that reductions over the queries run along it.
+    A column lies in one stretch of memory, so that reductions over the queries run along it. A block is overwritten by
+    the next.
     """
-    held = reference.rows(0, len(reference))
+    held, scratch = reference.rows(0, len(reference)), Scratch()
     width = max(LEAST_COLUMNS, COLUMN_ELEMENTS // len(held))
 
     def columns() -> Iterator[Tensor]:
         with tqdm(total=len(held) * len(items), desc=progress, disable=None if progress else True, **BAR) as bar:
             for start in range(0, len(items), width):
                 block = items.rows(start, min(start + width, len(items))).to(held)
-                yield (block @ held.T).T
+                scores = scratch.matrix(len(block), len(held), held.dtype, held.device)
+                yield torch.mm(block, held.T, out=scores).T
                 bar.update(len(held) * len(block))
 
     return columns
