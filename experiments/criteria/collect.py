@@ -7,6 +7,7 @@ Differences to nns are taken run by run, so that what a seed does to both is not
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pandas as pd
 
 from vsehub.files import atomic, write_text
 from vsehub.report.drawing import COLOURS, MARKERS, RC, new_figure, render
+from vsehub.report.recipes import label_rank
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -58,7 +60,8 @@ def results(folder: Path) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     frame["r1"] = frame["i2t_r1"] + frame["t2i_r1"]
     frame["r10"] = frame["i2t_r10"] + frame["t2i_r10"]
-    return frame.sort_values(["loss", "seed", "criterion", "reference", "settings"], ignore_index=True)
+    frame = frame.sort_values(["seed", "criterion", "reference", "settings"])
+    return frame.sort_values("loss", key=lambda names: names.map(label_rank), kind="stable", ignore_index=True)
 
 
 def differences(frame: pd.DataFrame) -> pd.DataFrame:
@@ -70,10 +73,15 @@ def differences(frame: pd.DataFrame) -> pd.DataFrame:
         line = dict(zip(CASE, case, strict=True)) | {"seeds": len(own)}
         for name in ("rsum", "r1", "r10", "meanr_t2i", "hs_sum"):
             change = own[name] - base.loc[own.index, name]
-            line |= {f"d_{name}": change.mean(), f"d_{name}_sd": change.std()}
+            line |= {f"d_{name}": change.mean(), f"d_{name}_sd": deviation(change)}
         numeric = [*COLUMNS, "seconds", "r1", "r10"]
-        told.append(line | own[numeric].mean().to_dict() | {"rsum_sd": own["rsum"].std()})
+        told.append(line | own[numeric].mean().to_dict() | {"rsum_sd": deviation(own["rsum"])})
     return pd.DataFrame(told)
+
+
+def deviation(values: pd.Series) -> float:
+    """Sample standard deviation; with one seed nothing is beyond the spread."""
+    return values.std() if len(values) > 1 else math.inf
 
 
 def table(frame: pd.DataFrame) -> str:
