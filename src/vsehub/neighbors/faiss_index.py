@@ -29,6 +29,16 @@ def load_faiss() -> ModuleType | None:
     return faiss
 
 
+def required_faiss(what: str, instead: str) -> ModuleType:
+    """The faiss module, or InputError saying that `what` needs it, how to install it and what to do `instead`."""
+    faiss = load_faiss()
+    require(
+        faiss is not None,
+        f"{what} needs FAISS, which is not installed: install vsehub[cpu] or vsehub[gpu], or {instead}",
+    )
+    return faiss
+
+
 def on_gpu(faiss: ModuleType) -> bool:
     """Whether this build of FAISS has GPU indexes and sees a GPU."""
     return hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus() > 0
@@ -43,12 +53,7 @@ class FaissIndex:
 
     def __init__(self, vectors: Tensor):
         matrix("vectors", vectors)
-        faiss = load_faiss()
-        require(
-            faiss is not None,
-            "the faiss backend needs FAISS, which is not installed: install vsehub[cpu] or vsehub[gpu], "
-            "or choose the exact backend",
-        )
+        faiss = required_faiss("the faiss backend", "choose the exact backend")
         self.gpu = vectors.is_cuda and on_gpu(faiss)
         self._device = vectors.device
         if self.gpu:
