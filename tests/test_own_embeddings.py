@@ -12,6 +12,7 @@ from vsehub.cli.main import main
 from vsehub.criteria.csls import CSLS
 from vsehub.data.ranking import read_ranking
 from vsehub.neighbors import tiles
+from vsehub.neighbors.served import load_index
 from vsehub.retrieval import search
 
 QUERIES, ITEMS, DIM, K = 300, 120, 16, 10
@@ -165,6 +166,37 @@ def test_the_plain_ranking_alone(files, here):
     assert told["reference"] == {"kind": "none", "set": "none"}
 
 
+@pytest.mark.parametrize(("kind", "criterion"), [("flat", "sinkhorn"), ("ivf", "csls"), ("hnsw", "nns")])
+def test_an_index_that_gives_the_ranking(files, here, monkeypatch, kind, criterion):
+    """Through vsehub's own loader and through the lines of USAGE.md, which need FAISS and numpy alone."""
+    pytest.importorskip("faiss")
+    said = here("rerank", *ALL, f"criterion={criterion}", f"index={kind}", "k=5", "out=there")
+    wanted = {"ranking.parquet", "result.json", "index.html", "index.faiss", "USAGE.md"}
+    assert {path.name for path in (files / "there").iterdir()} == wanted
+    told = record(files / "there")["index"]
+    assert (told["kind"], told["file"]) == (kind, "index.faiss")
+    assert told["bytes"] == (files / "there" / "index.faiss").stat().st_size
+    positions, scores = read_ranking(files / "there" / "ranking.parquet")
+    values, found = load_index(files / "there" / "index.faiss").search(np.load(files / "q.npy"), 5)
+    same = (found == positions.numpy()).mean()
+    if kind == "flat":
+        assert told["recall"] is None
+        assert same == 1.0
+        np.testing.assert_allclose(values, scores, rtol=1e-4)
+    else:
+        assert told["recall"]["k"] == 5
+        assert min(told["recall"]["plain"], told["recall"]["corrected"], same) > 0.95
+        assert f"the {kind} index finds" in said
+    code = (files / "there" / "USAGE.md").read_text().split("```")[1].removeprefix("python\n")
+    monkeypatch.chdir(files / "there")
+    np.save("queries.npy", np.load(files / "q.npy"))
+    ran = {}
+    exec(code, ran)
+    assert (ran["positions"] == found).all()
+    here("diagnose", *ALL, "out=there", "overwrite=true", "criteria=[dn]")
+    assert {path.name for path in (files / "there").iterdir()} == {"result.json", "index.html", "queries.npy"}
+
+
 def test_one_item_and_one_query(files, here):
     np.save(files / "one.npy", np.eye(1, DIM, dtype=np.float32))
     here("rerank", "queries=one.npy", "items=one.npy", "k=1", "out=there")
@@ -208,6 +240,7 @@ def test_a_killed_command_goes_on(files, here, monkeypatch):
     ranking = [(files / out / "ranking.parquet").read_bytes() for out in ("there", "unbroken")]
     assert ranking[0] == ranking[1]
     told, unbroken = (record(files / out) for out in ("there", "unbroken"))
+    assert told["seconds"]["total"] >= told["seconds"]["search"] + told["seconds"]["reference"]
     for key in KEYS - {"seconds", "started", "command"}:
         assert told[key] == unbroken[key], key
 

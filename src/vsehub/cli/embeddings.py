@@ -1,49 +1,32 @@
 """What `rerank` and `diagnose` share: people's own embeddings opened, checked, measured, and the record of it."""
 
-import logging
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import torch
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from vsehub import __version__
 from vsehub.checks import InputError, require, whole
+from vsehub.cli.own_files import Given, identity, opened
 from vsehub.criteria.parameters import parameters
-from vsehub.data.truth import read_ids, read_labels, read_truth
-from vsehub.data.vector_checks import Norms, look_through, same_space
-from vsehub.data.vectors import VectorFile, open_vectors
+from vsehub.data.vector_checks import Norms, look_through
+from vsehub.data.vectors import VectorFile
 from vsehub.files import write_json
 from vsehub.metrics.positives import Positives
 from vsehub.retrieval.measure import Measured, check_rules, measure
-from vsehub.retrieval.names import Names, read_images
 from vsehub.retrieval.output import PAGE, RESULT, Output
 from vsehub.retrieval.parts import Parts
 from vsehub.retrieval.record import figures, reference_kind
 from vsehub.retrieval.shared_rows import refuse_shared
 from vsehub.training.provenance import code_version, hardware, versions
 
-log = logging.getLogger(__name__)
-
 SCHEMA = 1
-
-
-@dataclass(frozen=True)
-class Given:
-    """What the settings name, opened: the sides, what their rows are called, and which items answer which query."""
-
-    queries: VectorFile
-    items: VectorFile
-    reference: VectorFile | None
-    query_names: Names
-    item_names: Names
-    truth: Positives | None
 
 
 @dataclass(frozen=True)
@@ -74,42 +57,34 @@ def built(name: str, node: DictConfig) -> Any:
 def find(cfg: DictConfig, kind: str, criteria: Mapping[str, Any]) -> Found:
     """Open, check and measure what `cfg` names; everything that can be refused is, before the work begins."""
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
-    for name in ("queries", "items"):
-        require(not OmegaConf.is_missing(cfg, name), f"{name} is not set; give {name}=FILE, vectors in rows")
     whole("k", cfg.k)
     require(isinstance(cfg.seed, int), f"seed is {cfg.seed!r}; expected a whole number")
-    device = chosen_device(cfg.device)
-    out = Output(cfg.out, cfg.overwrite)
+    device, out = chosen_device(cfg.device), Output(cfg.out, cfg.overwrite)
     given = opened(cfg, criteria)
-    check_rules(criteria, given.reference is not None, len(given.queries), len(given.items), cfg.k)
+    inductive = given.reference is not None
+    check_rules(criteria, inductive, len(given.queries), len(given.items), cfg.k)
     parts = Parts(out.parts, work_settings(cfg, given, criteria, device), cfg.overwrite)
 
     checking = time.perf_counter()
-    sides = {"queries": given.queries, "items": given.items, "reference": given.reference}
-    described = {
-        name: describe(side, look_through(side, progress=True)) for name, side in sides.items() if side is not None
-    }
-    shared = 0 if given.reference is None else refuse_shared(given.queries, given.reference)
-    looked = time.perf_counter() - checking
+    sides = {name: side for name, side in vars(given).items() if isinstance(side, VectorFile)}
+    described = {name: describe(side, look_through(side, progress=True)) for name, side in sides.items()}
+    shared = refuse_shared(given.queries, given.reference) if inductive else 0
+    measuring = time.perf_counter()
     measured = measure(
         given.queries, given.items, criteria, given.reference, cfg.k, given.truth, parts, device, progress=True
     )
+    # What an earlier run found took time as well.
+    began -= max(0.0, sum(measured.seconds.values()) - (time.perf_counter() - measuring))
     record = {
-        "schema": SCHEMA,
-        "kind": kind,
-        "vsehub": __version__,
-        "command": " ".join(sys.argv),
-        "versions": versions(),
-        "git": code_version(),
-        "hardware": hardware(),
-        "started": started,
-        "seconds": {"look_through": looked, **measured.seconds},
+        **{"schema": SCHEMA, "kind": kind, "vsehub": __version__, "command": " ".join(sys.argv)},
+        **{"versions": versions(), "git": code_version(), "hardware": hardware(), "started": started},
+        "seconds": {"look_through": measuring - checking, **measured.seconds},
         "queries": described["queries"],
         "items": described["items"],
         "reference": describe_reference(given, criteria, described.get("reference"), shared),
         "k": cfg.k,
         "truth": describe_truth(cfg.truth, given.truth),
-        **figures(measured, criteria, given.reference is not None, given.query_names, given.item_names, cfg.seed),
+        **figures(measured, criteria, inductive, given.query_names, given.item_names, cfg.seed),
         "index": None,
     }
     return Found(given, measured, record, out, parts, began)
@@ -124,50 +99,6 @@ def finish(found: Found) -> list[str]:
     write_json(found.out / RESULT, found.record)
     found.parts.remove()
     return [RESULT, PAGE]
-
-
-def opened(cfg: DictConfig, criteria: Mapping[str, Any]) -> Given:
-    """The files that the settings name; InputError where one cannot be read or they do not fit each other."""
-    queries = open_vectors(str(cfg.queries), "queries", normalize=cfg.normalize)
-    items = open_vectors(str(cfg["items"]), "items", normalize=cfg.normalize)
-    reference = opened_reference(cfg, criteria, queries)
-    same_space(queries, items, reference)
-    if (queries.fingerprint(), queries.shape) == (items.fingerprint(), items.shape):
-        log.warning("queries and items are the same vectors: each finds itself first, which counts as any other hit")
-    require(cfg.k <= len(items), f"k is {cfg.k}; expected at most {len(items)}, the number of items")
-    images = None if cfg.item_images is None else read_images(str(cfg.item_images), "item_images")
-    query_names = Names("queries", len(queries), *names(cfg.query_ids, cfg.query_labels, "query", queries))
-    item_names = Names("items", len(items), *names(cfg.item_ids, cfg.item_labels, "item", items), images)
-    truth = None
-    if cfg.truth is not None:
-        sizes = (len(queries), len(items))
-        pairs = read_truth(str(cfg.truth), *sizes, query_names.ids, item_names.ids)
-        truth = Positives.from_pairs(*pairs, *sizes, complete=False)
-    return Given(queries, items, reference, query_names, item_names, truth)
-
-
-def opened_reference(cfg: DictConfig, criteria: Mapping[str, Any], queries: VectorFile) -> VectorFile | None:
-    """The reference queries, None where none are given or nobody looks at them."""
-    if cfg.reference is None:
-        return None
-    if not any(rule.needs_reference or rule.matching is not None for rule in criteria.values()):
-        log.warning("reference is not read: nothing here takes anything from other queries")
-        return None
-    reference = open_vectors(str(cfg.reference), "reference", normalize=cfg.normalize)
-    require(
-        Path(reference.path).resolve() != Path(queries.path).resolve(),
-        f"reference: {reference.path} is the queries' own file. Leave reference out: the queries themselves are then "
-        "taken (transductive), and the record says so",
-    )
-    return reference
-
-
-def names(ids: str | None, labels: str | None, side: str, vectors: VectorFile) -> tuple[list[str] | None, ...]:
-    """The ids and the labels of a side: those in the files that are named, else the ids that the vectors bring."""
-    return (
-        vectors.ids if ids is None else read_ids(str(ids), f"{side}_ids"),
-        None if labels is None else read_labels(str(labels), f"{side}_labels"),
-    )
 
 
 def chosen_device(name: str) -> torch.device:
@@ -191,13 +122,6 @@ def work_settings(cfg: DictConfig, given: Given, criteria: Mapping[str, Any], de
         "criteria": {name: [type(rule).__name__, repr(parameters(rule))] for name, rule in criteria.items()},
         "device": device.type,
     }
-
-
-def identity(vectors: VectorFile) -> list:
-    """What tells a file of vectors from others and from what it was: its sample's hash, its size, its last change."""
-    file = Path(vectors.path)
-    stat = (file if file.exists() else Path(vectors.path.rpartition("::")[0])).stat()
-    return [vectors.fingerprint(), *vectors.shape, stat.st_size, stat.st_mtime_ns]
 
 
 def describe(vectors: VectorFile, norms: Norms) -> dict[str, Any]:

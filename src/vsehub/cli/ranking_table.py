@@ -34,6 +34,7 @@ def table(record: dict[str, Any]) -> str:
     return "\n".join(
         [
             *lines,
+            *_index(record["index"]),
             f"a fair share is {k * queries['rows'] / items['rows']:.1f} queries an item; seconds: "
             + ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items()),
         ]
@@ -53,6 +54,16 @@ def _truth(truth: dict[str, Any] | None) -> list[str]:
     without = truth["queries_without"]
     left_out = f"; {without:,} without a pair are left out of the recalls" if without else ""
     return [f"truth: {truth['pairs']:,} pairs of {truth['measured_queries']:,} queries{left_out}"]
+
+
+def _index(index: dict[str, Any] | None) -> list[str]:
+    if index is None or index["recall"] is None:
+        return []
+    recall = index["recall"]
+    return [
+        f"the {index['kind']} index finds {recall['corrected']:.1%} of the {recall['k']} best, "
+        f"{recall['plain']:.1%} of the plain ranking's"
+    ]
 
 
 def _number(value: float | None, width: int, form: str) -> str:

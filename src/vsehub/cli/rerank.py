@@ -1,11 +1,16 @@
 """`vsehub rerank`: somebody's embeddings, ranked anew with hubs corrected, measured before and after."""
 
-from omegaconf import DictConfig
+import time
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import require
 from vsehub.cli import app
 
-KINDS = ("flat", "ivf", "hnsw")
+if TYPE_CHECKING:
+    from vsehub.cli.embeddings import Found
+    from vsehub.neighbors.served import ServedIndex
 
 
 def main() -> None:
@@ -35,22 +40,70 @@ def rerank(cfg: DictConfig) -> None:
     print(f"{table(found.record)}\nwritten to {cfg.out}: {', '.join(files)}")
 
 
-def refuse_index(kind: str | None, name: str, rule) -> None:
-    """InputError for an unknown kind of index, and for a criterion that no inner-product index can hold."""
+def refuse_index(kind: str | None, name: str, rule: Any) -> None:
+    """InputError for an unknown kind of index, a criterion that no inner-product index can hold, or FAISS missing."""
+    if kind is None:
+        return
+    from vsehub.criteria.base import ItemBias
+    from vsehub.neighbors.faiss_index import required_faiss
+    from vsehub.neighbors.index_kinds import KINDS
+
+    require(kind in KINDS, f"index is {kind!r}; choose one of {', '.join(KINDS)}, or null for none")
+    require(
+        isinstance(rule, ItemBias),
+        f"index: {name} does not rank by the score less a term of the item, which is all that an index can hold; "
+        f"choose one of {', '.join(folding())}, or leave index out",
+    )
+    required_faiss(f"index={kind}", "leave index out")
+
+
+def folding() -> list[str]:
+    """The criteria that an index can hold."""
     from hydra.utils import get_class
-    from omegaconf import OmegaConf
 
     from vsehub.criteria.base import ItemBias
 
-    require(kind is None or kind in KINDS, f"index is {kind!r}; choose one of {', '.join(KINDS)}, or null for none")
     files = sorted((app.conf_folder() / "criterion").glob("*.yaml"))
-    folding = [path.stem for path in files if issubclass(get_class(OmegaConf.load(path)["_target_"]), ItemBias)]
-    require(
-        kind is None or isinstance(rule, ItemBias),
-        f"index: {name} does not rank by the score less a term of the item, which is all that an index can hold; "
-        f"choose one of {', '.join(folding)}, or leave index out",
+    return [path.stem for path in files if issubclass(get_class(OmegaConf.load(path)["_target_"]), ItemBias)]
+
+
+def write_index(cfg: DictConfig, rule: Any, found: "Found") -> list[str]:
+    """Write the index that gives the corrected ranking, and how to search it; say in the record what it is."""
+    import torch
+
+    from vsehub.files import write_text
+    from vsehub.neighbors.served import build_index, measured_recall
+    from vsehub.retrieval.output import INDEX, USAGE
+
+    began = time.perf_counter()
+    given, ranked = found.given, found.measured.rankings[-1]
+    bias = ranked.item_terms[0] if ranked.item_terms else torch.zeros(len(given.items))
+    index = build_index(given.items, bias, rule.scale, cfg.index, "building the index", cfg.seed)
+    index.save(found.out / INDEX)
+    recall = None
+    if cfg.index != "flat":  # which is exact
+        found_again = measured_recall(index, given.queries, given.items, bias, rule.scale, cfg.k, seed=cfg.seed)
+        recall = {"k": cfg.k} | found_again
+    size = (found.out / INDEX).stat().st_size
+    found.record["index"] = {"kind": cfg.index, "file": INDEX, "bytes": size, "recall": recall}
+    found.record["seconds"]["index"] = time.perf_counter() - began
+    write_text(found.out / USAGE, usage(index, found, cfg.k))
+    return [INDEX, USAGE]
+
+
+def usage(index: "ServedIndex", found: "Found", k: int) -> str:
+    """How to search the index with FAISS and numpy alone."""
+    from vsehub.neighbors.served_usage import usage_note
+    from vsehub.retrieval.output import INDEX
+
+    record, given = found.record, found.given
+    criterion = record["rankings"][-1]
+    ids = "" if given.item_names.ids is None else ", in the order of the ids"
+    reference = "" if criterion["reference"] == "none" else f", its reference {record['reference']['set']}"
+    return (
+        f"# Searching {INDEX}\n\n"
+        f"The {record['items']['rows']:,} vectors of {record['items']['path']}, ranked by {criterion['criterion']}"
+        f"{reference}. FAISS and numpy are all it takes:\n\n"
+        f"```python\n{usage_note(index, k=k)}```\n\n"
+        f"`positions` are rows of {record['items']['path']}, counted from 0{ids}.\n"
     )
-
-
-def write_index(cfg, rule, found) -> list[str]:
-    raise NotImplementedError
