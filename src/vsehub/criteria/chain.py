@@ -1,0 +1,56 @@
+"""Criteria one after the other: scores are corrected, then queries and items are matched on them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from vsehub.checks import require
+from vsehub.criteria.base import Criterion, as_sides, fit_all
+from vsehub.criteria.matching import Matching
+
+
+class Chain:
+    """A correction and a matching on the scores that it gives, e.g. CSLS and RGM (EMNLP, table 4).
+
+    steps: a `Criterion`, then a `Matching`. Matching compares scores of different queries, so that the correction's
+    terms of queries count too. Raises InputError for other steps.
+    """
+
+    needs_reference = True
+    inductive = False
+
+    def __init__(self, steps: Sequence[Any]):
+        kinds = [type(step).__name__ for step in steps]
+        require(
+            len(steps) == 2 and isinstance(steps[0], Criterion) and isinstance(steps[1], Matching),
+            f"steps is {', '.join(kinds) or 'empty'}; expected a criterion that corrects scores and, after it, one "
+            "that matches, e.g. CSLS and RelaxedGreedyMatching",
+        )
+        self.steps = tuple(steps)
+
+    @property
+    def correction(self) -> Criterion:
+        """What corrects the scores."""
+        return self.steps[0]
+
+    @property
+    def matching(self) -> Matching:
+        """What matches on the corrected scores."""
+        return self.steps[1]
+
+    def match(self, scores: Tensor, k: int) -> Tensor:
+        """The matching's pairs (n, 2) on the corrected scores of (Q, M); see `Matching.match`."""
+        return self.matching.match(self.correction.rescore(scores), k)
+
+    def rescore(self, scores: Tensor, reference_scores: Tensor | None = None, k: int = 10) -> Tensor:
+        """Scores (Q, M) whose order is that of the matching on the corrected scores; see `Matching.rescore`."""
+        self.matching.refuse_reference(reference_scores)
+        return self.matching.rescore(self.correction.rescore(scores), k=k)
+
+    def search(self, queries: Any, items: Any, reference: Any = None, k: int = 10) -> tuple[Any, Any]:
+        """The k best items of each query; see `Matching.search`."""
+        self.matching.refuse_reference(reference)
+        sides = as_sides(queries, items)
+        terms = fit_all([self.correction], sides[1], sides[0])[0]
+        return self.matching.search_rows(lambda scores: self.correction.apply(scores, terms), queries, items, k)

@@ -1,0 +1,91 @@
+from typing import ClassVar
+
+import pytest
+import torch
+from evaluation.test_evaluate import COSINE, split
+
+from vsehub.checks import InputError
+from vsehub.criteria.chain import Chain
+from vsehub.criteria.csls import CSLS
+from vsehub.criteria.greedy_matching import RelaxedGreedyMatching
+from vsehub.criteria.nns import NearestNeighbor
+from vsehub.criteria.parameters import grid, has_grid, parameters, with_parameters
+from vsehub.criteria.qb_norm import QBNorm
+from vsehub.evaluation.evaluate import evaluate
+from vsehub.evaluation.fit import fit
+from vsehub.evaluation.protocols import Protocol
+from vsehub.evaluation.ranking import rank
+from vsehub.evaluation.scores import DirectedScores
+from vsehub.metrics.hubness import KS
+
+SINGLE = Protocol("single")
+
+
+class SmallGreedy(RelaxedGreedyMatching):
+    GRID: ClassVar = {"relaxation": (1.0, 2.0, 5.0)}
+
+
+def test_parameters_are_read_and_changed():
+    chain = Chain([CSLS(5), RelaxedGreedyMatching(1.5)])
+    assert parameters(chain) == {"k": 5, "relaxation": 1.5, "capacity": "proportional"}
+    changed = with_parameters(chain, k=2, relaxation={1: 1.0, 5: 2.0, 10: 3.0})
+    assert parameters(changed) == {"k": 2, "relaxation": {1: 1.0, 5: 2.0, 10: 3.0}, "capacity": "proportional"}
+    assert parameters(chain)["k"] == 5
+    assert len(grid(QBNorm())) == len(QBNorm.GRID["beta"]) * len(QBNorm.GRID["k"])
+    assert grid(NearestNeighbor()) == [{}]
+    assert has_grid(chain)
+    assert not has_grid(NearestNeighbor())
+
+
+def test_the_best_on_validation_is_chosen():
+    encoded = split(40, seed=3)
+    found = fit(CSLS(10), encoded, COSINE, SINGLE)
+    rsums = [evaluate(encoded, COSINE, CSLS(k), SINGLE).metrics["rsum"] for k in CSLS.GRID["k"]]
+    assert [rsum for _, rsum in found.tried] == rsums
+    assert found.rsum == max(rsums) > min(rsums)
+    assert parameters(found.criterion)["k"] == CSLS.GRID["k"][rsums.index(max(rsums))]
+
+
+def test_a_matching_gets_one_relaxation_for_each_k():
+    encoded = split(30, seed=4)
+    found = fit(SmallGreedy(), encoded, COSINE, SINGLE)
+    by_relaxation = {
+        one: evaluate(encoded, COSINE, SmallGreedy(one), SINGLE).metrics for one in SmallGreedy.GRID["relaxation"]
+    }
+    best = [max(by_relaxation.values(), key=lambda m, k=k: m[f"i2t/r{k}"] + m[f"t2i/r{k}"]) for k in KS]
+    told = parameters(found.criterion)["relaxation"]
+    assert [by_relaxation[told[k]] for k in KS] == best
+    assert found.rsum == pytest.approx(
+        sum(m[f"{d}/r{k}"] for k, m in zip(KS, best, strict=True) for d in ("i2t", "t2i"))
+    )
+    assert evaluate(encoded, COSINE, found.criterion, SINGLE).metrics["rsum"] == pytest.approx(found.rsum)
+
+
+@pytest.mark.parametrize("rule", [SmallGreedy(1.0), Chain([CSLS(4), SmallGreedy(2.0)])], ids=["rgm", "csls+rgm"])
+@pytest.mark.parametrize("direction", ["i2t", "t2i"])
+def test_matched_rankings_equal_the_dense_ones(rule, direction):
+    """R@k is that of the matching made with k, its lists completed from the plain order."""
+    scores = DirectedScores(split(23, shuffled=True), direction, COSINE, split(23, shuffled=True))
+    matrix = scores.rows(slice(None))
+    found = rank(scores, rule)
+    changed = 0
+    for k in KS:
+        lists = rule.rescore(matrix, k=k).argsort(dim=1, descending=True, stable=True)
+        answers = torch.zeros_like(matrix, dtype=torch.bool)
+        answers[scores.positives.query, scores.positives.item] = True
+        first = answers.gather(1, lists).byte().argmax(dim=1) + 1
+        assert torch.equal(found[k].ranks, first)
+        assert torch.equal(found[k].occurrences[k], torch.bincount(lists[:, :k].flatten(), minlength=matrix.shape[1]))
+        changed += (lists != matrix.argsort(dim=1, descending=True)).any().item()
+    assert changed > 0
+
+
+def test_refusals():
+    encoded = split(9)
+    with pytest.raises(InputError, match="NearestNeighbor has no settings to fit"):
+        fit(NearestNeighbor(), encoded, COSINE, SINGLE)
+    with pytest.raises(InputError, match="SmallGreedy matches the queries that are ranked against each other"):
+        evaluate(encoded, COSINE, SmallGreedy(), SINGLE, encoded)
+    for steps in ([CSLS()], [SmallGreedy(), CSLS()], [CSLS(), CSLS()], []):
+        with pytest.raises(InputError, match="expected a criterion that corrects scores and, after it, one"):
+            Chain(steps)
