@@ -206,6 +206,12 @@ def test_checkpoints_that_are_none(command, tmp_path):
     assert "cannot be read" in command("circle", "checkpoint=short.ckpt", status=2)
 
 
+@pytest.mark.parametrize("name", ["rgm", "csls+rgm"])
+def test_a_criterion_that_matches_is_refused(command, checkpoint, name):
+    said = command(f"checkpoint={checkpoint}", "circle", f"criterion={name}", status=2)
+    assert f"criterion={name} matches many queries with items at once, a single query cannot be matched" in said
+
+
 def read(arguments):
     """The values that Hydra and OmegaConf make of the arguments."""
     overrides = OverridesParser.create().parse_overrides(arguments)

@@ -13,6 +13,7 @@ from PIL import Image
 
 from vsehub.checks import InputError
 from vsehub.report.drawing import Picture
+from vsehub.report.embedding_facts import spoken
 from vsehub.report.embeddings import embeddings_page, write_embeddings_report
 from vsehub.report.occurrence_curves import at_least, occurrence_curves, ranking_colours
 
@@ -58,6 +59,13 @@ def test_the_first_sentences_are_the_records_figures(measured):
     assert csls["truth"]["r1"] > inverted["truth"]["r1"]
     assert f"The highest R@1 is that of CSLS, {csls['truth']['r1']:.1f} %." in text
     assert "whose largest hub is smallest, chosen among 2 on these very queries" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "within"), [("is", "IS"), ("csls+rgm", "CSLS+RGM"), ("qb_norm", "qb norm"), ("sinkhorn", "sinkhorn")]
+)
+def test_names_within_a_sentence(name, within):
+    assert spoken(name) == within
 
 
 def test_one_correction_and_none(measured):

@@ -48,7 +48,8 @@ def gentlest(record: dict) -> int | None:
 
 def spoken(name: str) -> str:
     """A criterion's name within a sentence: short names are acronyms, so that "is" is told from the verb."""
-    return name.upper() if len(name) <= 4 else name.replace("_", " ")
+    parts = name.split("+")
+    return "+".join(part.upper() if len(part) <= 4 else part.replace("_", " ") for part in parts)
 
 
 def findings(record: dict) -> str:
