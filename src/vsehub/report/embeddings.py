@@ -9,6 +9,7 @@ import numpy as np
 from vsehub.checks import require
 from vsehub.files import write_text
 from vsehub.report import embedding_facts as facts
+from vsehub.report import embedding_origin as origin
 from vsehub.report.embedding_table import column_notes, rankings_table
 from vsehub.report.occurrence_curves import occurrence_curves, ranking_colours
 from vsehub.report.templates import render_page
@@ -61,9 +62,9 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
         has_wrong=any(entry.get("wrong") for entry in record.get("hubs") or []),
         pictured=entries.pictured,
         missing=entries.thumbnails.missing,
-        sides=facts.sides(record),
-        origin=facts.origin(record),
-        index=facts.index_facts(record),
+        sides=origin.sides(record),
+        origin=origin.made_with(record),
+        index=origin.index_facts(record),
         command=record.get("command"),
     )
 
