@@ -50,7 +50,7 @@ def measure_run(run: Path, out: Path, criteria: list[str], root: str | None) -> 
         rule = instantiate(node)
         references = ["queries"] + (["train"] if rule.inductive and rule.needs_reference else [])
         for reference in references:
-            for fitted in [False] + ([True] if has_grid(rule) else []):
+            for fitted in [False] + ([True] if has_grid(rule) and name != "gm" else []):  # gm is rgm with λ = 1
                 path = out / f"{name}-{reference}-{'fitted' if fitted else 'default'}.json"
                 if not path.exists():
                     encodings = encodings or restored(run, root)
