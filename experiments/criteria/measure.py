@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from tqdm import tqdm
 
 from vsehub.cli.app import conf_folder
-from vsehub.cli.build import build_source, restore_module
+from vsehub.cli.build import restore_module, trained_source
 from vsehub.cli.measure import Encodings, measure
 from vsehub.criteria.parameters import has_grid
 from vsehub.files import write_json
@@ -60,8 +60,7 @@ def measure_run(run: Path, out: Path, criteria: list[str], root: str | None) -> 
 def restored(run: Path, root: str | None) -> Encodings:
     """A run's best checkpoint and its data."""
     module, trained, vocabulary = restore_module(str(run / "checkpoints" / "best.ckpt"))
-    changes = {} if root is None else {"root": root}
-    source = build_source(OmegaConf.create({"data": OmegaConf.merge(trained.data, changes)}))
+    source = trained_source(trained, OmegaConf.create({} if root is None else {"root": root}))
     data = RetrievalDataModule(source, eval_batch_size=256, max_words=trained.loader.max_words)
     data.use_vocabulary(vocabulary)
     return Encodings(module, data)

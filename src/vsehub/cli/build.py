@@ -70,6 +70,19 @@ def restore_module(path: str, trusted: bool = False) -> tuple[RetrievalModule, D
     return module.eval(), cfg, Vocabulary(description["vocabulary"])
 
 
+def trained_source(trained: DictConfig, changes: DictConfig) -> Source:
+    """The data that a checkpoint was trained on, with what has changed since, e.g. its folder.
+
+    Raises InputError where a change is no setting of that data.
+    """
+    for key in changes:
+        require(
+            key in trained.data,
+            f"data.{key} is no setting of the checkpoint's data; choose among {', '.join(map(str, trained.data))}",
+        )
+    return build_source(OmegaConf.create({"data": OmegaConf.merge(trained.data, changes)}))
+
+
 def plain(node: Any) -> Any:
     """Resolved plain values of a configuration node."""
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node

@@ -21,19 +21,14 @@ def evaluate(cfg: DictConfig) -> None:
         not OmegaConf.is_missing(cfg, "checkpoint"),
         "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.ckpt",
     )
-    from vsehub.cli.build import build_source, restore_module
+    from vsehub.cli.build import restore_module, trained_source
     from vsehub.cli.measure import Encodings, measure, save, table
     from vsehub.data.captioned import SPLITS
     from vsehub.training.datamodule import RetrievalDataModule
 
     one_of("split", cfg.split, SPLITS)
     module, trained, vocabulary = restore_module(cfg.checkpoint)
-    for key in cfg.data:
-        require(
-            key in trained.data,
-            f"data.{key} is no setting of the checkpoint's data; choose among {', '.join(map(str, trained.data))}",
-        )
-    source = build_source(OmegaConf.create({"data": OmegaConf.merge(trained.data, cfg.data)}))
+    source = trained_source(trained, cfg.data)
     data = RetrievalDataModule(source, eval_batch_size=cfg.eval_batch_size, max_words=trained.loader.max_words)
     data.use_vocabulary(vocabulary)
     rule = (cfg.criterion, cfg.criterion_name, cfg.protocol, cfg.reference)

@@ -5,18 +5,17 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from vsehub.checks import require
+from vsehub.checks import InputError, require
 from vsehub.cli import app
+from vsehub.cli.free_text import with_texts
 
 
 def main() -> None:
     """Run the command; bare arguments are run folders."""
-    folders = [argument for argument in sys.argv[1:] if "=" not in argument and not argument.startswith("-")]
-    rest = [argument for argument in sys.argv[1:] if argument not in folders]
-    if folders:
-        quoted = ",".join(f'"{folder}"' for folder in folders)
-        rest.append(f"runs=[{quoted}]")
-    sys.argv = [sys.argv[0], *rest]
+    try:
+        sys.argv = [sys.argv[0], *with_texts(sys.argv[1:], "runs")]
+    except InputError as error:
+        app.end(str(error))
     app.run(report, "report")
 
 

@@ -79,7 +79,7 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
     """What searches, and the name of the data; InputError where settings, checkpoint and data do not fit."""
     import torch
 
-    from vsehub.cli.build import build_source, restore_module
+    from vsehub.cli.build import restore_module, trained_source
     from vsehub.cli.encoded_cache import EncodedCache
     from vsehub.cli.split_search import SplitSearch
     from vsehub.data.captioned import SPLITS
@@ -94,12 +94,7 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
         hasattr(module.similarity, "vectors"),
         f"checkpoint: {cfg.checkpoint} was trained with {kind}, which is no inner product of vectors; search needs one",
     )
-    for key in cfg.data:
-        require(
-            key in trained.data,
-            f"data.{key} is no setting of the checkpoint's data; choose among {', '.join(map(str, trained.data))}",
-        )
-    source = build_source(OmegaConf.create({"data": OmegaConf.merge(trained.data, cfg.data)}))
+    source = trained_source(trained, cfg.data)
     load: Callable[[str], CaptionedImages] = cache(source.load)
     finder = SplitSearch(
         module.to("cuda" if torch.cuda.is_available() else "cpu"),
