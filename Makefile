@@ -31,6 +31,13 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (about 5 minutes)
 	$(BIN)/python experiments/compare.py --out runs/demo --criteria csls is -- experiment=demo
 
+demo-embeddings: $(INSTALLED) ## measure and correct the hubness of made-up embeddings (seconds)
+	$(BIN)/python experiments/embeddings/make.py runs/embeddings
+	cd runs/embeddings && $(CURDIR)/$(BIN)/vsehub diagnose queries=queries.npy items=items.npy truth=pairs.csv \
+	  reference=train_queries.npy overwrite=true
+	cd runs/embeddings && $(CURDIR)/$(BIN)/vsehub rerank queries=queries.npy items=items.npy truth=pairs.csv \
+	  reference=train_queries.npy criterion=csls index=flat overwrite=true
+
 test: $(INSTALLED) ## run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 $(ARGS)
 
@@ -56,4 +63,4 @@ wheel: $(INSTALLED) ## build a wheel that holds the configuration too
 clean: ## remove what was built, never runs
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo test lint reproduce-table2 benchmark gpu-check wheel clean
+.PHONY: help setup demo demo-embeddings test lint reproduce-table2 benchmark gpu-check wheel clean
