@@ -16,6 +16,9 @@ SEEDS ?= 0
 OUT ?=
 ARGS ?=
 
+EMBEDDINGS := queries=runs/embeddings/queries.npy items=runs/embeddings/items.npy truth=runs/embeddings/pairs.csv \
+  reference=runs/embeddings/train_queries.npy overwrite=true
+
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
@@ -33,10 +36,8 @@ demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comp
 
 demo-embeddings: $(INSTALLED) ## measure and correct the hubness of made-up embeddings (seconds)
 	$(BIN)/python experiments/embeddings/make.py runs/embeddings
-	cd runs/embeddings && $(CURDIR)/$(BIN)/vsehub diagnose queries=queries.npy items=items.npy truth=pairs.csv \
-	  reference=train_queries.npy overwrite=true
-	cd runs/embeddings && $(CURDIR)/$(BIN)/vsehub rerank queries=queries.npy items=items.npy truth=pairs.csv \
-	  reference=train_queries.npy criterion=csls index=flat overwrite=true
+	$(BIN)/vsehub diagnose $(EMBEDDINGS) out=runs/embeddings/diagnose
+	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=csls index=flat out=runs/embeddings/rerank
 
 test: $(INSTALLED) ## run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 $(ARGS)
