@@ -12,8 +12,9 @@ KINDS = ("flat", "ivf", "hnsw")
 LISTS_A_ROOT, LEAST_A_LIST, TRAINED_A_LIST = 4, 39, 64
 # Of so many lists one is searched, and at least these.
 LISTS_A_PROBE, LEAST_PROBES = 16, 16
-# Links of an item, candidates while its links are chosen, candidates of a query.
-LINKS, CANDIDATES_BUILDING, CANDIDATES_SEARCHING = 32, 80, 128
+# Links of an item, candidates among which they are chosen, candidates of a query. With more to choose from FAISS, which
+# prunes by inner product, keeps fewer links: recall fell (100,000 hubby items: 0.99 with 40, 0.96 with 80).
+LINKS, CANDIDATES_BUILDING, CANDIDATES_SEARCHING = 32, 40, 128
 
 
 def empty_index(faiss: ModuleType, kind: str, dimensions: int, items: int, seed: int) -> Any:
