@@ -1,5 +1,6 @@
 """`vsehub rerank` and `vsehub diagnose` on vectors of no model of ours, through the real command line."""
 
+import importlib.util
 import json
 import re
 import sys
@@ -166,10 +167,10 @@ def test_the_plain_ranking_alone(files, here):
     assert told["reference"] == {"kind": "none", "set": "none"}
 
 
+@pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="FAISS is not installed")
 @pytest.mark.parametrize(("kind", "criterion"), [("flat", "sinkhorn"), ("ivf", "csls"), ("hnsw", "nns")])
 def test_an_index_that_gives_the_ranking(files, here, monkeypatch, kind, criterion):
     """Through vsehub's own loader and through the lines of USAGE.md, which need FAISS and numpy alone."""
-    pytest.importorskip("faiss")
     said = here("rerank", *ALL, f"criterion={criterion}", f"index={kind}", "k=5", "out=there")
     wanted = {"ranking.parquet", "result.json", "index.html", "index.faiss", "USAGE.md"}
     assert {path.name for path in (files / "there").iterdir()} == wanted
@@ -195,6 +196,18 @@ def test_an_index_that_gives_the_ranking(files, here, monkeypatch, kind, criteri
     assert (ran["positions"] == found).all()
     here("diagnose", *ALL, "out=there", "overwrite=true", "criteria=[dn]")
     assert {path.name for path in (files / "there").iterdir()} == {"result.json", "index.html", "queries.npy"}
+
+
+def test_a_matching(files, here):
+    here("rerank", *ALL, "criterion=csls+rgm", "out=there")
+    told = record(files / "there")
+    parameters = {"k": 10, "relaxation": 2.0, "capacity": "proportional"}
+    assert (told["rankings"][1]["criterion"], told["rankings"][1]["parameters"]) == ("csls+rgm", parameters)
+    assert told["reference"]["kind"] == told["rankings"][1]["reference"] == "transductive"
+    refused = here("rerank", *ALL, "criterion=rgm", "reference=train.npy", "out=other", status=2)
+    assert "rgm matches the queries themselves with the items" in refused
+    refused = here("rerank", *ALL, "criterion=gm", "index=flat", "out=other", status=2)
+    assert "gm does not rank by the score less a term of the item" in refused
 
 
 def test_one_item_and_one_query(files, here):

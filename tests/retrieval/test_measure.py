@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
+from vsehub.criteria.chain import Chain
 from vsehub.criteria.csls import CSLS
+from vsehub.criteria.greedy_matching import RelaxedGreedyMatching
 from vsehub.criteria.inverted_softmax import InvertedSoftmax
 from vsehub.criteria.nnn import NNN
 from vsehub.criteria.nns import NearestNeighbor
@@ -134,6 +136,42 @@ def test_equal_scores_of_many_queries(sizes):
     for one, order in zip((plain, corrected), orders, strict=True):
         assert one.positions.tolist() == [row[:7] for row in order]
         assert one.occurrences.tolist() == np.bincount([item for row in order for item in row[:10]]).tolist()
+
+
+@pytest.mark.parametrize(("queries", "items", "k"), [(30, 12, 4), (12, 30, 10), (9, 3, 2)])
+def test_matchings_are_made_for_each_k(queries, items, k, tmp_path):
+    """R@n and N_n come from the matching with n; the lists, and what changed, from that with k; parts keep all."""
+    asked, among, _ = sides(queries, items)
+    found, positives = pairs(queries, items)
+    rgm = RelaxedGreedyMatching(relaxation=1.0)
+    rules = {"rgm": rgm, "csls": CSLS(k=3), "csls+rgm": Chain([CSLS(k=3), rgm])}
+    parts = Parts(tmp_path / "parts", {})
+    measured = measure(asked, among, rules, None, k, positives, parts)
+    scores = torch.from_numpy(asked) @ torch.from_numpy(among).T
+    for one in (measured.rankings[1], measured.rankings[3]):
+        orders = {n: ranked(rules[one.name].rescore(scores, k=min(n, items))) for n in (1, 5, 10, k)}
+        assert one.positions.tolist() == [row[:k] for row in orders[k]]
+        for n in measured.ks:
+            counts = np.bincount([item for row in orders[n] for item in row[:n]], minlength=items)
+            assert one.hubness[f"largest_hub_{n}"] == counts.max()
+        for n in (1, 5, 10):
+            share = sum(bool(found[query] & set(orders[n][query][:n])) for query in found) / len(found)
+            assert one.truth[f"r{n}"] == pytest.approx(100 * share)
+        assert (one.truth["map_r"] is None) == (k < max(map(len, found.values())))
+        first = sum(row[0] != plain[0] for row, plain in zip(orders[k], ranked(scores), strict=True)) / queries
+        assert one.changed["first"] == pytest.approx(first)
+    again = measure(asked, Breaking(among, 0), rules, None, k, positives, parts)
+    assert same(everything(again), everything(measured))
+
+
+def test_matchings_of_too_many_scores_or_other_queries(monkeypatch):
+    asked, among, other = sides(20, 30)
+    rules = {"rgm": RelaxedGreedyMatching()}
+    with pytest.raises(InputError, match=r"rgm matches the queries themselves .* Leave reference out"):
+        measure(asked, among, rules, other)
+    monkeypatch.setattr(engine, "MOST_MATCHED", 599)
+    with pytest.raises(InputError, match="rgm matches all queries with all items: 20 x 30 scores are more than 599"):
+        measure(asked, among, rules)
 
 
 def test_positives_too_many_for_lists(monkeypatch):
