@@ -159,6 +159,13 @@ def test_diagnose(files, here):
     assert bare["truth"] is bare["hubs"][0]["wrong"] is bare["rankings"][0]["truth"] is None
 
 
+def test_names_that_hydra_would_read_otherwise(files, here):
+    name = "vectors (v=2), Bob's ${x}.npy"
+    (files / name).write_bytes((files / "q.npy").read_bytes())
+    here("diagnose", f"queries={name}", "items=m.npy", "criteria=[dn]", "out=there")
+    assert record(files / "there")["queries"]["path"] == name
+
+
 def test_the_plain_ranking_alone(files, here):
     said = here("rerank", *ALL, "criterion=nns", "reference=train.npy", "out=there", "normalize=true")
     assert "reference is not read" in said

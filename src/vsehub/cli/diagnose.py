@@ -1,13 +1,17 @@
 """`vsehub diagnose`: the hubness of somebody's embeddings under several criteria; nothing is ranked for use."""
 
+import sys
+
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vsehub.checks import one_of, require
 from vsehub.cli import app
+from vsehub.cli.file_names import with_quoted_files
 
 
 def main() -> None:
     """Run the command."""
+    sys.argv = [sys.argv[0], *with_quoted_files(sys.argv[1:])]
     app.run(diagnose, "diagnose")
 
 

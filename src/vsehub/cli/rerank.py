@@ -1,5 +1,6 @@
 """`vsehub rerank`: somebody's embeddings, ranked anew with hubs corrected, measured before and after."""
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import require
 from vsehub.cli import app
+from vsehub.cli.file_names import with_quoted_files
 
 if TYPE_CHECKING:
     from vsehub.cli.embeddings import Found
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command."""
+    sys.argv = [sys.argv[0], *with_quoted_files(sys.argv[1:])]
     app.run(rerank, "rerank")
 
 
