@@ -15,7 +15,7 @@ RowsOf = Callable[[Tensor], Tensor]
 
 FETCHED_ELEMENTS = 2**23  # 32 MB of float32 scores at a time, more only where 64 rows have more
 LEAST_FETCHED = 64
-CACHED_ELEMENTS = 2**18  # of these, what a CPU looks through in its cache
+CACHED_ELEMENTS = 2**20  # of these, what a CPU looks through at once, for its cache's sake
 LISTED_KEYS = 2**25  # 256 MB of candidates in all lists together, about
 FIRST_STRIDE = 8  # a list is first about so many times as long as the sample that it is cut by
 SPARE = 6  # candidates beyond those that are wanted that even the shortest list has

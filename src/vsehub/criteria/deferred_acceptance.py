@@ -7,6 +7,7 @@ scores: most pairs never come to be looked at.
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.criteria.candidates import Bars, Candidates, RowsOf
@@ -17,17 +18,18 @@ ASKING_AT_ONCE = 2**17  # queries in a round; more only take more memory
 
 def deferred_acceptance(
     rows: RowsOf, queries: int, items: int, wanted: int, places: int, most: int | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[Tensor, Tensor]:
     """Greedy matching: pairs from high to low scores, a query in at most `wanted`, an item in at most `places`.
 
     rows: whole rows of scores on demand, those of a query each time it has been through its list of candidates. most:
     stop after so many pairs. Of equal scores the lower query, then the lower item comes first; pairs of score -inf
-    never match. Returns (query, item) (n, 2) in the order accepted, and their scores (n,). Raises InputError for NaN,
-    inf, or rows of another shape.
+    never match. Returns (query, item) (n, 2) in the order accepted, and their scores (n,), on the device of the rows.
+    Raises InputError for NaN, inf, or rows of another shape.
     """
-    kind = _kind(rows, items)
+    row = rows(torch.zeros(1, dtype=torch.int64))
+    kind = _kind(row, items)
     candidates = Candidates(rows, queries, items, wanted, kind)
-    held = _Places(items, min(places, queries), kind)
+    held = _Places(queries, items, min(places, queries), kind)
     open_ = np.full(queries, min(wanted, items))
     who, bars = np.arange(queries), None
     while len(who):
@@ -39,12 +41,11 @@ def deferred_acceptance(
             who = who[candidates.reach[who] >= held.score_of(most)]
         bars = held.bars(who)
     pairs, scores = held.pairs()
-    return pairs[:most], scores[:most]
+    return torch.from_numpy(pairs[:most]).to(row.device), torch.from_numpy(scores[:most]).to(row.device)
 
 
-def _kind(rows: RowsOf, items: int) -> Keys:
-    """The keys for the scores' type, known from the first row."""
-    row = rows(torch.zeros(1, dtype=torch.int64))
+def _kind(row: Tensor, items: int) -> Keys:
+    """The keys for the scores' type."""
     require(
         row.shape == (1, items) and row.is_floating_point(),
         f"scores of one query are {row.dtype} {tuple(row.shape)}; expected floating-point numbers (1, {items})",
@@ -75,8 +76,8 @@ class _Places:
     worst: (M,) the key that an offer has to stay below; `none` while a place is free.
     """
 
-    def __init__(self, items: int, each: int, kind: Keys):
-        self._each, self._kind = each, kind
+    def __init__(self, queries: int, items: int, each: int, kind: Keys):
+        self._queries, self._each, self._kind = queries, each, kind
         self._row = np.full(items, -1)
         self._item = np.empty(0, np.int64)
         self._filled = np.empty(0, np.int64)
@@ -111,11 +112,11 @@ class _Places:
         score[full], query[full] = self._kind.scores(self.worst[full]), self._kind.index(self.worst[full])
         row, place = np.nonzero(self._held != self._kind.none)
         taken = self._kind.index(self._held[row, place])
-        asked = np.zeros(len(self._held) and taken.max(initial=0) + 1, bool)
-        asked[who[who < len(asked)]] = True
-        row, taken = row[asked[taken]], taken[asked[taken]]
-        order = taken.argsort()
-        return Bars(score, query, (taken[order], self._item[row[order]]))
+        asked = np.zeros(self._queries, bool)
+        asked[who] = True
+        theirs = np.flatnonzero(asked[taken])
+        theirs = theirs[taken[theirs].argsort()]
+        return Bars(score, query, (taken[theirs], self._item[row[theirs]]))
 
     def score_of(self, nth: int) -> float:
         """The score of the nth best pair that is held; -inf where fewer are."""

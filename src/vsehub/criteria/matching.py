@@ -1,4 +1,4 @@
-"""What criteria that match queries and items with each other have in common."""
+"""Criteria that match the queries with the items, so that what one query gets another may not."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -8,130 +8,147 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, require, whole
-from vsehub.criteria.base import as_sides, checked_scores
+from vsehub.checks import fail, require, whole
+from vsehub.criteria.base import as_sides
+from vsehub.criteria.candidates import RowsOf
+from vsehub.criteria.matching_rows import Noted, product_rows, rows_of, widened
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.topk import top_k
 
-# (query indices (b,)) -> their whole rows of scores (b, M)
-RowsOf = Callable[[Tensor], Tensor]
-
-BLOCK_ELEMENTS = 2**24  # 64 MB of float32 scores at a time
-STEPS = 2**12  # a step is this share of a row's largest score: far more than the rounding, room for as many items
+BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
+GAP = 2.0**-20  # between items that are lifted, as a share of the score below: enough that float32 tells them apart
 
 
 class Matching(ABC):
-    """A criterion under which the answer to one query depends on the others: items have few places.
+    """A criterion that ranks a query's accepted items, in the order accepted, before all others in their plain order.
 
-    A subclass writes `match_rows`. A query's ranking is its matched items by score, then all others by score. As all
-    queries are matched together, there is no inductive form.
+    A subclass writes `accepted`. It matches the queries against each other, so it is transductive by nature. GRID holds
+    the values of a setting among which validation chooses, one for each k.
     """
 
     needs_reference = False
     inductive = False
     GRID: ClassVar[dict[str, tuple]] = {}
 
-    @property
-    def correction(self) -> NearestNeighbor:
-        """Nothing corrects the scores before they are matched."""
-        return NearestNeighbor()
+    @abstractmethod
+    def accepted(self, rows: RowsOf, queries: int, items: int, k: int) -> tuple[Tensor, Tensor]:
+        """(query, item) pairs (n, 2) int64 in the order accepted and their scores (n,), at most k items a query.
+
+        rows: (query indices (b,), int64 on the CPU) -> whole rows of scores (b, M), on whose device the answer is.
+        """
 
     @property
     def matching(self) -> "Matching":
         """What matches: this."""
         return self
 
-    @abstractmethod
-    def match_rows(self, rows: RowsOf, queries: int, items: int, k: int) -> Tensor:
-        """Pairs (n, 2) of query and item, int64, in the order accepted; each query is in at most k.
+    @property
+    def correction(self) -> NearestNeighbor:
+        """What corrects the scores before they are matched: nothing."""
+        return NearestNeighbor()
 
-        rows: gives whole rows of scores for query indices, as often as asked.
+    def match_rows(self, rows: RowsOf, queries: int, items: int, k: int) -> Tensor:
+        """`match` without the matrix: rows (query indices (b,)) -> scores (b, M) gives whole rows on demand.
+
+        rows may be asked for a query again, and should answer as before. Returns pairs (n, 2).
         """
+        require(queries > 0 and items > 0, f"{queries} queries and {items} items; expected at least one of each")
+        whole("k", k)
+        return self.accepted(rows, queries, items, k)[0]
 
     def match(self, scores: Tensor, k: int) -> Tensor:
-        """Pairs (n, 2) of query and item, int64, in the order accepted, from all scores (Q, M)."""
-        scores, _ = checked_scores(scores, None)
-        return self.match_rows(lambda index: scores[index.to(scores.device)], *scores.shape, k)
+        """The matching of scores (Q, M): (query, item) pairs (n, 2), int64, in the order accepted.
+
+        k: how many items a query is to get, at least 1. Raises InputError where scores is no matrix of floating-point
+        numbers, is empty, or holds NaN or inf.
+        """
+        rows = rows_of(scores)
+        return self.match_rows(rows, *scores.shape, k)
 
     def rescore(self, scores: Tensor, reference_scores: Tensor | None = None, k: int = 10) -> Tensor:
-        """Scores (Q, M) in the order of the matching with k: matched items of a query above all its others.
+        """Scores (Q, M) whose order is that of the ranking: the items of `match`, then the others; see `lift`.
 
-        Both keep their order among themselves. Raises InputError where reference scores are given.
+        reference_scores has to be None: there is no inductive form.
         """
         self.refuse_reference(reference_scores)
-        scores, _ = checked_scores(scores, None)
-        pairs, answer = self.match(scores, k), torch.empty_like(scores)
-        for first, some in blocks_of(pairs, *scores.shape):
-            last = first + max(1, BLOCK_ELEMENTS // scores.shape[1])
-            answer[first:last] = self.lift(scores[first:last], some)
+        pairs = self.match(scores, k)
+        pairs = pairs[pairs[:, 0].argsort(stable=True)]
+        ends = torch.bincount(pairs[:, 0], minlength=len(scores)).cumsum(0).tolist()
+        answer = torch.empty(scores.shape, dtype=widened(scores[:1]).dtype, device=scores.device)
+        size = max(1, BLOCK_ELEMENTS // scores.shape[1])
+        for first in range(0, len(scores), size):
+            last = min(first + size, len(scores))
+            own = pairs[ends[first - 1] if first else 0 : ends[last - 1]] - pairs.new_tensor([first, 0])
+            answer[first:last] = self.lift(scores[first:last], own)
         return answer
 
     def lift(self, scores: Tensor, pairs: Tensor) -> Tensor:
-        """Whole rows (b, M) of scores with those of `pairs` (n, 2) above all others, rows counted from 0.
+        """Scores (b, M) in which each row's accepted items stand above all others, in the order accepted.
 
-        Matched items get steps above their row's largest score, one for each of their distinct scores, so that no
-        rounding joins or parts any two.
+        pairs: (n, 2) row and item, those of one row in the order accepted. The others keep their scores. The accepted
+        keep theirs in rows where they stand so already; else they are put just above the highest of the others. Where
+        that leaves too little room below the largest number of the type, the whole row is divided by four.
         """
-        row, item = pairs.to(scores.device).T
-        matched = scores[row, item]
-        order = matched.argsort(stable=True)
-        order = order[row[order].argsort(stable=True)]
-        row, item, matched = row[order], item[order], matched[order]
-        rises = torch.ones_like(row)
-        rises[1:] = (matched[1:] != matched[:-1]) | (row[1:] != row[:-1])
-        rises = rises.cumsum(0)
-        starts = torch.searchsorted(row, torch.arange(len(scores), device=row.device))
-        place = rises - rises[starts.clamp(max=max(0, len(row) - 1))][row] + 1 if len(row) else rises
-        top = scores.amax(dim=1)[row]
-        lifted = scores.clone()
-        lifted[row, item] = top + top.abs().clamp(min=1) * place / STEPS
-        return lifted
+        answer = widened(scores).clone()
+        row, item = pairs[pairs[:, 0].argsort(stable=True)].T.contiguous()
+        values = answer[row, item]
+        answer[row, item] = -torch.inf
+        others = answer.amax(dim=1)
+        answer[row, item] = values
+        moved = _rows_with(_out_of_place(row, item, values, others), row, len(answer))
+        floor = torch.where(others > -torch.inf, others, 0)
+        limits = torch.finfo(answer.dtype)
+        high = (moved & (floor > limits.max / 4)).nonzero().squeeze(1)
+        answer[high] /= 4
+        floor[high] /= 4
+        from_above = torch.arange(len(row), device=row.device) - torch.searchsorted(row, row)
+        steps = (torch.bincount(row, minlength=len(answer))[row] - from_above) * GAP
+        # A step from zero, or from a subnormal number, is one of the least normal number.
+        lifted = floor[row] + steps * floor[row].abs().clamp(min=limits.tiny / GAP)
+        which = moved[row]
+        answer[row[which], item[which]] = lifted[which]
+        return answer
 
     def search(self, queries: Any, items: Any, reference: Any = None, k: int = 10) -> tuple[Any, Any]:
-        """The k first items of each query by inner products, matched.
+        """The k best items of each query by inner product, those it is matched with first, in bounded memory.
 
-        queries (Q, D), items (M, D): tensors, numpy arrays, memory maps or open files. Rows of scores are computed when
-        they are needed, never all. Returns scores and positions (Q, k), as `Criterion.search`. Raises InputError where
-        a reference is given, dimensions differ or k exceeds the items.
+        queries (Q, D), items (M, D): tensors, numpy arrays, memory maps, or open files (`data.vectors`). Returns scores
+        and positions, both (Q, k), best first: a matched item stands above others whatever its score. numpy arrays
+        where the queries are one. Raises InputError where dimensions differ, k exceeds the items or a reference is
+        given.
         """
         self.refuse_reference(reference)
         return self.search_rows(lambda scores: scores, queries, items, k)
 
     def search_rows(self, correct: Callable[[Tensor], Tensor], queries: Any, items: Any, k: int) -> tuple[Any, Any]:
-        """As `search`, on the scores that `correct` makes of whole rows (b, M) of inner products."""
-        asked, found, _ = as_sides(queries, items)
+        """`search` on corrected scores: `correct` takes whole rows of inner products (b, M) and gives such rows."""
+        asked, among, _ = as_sides(queries, items)
         whole("k", k)
-        require(k <= len(found), f"k is {k}; expected 1 to {len(found)}, the number of items")
-        held, against = asked.rows(0, len(asked)), found.rows(0, len(found))
-
-        def rows(index: Tensor) -> Tensor:
-            return correct(held[index.to(held.device)] @ against.to(held).T)
-
-        pairs = self.match_rows(rows, len(held), len(against), k)
-        size = max(1, BLOCK_ELEMENTS // len(against))
-        values, positions = [], []
-        for first, some in blocks_of(pairs, len(held), len(against)):
-            scores = rows(torch.arange(first, min(first + size, len(held))))
-            positions.append(top_k(self.lift(scores, some), k)[1])
-            values.append(scores.gather(1, positions[-1]))
-        best = torch.cat(values), torch.cat(positions)
-        return tuple(side.cpu().numpy() for side in best) if isinstance(queries, np.ndarray) else best
+        require(k <= len(among), f"k is {k}; expected at most {len(among)}, the number of items")
+        # The best that is not accepted is among the k + 1 best.
+        rows = Noted(product_rows(asked, among, correct), len(asked), len(among), min(k + 1, len(among)))
+        scores, positions, pairs = rows.with_pairs(*self.accepted(rows, len(asked), len(among), k))
+        columns = top_k(self.lift(scores, pairs), k)[1]
+        found = scores.gather(1, columns), positions.gather(1, columns)
+        return tuple(side.cpu().numpy() for side in found) if isinstance(queries, np.ndarray) else found
 
     def refuse_reference(self, reference: Any) -> None:
-        """Raise InputError where a reference is given."""
+        """Raise InputError unless `reference` is None."""
         if reference is not None:
-            raise InputError(
-                f"{type(self).__name__} matches the queries that are ranked against each other, so it has no inductive "
-                "form; leave the reference away"
+            fail(
+                f"{type(self).__name__} matches the queries against each other, so it has no inductive form: "
+                "leave the reference away, or take a criterion that corrects scores, e.g. csls"
             )
 
 
-def blocks_of(pairs: Tensor, queries: int, items: int) -> list[tuple[int, Tensor]]:
-    """(first query, the pairs of it and those that follow, counted from it), BLOCK_ELEMENTS scores at a time."""
-    size = max(1, BLOCK_ELEMENTS // items)
-    pairs = pairs[pairs[:, 0].argsort(stable=True)]
-    ends = [0, *torch.bincount(pairs[:, 0], minlength=queries).cumsum(0).tolist()]
-    return [
-        (first, pairs[ends[first] : ends[min(first + size, queries)]] - pairs.new_tensor([first, 0]))
-        for first in range(0, queries, size)
-    ]
+def _out_of_place(row: Tensor, item: Tensor, values: Tensor, others: Tensor) -> Tensor:
+    """Which accepted items are not above all others of their row, or not below the accepted one before them."""
+    wrong = values <= others[row]
+    later = (values[1:] < values[:-1]) | ((values[1:] == values[:-1]) & (item[1:] > item[:-1]))
+    wrong[1:] |= (row[1:] == row[:-1]) & ~later
+    return wrong
+
+
+def _rows_with(which: Tensor, row: Tensor, rows: int) -> Tensor:
+    """(b,) whether a row has one of the entries `which`."""
+    return torch.bincount(row[which], minlength=rows) > 0
