@@ -14,6 +14,7 @@ from pathlib import Path
 import matplotlib
 import pandas as pd
 
+from vsehub.checks import require
 from vsehub.files import atomic, write_text
 from vsehub.report.drawing import COLOURS, MARKERS, RC, new_figure, render
 from vsehub.report.recipes import label_rank
@@ -67,6 +68,8 @@ def results(folder: Path) -> pd.DataFrame:
 def differences(frame: pd.DataFrame) -> pd.DataFrame:
     """Each case's means over the seeds, and its difference to nns of the same runs: mean and sample deviation."""
     base = frame[frame["criterion"] == "nns"].set_index(["loss", "seed"])
+    lacking = sorted(set(zip(frame["loss"], frame["seed"], strict=True)) - set(base.index))
+    require(not lacking, f"no nns of {lacking}; measure these runs to the end")
     told = []
     for case, rows in frame.groupby(CASE, sort=False):
         own = rows.set_index(["loss", "seed"])
