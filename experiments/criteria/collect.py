@@ -125,6 +125,8 @@ def verdicts(frame: pd.DataFrame) -> list[str]:
     papers = own.set_index("criterion")["rsum"]
     named = [name for name in ("gm", "nns", "rgm", "is", "csls", "is+rgm", "csls+rgm") if name in papers]
     told.append("The papers' seven, worst first: " + " < ".join(sorted(named, key=lambda name: papers[name])) + ".")
+    unseen = fitted[fitted["reference"] != "transductive"].sort_values("rsum", ascending=False)
+    told.append(f"Order by mean rsum, inductive: {' > '.join(unseen['criterion'])}.")
     worse = frame[(frame["d_r1"] > frame["d_r1_sd"]) & (frame["d_r10"] < -frame["d_r10_sd"])]
     names = [f"{row['criterion']} ({row['reference']}, {row['settings']})" for _, row in worse.iterrows()]
     told.append(
