@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from vsehub.neighbors import corrections, tiles
-from vsehub.neighbors.corrections import Affine, Scratch, corrected
+from vsehub.neighbors.corrections import Affine, Corrected, Scratch
 from vsehub.neighbors.rows import as_rows
 
 
@@ -24,21 +24,39 @@ def test_an_item_bias_gives_the_formulas_numbers(scale, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8])
-def test_strips_are_the_whole(rows, monkeypatch):
-    monkeypatch.setattr(corrections, "STRIP_ELEMENTS", 30)
-    scores, own, terms = torch.randn(rows, 13), torch.randn(20, 1), torch.randn(40)
-    rule = lambda scores, rows, columns: scores.double() * own[rows] - terms[columns]  # noqa: E731
-    place = slice(5, 5 + rows), slice(11, 24)
-    scratch = Scratch()
-    assert torch.equal(corrected(rule, scores, *place, scratch), rule(scores, *place))
-    assert corrected(rule, scores, *place, scratch).dtype == torch.float64
+@pytest.mark.parametrize(
+    "last",
+    [None, Affine(2.0, torch.arange(90.0)), Affine(3.0, torch.arange(90.0).double()), lambda scores, *_: scores + 1],
+)
+def test_several_corrections_of_one_tile(rows, last, monkeypatch):
+    """In strips, in one memory, then of a smaller tile in the same memory."""
+    monkeypatch.setattr(corrections, "STRIP_ELEMENTS", 40)
+    own, terms = torch.randn(20, 1), torch.randn(90)
+    rules = [
+        lambda scores, rows, columns: scores.double() * own[rows] - terms[columns],
+        None,
+        Affine(30.0, terms),
+        Affine(2.0, terms.double()),
+        lambda scores, rows, columns: scores,
+        lambda scores, rows, columns: scores > own[rows],
+        last,
+    ]
+    together = Corrected(rules)
+    for height in (rows, max(1, rows - 2)):
+        scores = torch.randn(height, 13)
+        kept, place = scores.clone(), (slice(5, 5 + height), slice(11, 24))
+        for rule, values in zip(rules, together.of(scores, *place), strict=True):
+            expected = kept if rule is None else rule(kept, *place)
+            if isinstance(rule, Affine):
+                values = values * rule.factor
+            assert torch.equal(values, expected)
+            assert values.dtype == expected.dtype
 
 
-def test_scratch_is_one_memory_for_each_type():
-    scratch = Scratch()
-    place = torch.device("cpu")
-    large, small = scratch.matrix(4, 5, torch.float32, place), scratch.matrix(2, 3, torch.float32, place)
+def test_scratch_is_one_memory():
+    scratch, single = Scratch(), torch.zeros(1)
+    large, small = scratch.matrix(4, 5, single), scratch.matrix(2, 3, single)
     assert small.data_ptr() == large.data_ptr()
     assert small.is_contiguous()
-    assert scratch.matrix(2, 3, torch.float64, place).data_ptr() != large.data_ptr()
-    assert scratch.matrix(40, 5, torch.float32, place).shape == (40, 5)
+    assert scratch.matrix(2, 3, single.double()).dtype == torch.float64
+    assert scratch.matrix(40, 5, single).shape == (40, 5)

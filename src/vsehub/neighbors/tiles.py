@@ -7,7 +7,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from vsehub.checks import require
-from vsehub.neighbors.corrections import Affine, Correction, Scratch, corrected
+from vsehub.neighbors.corrections import Affine, Corrected, Correction, Scratch
 from vsehub.neighbors.rows import Rows
 from vsehub.neighbors.running import Best, with_block
 
@@ -54,15 +54,14 @@ def nearest_blocks(
 ) -> Iterator[tuple[int, list[tuple[Tensor, Tensor]]]]:
     """(first query, what `nearest` returns for a stretch of queries), QUERIES_HELD queries at a time from `start`."""
     require(0 < k <= len(items), f"k is {k}; expected 1 to {len(items)}, the number of items")
-    total, scratch = (len(queries) - start) * len(items), Scratch()
+    total, corrected = (len(queries) - start) * len(items), Corrected(corrections)
     with tqdm(total=total, desc=progress, disable=None if progress else True, **BAR) as bar:
         for first in range(start, len(queries), QUERIES_HELD):
             held = queries.rows(first, min(first + QUERIES_HELD, len(queries)))
             running: list[dict[int, Best]] = [{} for _ in corrections]
             for rows, columns, scores in tiles(held, items):
                 within = slice(first + rows.start, first + rows.stop)
-                for best, correct in zip(running, corrections, strict=True):
-                    values = scores if correct is None else corrected(correct, scores, within, columns, scratch)
+                for best, values in zip(running, corrected.of(scores, within, columns), strict=True):
                     best[rows.start] = with_block(best.get(rows.start), values, columns.start, k)
                 bar.update(scores.numel())
             yield first, [_whole(best, correct) for best, correct in zip(running, corrections, strict=True)]
@@ -86,7 +85,7 @@ def tiles(held: Tensor, items: Rows) -> Iterator[tuple[slice, slice, Tensor]]:
         block = items.rows(start, stop).to(held)
         for top in range(0, len(held), height):
             rows = slice(top, min(top + height, len(held)))
-            scores = scratch.matrix(rows.stop - top, stop - start, held.dtype, held.device)
+            scores = scratch.matrix(rows.stop - top, stop - start, held)
             yield rows, slice(start, stop), torch.mm(held[rows], block.T, out=scores)
 
 
@@ -103,7 +102,7 @@ def score_columns(reference: Rows, items: Rows, progress: str | None = None) -> 
         with tqdm(total=len(held) * len(items), desc=progress, disable=None if progress else True, **BAR) as bar:
             for start in range(0, len(items), width):
                 block = items.rows(start, min(start + width, len(items))).to(held)
-                scores = scratch.matrix(len(block), len(held), held.dtype, held.device)
+                scores = scratch.matrix(len(block), len(held), held)
                 yield torch.mm(block, held.T, out=scores).T
                 bar.update(len(held) * len(block))
 
