@@ -310,7 +310,7 @@ def test_settings_of_one_command(files, here):
     assert "choose one of csls, dn, is, nnn, nns, sinkhorn, or leave index out" in refused
     assert "criterion csls: k is 0; expected a whole number" in here("rerank", *sides, "criterion.k=0", status=2)
     unknown = here("diagnose", *sides, "criteria=[csls,clsl]", status=2)
-    assert "criteria is 'clsl'; choose one of 'csls'" in unknown
+    assert re.search("criteria is 'clsl'; choose one of .*'csls'", unknown)
     assert "criteria names one twice: is, is" in here("diagnose", *sides, "criteria=[is,is]", status=2)
 
 
