@@ -22,7 +22,7 @@ def build_source(cfg: DictConfig) -> Source:
     try:
         return instantiate(cfg.data)
     except Exception as error:  # Hydra wraps what a constructor raises
-        raise _unwrapped(error) from error
+        raise unwrapped(error) from error
 
 
 def build_data(cfg: DictConfig) -> RetrievalDataModule:
@@ -37,7 +37,7 @@ def build_module(cfg: DictConfig, image_shape: tuple[int, ...], words: list[str]
         text_encoder = instantiate(cfg.text_encoder, vocabulary_size=len(words))
         similarity, loss = instantiate(cfg.similarity), instantiate(cfg.loss)
     except Exception as error:
-        raise _unwrapped(error) from error
+        raise unwrapped(error) from error
     kept = {key: plain(cfg[key]) for key in (*MODEL_KEYS, "data", "loader", "seed", "embedding_dim")}
     return RetrievalModule(
         image_encoder,
@@ -95,7 +95,7 @@ def _targets(value: Any) -> list[str]:
     return [target for item in value for target in _targets(item)] if isinstance(value, list) else []
 
 
-def _unwrapped(error: Exception) -> Exception:
+def unwrapped(error: Exception) -> Exception:
     """The InputError that a constructor raised inside Hydra, or a missing setting said plainly, or the error itself."""
     seen: BaseException | None = error
     while seen is not None:

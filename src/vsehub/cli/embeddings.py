@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 
 from vsehub import __version__
 from vsehub.checks import InputError, require, whole
+from vsehub.cli.build import unwrapped
 from vsehub.cli.own_files import Given, identity, opened
 from vsehub.criteria.parameters import parameters
 from vsehub.data.vector_checks import Norms, look_through
@@ -46,12 +47,8 @@ def built(name: str, node: DictConfig) -> Any:
     try:
         return instantiate(node)
     except Exception as error:  # Hydra wraps what a constructor raises
-        seen: BaseException | None = error
-        while seen is not None:
-            if isinstance(seen, InputError):
-                raise InputError(f"criterion {name}: {seen}") from error
-            seen = seen.__cause__ or seen.__context__
-        raise
+        found = unwrapped(error)
+        raise (InputError(f"criterion {name}: {found}") if isinstance(found, InputError) else found) from error
 
 
 def find(cfg: DictConfig, kind: str, criteria: Mapping[str, Any]) -> Found:

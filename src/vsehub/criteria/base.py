@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import matrix, require
+from vsehub.neighbors.corrections import Affine, Correction
 from vsehub.neighbors.rows import Rows, as_rows
-from vsehub.neighbors.tiles import Correction, nearest, row_blocks, score_columns
+from vsehub.neighbors.tiles import nearest, row_blocks, score_columns
 
 # Yields the reference queries' scores (R, m) against some items at a time, all items in order, anew at each call.
 Columns = Callable[[], Iterator[Tensor]]
@@ -83,8 +84,11 @@ class Criterion(ABC):
         best = nearest(*sides[:2], k, [self.over(*sides[:2], terms)], "searching" if progress else None)[0]
         return tuple(side.cpu().numpy() for side in best) if isinstance(queries, np.ndarray) else best
 
-    def over(self, queries: Rows, items: Rows, item_terms: Terms) -> Correction:
-        """The correction of a tile of scores; terms of queries are taken in a pass of their own where they rank."""
+    def over(self, queries: Rows, items: Rows, item_terms: Terms) -> Correction | None:
+        """The correction of a tile of scores, None for the scores as they are.
+
+        Terms of queries are taken in a pass of their own where they rank.
+        """
         if not self.query_terms_rank:
             return lambda scores, _, columns: self.corrected(scores, (), tuple(term[columns] for term in item_terms))
         own = self._own_terms(queries, items, item_terms)
@@ -117,6 +121,10 @@ class ItemBias(Criterion):
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """a·s - b (b, m)."""
         return self.scale * scores - item_terms[0]
+
+    def over(self, queries: Rows, items: Rows, item_terms: Terms) -> Correction | None:
+        """The bias alone ranks; what a query has of its own, as in CSLS, changes nothing."""
+        return Affine(self.scale, item_terms[0])
 
 
 def fit_all(criteria: Sequence[Criterion], items: Rows, reference: Rows, progress: bool = False) -> list[Terms]:

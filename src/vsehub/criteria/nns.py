@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from vsehub.criteria.base import Columns, ItemBias, Terms
+from vsehub.neighbors.rows import Rows
 
 
 class NearestNeighbor(ItemBias):
@@ -21,3 +22,7 @@ class NearestNeighbor(ItemBias):
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """The scores as they are."""
         return scores
+
+    def over(self, queries: Rows, items: Rows, item_terms: Terms) -> None:
+        """Nothing to correct."""
+        return None
