@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from vsehub.checks import InputError
+from vsehub.criteria import k_best as module
 from vsehub.criteria.assignment import Assignment
-from vsehub.criteria.k_best import k_best
+from vsehub.criteria.k_best import k_best, solve
 
 
 def by_trying(scores, places):
@@ -52,6 +53,12 @@ def test_every_query_is_served_where_items_are_few():
     best = by_trying(scores[:7].numpy(), 3)[0]
     mine = Assignment().match(scores[:7], 1)
     assert dict(mine.tolist()) == dict(enumerate(best))
+
+
+def test_one_solution_is_one_piece_of_work(monkeypatch):
+    calls = []
+    monkeypatch.setattr(module, "solve", lambda *given: calls.append(1) or solve(*given))
+    assert len(list(k_best(np.eye(6), 1, 1))) == len(calls) == 1
 
 
 def test_lists_follow_the_solutions():

@@ -34,13 +34,14 @@ def k_best(scores: np.ndarray, places: int, count: int) -> Iterator[np.ndarray]:
     first = _Part(best, _total(scores, best), 0, ())
     numbers = itertools.count()
     waiting = [(-first.total, next(numbers), first)]
-    for _ in range(count):
+    for found in range(1, count + 1):
         if not waiting:
             return
         _, _, part = heapq.heappop(waiting)
         yield part.chosen
-        for smaller in _split(scores, places, part):
-            heapq.heappush(waiting, (-smaller.total, next(numbers), smaller))
+        if found < count:  # the last one's parts would be looked at by nobody
+            for smaller in _split(scores, places, part):
+                heapq.heappush(waiting, (-smaller.total, next(numbers), smaller))
 
 
 def solve(scores: np.ndarray, places: int) -> np.ndarray | None:
