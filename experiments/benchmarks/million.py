@@ -104,12 +104,13 @@ def _of_kinds(part: dict) -> str:
         (
             row["kind"] if row["effort"] is None else f"{row['kind']} ({row['effort']})",
             f"{row['build']:.3g} s",
-            f"{row['search']:.3g} s",
+            f"{row['search']['together']:.3g} s",
+            f"{1e3 * row['search']['single']:.3g} ms",
             *(f"{row['recall'][name]:.3f}" for name in ("corrected", "plain")),
         )
         for row in part["rows"]
     ]
-    columns = ("index (lists searched, candidates)", "build", "search", "recall@10, corrected", "plain")
+    columns = ("index (lists searched, candidates)", "build", "all queries", "one alone", "recall, corrected", "plain")
     return f"Indexes, {part['items']:,} items\n\n{common.table(columns, rows)}"
 
 

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import common
@@ -21,6 +22,7 @@ from vsehub.neighbors.tiles import nearest, score_columns, tiles
 SMALL = 100_000  # items where not all are needed
 STEPS = (10_000, 31_623, 100_000, 316_228)
 REFERENCE, FULL = 10_000, 100_000
+SINGLE = 100  # queries that are asked one by one
 K = 10
 RULE = CSLS()
 CPU = torch.device("cpu")
@@ -111,8 +113,8 @@ def memory(setting: Setting, full: bool) -> dict:
     """Peak and seconds of the whole correction in a fresh process."""
     queries = FULL if full else len(setting.queries)
     reference = None if full else len(setting.reference)
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        found = pool.apply(_correct, (setting.path, queries, reference, setting.dim))
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        found = pool.submit(_correct, setting.path, queries, reference, setting.dim).result()
     return {"items": setting.items, "queries": queries, "reference": reference or queries, "full": full} | found
 
 
@@ -139,13 +141,17 @@ def kinds(setting: Setting) -> dict:
     bias = setting.bias(items)
     rows = []
     for kind in ("flat", "ivf", "hnsw"):
-        index, seconds = None, time.perf_counter()
+        index, seconds = None, time.perf_counter()  # the one before is freed
         index = build_index(items, bias, RULE.scale, kind)
         seconds = time.perf_counter() - seconds
         recall = measured_recall(index, setting.queries, items, bias, RULE.scale, min(K, len(items)))
-        search = common.interleave({"search": lambda one=index: one.search(setting.queries, K)}, setting.rounds, CPU)
-        facts = {"kind": kind, "effort": index.effort, "build": seconds, "search": min(search["search"])}
-        rows.append(facts | {"recall": recall})
+        ways = {
+            "together": lambda one=index: one.search(setting.queries, K),
+            "single": lambda one=index: [one.search(query[None], K) for query in setting.queries[:SINGLE]],
+        }
+        search = {name: min(times) for name, times in common.interleave(ways, setting.rounds, CPU).items()}
+        search["single"] /= min(SINGLE, len(setting.queries))
+        rows.append({"kind": kind, "effort": index.effort, "build": seconds, "search": search, "recall": recall})
     return {"items": len(items), "rows": rows}
 
 
