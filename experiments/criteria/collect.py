@@ -94,7 +94,7 @@ def table(frame: pd.DataFrame) -> str:
         "rsum - nns", "hs_sum", "seconds",
     ]  # fmt: skip
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * 3 + " ---: |" * (len(head) - 3)]
-    for _, row in frame.sort_values("rsum", ascending=False).iterrows():
+    for _, row in frame.sort_values("rsum", ascending=False, kind="stable").iterrows():
         recalls = [f"{row[f'{side}_r{k}']:.1f}" for side in SIDES for k in (1, 5, 10)]
         change = "" if row["criterion"] == "nns" else f"{row['d_rsum']:+.1f} ± {row['d_rsum_sd']:.1f}"
         cells = [row["criterion"], row["reference"], row["settings"], *recalls]
@@ -109,7 +109,7 @@ def verdicts(frame: pd.DataFrame) -> list[str]:
     fitted = frame[
         (frame["settings"] == "fitted") | frame["criterion"].isin(["nns", "gm", "assignment", "mutual_proximity"])
     ]
-    own = fitted[fitted["reference"] != "inductive"].sort_values("rsum", ascending=False)
+    own = fitted[fitted["reference"] != "inductive"].sort_values("rsum", ascending=False, kind="stable")
     ranks = list(own["criterion"])
     told.append(
         f"Order by mean rsum (transductive, fitted on val where there is something to fit): {' > '.join(ranks)}."
@@ -125,7 +125,7 @@ def verdicts(frame: pd.DataFrame) -> list[str]:
     papers = own.set_index("criterion")["rsum"]
     named = [name for name in ("gm", "nns", "rgm", "is", "csls", "is+rgm", "csls+rgm") if name in papers]
     told.append("The papers' seven, worst first: " + " < ".join(sorted(named, key=lambda name: papers[name])) + ".")
-    unseen = fitted[fitted["reference"] != "transductive"].sort_values("rsum", ascending=False)
+    unseen = fitted[fitted["reference"] != "transductive"].sort_values("rsum", ascending=False, kind="stable")
     told.append(f"Order by mean rsum, inductive: {' > '.join(unseen['criterion'])}.")
     worse = frame[(frame["d_r1"] > frame["d_r1_sd"]) & (frame["d_r10"] < -frame["d_r10_sd"])]
     names = [f"{row['criterion']} ({row['reference']}, {row['settings']})" for _, row in worse.iterrows()]
