@@ -55,6 +55,10 @@ benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 5 m
 	$(BIN)/python experiments/benchmarks/hal.py
 	$(BIN)/python experiments/benchmarks/evaluation.py
 
+benchmark-search: $(INSTALLED) ## matching, and search of a million items (about half an hour on two cores)
+	$(BIN)/python experiments/benchmarks/matching.py --rounds 1
+	$(BIN)/python experiments/benchmarks/million.py
+
 gpu-check: $(INSTALLED) ## what only a GPU can show; skips politely without one
 	$(BIN)/python experiments/benchmarks/gpu_check.py $(ARGS)
 
@@ -64,4 +68,4 @@ wheel: $(INSTALLED) ## build a wheel that holds the configuration too
 clean: ## remove what was built, never runs
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo demo-embeddings test lint reproduce-table2 benchmark gpu-check wheel clean
+.PHONY: help setup demo demo-embeddings test lint reproduce-table2 benchmark benchmark-search gpu-check wheel clean
