@@ -31,15 +31,13 @@ def unit(n, seed, dim=5):
 
 
 @pytest.mark.parametrize("criterion", CRITERIA, ids=lambda rule: type(rule).__name__)
-@pytest.mark.parametrize(("queries", "items", "references"), [(7, 30, 11), (30, 7, 1), (1, 20, 20)])
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(
+    ("queries", "items", "references", "own"),
+    [(7, 30, 11, False), (7, 30, 11, True), (30, 7, 1, False), (30, 7, 1, True), (1, 20, 20, False)],
+)
 def test_search_is_the_dense_ranking(criterion, queries, items, references, own, sizes):
     query, item, reference = (unit(n, seed) for seed, n in enumerate((queries, items, references)))
     dense = criterion.rescore(query @ item.T, None if own else reference @ item.T)
-    if own and queries == 1:
-        dense = query @ item.T  # leaving the only query out of its own sum leaves nothing to rank by
-        if not isinstance(criterion, NearestNeighbor):
-            pytest.skip("one query, its own reference")
     values, positions = criterion.search(query, item, None if own else reference, 5)
     assert values.shape == (queries, 5)
     assert torch.equal(positions, dense.argsort(dim=1, descending=True, stable=True)[:, :5])
