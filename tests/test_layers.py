@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "src" / "vsehub"
 FILES = sorted(ROOT.rglob("*.py"))
-L0 = {"types", "checks", "files"}
+L0 = {"types", "checks", "files", "sets"}
 L1 = {"similarities", "losses", "encoders", "metrics"}
 L2 = {
     "neighbors": set(),
@@ -21,7 +21,7 @@ L2 = {
 }
 ALLOWED = (
     {name: set() for name in L0}
-    | {"files": {"checks"}}
+    | {"files": {"checks"}, "sets": {"checks"}, "types": {"sets"}}
     | {name: L0 for name in L1}
     | {name: L0 | L1 | siblings for name, siblings in L2.items()}
     | {"data": L0, "training": L0 | L1 | set(L2), "cli": L0 | L1 | set(L2) | {"training"}}

@@ -9,6 +9,8 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from vsehub.sets import Encoding
+
 
 class Batch(NamedTuple):
     """N image-text pairs; row n of every field belongs to pair n.
@@ -43,9 +45,14 @@ class Loss(Protocol):
 
 
 class Similarity(Protocol):
-    """Scores (I, T) of encoded images against encoded texts.
+    """Scores (I, T) of encoded images against encoded texts, vectors (N, D) or N `Sets` of them.
 
-    One that is an inner product of vectors also has `vectors(encoding) -> (N, D)`.
+    takes: "vectors" or "sets", what it compares. largest: the least upper bound of its scores, or None.
+    One that is an inner product of vectors also has `vectors(encoding) -> (N, D)`. One that compares sets also has
+    `paired(images, texts) -> (P,)`, the scores of image p against text p alone.
     """
 
-    def __call__(self, images: Tensor, texts: Tensor) -> Tensor: ...
+    takes: str
+    largest: float | None
+
+    def __call__(self, images: Encoding, texts: Encoding) -> Tensor: ...

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 class Cosine(nn.Module):
     """S[i, t] = <image_i / |image_i|, text_t / |text_t|>, an inner product of unit vectors."""
 
+    takes, largest = "vectors", 1.0
+
     def vectors(self, encoding: Tensor) -> Tensor:
         """Unit rows whose inner products are the similarities: (N, D) -> (N, D)."""
         return F.normalize(encoding, dim=-1)

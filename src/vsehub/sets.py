@@ -1,0 +1,94 @@
+"""Encodings that are sets of vectors, as cross-attention compares them: the regions of images, the words of texts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vsehub.checks import require
+
+
+@dataclass(frozen=True, eq=False)
+class Sets:
+    """N sets of D-dimensional vectors, kept without padding.
+
+    vectors: (V, D), set after set. lengths: (N,) int64 on the same device, how many vectors each set has, at least 1;
+    their sum is V. Behaves like a tensor of N rows where code only counts, indexes, moves or concatenates rows.
+    """
+
+    vectors: Tensor
+    lengths: Tensor
+
+    @classmethod
+    def from_padded(cls, padded: Tensor, lengths: Tensor) -> "Sets":
+        """The first lengths[n] rows of padded[n]: (N, L, D), (N,) -> N sets."""
+        require(
+            padded.ndim == 3 and lengths.shape == padded.shape[:1],
+            f"padded has shape {tuple(padded.shape)} and lengths {tuple(lengths.shape)}; expected (N, L, D) and (N,)",
+        )
+        inside = torch.arange(padded.shape[1], device=padded.device) < lengths[:, None]
+        return cls(padded[inside], lengths)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: slice | Tensor) -> "Sets":
+        """The sets of a slice or of row numbers (n,), in that order; of a slice, their vectors are a view."""
+        ends = self.lengths.cumsum(0)
+        if isinstance(index, slice):
+            first, last, step = index.indices(len(self))
+            if step == 1:
+                start = int(ends[first - 1]) if first else 0
+                stop = int(ends[last - 1]) if last > first else start
+                return Sets(self.vectors[start:stop], self.lengths[index])
+            index = torch.arange(first, last, step, device=self.device)
+        index = index.to(self.device)
+        lengths = self.lengths[index]
+        within = torch.arange(int(lengths.sum()), device=self.device)
+        within = within - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+        return Sets(self.vectors[(ends - self.lengths)[index].repeat_interleave(lengths) + within], lengths)
+
+    def padded(self) -> tuple[Tensor, Tensor]:
+        """(N, L, D) with zeros behind each set, and the mask (N, L) of what is inside."""
+        longest = int(self.lengths.max()) if len(self) else 0
+        inside = torch.arange(longest, device=self.device) < self.lengths[:, None]
+        return self.vectors.new_zeros(*inside.shape, self.vectors.shape[1]).index_put((inside,), self.vectors), inside
+
+    def means(self) -> Tensor:
+        """The mean vector of each set: (N, D)."""
+        owner = torch.arange(len(self), device=self.device).repeat_interleave(self.lengths)
+        sums = self.vectors.new_zeros(len(self), self.vectors.shape[1]).index_add(0, owner, self.vectors)
+        return sums / self.lengths[:, None]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the vectors are."""
+        return self.vectors.device
+
+    def to(self, *where) -> "Sets":
+        """On another device, as `Tensor.to`."""
+        vectors = self.vectors.to(*where)
+        return Sets(vectors, self.lengths.to(vectors.device))
+
+    def cpu(self) -> "Sets":
+        """In main memory."""
+        return Sets(self.vectors.cpu(), self.lengths.cpu())
+
+    def float(self) -> "Sets":
+        """In float32."""
+        return Sets(self.vectors.float(), self.lengths)
+
+    def detach(self) -> "Sets":
+        """Without gradient."""
+        return Sets(self.vectors.detach(), self.lengths)
+
+
+Encoding = Tensor | Sets
+
+
+def concatenated(parts: Sequence[Encoding]) -> Encoding:
+    """Rows of all parts, which are of one kind, in order."""
+    if isinstance(parts[0], Sets):
+        return Sets(torch.cat([part.vectors for part in parts]), torch.cat([part.lengths for part in parts]))
+    return torch.cat(list(parts))
