@@ -1,0 +1,42 @@
+"""The rescaled losses (EMNLP eq. 4): SUM or MAX on scores that grow with the density around both sides."""
+
+import torch
+from torch import Tensor, nn
+
+from vsehub.checks import one_of, whole
+from vsehub.losses.hinge import MaxMargin, SumMargin
+from vsehub.losses.largest import mean_of_the_other_largest
+from vsehub.losses.pairs import checked
+from vsehub.types import NeighborStats
+
+HINGES = {"sum": SumMargin, "max": MaxMargin}
+
+
+class Rescaled(nn.Module):
+    """SUM or MAX on s'(i, t) = S_it · exp(mean of row i's k largest + mean of column t's k largest) (EMNLP eq. 4).
+
+    Every entry is scaled, the pairs' too; entry (i, t) itself is left out of both means, but the pairs of i and of t
+    with others count. Other positives of an image are no negatives and count in no mean; where fewer than k entries are
+    left, the mean is over those, without any it is 0. aggregate: "sum" or "max". detach: no gradient through the
+    factor. Meant for scores about [-1, 1], since the factor is exponential. Raises InputError for other settings.
+    """
+
+    def __init__(self, aggregate: str = "sum", k: int = 3, margin: float = 0.2, detach: bool = True):
+        super().__init__()
+        one_of("aggregate", aggregate, tuple(HINGES))
+        whole("k", k)
+        self.hinge = HINGES[aggregate](margin)
+        self.k, self.detach = k, detach
+
+    def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
+        """scores (N, N), positives (N, N) boolean -> {"loss": scalar}; `neighbors` is not used."""
+        return self.hinge(self.rescaled(scores, positives), positives)
+
+    def rescaled(self, scores: Tensor, positives: Tensor) -> Tensor:
+        """The scores s' (N, N) of eq. 4."""
+        scores = checked(scores, positives)
+        source = scores.detach() if self.detach else scores
+        counted = ~positives | torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+        rows = mean_of_the_other_largest(source, counted, self.k)
+        columns = mean_of_the_other_largest(source.T, counted.T, self.k).T
+        return scores * (rows + columns).exp()
