@@ -1,0 +1,36 @@
+import pytest
+import torch
+from loop_cases import KINDS, SIZES, equals_loops, sides
+
+from vsehub.checks import InputError
+from vsehub.criteria.csls import CSLS
+from vsehub.losses.rcsls import RCSLS
+
+
+def oracle(k):
+    def loss(scores, positives):
+        total = 0.0
+        for i, negatives in sides(len(scores), positives):
+            largest = sorted([scores[i, i], *(scores[at] for at in negatives)], key=torch.Tensor.item, reverse=True)[:k]
+            total = total + sum(largest) / len(largest) - scores[i, i]
+        return total / len(scores)
+
+    return loss
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_equals_loops(k, n, kind):
+    equals_loops(RCSLS(k), oracle(k), n, kind)
+
+
+def test_is_minus_the_csls_score_of_the_pairs():
+    scores = torch.rand(9, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 0.5
+    corrected = CSLS(k=4).rescore(scores).diagonal().mean()
+    torch.testing.assert_close(RCSLS(4)(scores, torch.eye(9, dtype=torch.bool))["loss"], -corrected)
+
+
+def test_refuses_half_a_neighbour():
+    with pytest.raises(InputError, match=r"k is 0.5; expected a whole number above 0"):
+        RCSLS(0.5)
