@@ -83,7 +83,7 @@ def test_a_checkpoint_is_self_contained(trained, vsehub, tmp_path):
     """Alone in a folder, from another working directory, it gives the figures that training gave."""
     alone = shutil.copy(trained / "checkpoints" / "best.ckpt", tmp_path / "moved.ckpt")
     checkpoint = torch.load(alone, weights_only=True)
-    assert checkpoint["vsehub"].keys() == {"config", "vocabulary", "image_shape"}
+    assert checkpoint["vsehub"].keys() == {"config", "vocabulary", "image_shape", "text_shape"}
     (tmp_path / "elsewhere").mkdir()
     done = vsehub("evaluate", f"checkpoint={alone}", f"out={tmp_path}", cwd=tmp_path / "elsewhere")
     again = json.loads((tmp_path / "test-single-nns.json").read_text())

@@ -8,7 +8,7 @@ from omegaconf.errors import MissingMandatoryValue
 
 from vsehub.checks import InputError, require
 from vsehub.data.captioned import Source
-from vsehub.data.vocabulary import Vocabulary
+from vsehub.data.words import Words, restored, stored
 from vsehub.training.checkpoint import load_checkpoint
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
@@ -30,15 +30,28 @@ def build_data(cfg: DictConfig) -> RetrievalDataModule:
     return RetrievalDataModule(build_source(cfg), **cfg.loader, seed=cfg.seed)
 
 
-def build_module(cfg: DictConfig, image_shape: tuple[int, ...], words: list[str]) -> RetrievalModule:
-    """The module, its encoders sized by the data; its checkpoints carry the configuration and the words."""
+def build_module(
+    cfg: DictConfig,
+    image_shape: tuple[int, ...],
+    vocabulary: Words | None,
+    text_shape: tuple[int, ...] | None = None,
+) -> RetrievalModule:
+    """The module, its encoders sized by the data; its checkpoints carry the configuration and the words.
+
+    text_shape: of texts that are vectors, for which there is no vocabulary. Raises InputError where the parts do not fit
+    the data or each other.
+    """
     try:
         image_encoder = instantiate(cfg.image_encoder, image_shape=list(image_shape))
-        text_encoder = instantiate(cfg.text_encoder, vocabulary_size=len(words))
+        text_encoder = instantiate(cfg.text_encoder, **text_sizes(cfg.text_encoder, vocabulary, text_shape))
         similarity, loss = instantiate(cfg.similarity), instantiate(cfg.loss)
     except Exception as error:
         raise unwrapped(error) from error
     kept = {key: plain(cfg[key]) for key in (*MODEL_KEYS, "data", "loader", "seed", "embedding_dim")}
+    for side, encoder in (("image_encoder", image_encoder), ("text_encoder", text_encoder)):
+        # What a checkpoint must not need again: weights files, folders of other models.
+        kept[side] |= getattr(encoder, "rebuilt", {})
+    shapes = {"image_shape": list(image_shape), "text_shape": None if text_shape is None else list(text_shape)}
     return RetrievalModule(
         image_encoder,
         text_encoder,
@@ -47,11 +60,27 @@ def build_module(cfg: DictConfig, image_shape: tuple[int, ...], words: list[str]
         optimizer=instantiate(cfg.optimizer),
         scheduler=instantiate(cfg.scheduler),
         positives=cfg.positives,
-        description={"config": kept, "vocabulary": list(words), "image_shape": list(image_shape)},
+        description={"config": kept, "vocabulary": stored(vocabulary)} | shapes,
     )
 
 
-def restore_module(path: str, trusted: bool = False) -> tuple[RetrievalModule, DictConfig, Vocabulary]:
+def text_sizes(node: DictConfig, vocabulary: Words | None, text_shape: tuple[int, ...] | None) -> dict:
+    """What a text encoder learns of the data; InputError where it takes captions and the data has vectors, or reverse."""
+    encoder, wants = node["_target_"].split(".")[-1], set(node.keys())  # `in node` misses what is not set
+    if vocabulary is None:
+        require(
+            "text_shape" in wants,
+            f"the data's texts are vectors {text_shape}, but {encoder} takes captions; give text_encoder=text_features",
+        )
+        return {"text_shape": list(text_shape)}
+    require(
+        "text_shape" not in wants,
+        f"{encoder} takes texts that are vectors, but the data's are captions; give text_encoder=text_gru, for example",
+    )
+    return {"vocabulary_size": len(vocabulary)} if "vocabulary_size" in wants else {}
+
+
+def restore_module(path: str, trusted: bool = False) -> tuple[RetrievalModule, DictConfig, Words | None]:
     """A trained module from a checkpoint alone, in eval mode, with its configuration and vocabulary.
 
     trusted: the checkpoint was written by this process, so that it may name code from outside this package. Raises
@@ -65,9 +94,12 @@ def restore_module(path: str, trusted: bool = False) -> tuple[RetrievalModule, D
             trusted or target.startswith(OWN_TARGETS),
             f"checkpoint: {path} asks for {target}, which is not part of vsehub; refused, since it would run that code",
         )
-    module = build_module(cfg, tuple(description["image_shape"]), description["vocabulary"])
+    words, text_shape = restored(description["vocabulary"]), description.get("text_shape")
+    module = build_module(
+        cfg, tuple(description["image_shape"]), words, None if text_shape is None else tuple(text_shape)
+    )
     module.load_state_dict(checkpoint["state_dict"])
-    return module.eval(), cfg, Vocabulary(description["vocabulary"])
+    return module.eval(), cfg, words
 
 
 def trained_source(trained: DictConfig, changes: DictConfig) -> Source:

@@ -45,8 +45,8 @@ def train(cfg: DictConfig) -> None:
     folder = Path(hydra_config.runtime.output_dir)
     checkpoint = None
     if cfg.resume is None:
-        label = run_label(hydra_config.runtime.choices)
-        cfg = OmegaConf.create(plain(cfg) | {"label": label})
+        choices = hydra_config.runtime.choices
+        cfg = OmegaConf.create(plain(cfg) | {"label": run_label(choices), "architecture": architecture(choices)})
     else:
         cfg = resumed(folder, list(hydra_config.overrides.task))
         checkpoint = last_checkpoint(folder)
@@ -59,8 +59,10 @@ def train(cfg: DictConfig) -> None:
     data.load(cfg.final_split)
     instantiate(cfg.protocol).slices(len(data.splits[cfg.final_split].images))  # said before hours of training
     images = data.splits["train"].images
-    module = build_module(cfg, images.shape[1:], data.vocabulary.words)
-    if checkpoint is not None:
+    module = build_module(cfg, images.shape[1:], data.vocabulary, data.text_shape)
+    if checkpoint is None:
+        data.start_words(module.text_encoder)
+    else:
         require_same_vocabulary(load_checkpoint(checkpoint), data.vocabulary, checkpoint)
     for split, loaded in data.splits.items():
         log.info("%s: %d images, %d captions", split, len(loaded.images), len(loaded.captions))
@@ -69,7 +71,7 @@ def train(cfg: DictConfig) -> None:
         "name": f"{data.source.name}-{cfg.label}-{cfg.seed}",
         "label": cfg.label,
         "dataset": data.source.name,
-        "architecture": architecture(cfg),
+        "architecture": cfg.architecture,
         "seed": cfg.seed,
         "vsehub": __version__,
         "command": " ".join(sys.argv),
@@ -119,9 +121,10 @@ def run_label(choices: DictConfig) -> str:
     return choices["loss"] + {"none": "", "memory": "+mb"}.get(bank, f"+{bank}")
 
 
-def architecture(cfg: DictConfig) -> str:
-    """Text and image encoder, e.g. "text_gru+image_cnn"."""
-    return "+".join(cfg[side]["_target_"].split(".")[-2] for side in ("text_encoder", "image_encoder"))
+def architecture(choices: DictConfig) -> str:
+    """Text and image encoder, and a similarity other than cosine: "text_gru+image_cnn", "text_gru+image_cnn+order"."""
+    sides = [choices["text_encoder"], choices["image_encoder"], choices["similarity"]]
+    return "+".join(side for side in sides if side != "cosine")
 
 
 def _quiet() -> None:

@@ -1,6 +1,7 @@
 """Encoding a split: each image once, captions of like length together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,21 +11,39 @@ from tqdm import tqdm
 
 from vsehub.data.captioned import CaptionedImages
 from vsehub.data.tokens import TokenTable
+from vsehub.data.vector_table import VectorTable
+from vsehub.sets import Encoding, concatenated
+
+TextTable = TokenTable | VectorTable
 
 
 @dataclass(frozen=True)
 class EncodedSplit:
-    """images: (I, D). texts: (T, D). image_index: (T,) the image that each text describes. All on one device."""
+    """Images (I, D) and texts (T, D), or sets of vectors, all on one device.
 
-    images: Tensor
-    texts: Tensor
+    image_index: (T,) the image that each text describes. pairs: (P, 2) image and text of all pairs, where a text may
+    belong to several images; None: those of image_index.
+    """
+
+    images: Encoding
+    texts: Encoding
     image_index: Tensor
+    pairs: Tensor | None = None
 
     def fold(self, images: slice) -> "EncodedSplit":
         """The images of a slice and the texts that describe them."""
         first, last, _ = images.indices(len(self.images))
+        if self.pairs is not None:
+            return self._fold_of_pairs(first, last)
         texts = ((self.image_index >= first) & (self.image_index < last)).nonzero().squeeze(1)
         return EncodedSplit(self.images[images], self.texts[texts], self.image_index[texts] - first)
+
+    def _fold_of_pairs(self, first: int, last: int) -> "EncodedSplit":
+        pairs = self.pairs[(self.pairs[:, 0] >= first) & (self.pairs[:, 0] < last)]
+        texts, within = pairs[:, 1].unique(return_inverse=True)
+        inside = torch.stack([pairs[:, 0] - first, within], dim=1)
+        index = texts.new_zeros(len(texts)).scatter_(0, inside[:, 1].flip(0), inside[:, 0].flip(0))
+        return EncodedSplit(self.images[first:last], self.texts[texts], index, inside)
 
 
 @torch.no_grad()
@@ -32,21 +51,23 @@ def encode_split(
     image_encoder: nn.Module,
     text_encoder: nn.Module,
     split: CaptionedImages,
-    table: TokenTable,
+    table: TextTable,
     batch_size: int = 256,
     progress: bool = False,
 ) -> EncodedSplit:
     """All images and texts of a split on the encoders' device, in eval mode; the encoders' mode is restored."""
     images = encode_images(image_encoder, split.images, np.arange(len(split.images)), batch_size, progress)
     texts = encode_texts(text_encoder, table, np.arange(len(table)), batch_size, progress)
-    return EncodedSplit(images, texts, torch.from_numpy(split.image_index).to(images.device))
+    index = torch.from_numpy(split.image_index).to(images.device)
+    pairs = None if split.pairs is None else torch.from_numpy(split.pairs).to(images.device)
+    return EncodedSplit(images, texts, index, pairs)
 
 
 @torch.no_grad()
 def encode_images(
     encoder: nn.Module, images: np.ndarray, rows: np.ndarray, batch_size: int = 256, progress: bool = False
-) -> Tensor:
-    """The given rows of `images`, encoded: (rows, D)."""
+) -> Encoding:
+    """The given rows of `images`, encoded: (rows, D) or sets."""
     return _in_eval_mode(
         encoder,
         (torch.from_numpy(np.ascontiguousarray(images[rows[i : i + batch_size]])) for i in _starts(rows, batch_size)),
@@ -59,9 +80,9 @@ def encode_images(
 
 @torch.no_grad()
 def encode_texts(
-    encoder: nn.Module, table: TokenTable, rows: np.ndarray, batch_size: int = 256, progress: bool = False
-) -> Tensor:
-    """The given captions of `table`, encoded: (rows, D)."""
+    encoder: nn.Module, table: TextTable, rows: np.ndarray, batch_size: int = 256, progress: bool = False
+) -> Encoding:
+    """The given captions of `table`, encoded: (rows, D) or sets."""
     order = np.argsort(table.lengths[rows], kind="stable")
     encoded = _in_eval_mode(
         encoder,
@@ -80,12 +101,23 @@ def _starts(rows: np.ndarray, batch_size: int) -> range:
     return range(0, len(rows), batch_size)
 
 
-def _in_eval_mode(encoder: nn.Module, batches, encode: Callable, name: str, count: int, progress: bool) -> Tensor:
+def _in_eval_mode(encoder: nn.Module, batches, encode: Callable, name: str, count: int, progress: bool) -> Encoding:
     device = next(encoder.parameters()).device
+    batches = one_ahead(batches) if device.type == "cuda" else batches
     training = encoder.training
     encoder.eval()
     try:
         shown = tqdm(batches, name, count, leave=False, disable=None if progress else True)
-        return torch.cat([encode(batch, device).float() for batch in shown])
+        return concatenated([encode(batch, device).float() for batch in shown])
     finally:
         encoder.train(training)
+
+
+def one_ahead(batches: Iterable) -> Iterator:
+    """The same batches, each made in a thread while the one before is used."""
+    source = iter(batches)
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, source, None)
+        while (batch := coming.result()) is not None:
+            coming = thread.submit(next, source, None)
+            yield batch

@@ -9,13 +9,12 @@ from vsehub.checks import require
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.ranking import figures, rank
-from vsehub.evaluation.scores import DirectedScores
+from vsehub.evaluation.scores import DIRECTIONS, DirectedScores, both_directions
 from vsehub.metrics.hubness import KS, histogram, skew_sum
 from vsehub.metrics.ranks import Ranking
 from vsehub.metrics.recall import rsum
 from vsehub.types import Similarity
 
-DIRECTIONS = ("i2t", "t2i")
 Fold = dict[str, DirectedScores]
 
 
@@ -51,10 +50,7 @@ def folds_of(
 ) -> list[Fold]:
     """Both directions' scores of every fold of a split; arguments as in `evaluate`."""
     folds = [split.fold(images) for images in protocol.slices(len(split.images))]
-    return [
-        {direction: DirectedScores(fold, direction, similarity, reference or fold) for direction in DIRECTIONS}
-        for fold in folds
-    ]
+    return [both_directions(fold, similarity, reference or fold) for fold in folds]
 
 
 @torch.no_grad()

@@ -9,8 +9,9 @@ from tqdm import tqdm
 from vsehub.checks import require
 from vsehub.criteria.parameters import grid, has_grid, with_parameters
 from vsehub.evaluation.encode import EncodedSplit
-from vsehub.evaluation.evaluate import DIRECTIONS, folds_of, measured
+from vsehub.evaluation.evaluate import folds_of, measured
 from vsehub.evaluation.protocols import Protocol
+from vsehub.evaluation.scores import DIRECTIONS
 from vsehub.metrics.hubness import KS
 from vsehub.types import Similarity
 

@@ -1,15 +1,19 @@
 """The scores of one direction of an encoded split, given out in blocks: never the whole matrix unless asked."""
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.metrics.ranks import Positives
+from vsehub.sets import Encoding
 from vsehub.types import Similarity
 
+DIRECTIONS = ("i2t", "t2i")
 BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
+MATRIX_ELEMENTS = 2**27  # 512 MB: COCO's 5,000 images with 25,000 texts
 
 
 class DirectedScores:
@@ -17,20 +21,29 @@ class DirectedScores:
 
     direction: "i2t" has images as queries and texts as items, "t2i" the reverse. Similarities that are inner products
     are computed from their vectors, made once. What fits into one block is kept, for the next criterion to be measured.
+    matrix: gives all scores (I, T) of the split, for similarities that cost more than their scores' memory; None where
+    they are computed anew each time.
     """
 
-    def __init__(self, split: EncodedSplit, direction: str, similarity: Similarity, reference: EncodedSplit):
+    def __init__(
+        self,
+        split: EncodedSplit,
+        direction: str,
+        similarity: Similarity,
+        reference: EncodedSplit,
+        matrix: Callable[[], Tensor] | None = None,
+    ):
         self.direction, self.similarity = direction, similarity
-        self._inner = hasattr(similarity, "vectors")
+        self._inner, self._matrix, self._own = hasattr(similarity, "vectors"), matrix, reference is split
         self.queries, self.items = (self._vectors(side) for side in self._sides(split))
-        self.reference = self.queries if reference is split else self._vectors(self._sides(reference)[0])
-        image_ids = torch.arange(len(split.images), device=split.images.device)
-        ids = image_ids, split.image_index
+        self.reference = self.queries if self._own else self._vectors(self._sides(reference)[0])
         self._kept: dict[str, Tensor] = {}
-        self.positives = Positives.from_ids(*(ids if direction == "i2t" else ids[::-1]))
+        self.positives = _positives(split, direction)
 
     def rows(self, index: Tensor | slice) -> Tensor:
         """Whole rows (b, M) of some queries."""
+        if self._matrix is not None:
+            return self._whole()[index]
         return self._between(self.queries[index], self.items)
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
@@ -45,13 +58,20 @@ class DirectedScores:
     def columns(self) -> Iterator[Tensor]:
         """Blocks (R, m) of the reference queries' scores over all items in order; a column is one stretch of memory."""
         size = max(1, BLOCK_ELEMENTS // len(self.reference))
+        if self._matrix is not None and self._own:
+            # Only the largest of matrices would not fit into a block here, and they are held already.
+            yield self._once("columns", lambda: self._whole().T.contiguous().T)
+            return
         if len(self.items) <= size:
             yield self._once("columns", lambda: self._columns(self.items))
             return
-        for block in self.items.split(size):
-            yield self._columns(block)
+        for first in range(0, len(self.items), size):
+            yield self._columns(self.items[first : first + size])
 
-    def _columns(self, items: Tensor) -> Tensor:
+    def _whole(self) -> Tensor:
+        return self._matrix() if self.direction == "i2t" else self._matrix().T
+
+    def _columns(self, items: Encoding) -> Tensor:
         return (items @ self.reference.T).T if self._inner else self._between(self.reference, items)
 
     def _once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
@@ -59,13 +79,29 @@ class DirectedScores:
             self._kept[name] = make()
         return self._kept[name]
 
-    def _between(self, queries: Tensor, items: Tensor) -> Tensor:
+    def _between(self, queries: Encoding, items: Encoding) -> Tensor:
         if self._inner:
             return queries @ items.T
         return self.similarity(queries, items) if self.direction == "i2t" else self.similarity(items, queries).T
 
-    def _sides(self, split: EncodedSplit) -> tuple[Tensor, Tensor]:
+    def _sides(self, split: EncodedSplit) -> tuple[Encoding, Encoding]:
         return (split.images, split.texts) if self.direction == "i2t" else (split.texts, split.images)
 
-    def _vectors(self, encoded: Tensor) -> Tensor:
+    def _vectors(self, encoded: Encoding) -> Encoding:
         return self.similarity.vectors(encoded) if self._inner else encoded
+
+
+def both_directions(split: EncodedSplit, similarity: Similarity, reference: EncodedSplit) -> dict[str, DirectedScores]:
+    """ "i2t" and "t2i" scores of a split; those of a similarity that is no inner product are computed once for both."""
+    costly = not hasattr(similarity, "vectors") and len(split.images) * len(split.texts) <= MATRIX_ELEMENTS
+    matrix = cache(lambda: similarity(split.images, split.texts)) if costly else None
+    return {side: DirectedScores(split, side, similarity, reference, matrix) for side in DIRECTIONS}
+
+
+def _positives(split: EncodedSplit, direction: str) -> Positives:
+    sizes = len(split.images), len(split.texts)
+    if split.pairs is not None:
+        sides = (0, 1) if direction == "i2t" else (1, 0)
+        return Positives.from_pairs(*(split.pairs[:, side] for side in sides), *(sizes[side] for side in sides))
+    ids = torch.arange(sizes[0], device=split.image_index.device), split.image_index
+    return Positives.from_ids(*(ids if direction == "i2t" else ids[::-1]))

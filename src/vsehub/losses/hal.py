@@ -19,6 +19,9 @@ class HAL(nn.Module):
     for constants out of range.
     """
 
+    # A similarity whose scores never reach above 0 leaves max(0, W_ii S_ii) without a gradient.
+    needs_above = 0.0
+
     def __init__(
         self,
         gamma: float = 30.0,

@@ -1,6 +1,7 @@
 """The memory bank: a sample of encoded pairs that a batch asks for its nearest neighbours (AAAI, global weights)."""
 
 import logging
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -8,7 +9,10 @@ from torch import Tensor
 from vsehub.checks import matrix, one_of, require
 from vsehub.neighbors.exact import ExactIndex
 from vsehub.neighbors.faiss_index import FaissIndex, load_faiss, on_gpu
-from vsehub.types import NeighborStats
+from vsehub.neighbors.relation import Relation
+from vsehub.neighbors.scored_index import ScoredIndex, ShortlistIndex
+from vsehub.sets import Encoding
+from vsehub.types import NeighborStats, Similarity
 
 log = logging.getLogger(__name__)
 
@@ -17,86 +21,128 @@ EXCLUSIONS = ("image", "batch_captions")
 # 250 neighbours of COCO's 28,322-pair bank: the same share elsewhere, but at least 10.
 K_SHARE, K_LEAST = 0.0088, 10
 
+Index = ExactIndex | FaissIndex | ScoredIndex | ShortlistIndex
+
 
 class MemoryBank:
     """M encoded pairs and an index over each side.
 
     k: neighbours a query; None takes 0.88 % of the bank, at least 10. backend: "faiss", "exact", or "auto": FAISS
     where it is installed and can search on the vectors' device, exact else. exclude: "image" leaves out entries of the
-    query's own image; "batch_captions" (the authors' code) leaves out entries whose caption is anywhere in the batch,
-    for every query.
+    query's own image, or, where a `relation` says which texts belong to which images, all that belong to the query;
+    "batch_captions" (the authors' code) leaves out entries whose caption is anywhere in the batch, for every query.
+    shortlist: for similarities of sets, how many entries are scored exactly for each that is asked for, those of the
+    nearest mean vectors; None scores the whole bank.
     """
 
-    def __init__(self, k: int | None = None, backend: str = "auto", exclude: str = "image"):
+    def __init__(self, k: int | None = None, backend: str = "auto", exclude: str = "image", shortlist: int | None = 4):
         one_of("bank backend", backend, BACKENDS)
         one_of("bank exclude", exclude, EXCLUSIONS)
-        require(
-            k is None or k > 0, f"bank k is {k!r}; expected a whole number above 0, or null for a share of the bank"
-        )
-        self.asked_k, self.backend, self.exclude = k, backend, exclude
-        self._images: ExactIndex | FaissIndex | None = None
+        for name, value in (("k", k), ("shortlist", shortlist)):
+            require(value is None or value > 0, f"bank {name} is {value!r}; expected a whole number above 0, or null")
+        self.asked_k, self.backend, self.exclude, self.shortlist = k, backend, exclude, shortlist
+        self._images: Index | None = None
+        self._relation: Relation | None = None
 
     def __len__(self) -> int:
         return 0 if self._images is None else len(self._images)
 
-    def fill(self, images: Tensor, texts: Tensor, image_ids: Tensor, caption_ids: Tensor) -> None:
+    def fill(
+        self,
+        images: Encoding,
+        texts: Encoding,
+        image_ids: Tensor,
+        caption_ids: Tensor,
+        similarity: Similarity | None = None,
+        relation: Relation | None = None,
+    ) -> None:
         """Replace the contents by M pairs.
 
-        images, texts: (M, D) vectors whose inner products are the similarities. image_ids, caption_ids: (M,) integers.
-        Raises InputError where shapes differ or too few entries would be left to find k neighbours for every query.
+        images, texts: (M, D) vectors whose inner products are the similarities; with a `similarity` that is none, M
+        encodings as it takes them. image_ids, caption_ids: (M,) integers. relation: where texts may belong to several
+        images. Raises InputError where shapes differ or too few entries would be left to find k neighbours for every
+        query.
         """
-        matrix("images", images)
-        matrix("texts", texts, *images.shape)
+        if similarity is None:
+            matrix("images", images)
+            matrix("texts", texts, *images.shape)
         for name, ids in (("image_ids", image_ids), ("caption_ids", caption_ids)):
-            require(ids.shape == images.shape[:1], f"{name} has shape {tuple(ids.shape)}; expected ({len(images)},)")
-        self.plan(image_ids)
-        index = self._index_type(images.device)
+            require(
+                tuple(ids.shape) == (len(images),), f"{name} has shape {tuple(ids.shape)}; expected ({len(images)},)"
+            )
+        self.plan(image_ids, caption_ids, relation)
+        make_index = self._maker(similarity, images.device)
         self._image_ids, self._caption_ids = image_ids.to(images.device), caption_ids.to(images.device)
-        self._images, self._texts = index(images.detach()), index(texts.detach())
+        self._images, self._texts = make_index(images.detach(), "images"), make_index(texts.detach(), "texts")
 
-    def plan(self, image_ids: Tensor) -> None:
-        """Settle k for a bank of pairs of these images (M,); InputError where it would leave too few neighbours."""
+    def plan(self, image_ids: Tensor, caption_ids: Tensor, relation: Relation | None = None) -> None:
+        """Settle k for a bank of these pairs (M,), (M,); InputError where it would leave too few neighbours."""
         size = len(image_ids)
+        self._relation = relation
         self.k = self.asked_k if self.asked_k is not None else max(K_LEAST, round(K_SHARE * size))
-        # Each query may lose all entries of its image: search that many deeper, and at least k must be left.
-        self._most_per_image = int(image_ids.unique(return_counts=True)[1].max())
-        left = size - self._most_per_image
+        # Each query may lose all entries that belong to it: search that many deeper, and at least k must be left.
+        if relation is None:
+            self._most_lost = int(image_ids.unique(return_counts=True)[1].max())
+        else:
+            self._most_lost = relation.most_related(image_ids, caption_ids)
+        left = size - self._most_lost
         require(
             left >= self.k,
-            f"a bank of {size} pairs, {self._most_per_image} of them of one image, leaves {left} neighbours for a "
+            f"a bank of {size} pairs, {self._most_lost} of them of one image, leaves {left} neighbours for a "
             f"query of that image; k is {self.k}. Give the bank a larger share of the pairs or a smaller k",
         )
 
     @torch.no_grad()
-    def query(self, images: Tensor, texts: Tensor, image_ids: Tensor, caption_ids: Tensor) -> NeighborStats:
+    def query(self, images: Encoding, texts: Encoding, image_ids: Tensor, caption_ids: Tensor) -> NeighborStats:
         """The k largest similarities of N pairs to the bank, both ways, largest first, without gradient.
 
-        images, texts: (N, D). image_ids, caption_ids: (N,). Raises InputError where the bank is empty, dimensions
-        differ or exclusion leaves fewer than k entries.
+        images, texts: N, of the kind that `fill` got. image_ids, caption_ids: (N,). Raises InputError where the bank is
+        empty, dimensions differ or exclusion leaves fewer than k entries.
         """
         require(self._images is not None, "the bank is empty; fill it before the first query")
-        if self.exclude == "image":
-            deeper = self._most_per_image
-            excluded = lambda found: self._image_ids[found] == image_ids[:, None]  # noqa: E731
-        else:
+        if self.exclude == "batch_captions":
             gone = torch.isin(self._caption_ids, caption_ids)
             deeper = int(gone.sum())
-            excluded = lambda found: gone[found]  # noqa: E731
             require(
                 len(self) - deeper >= self.k,
                 f"{deeper} of the bank's {len(self)} pairs are in the batch, which leaves fewer than k = {self.k}; "
                 "give the bank a larger share of the pairs or a smaller k",
             )
+            own_texts = own_images = lambda found: gone[found]  # noqa: E731
+        elif self._relation is None:
+            deeper = self._most_lost
+            own_texts = own_images = lambda found: self._image_ids[found] == image_ids[:, None]  # noqa: E731
+        else:
+            deeper, related = self._most_lost, self._relation.related
+            own_texts = lambda found: related(image_ids[:, None], self._caption_ids[found])  # noqa: E731
+            own_images = lambda found: related(self._image_ids[found], caption_ids[:, None])  # noqa: E731
         depth = min(self.k + deeper, len(self))
         return NeighborStats(
-            self._nearest(self._texts, images, depth, excluded), self._nearest(self._images, texts, depth, excluded)
+            self._nearest(self._texts, images, depth, own_texts), self._nearest(self._images, texts, depth, own_images)
         )
 
-    def _nearest(self, index: ExactIndex | FaissIndex, queries: Tensor, depth: int, excluded) -> Tensor:
+    def shortlist_recall(self, images: Encoding, texts: Encoding) -> float | None:
+        """The share of exact neighbours that the shortlists of (at most 64 of) these pairs hold; None without them."""
+        if not isinstance(self._images, ShortlistIndex):
+            return None
+        depth = min(self.k + self._most_lost, len(self))
+        return (self._texts.recall(images, depth) + self._images.recall(texts, depth)) / 2
+
+    def _nearest(self, index: Index, queries: Encoding, depth: int, excluded) -> Tensor:
         similarities, found = index.search(queries.detach().float(), depth)
         # Sorted already; a stable sort on the mask moves the excluded behind the rest and keeps the order.
         kept = excluded(found).byte().argsort(dim=1, stable=True)[:, : self.k]
         return similarities.gather(1, kept)
+
+    def _maker(self, similarity: Similarity | None, device: torch.device) -> Callable[[Encoding, str], Index]:
+        """What makes an index of the entries of one side."""
+        if similarity is None:
+            index = self._index_type(device)
+            return lambda entries, side: index(entries)
+        if similarity.takes == "sets" and self.shortlist is not None:
+            index = self._index_type(device)
+            return lambda entries, side: ShortlistIndex(entries, similarity, side, self.shortlist, index)
+        return lambda entries, side: ScoredIndex(entries, similarity, side)
 
     def _index_type(self, device: torch.device) -> type[ExactIndex] | type[FaissIndex]:
         if self.backend != "auto":
@@ -112,7 +158,14 @@ class MemoryBank:
 
     @property
     def running_backend(self) -> str:
-        """What searches now, for logs: "faiss on the GPU", "faiss on the CPU" or "exact"."""
+        """What searches now, for logs: "faiss on the GPU", "faiss on the CPU", "exact", or how a similarity is."""
         if isinstance(self._images, FaissIndex):
             return f"faiss on the {'GPU' if self._images.gpu else 'CPU'}"
+        if isinstance(self._images, ShortlistIndex):
+            return f"shortlists of {self.shortlist} times k by mean vectors, scored exactly"
         return "exact"
+
+
+def comparable(similarity: Similarity, encoding: Encoding) -> Encoding:
+    """What a bank is filled with and asked for: vectors where the similarity is an inner product, encodings else."""
+    return similarity.vectors(encoding) if hasattr(similarity, "vectors") else encoding

@@ -2,27 +2,34 @@
 
 import logging
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from torch import nn
 
 from vsehub.checks import require
+from vsehub.data.captioned import CaptionedImages
 from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.metrics.hubness import k_occurrences, skewness
-from vsehub.neighbors.bank import MemoryBank
+from vsehub.neighbors.bank import MemoryBank, comparable
+from vsehub.sets import Encoding
+from vsehub.training.datamodule import relation_of
 
 log = logging.getLogger(__name__)
 
-HUBNESS_PAIRS = 5000  # the bank's own hubness is measured on this many of its pairs at most
+# The bank's own hubness is measured on this many of its pairs at most: fewer where a score costs more than a product.
+HUBNESS_PAIRS, COSTLY_HUBNESS_PAIRS = 5000, 300
 
 
 class BankCallback(pl.Callback):
     """Gives the module a `MemoryBank` and refills it each epoch; the sample alone is loaded and encoded.
 
     fraction: share of the training pairs in the bank. first_epoch: the first epoch, counted from 0, that has one (the
-    authors' code trains the first epoch without). k, backend, exclude: `MemoryBank`'s. seed: of the samples, which
-    also depend on the epoch. Raises InputError where the loss or the similarity cannot use a bank.
+    authors' code trains the first epoch without). k, backend, exclude, shortlist: `MemoryBank`'s. seed: of the samples,
+    which also depend on the epoch. Raises InputError where the loss cannot use a bank.
     """
 
     def __init__(
@@ -32,11 +39,12 @@ class BankCallback(pl.Callback):
         k: int | None = None,
         backend: str = "auto",
         exclude: str = "image",
+        shortlist: int | None = 4,
         seed: int = 0,
     ):
         require(0 < fraction <= 1, f"bank fraction is {fraction}; expected a share above 0 and at most 1")
         self.fraction, self.first_epoch, self.seed = fraction, first_epoch, seed
-        self.bank = MemoryBank(k, backend, exclude)
+        self.bank = MemoryBank(k, backend, exclude, shortlist)
 
     def setup(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
         """Hand the bank to the module, after all that its first refill could fail for."""
@@ -45,13 +53,8 @@ class BankCallback(pl.Callback):
             f"the loss {type(module.loss).__name__} takes no global statistics, so it has no use for a bank; "
             "train it with bank=none, or use loss=hal",
         )
-        require(
-            hasattr(module.similarity, "vectors"),
-            f"the similarity {type(module.similarity).__name__} is no inner product of vectors, which the bank "
-            "searches by; train it with bank=none",
-        )
-        split, table = trainer.datamodule.load("train")
-        self.bank.plan(torch.from_numpy(split.image_index[self.sample(len(table), self.first_epoch)]))
+        split = trainer.datamodule.load("train")[0]
+        self.bank.plan(*self._ids(split, self.first_epoch), relation_of(split))
         wanted = module.loss.neighbors_k
         require(
             wanted is None or wanted <= self.bank.k,
@@ -60,7 +63,7 @@ class BankCallback(pl.Callback):
         module.bank = self.bank
 
     def sample(self, pairs: int, epoch: int) -> np.ndarray:
-        """The caption numbers of an epoch's bank, rising, by seed and epoch alone."""
+        """The training pairs of an epoch's bank, rising, by seed and epoch alone."""
         size = max(1, round(self.fraction * pairs))
         return np.sort(np.random.default_rng([self.seed, epoch, 1]).choice(pairs, size, replace=False))
 
@@ -82,14 +85,30 @@ class BankCallback(pl.Callback):
         """Fill the bank for the current epoch."""
         data = trainer.datamodule
         split, table = data.load("train")
-        captions = self.sample(len(table), trainer.current_epoch)
-        rows, where = np.unique(split.image_index[captions], return_inverse=True)
-        images = encode_images(module.image_encoder, split.images, rows, data.eval_batch_size)
-        texts = encode_texts(module.text_encoder, table, captions, data.eval_batch_size)
-        images, texts = module.similarity.vectors(images), module.similarity.vectors(texts)
-        images = images[torch.from_numpy(where).to(images.device)]
-        self.bank.fill(images, texts, torch.from_numpy(split.image_index[captions]), torch.from_numpy(captions))
-        few = slice(HUBNESS_PAIRS)
-        scores = images[few] @ texts[few].T
+        ids = self._ids(split, trainer.current_epoch)
+        images = encoded_once(encode_images, module.image_encoder, split.images, ids[0], data.eval_batch_size)
+        texts = encoded_once(encode_texts, module.text_encoder, table, ids[1], data.eval_batch_size)
+        similarity = module.similarity
+        inner = hasattr(similarity, "vectors")
+        images, texts = comparable(similarity, images), comparable(similarity, texts)
+        self.bank.fill(images, texts, *ids, None if inner else similarity, relation_of(split))
+        few = slice(HUBNESS_PAIRS if inner else COSTLY_HUBNESS_PAIRS)
+        scores = images[few] @ texts[few].T if inner else similarity(images[few], texts[few])
         for direction, queries in (("i2t", scores), ("t2i", scores.T)):
             module.log(f"bank/hubness/{direction}/skew_10", skewness(k_occurrences(queries, (10,))[10]))
+        recall = self.bank.shortlist_recall(images[few], texts[few])
+        if recall is not None:
+            module.log("bank/shortlist_recall", recall)
+
+    def _ids(self, split: CaptionedImages, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Images and captions (M,) of an epoch's bank."""
+        pairs = split.training_pairs()
+        images, captions = torch.from_numpy(pairs[self.sample(len(pairs), epoch)]).unbind(dim=1)
+        return images, captions
+
+
+def encoded_once(encode: Callable, encoder: nn.Module, source: Any, ids: torch.Tensor, batch_size: int) -> Encoding:
+    """The rows `ids` (M,) of a source, encoded; each distinct one once."""
+    rows, where = ids.unique(return_inverse=True)
+    encoded = encode(encoder, source, rows.numpy(), batch_size)
+    return encoded[where.to(encoded.device)]

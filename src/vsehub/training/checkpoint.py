@@ -8,7 +8,7 @@ import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from vsehub.checks import InputError, existing, require
-from vsehub.data.vocabulary import Vocabulary
+from vsehub.data.words import Words, restored
 from vsehub.files import atomic
 
 
@@ -42,7 +42,7 @@ def load_checkpoint(path: str | Path) -> dict:
         f"checkpoint: {path} was not written by `vsehub train`: it holds no configuration and no vocabulary",
     )
     require("vocabulary" in description, f"checkpoint: {path} holds no vocabulary; train again with this version")
-    Vocabulary(description["vocabulary"])
+    restored(description["vocabulary"])
     words = checkpoint["state_dict"].get("text_encoder.words.weight")
     require(
         words is None or len(words) == len(description["vocabulary"]),
@@ -52,12 +52,15 @@ def load_checkpoint(path: str | Path) -> dict:
     return checkpoint
 
 
-def require_same_vocabulary(checkpoint: dict, vocabulary: Vocabulary, path: str | Path) -> None:
+def require_same_vocabulary(checkpoint: dict, vocabulary: Words | None, path: str | Path) -> None:
     """Raise InputError unless training data and checkpoint number the same words alike."""
-    theirs = Vocabulary(checkpoint["vsehub"]["vocabulary"])
+    theirs, ours = (_words(one) for one in (restored(checkpoint["vsehub"]["vocabulary"]), vocabulary))
     require(
-        theirs.fingerprint() == vocabulary.fingerprint(),
-        f"checkpoint: {path} is of another vocabulary ({len(theirs)} words, {theirs.fingerprint()}) than the training "
-        f"captions give ({len(vocabulary)} words, {vocabulary.fingerprint()}); resume with the data and loader "
-        "settings of the run's start, or start a new run",
+        theirs == ours,
+        f"checkpoint: {path} is of another vocabulary ({theirs}) than the training captions give ({ours}); resume with "
+        "the data and loader settings of the run's start, or start a new run",
     )
+
+
+def _words(vocabulary: Words | None) -> str:
+    return "none: vectors" if vocabulary is None else f"{len(vocabulary)} words, {vocabulary.fingerprint()}"

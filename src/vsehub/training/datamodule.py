@@ -1,42 +1,81 @@
 """Batches from a source: tokenised once, memory-mapped images, a whole batch at a time."""
 
+import logging
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from vsehub.checks import require
 from vsehub.data.captioned import CaptionedImages, Source
+from vsehub.data.subwords import Subwords
 from vsehub.data.tokens import TokenTable
+from vsehub.data.vector_table import VectorTable
 from vsehub.data.vocabulary import Vocabulary
+from vsehub.data.word_vectors import read_word_vectors
+from vsehub.data.words import Words
+from vsehub.evaluation.encode import TextTable
+from vsehub.neighbors.relation import Relation
 from vsehub.types import Batch
+
+log = logging.getLogger(__name__)
+
+
+class Draw(NamedTuple):
+    """The pairs of one batch: their rows (N,) among the training pairs, and the epoch, which augmentation depends on."""
+
+    epoch: int
+    rows: np.ndarray
 
 
 class PairDataset(Dataset):
-    """Image-caption pairs of a split; asked with an array of caption numbers it gives a whole Batch."""
+    """Image-text pairs of a split; asked with a `Draw` it gives a whole Batch.
 
-    def __init__(self, split: CaptionedImages, table: TokenTable):
-        self.split, self.table = split, table
+    seed: of the augmentation, where the images are pictures that have one.
+    """
+
+    def __init__(self, split: CaptionedImages, table: TextTable, seed: int = 0):
+        self.split, self.table, self.seed = split, table, seed
+        self.pairs = split.training_pairs()
+        self.relation = relation_of(split)
 
     def __len__(self) -> int:
-        return len(self.table)
+        return len(self.pairs)
 
-    def __getitem__(self, captions: np.ndarray) -> Batch:
-        images = self.split.image_index[captions]
+    def __getitem__(self, draw: Draw) -> Batch:
+        rows, captions = self.pairs[draw.rows].T
         texts, lengths = self.table.batch(captions)
+        image_ids, caption_ids = torch.from_numpy(rows.copy()), torch.from_numpy(captions.copy())
+        related = None if self.relation is None else self.relation.related(image_ids[:, None], caption_ids[None, :])
         return Batch(
-            images=torch.from_numpy(np.ascontiguousarray(self.split.images[images])),
+            images=torch.from_numpy(np.ascontiguousarray(self._images(rows, captions, draw.epoch))),
             texts=texts,
             lengths=lengths,
-            image_ids=torch.from_numpy(images),
-            caption_ids=torch.from_numpy(captions),
+            image_ids=image_ids,
+            caption_ids=caption_ids,
+            positives=related,
         )
+
+    def _images(self, rows: np.ndarray, captions: np.ndarray, epoch: int) -> np.ndarray:
+        images = self.split.images
+        if getattr(images, "augments", False):
+            return images.augmented(rows, captions, (self.seed, epoch))
+        return images[rows]
+
+
+def relation_of(split: CaptionedImages) -> Relation | None:
+    """Which images and texts belong together, where texts may belong to several; None where image ids say it."""
+    if split.pairs is None:
+        return None
+    return Relation(torch.from_numpy(split.pairs), len(split.images), len(split.captions))
 
 
 class EpochSampler(Sampler):
-    """Arrays of caption numbers, shuffled anew each epoch by seed and epoch alone, so that a resumed run draws alike.
+    """Draws of pairs, shuffled anew each epoch by seed and epoch alone, so that a resumed run draws alike.
 
     A remainder of one pair, which has no negatives, is left out.
     """
@@ -51,18 +90,20 @@ class EpochSampler(Sampler):
     def __len__(self) -> int:
         return self.size // self.batch_size + (self.size % self.batch_size > 1)
 
-    def __iter__(self) -> Iterator[np.ndarray]:
+    def __iter__(self) -> Iterator[Draw]:
         order = np.random.default_rng([self.seed, self.epoch]).permutation(self.size)
         for batch in range(len(self)):
-            yield order[batch * self.batch_size : (batch + 1) * self.batch_size]
+            yield Draw(self.epoch, order[batch * self.batch_size : (batch + 1) * self.batch_size])
 
 
 class RetrievalDataModule(pl.LightningDataModule):
     """Loads a source's splits, builds the vocabulary from the training captions and serves batches.
 
     batch_size: pairs a step. eval_batch_size: images or captions encoded at a time. min_count: how often a word must
-    be seen. max_words: longer captions are cut (None: never). workers: loader processes; 0 loads in the main process,
-    which is fastest for features and small pictures. Raises InputError for a batch of one, which has no negatives.
+    be seen. max_words: longer captions are cut (None: never). tokenizer: a Hugging Face model, by name or folder, whose
+    subwords are taken instead of words. word_vectors: a text file of GloVe or fastText that word embeddings start from.
+    workers: loader processes; 0 loads in the main process, which is fastest for features and small pictures. Raises
+    InputError for a batch of one, which has no negatives.
     """
 
     def __init__(
@@ -72,6 +113,8 @@ class RetrievalDataModule(pl.LightningDataModule):
         eval_batch_size: int = 256,
         min_count: int = 4,
         max_words: int | None = None,
+        tokenizer: str | None = None,
+        word_vectors: str | None = None,
         workers: int = 0,
         seed: int = 0,
     ):
@@ -82,41 +125,71 @@ class RetrievalDataModule(pl.LightningDataModule):
         )
         self.source, self.batch_size, self.eval_batch_size = source, batch_size, eval_batch_size
         self.min_count, self.max_words, self.workers, self.seed = min_count, max_words, workers, seed
+        self.tokenizer, self.word_vectors = tokenizer, word_vectors
         self.splits: dict[str, CaptionedImages] = {}
-        self.tables: dict[str, TokenTable] = {}
-        self._vocabulary: Vocabulary | None = None
+        self.tables: dict[str, TextTable] = {}
+        self._vocabulary: Words | None = None
 
     def setup(self, stage: str | None = None) -> None:
         """Load the training and validation splits."""
         for split in ("train", "val"):
             self.load(split)
 
-    def load(self, split: str) -> tuple[CaptionedImages, TokenTable]:
-        """A split and its tokenised captions, read once."""
+    def load(self, split: str) -> tuple[CaptionedImages, TextTable]:
+        """A split and its tokenised captions, or its texts' vectors, read once."""
         if split not in self.splits:
-            loaded = self.source.load(split)
-            self.splits[split] = loaded
-            self.tables[split] = TokenTable.build(self.vocabulary, loaded.captions, self.max_words)
+            self.splits[split] = self.source.load(split)
+        if split not in self.tables:
+            captions = self.splits[split].captions
+            written = self.splits[split].written
+            table = TokenTable.build(self.vocabulary, captions, self.max_words) if written else VectorTable(captions)
+            self.tables[split] = table
         return self.splits[split], self.tables[split]
 
     @property
-    def vocabulary(self) -> Vocabulary:
-        """The words of the training captions, or those given by `use_vocabulary`."""
+    def vocabulary(self) -> Words | None:
+        """Those given by `use_vocabulary`, or the tokenizer's subwords, or the words of the training captions.
+
+        None where the texts are vectors.
+        """
         if self._vocabulary is None:
             if "train" not in self.splits:
                 self.splits["train"] = self.source.load("train")
-            captions = self.splits["train"].captions
-            self._vocabulary = Vocabulary.build(captions, self.min_count)
-            self.tables["train"] = TokenTable.build(self._vocabulary, captions, self.max_words)
+            if self.splits["train"].written:
+                self._vocabulary = self._own_vocabulary(self.splits["train"].captions)
         return self._vocabulary
 
-    def use_vocabulary(self, vocabulary: Vocabulary) -> None:
+    def _own_vocabulary(self, captions: list[str]) -> Words:
+        if self.tokenizer is not None:
+            return Subwords.of_model(self.tokenizer)
+        return Vocabulary.build(captions, self.min_count)
+
+    def use_vocabulary(self, vocabulary: Words | None) -> None:
         """Take a checkpoint's vocabulary instead of building one; before anything is loaded."""
         self._vocabulary = vocabulary
 
+    @property
+    def text_shape(self) -> tuple[int, ...] | None:
+        """The shape of a text that is a vector; None where texts are captions."""
+        split = self.splits["train"] if "train" in self.splits else self.load("train")[0]
+        return None if split.written else tuple(split.captions.shape[1:])
+
+    def start_words(self, text_encoder: nn.Module) -> None:
+        """Put the file's word vectors into the text encoder; InputError where it has no word embeddings."""
+        if self.word_vectors is None:
+            return
+        require(
+            isinstance(self.vocabulary, Vocabulary) and hasattr(text_encoder, "start_words"),
+            f"loader.word_vectors is set but {type(text_encoder).__name__} has no embeddings of words; choose another "
+            "text encoder, e.g. text_encoder=text_gru, or leave loader.word_vectors away",
+        )
+        vectors, rows = read_word_vectors(self.word_vectors, self.vocabulary.words)
+        text_encoder.start_words(torch.from_numpy(rows), torch.from_numpy(vectors))
+        log.info("word vectors: %d of %d words start from %s", len(rows), len(self.vocabulary), self.word_vectors)
+
     def train_dataloader(self) -> DataLoader:
         """Shuffled whole batches."""
-        dataset = PairDataset(*self.load("train"))
+        dataset = PairDataset(*self.load("train"), self.seed)
         require(
             len(dataset) >= 2, f"the training split has {len(dataset)} pairs; expected at least 2, one to contrast with"
         )

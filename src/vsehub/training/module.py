@@ -6,8 +6,9 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import one_of
-from vsehub.neighbors.bank import MemoryBank
+from vsehub.checks import one_of, require
+from vsehub.neighbors.bank import MemoryBank, comparable
+from vsehub.sets import Encoding
 from vsehub.types import Batch, Loss, NeighborStats, Similarity
 
 POSITIVES = ("image", "pair")
@@ -18,7 +19,8 @@ class RetrievalModule(pl.LightningModule):
 
     optimizer: parameters -> optimizer. scheduler: optimizer -> scheduler, stepped once an epoch. positives: "image"
     takes the other pairs of the same image out of the negatives, "pair" keeps them there (the papers). description:
-    plain values that a checkpoint carries so that it can be rebuilt from itself alone.
+    plain values that a checkpoint carries so that it can be rebuilt from itself alone. Raises InputError where encoders,
+    similarity and loss cannot go together.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class RetrievalModule(pl.LightningModule):
     ):
         super().__init__()
         one_of("positives", positives, POSITIVES)
+        check_together(image_encoder, text_encoder, similarity, loss)
         self.image_encoder, self.text_encoder, self.similarity, self.loss = (
             image_encoder,
             text_encoder,
@@ -57,27 +60,33 @@ class RetrievalModule(pl.LightningModule):
         with torch.autocast(images.device.type, enabled=False):
             images, texts = images.float(), texts.float()
             scores = self.similarity(images, texts)
-            terms = self.loss(scores, self.positive_mask(batch.image_ids), self.neighbors(images, texts, batch))
+            terms = self.loss(scores, self.positive_mask(batch), self.neighbors(images, texts, batch))
         self.log_dict({f"train/{name}": term for name, term in terms.items()}, batch_size=len(scores))
         return terms["loss"]
 
-    def positive_mask(self, image_ids: Tensor) -> Tensor:
-        """(N, N) boolean: which image and text of the batch belong together."""
-        if self.positives == "pair":
-            return torch.eye(len(image_ids), dtype=torch.bool, device=image_ids.device)
-        return image_ids[:, None] == image_ids[None, :]
+    def on_train_epoch_start(self) -> None:
+        """Tell the epoch to a loss that changes with it."""
+        if hasattr(self.loss, "set_epoch"):
+            self.loss.set_epoch(self.current_epoch)
 
-    def neighbors(self, images: Tensor, texts: Tensor, batch: Batch) -> NeighborStats | None:
+    def positive_mask(self, batch: Batch) -> Tensor:
+        """(N, N) boolean: which image and text of the batch belong together."""
+        ids = batch.image_ids
+        if self.positives == "pair":
+            return torch.eye(len(ids), dtype=torch.bool, device=ids.device)
+        return ids[:, None] == ids[None, :] if batch.positives is None else batch.positives
+
+    def neighbors(self, images: Encoding, texts: Encoding, batch: Batch) -> NeighborStats | None:
         """The batch's nearest entries in the bank, or None without a filled bank or a loss that asks for them."""
         if self.bank is None or len(self.bank) == 0 or not self.wants_neighbors:
             return None
         with torch.no_grad():
-            vectors = self.similarity.vectors(images), self.similarity.vectors(texts)
-        return self.bank.query(*vectors, batch.image_ids, batch.caption_ids)
+            sides = comparable(self.similarity, images), comparable(self.similarity, texts)
+        return self.bank.query(*sides, batch.image_ids, batch.caption_ids)
 
     def configure_optimizers(self):
         """The optimizer and its schedule by epochs."""
-        optimizer = self._optimizer(self.parameters())
+        optimizer = self._optimizer(parameter_groups(self))
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": self._scheduler(optimizer), "interval": "epoch"},
@@ -95,3 +104,38 @@ class RetrievalModule(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         """Add what evaluation needs: the resolved configuration and the vocabulary."""
         checkpoint["vsehub"] = self.description
+
+
+def check_together(image_encoder: nn.Module, text_encoder: nn.Module, similarity: Similarity, loss: Loss) -> None:
+    """Raise InputError, with the reason, where these parts cannot be trained together."""
+    name, takes = type(similarity).__name__, getattr(similarity, "takes", "vectors")
+    for side, encoder in (("image", image_encoder), ("text", text_encoder)):
+        gives = getattr(encoder, "gives", "vectors")
+        advice = {
+            "sets": "choose encoders of regions and words, e.g. image_encoder=image_regions text_encoder=text_scan",
+            "vectors": "pool them (pooling=mean or gpo), or choose similarity=scan_t2i",
+        }
+        require(
+            gives == takes,
+            f"the similarity {name} compares {takes} but the {side} encoder {type(encoder).__name__} gives {gives}; "
+            f"{advice[takes]}",
+        )
+    largest, needed = getattr(similarity, "largest", None), getattr(loss, "needs_above", None)
+    require(
+        largest is None or needed is None or largest > needed,
+        f"the scores of the similarity {name} are never above {largest}, but {type(loss).__name__} rewards a pair only "
+        f"where its score is above {needed}; set similarity.shift=1, which adds 1 to every score and changes no ranking",
+    )
+
+
+def parameter_groups(module: nn.Module) -> list:
+    """The trainable parameters for an optimizer: those that an encoder gives a rate of their own in groups of theirs."""
+    own = [
+        {"params": parameters, "lr": rate}
+        for part in module.modules()
+        if hasattr(part, "own_rates")
+        for parameters, rate in part.own_rates()
+    ]
+    taken = {id(parameter) for group in own for parameter in group["params"]}
+    rest = [one for one in module.parameters() if one.requires_grad and id(one) not in taken]
+    return [{"params": rest}, *own]
