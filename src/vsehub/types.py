@@ -15,9 +15,9 @@ from vsehub.sets import Encoding
 class Batch(NamedTuple):
     """N image-text pairs; row n of every field belongs to pair n.
 
-    images: (N, ...) features or pixels. texts: (N, L) word ids, padded with 0, or (N, D) vectors. lengths: (N,) words in
-    each text. image_ids, caption_ids: (N,) integers; pairs of one image share its image id. positives: (N, N) boolean,
-    which image and text belong together, where the ids do not say so; None: where image ids are equal.
+    images: (N, ...) features or pixels. texts: (N, L) word ids, padded with 0, or (N, D) vectors. lengths: (N,) words
+    in each text. image_ids, caption_ids: (N,) integers; pairs of one image share its image id. positives: (N, N)
+    boolean, which image and text belong together, where the ids do not say so; None: where image ids are equal.
     """
 
     images: Tensor

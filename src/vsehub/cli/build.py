@@ -38,8 +38,8 @@ def build_module(
 ) -> RetrievalModule:
     """The module, its encoders sized by the data; its checkpoints carry the configuration and the words.
 
-    text_shape: of texts that are vectors, for which there is no vocabulary. Raises InputError where the parts do not fit
-    the data or each other.
+    text_shape: of texts that are vectors, for which there is no vocabulary. Raises InputError where the parts do not
+    fit the data or each other.
     """
     try:
         image_encoder = instantiate(cfg.image_encoder, image_shape=list(image_shape))
@@ -65,7 +65,7 @@ def build_module(
 
 
 def text_sizes(node: DictConfig, vocabulary: Words | None, text_shape: tuple[int, ...] | None) -> dict:
-    """What a text encoder learns of the data; InputError where it takes captions and the data has vectors, or reverse."""
+    """What a text encoder learns of the data; InputError where one is of captions and the other of vectors."""
     encoder, wants = node["_target_"].split(".")[-1], set(node.keys())  # `in node` misses what is not set
     if vocabulary is None:
         require(

@@ -108,10 +108,10 @@ class MemoryBank:
                 f"{deeper} of the bank's {len(self)} pairs are in the batch, which leaves fewer than k = {self.k}; "
                 "give the bank a larger share of the pairs or a smaller k",
             )
-            own_texts = own_images = lambda found: gone[found]  # noqa: E731
+            own_texts = own_images = lambda found: gone[found]
         elif self._relation is None:
             deeper = self._most_lost
-            own_texts = own_images = lambda found: self._image_ids[found] == image_ids[:, None]  # noqa: E731
+            own_texts = own_images = lambda found: self._image_ids[found] == image_ids[:, None]
         else:
             deeper, related = self._most_lost, self._relation.related
             own_texts = lambda found: related(image_ids[:, None], self._caption_ids[found])  # noqa: E731

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Draw(NamedTuple):
-    """The pairs of one batch: their rows (N,) among the training pairs, and the epoch, which augmentation depends on."""
+    """The pairs of one batch: rows (N,) of the training pairs, and the epoch, which augmentation depends on."""
 
     epoch: int
     rows: np.ndarray

@@ -19,8 +19,8 @@ class RetrievalModule(pl.LightningModule):
 
     optimizer: parameters -> optimizer. scheduler: optimizer -> scheduler, stepped once an epoch. positives: "image"
     takes the other pairs of the same image out of the negatives, "pair" keeps them there (the papers). description:
-    plain values that a checkpoint carries so that it can be rebuilt from itself alone. Raises InputError where encoders,
-    similarity and loss cannot go together.
+    plain values that a checkpoint carries so that it can be rebuilt from itself alone. Raises InputError where
+    encoders, similarity and loss cannot go together.
     """
 
     def __init__(
@@ -124,12 +124,12 @@ def check_together(image_encoder: nn.Module, text_encoder: nn.Module, similarity
     require(
         largest is None or needed is None or largest > needed,
         f"the scores of the similarity {name} are never above {largest}, but {type(loss).__name__} rewards a pair only "
-        f"where its score is above {needed}; set similarity.shift=1, which adds 1 to every score and changes no ranking",
+        f"where its score is above {needed}; set similarity.shift=1, which adds 1 to all scores and changes no ranking",
     )
 
 
 def parameter_groups(module: nn.Module) -> list:
-    """The trainable parameters for an optimizer: those that an encoder gives a rate of their own in groups of theirs."""
+    """The trainable parameters for an optimizer, those to which an encoder gives their own rate in their own groups."""
     own = [
         {"params": parameters, "lr": rate}
         for part in module.modules()

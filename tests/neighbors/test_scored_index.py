@@ -1,0 +1,94 @@
+import pytest
+import torch
+
+from vsehub.checks import InputError
+from vsehub.neighbors import scored_index
+from vsehub.neighbors.bank import MemoryBank
+from vsehub.neighbors.exact import ExactIndex
+from vsehub.neighbors.scored_index import ScoredIndex, ShortlistIndex
+from vsehub.sets import Sets
+
+
+class BestMatch:
+    """The mean over a text's words of their best region: asymmetric, of sets, no inner product."""
+
+    takes, largest = "sets", None
+
+    def __call__(self, images, texts):
+        return torch.stack(
+            [self.paired(images, texts[torch.full((len(images),), t)]) for t in range(len(texts))], dim=1
+        )
+
+    def paired(self, images, texts):
+        pairs = zip(
+            images.vectors.split(images.lengths.tolist()), texts.vectors.split(texts.lengths.tolist()), strict=True
+        )
+        return torch.stack([(words @ regions.T).amax(dim=1).mean() for regions, words in pairs])
+
+
+def sets(count, seed, dim=6):
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, 5, (count,), generator=generator)
+    return Sets(torch.randn(int(lengths.sum()), dim, generator=generator), lengths)
+
+
+@pytest.fixture(params=["images", "texts"])
+def side(request):
+    return request.param
+
+
+def by_hand(queries, entries, side, k):
+    scores = BestMatch()(queries, entries) if side == "texts" else BestMatch()(entries, queries).T
+    return scores.topk(k, dim=1)
+
+
+def test_everything_scored_in_blocks(side, monkeypatch):
+    monkeypatch.setattr(scored_index, "BLOCK_ELEMENTS", 40)  # three queries at a time
+    queries, entries = sets(7, 0), sets(13, 1)
+    values, positions = ScoredIndex(entries, BestMatch(), side).search(queries, 5)
+    wanted = by_hand(queries, entries, side, 5)
+    torch.testing.assert_close(values, wanted.values)
+    assert torch.equal(positions, wanted.indices)
+    with pytest.raises(InputError, match="k is 14"):
+        ScoredIndex(entries, BestMatch(), side).search(queries, 14)
+
+
+@pytest.mark.parametrize("gathered", [1, 10**9])
+def test_a_shortlist_of_everything_is_exact(side, gathered, monkeypatch):
+    monkeypatch.setattr(scored_index, "GATHERED_ELEMENTS", gathered)
+    queries, entries = sets(7, 0), sets(13, 1)
+    index = ShortlistIndex(entries, BestMatch(), side, 13, ExactIndex)
+    values, positions = index.search(queries, 2)
+    wanted = by_hand(queries, entries, side, 2)
+    torch.testing.assert_close(values, wanted.values)
+    assert torch.equal(positions, wanted.indices)
+    assert index.recall(queries, 2) == 1.0
+
+
+def test_a_short_shortlist_keeps_its_best_and_says_what_it_misses(side):
+    queries, entries = sets(60, 0), sets(200, 1)
+    index = ShortlistIndex(entries, BestMatch(), side, 3, ExactIndex)
+    values, positions = index.search(queries, 4)
+    scores = BestMatch()(queries, entries) if side == "texts" else BestMatch()(entries, queries).T
+    torch.testing.assert_close(values, scores.gather(1, positions))
+    assert (values.diff(dim=1) <= 0).all()
+    exact = scores.topk(4, dim=1).indices
+    found = torch.tensor([len({*a} & {*b}) for a, b in zip(exact.tolist(), positions.tolist(), strict=True)])
+    assert 0.2 < index.recall(queries, 4) < 1.0
+    assert index.recall(queries, 4) == pytest.approx(found.sum().item() / (4 * 60))
+
+
+@pytest.mark.parametrize("shortlist", [None, 30])
+def test_the_banks_neighbours_are_those_of_loops(shortlist):
+    images, texts, similarity = sets(30, 2), sets(30, 3), BestMatch()
+    image_ids, caption_ids = torch.arange(30) // 2, torch.arange(30)
+    bank = MemoryBank(k=5, shortlist=shortlist)
+    bank.fill(images, texts, image_ids, caption_ids, similarity)
+    batch_images, batch_texts, own = sets(4, 4), sets(4, 5), torch.tensor([0, 3, 3, 40])
+    found = bank.query(batch_images, batch_texts, own, torch.tensor([0, 6, 7, 90]))
+    i2t, t2i = similarity(batch_images, texts), similarity(images, batch_texts).T
+    for stats, scores in zip(found, (i2t, t2i), strict=True):
+        for row in range(4):
+            allowed = scores[row, image_ids != own[row]]
+            torch.testing.assert_close(stats[row], allowed.sort(descending=True).values[:5])
+    assert bank.shortlist_recall(batch_images, batch_texts) == (None if shortlist is None else 1.0)

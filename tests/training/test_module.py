@@ -1,0 +1,52 @@
+import pytest
+import torch
+from torch import nn
+
+from vsehub.checks import InputError
+from vsehub.losses.hal import HAL
+from vsehub.losses.hinge import MaxMargin
+from vsehub.training.module import check_together, parameter_groups
+
+
+class Part(nn.Module):
+    def __init__(self, gives="vectors", rate=None):
+        super().__init__()
+        self.gives = gives
+        self.slow, self.head, self.frozen = nn.Linear(2, 2), nn.Linear(2, 1), nn.Linear(1, 1).requires_grad_(False)
+        self.rate = rate
+
+    def own_rates(self):
+        return [] if self.rate is None else [(list(self.slow.parameters()), self.rate)]
+
+
+class Scores:
+    def __init__(self, takes="vectors", largest=1.0):
+        self.takes, self.largest = takes, largest
+
+
+@pytest.mark.parametrize(
+    ("images", "texts", "similarity", "message"),
+    [
+        (Part("sets"), Part(), Scores(), "compares vectors but the image encoder Part gives sets"),
+        (Part("sets"), Part(), Scores("sets"), "compares sets but the text encoder Part gives vectors"),
+        (nn.Linear(1, 1), Part("sets"), Scores("sets"), "compares sets but the image encoder Linear gives vectors"),
+        (Part(), Part(), Scores(largest=0.0), "never above 0.0, but HAL rewards .* above 0.0; set similarity.shift=1"),
+    ],
+)
+def test_what_cannot_go_together_is_refused_with_the_reason(images, texts, similarity, message):
+    with pytest.raises(InputError, match=message):
+        check_together(images, texts, similarity, HAL())
+
+
+def test_what_can_go_together():
+    check_together(Part("sets"), Part("sets"), Scores("sets", None), HAL())
+    check_together(Part(), nn.Linear(1, 1), Scores(largest=0.0), MaxMargin())
+
+
+def test_own_rates_make_own_groups_and_frozen_weights_none():
+    module = nn.ModuleDict({"a": Part(rate=1e-5), "b": Part()})
+    optimizer = torch.optim.Adam(parameter_groups(module), lr=1e-3)
+    rates = {id(one): group["lr"] for group in optimizer.param_groups for one in group["params"]}
+    for name, parameter in module.named_parameters():
+        expected = None if "frozen" in name else 1e-5 if name.startswith("a.slow") else 1e-3
+        assert rates.get(id(parameter)) == expected, name
