@@ -53,6 +53,16 @@ def test_equals_loops(aggregate, k, n, kind, detach):
     equals_loops(Rescaled(aggregate, k, 0.3, detach), oracle(aggregate, k, 0.3, detach), n, kind)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", SIZES)
+def test_every_entry_equals_loops(n, kind):
+    """Other positives of an image too, which the loss never looks at."""
+    scores, positives = batch(n, kind)
+    for k in (1, 3, n):
+        expected = torch.stack(list(rescaled_by_loops(scores, positives, k, True).values())).view(n, n)
+        torch.testing.assert_close(Rescaled(k=k).rescaled(scores, positives), expected, **EXACT)
+
+
 def test_a_row_with_one_negative_leaves_no_neighbour_beside_the_pair():
     """Three pairs, two of one image: of two or fewer entries that count, the mean is over those that are left."""
     scores = torch.tensor([[0.5, 0.9, 0.2], [0.8, 0.4, -0.3], [0.1, 0.7, 0.6]], dtype=torch.float64)

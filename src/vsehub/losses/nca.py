@@ -1,4 +1,4 @@
-"""NCA (Goldberger 2005) over a batch of pairs, the loss that HAL grew from (AAAI eq. 4)."""
+"""NCA (Goldberger 2005) over a batch of pairs, the loss that HAL grew from."""
 
 from torch import Tensor, nn
 
