@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -10,6 +11,11 @@ import torch
 
 import vsehub
 from vsehub.data.captioned import CaptionedImages
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None
 
 PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "omegaconf", "numpy", "faiss-cpu", "faiss-gpu")
 
@@ -50,6 +56,16 @@ def hardware() -> dict:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
     return {"cpu": _cpu_name(), "cores": cores, "memory_gb": round(memory / 2**30), "gpu": gpu}
+
+
+def peak_memory() -> dict[str, int]:
+    """{"host_mb", and "gpu_mb" with a GPU}: the most that this process has held so far."""
+    # Linux counts in kilobytes, macOS in bytes.
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    found = {"host_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit} if resource else {}
+    if torch.cuda.is_available():
+        found["gpu_mb"] = torch.cuda.max_memory_allocated() // 2**20
+    return found
 
 
 def describe_split(split: CaptionedImages) -> dict:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 
 from vsehub.files import write_json, write_text
+from vsehub.training.provenance import peak_memory
 
 log = logging.getLogger(__name__)
 
@@ -91,4 +92,5 @@ class RunRecorder(pl.Callback):
         """Write run.json; wall_seconds is the training's own, over all resumptions."""
         self.record["wall_seconds"] = sum(row["seconds"] for row in self.rows)
         self.record["epochs"] = len(self.rows)
+        self.record["peak_memory"] = peak_memory()
         write_json(self.folder / "run.json", self.record)
