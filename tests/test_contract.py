@@ -263,6 +263,9 @@ def test_image_encoder(name):
 def test_text_encoder(name):
     torch.manual_seed(0)
     node = composed("text_encoder", name, "embedding_dim=16").text_encoder
+    if "text_shape" in set(node):
+        encoder = instantiate(node, text_shape=[12]).eval()
+        return rows_alone_equal_rows_together(encoder, torch.rand(5, 12), torch.ones(5, dtype=torch.int64))
     encoder = instantiate(node, vocabulary_size=20).eval()
     lengths = torch.tensor([6, 2, 4, 1])
     texts = torch.randint(1, 20, (4, 6)).masked_fill(torch.arange(6) >= lengths[:, None], 0)

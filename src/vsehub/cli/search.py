@@ -89,6 +89,11 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
     whole("k", cfg.k)
     rule = one_query_rule(cfg)
     module, trained, vocabulary = restore_module(cfg.checkpoint)
+    require(
+        vocabulary is not None,
+        f"checkpoint: {cfg.checkpoint} was trained on texts that are vectors, so it reads no words; search needs one "
+        "trained on captions. To search with vectors, give them to vsehub rerank",
+    )
     kind = type(module.similarity).__name__
     require(
         hasattr(module.similarity, "vectors"),

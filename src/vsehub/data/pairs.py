@@ -1,0 +1,171 @@
+"""Any two modalities: two files of vectors and tables of the rows that belong together."""
+
+import logging
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from vsehub.checks import existing, fail, one_of, require
+from vsehub.data.captioned import SPLITS, CaptionedImages
+from vsehub.data.pair_table import PairTable
+from vsehub.data.truth import read_ids
+from vsehub.data.vector_rows import VectorRows
+from vsehub.data.vectors import VectorFile, open_vectors
+
+log = logging.getLogger(__name__)
+
+_TABLE = "Give a .csv or .parquet with the columns query (the text) and item (the image), a pair a line"
+
+
+class Pairs:
+    """Vectors of two modalities, called images and texts, any number of which belong together each way.
+
+    Splits come from a table each (`train`, `val`, `test`), or are drawn from one table `pairs` by shares: pairs that
+    have an image or a text in common, directly or through others, stay in one split, so that nothing of one is in
+    another. A table has the columns query, the text, and item, the image: ids where the side has ids, row numbers
+    counted from 0 else. A pair given twice counts once. A split holds those rows alone that its pairs name.
+
+    images, texts: .npy, .npz, .safetensors or .parquet, as `open_vectors` takes them. train, val, test, pairs: .csv or
+    .parquet. val_share, test_share, seed: of the splits that are drawn; a share of 0 makes none. image_ids, text_ids:
+    text files of one id a line, where the vectors' file has none. name: for reports, by default the name of the folder
+    that the table lies in. Raises InputError where files are missing, where both or neither way of splitting is given,
+    or where shares are no shares.
+    """
+
+    def __init__(
+        self,
+        images: str | Path,
+        texts: str | Path,
+        train: str | Path | None = None,
+        val: str | Path | None = None,
+        test: str | Path | None = None,
+        pairs: str | Path | None = None,
+        val_share: float = 0.1,
+        test_share: float = 0.1,
+        seed: int = 0,
+        image_ids: str | Path | None = None,
+        text_ids: str | Path | None = None,
+        name: str | None = None,
+    ):
+        given = {split: path for split, path in zip(SPLITS, (train, val, test), strict=True) if path is not None}
+        require(
+            (pairs is None) != (not given),
+            f"{'no table of pairs' if pairs is None else 'pairs and ' + ', '.join(given)} came; expected one table for "
+            "each split, data.train=FILE data.val=FILE data.test=FILE, or one that is split by shares, data.pairs=FILE",
+        )
+        require(
+            min(val_share, test_share) >= 0 and val_share + test_share < 1,
+            f"val_share is {val_share} and test_share {test_share}; expected shares of the pairs that leave some for "
+            "train, e.g. 0.1 and 0.1",
+        )
+        self._paths = {role: existing(role, path, _TABLE) for role, path in (given or {"pairs": pairs}).items()}
+        self._shares, self._seed = {"test": test_share, "val": val_share}, seed
+        self._images, self._texts = _opened(images, "images", image_ids), _opened(texts, "texts", text_ids)
+        self.name = next(iter(self._paths.values())).resolve().parent.name if name is None else name
+
+    def load(self, split: str) -> CaptionedImages:
+        """The split "train", "val" or "test"; the rows of its pairs are looked through once, in bounded memory.
+
+        InputError where there is no such split, where a table names rows or ids that are not there or is damaged, where
+        a pair is in two tables, or where rows hold NaN, infinite values or zeros alone.
+        """
+        one_of("split", split, SPLITS)
+        if split not in self._splits:
+            fail(
+                f"there is no split {split!r}; there are: {', '.join(self._splits)}. "
+                + (f"Give data.{split}_share a share" if "pairs" in self._paths else f"Give data.{split}=FILE")
+            )
+        pairs = self._splits[split]
+        image_rows, images = np.unique(pairs[:, 0], return_inverse=True)
+        text_rows, firsts, texts = np.unique(pairs[:, 1], return_index=True, return_inverse=True)
+        sides = VectorRows(self._images, image_rows), VectorRows(self._texts, text_rows)
+        for side in sides:
+            side.look_through()
+        names = None if self._images.ids is None else [self._images.ids[row] for row in image_rows]
+        return CaptionedImages(*sides, images[firsts], names, np.stack([images, texts], axis=1))
+
+    @cached_property
+    def _splits(self) -> dict[str, np.ndarray]:
+        """Each split's pairs (P, 2): rows of images and of texts, sorted by text, then image."""
+        tables = {role: PairTable(path) for role, path in self._paths.items()}
+        keys = {role: self._keys(table) for role, table in tables.items()}
+        if "pairs" in keys:
+            pairs = self._rows(np.unique(keys["pairs"]))
+            return drawn(pairs, self._shares, self._seed, str(self._paths["pairs"]))
+        roles = list(keys)
+        for place, role in enumerate(roles):
+            for before in roles[:place]:
+                twice = np.isin(keys[role], keys[before])
+                if twice.any():
+                    what = f"hold pairs that {self._paths[before]} holds too: {role} and {before} are not apart"
+                    tables[role].refuse(twice, what, "Leave each pair in one table")
+        splits = {role: self._rows(np.unique(own)) for role, own in keys.items()}
+        _warn_of_shared(splits)
+        return splits
+
+    def _keys(self, table: PairTable) -> np.ndarray:
+        """One number a pair, rising by text, then image."""
+        images = table.rows("item", "images", len(self._images), self._images.ids)
+        texts = table.rows("query", "texts", len(self._texts), self._texts.ids)
+        return (texts * len(self._images) + images).numpy()
+
+    def _rows(self, keys: np.ndarray) -> np.ndarray:
+        return np.stack([keys % len(self._images), keys // len(self._images)], axis=1)
+
+
+def drawn(pairs: np.ndarray, shares: dict[str, float], seed: int, name: str) -> dict[str, np.ndarray]:
+    """Pairs (P, 2) in "train" and the splits of `shares`, connected ones together, drawn by seed.
+
+    A split gets whole groups of connected pairs, up to its share of all pairs; train gets the rest, and the groups that
+    are larger than the smallest share. name: for messages. InputError where a split would be empty.
+    """
+    images, texts = pairs.max(axis=0) + 1
+    ends = pairs[:, 0], pairs[:, 1] + images
+    graph = coo_array((np.ones(len(pairs), dtype=bool), ends), shape=(images + texts,) * 2)
+    _, group = np.unique(connected_components(graph, directed=False)[1][pairs[:, 0]], return_inverse=True)
+    sizes = np.bincount(group)
+    if sizes.max() > len(pairs) / 2:
+        log.warning(
+            "%s: %d of %d pairs are connected through images and texts that they have in common; they all stay in "
+            "train, and the other splits are drawn from the rest",
+            name,
+            sizes.max(),
+            len(pairs),
+        )
+    room = {split: share * len(pairs) for split, share in shares.items() if share > 0}
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    order = order[sizes[order] <= min(room.values(), default=0)]
+    filled = sizes[order].cumsum()
+    owner, full = np.full(len(sizes), "train"), 0
+    for split, most in room.items():
+        taken = (filled > full) & (filled <= full + most)
+        owner[order[taken]] = split
+        full = filled[taken].max(initial=full)
+    found = {split: pairs[owner[group] == split] for split in SPLITS if split == "train" or split in room}
+    empty = [split for split, own in found.items() if len(own) == 0]
+    require(
+        not empty,
+        f"{name}: no pairs for {' and '.join(empty)}: the {len(pairs)} pairs form {len(sizes)} groups without an image "
+        f"or text in common, the largest of {sizes.max()} pairs. Give other shares, or tables of your own: data.train, "
+        "data.val, data.test",
+    )
+    return found
+
+
+def _warn_of_shared(splits: dict[str, np.ndarray]) -> None:
+    """Say how many images and texts of a split are in train too, with other pairs."""
+    for split in [split for split in ("val", "test") if split in splits and "train" in splits]:
+        for column, side in enumerate(("images", "texts")):
+            own, trained = np.unique(splits[split][:, column]), splits["train"][:, column]
+            shared = int(np.isin(own, trained).sum())
+            if shared:
+                log.warning("%d of the %d %s of %s are in train too, with other pairs", shared, len(own), side, split)
+
+
+def _opened(path: str | Path, side: str, ids: str | Path | None) -> VectorFile:
+    """The vectors of a side, with its ids."""
+    file = open_vectors(path, side, normalize=False)
+    return file if ids is None else file.with_ids(read_ids(ids, f"{side.removesuffix('s')}_ids"))
