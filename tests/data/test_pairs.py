@@ -1,0 +1,228 @@
+import logging
+
+import numpy as np
+import pytest
+
+from vsehub.checks import InputError
+from vsehub.data.pairs import Pairs, drawn
+
+IMAGES, TEXTS, DIM = 9, 12, 5
+SIDES = {"images": (IMAGES, 4), "texts": (TEXTS, DIM)}
+# (text, image): text 3 belongs to three images, image 2 to three texts, one pair comes twice, the order is nobody's.
+TRAIN = [(3, 7), (0, 2), (3, 2), (3, 7), (5, 2), (3, 0), (1, 1)]
+TEST = [(11, 8), (10, 8)]
+
+
+def arrays(dtype=np.float32):
+    generator = np.random.default_rng(0)
+    return {side: generator.normal(size=shape).astype(dtype) for side, shape in SIDES.items()}
+
+
+def table(path, pairs, header="query,item"):
+    path.write_text("\n".join([header, *(f"{query},{item}" for query, item in pairs)]) + "\n")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for side, array in arrays().items():
+        np.save(tmp_path / f"{side}.npy", array)
+    for split, pairs in (("train", TRAIN), ("val", [(7, 4), (7, 5)]), ("test", TEST)):
+        table(tmp_path / f"{split}.csv", pairs)
+    return tmp_path
+
+
+def source(folder, *splits, **settings):
+    tables = {split: folder / f"{split}.csv" for split in splits}
+    return Pairs(**({side: folder / f"{side}.npy" for side in SIDES} | tables | settings))
+
+
+def pairs_of(split):
+    """A split's pairs as (text row, image row) of the files, each once."""
+    found = [(int(split.captions.chosen[text]), int(split.images.chosen[image])) for image, text in split.pairs]
+    assert len(set(found)) == len(found)
+    return set(found)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_split_holds_the_rows_of_its_pairs(folder, dtype):
+    given = arrays(dtype)
+    for side, array in given.items():
+        np.save(folder / f"{side}.npy", array)
+    split = source(folder, "train", "val", "test").load("train")
+    assert pairs_of(split) == set(TRAIN)
+    assert split.pairs.dtype == np.int64
+    assert sorted(set(split.pairs[:, 0])) == list(range(len(split.images))) == list(range(4))
+    assert sorted(set(split.pairs[:, 1])) == list(range(len(split.captions))) == list(range(4))
+    for side, rows, kept in (("images", [0, 1, 2, 7], split.images), ("texts", [0, 1, 3, 5], split.captions)):
+        expected = given[side][rows].astype(np.float32)
+        np.testing.assert_array_equal(kept[:], expected)
+        np.testing.assert_array_equal(kept[np.array([3, 0, 3])], expected[[3, 0, 3]])
+        np.testing.assert_array_equal(kept[1:3], expected[1:3])
+        np.testing.assert_array_equal(kept[2], expected[2])
+        assert kept[np.array([], dtype=np.int64)].shape == (0, expected.shape[1])
+        assert (kept.shape, kept.dtype, kept[2].dtype) == (expected.shape, np.float32, np.float32)
+    for text, image in enumerate(split.image_index):
+        assert image == min(one for one, other in split.pairs if other == text)
+    assert split.names is None
+    assert not split.written
+
+
+def test_a_fingerprint_tells_splits_apart(folder):
+    before = source(folder, "train", "test").load("train").fingerprint()
+    assert before == source(folder, "train", "val").load("train").fingerprint()
+    table(folder / "train.csv", [*TRAIN, (5, 7)])
+    changed = source(folder, "train").load("train").fingerprint()
+    images = np.load(folder / "images.npy")
+    images[7, 0] += 1
+    np.save(folder / "images.npy", images)
+    assert len({before, changed, source(folder, "train").load("train").fingerprint()}) == 3
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_ids(folder, own):
+    """Words with commas and quotes, numbers as words, ids in the vectors' file or beside it."""
+    words = ["a", "b", "7", "c,d", 'e"f', "é", "g", "0", "a b"]
+    np.savez(folder / "images.npz", vectors=arrays()["images"], ids=np.array(words))
+    (folder / "words.txt").write_text("\n".join(words) + "\n")
+    settings = {"images": folder / "images.npz"} if own else {"image_ids": folder / "words.txt"}
+    table(folder / "train.csv", [(1, "7"), (0, '"c,d"'), (0, '"e""f"'), (4, "0")])
+    split = source(folder, "train", **settings).load("train")
+    assert split.names == ["7", "c,d", 'e"f', "0"]
+    assert pairs_of(split) == {(1, 2), (0, 3), (0, 4), (4, 7)}
+
+
+def groups_by_search(pairs):
+    """Which group of connected pairs each belongs to, grown pair by pair."""
+    group = list(range(len(pairs)))
+    changed = True
+    while changed:
+        changed = False
+        for n, one in enumerate(pairs):
+            for m, other in enumerate(pairs):
+                if (one[0] == other[0] or one[1] == other[1]) and group[n] != group[m]:
+                    group[n] = group[m] = min(group[n], group[m])
+                    changed = True
+    return group
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("shares", [{"test": 0.15, "val": 0.1}, {"test": 0.3, "val": 0.0}, {"test": 0.0, "val": 0.0}])
+def test_drawn_splits_have_nothing_in_common(seed, shares):
+    generator = np.random.default_rng(seed)
+    pairs = np.unique(np.stack([generator.integers(0, 70, 60), generator.integers(0, 50, 60)], axis=1), axis=0)
+    found = drawn(pairs, shares, seed, "table")
+    assert set(found) == {"train"} | {split for split, share in shares.items() if share}
+    together = np.concatenate(list(found.values()))
+    np.testing.assert_array_equal(np.unique(together, axis=0), pairs)
+    assert len(together) == len(pairs)
+    where = {tuple(pair): split for split, own in found.items() for pair in own.tolist()}
+    owners = {}
+    for pair, group in zip(pairs.tolist(), groups_by_search(pairs.tolist()), strict=True):
+        assert owners.setdefault(group, where[tuple(pair)]) == where[tuple(pair)]
+    for split, share in shares.items():
+        assert len(found.get(split, [])) <= share * len(pairs)
+    again = drawn(pairs, shares, seed, "table")
+    assert all(np.array_equal(again[split], own) for split, own in found.items())
+
+
+def test_one_to_one_pairs_are_drawn_to_their_shares():
+    pairs = np.stack([np.arange(200), np.arange(200)[::-1]], axis=1)
+    sets = [drawn(pairs, {"test": 0.1, "val": 0.2}, seed, "table") for seed in (0, 1)]
+    assert [{split: len(own) for split, own in found.items()} for found in sets] == [
+        {"train": 140, "val": 40, "test": 20}
+    ] * 2
+    assert not np.array_equal(sets[0]["test"], sets[1]["test"])
+
+
+def test_a_group_of_most_pairs_stays_in_train_and_is_said(caplog):
+    star = [(0, text) for text in range(30)]
+    pairs = np.array(star + [(one, one + 40) for one in range(1, 21)])
+    with caplog.at_level(logging.WARNING):
+        found = drawn(pairs, {"test": 0.1, "val": 0.1}, 0, "table.csv")
+    assert "table.csv: 30 of 50 pairs are connected" in caplog.text
+    assert {split: len(own) for split, own in found.items()} == {"train": 40, "val": 5, "test": 5}
+    assert (found["train"][:, 0] == 0).sum() == 30
+    with pytest.raises(InputError, match=r"no pairs for val and test: the 30 pairs form 1 groups .* largest of 30"):
+        drawn(np.array(star), {"test": 0.1, "val": 0.1}, 0, "table.csv")
+
+
+def test_a_table_split_by_shares(folder):
+    table(folder / "all.csv", [(one, one) for one in range(9)] + [(0, 0)])
+    split = {name: source(folder, pairs=folder / "all.csv", val_share=0.2, test_share=0.3) for name in ("val", "test")}
+    sizes = {name: len(one.load(name).pairs) for name, one in split.items()}
+    assert sizes == {"val": 1, "test": 2}
+    assert split["val"].name == folder.name
+    with pytest.raises(
+        InputError, match=r"there is no split 'val'; there are: train, test. Give data.val_share a share"
+    ):
+        source(folder, pairs=folder / "all.csv", val_share=0.0, test_share=0.3).load("val")
+
+
+def test_a_pair_in_two_tables_is_refused(folder):
+    table(folder / "test.csv", [(11, 8), (3, 2), (5, 2), (1, 2)])
+    with pytest.raises(InputError, match=r"test.csv: lines 3, 4 hold pairs that .*train.csv holds too: test and train"):
+        source(folder, "train", "val", "test").load("val")
+
+
+def test_shared_sides_are_counted(folder, caplog):
+    table(folder / "test.csv", [(3, 8), (5, 0), (5, 7), (6, 6)])
+    with caplog.at_level(logging.WARNING):
+        source(folder, "train", "val", "test").load("test")
+    assert [one.getMessage() for one in caplog.records] == [
+        "2 of the 4 images of test are in train too, with other pairs",
+        "2 of the 3 texts of test are in train too, with other pairs",
+    ]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
+def test_bad_rows_are_refused_where_they_are_used(folder, bad):
+    texts = np.load(folder / "texts.npy")
+    texts[[3, 11]] = bad
+    np.save(folder / "texts.npy", texts)
+    data = source(folder, "train", "val", "test")
+    with pytest.raises(InputError, match=r"texts \(.*texts.npy\): rows 3, counted from 0, hold NaN"):
+        data.load("train")
+    with pytest.raises(InputError, match=r"rows 11, counted"):
+        data.load("test")
+    data.load("val")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (
+            [(0, 0), (1, 9)],
+            r"train.csv: line 3 name rows that the images do not have \(the first: '9'\). The images are",
+        ),
+        ([(12, 0)], r"line 2 name rows that the texts do not have"),
+        ([(0, "x")], r"line 2 give no row number .*The images have no ids"),
+        ([], "has no pairs"),
+    ],
+)
+def test_bad_tables(folder, pairs, message):
+    table(folder / "train.csv", pairs)
+    with pytest.raises(InputError, match=message):
+        source(folder, "train", "val").load("val")
+
+
+def test_bad_settings(folder):
+    everything = {"train": folder / "train.csv", "val": folder / "val.csv"}
+    for settings, message in (
+        ({}, "no table of pairs came; expected one table for each split, data.train=FILE"),
+        (everything | {"pairs": folder / "train.csv"}, "pairs and train, val came; expected one table for each"),
+        ({"pairs": folder / "train.csv", "val_share": 0.5, "test_share": 0.5}, "val_share is 0.5 and test_share 0.5"),
+        ({"pairs": folder / "train.csv", "val_share": -0.1}, "val_share is -0.1"),
+        (
+            {"train": folder / "absent.csv"},
+            r"train: no such file or folder: .*absent.csv. Give a .csv or .parquet with",
+        ),
+        (everything | {"images": folder / "absent.npy"}, r"images: no such file or folder: .*absent.npy"),
+        (everything | {"text_ids": folder / "absent.txt"}, r"text_ids: no such file or folder"),
+    ):
+        with pytest.raises(InputError, match=message):
+            source(folder, **settings)
+    with pytest.raises(InputError, match=r"there is no split 'test'; there are: train, val. Give data.test=FILE"):
+        source(folder, **everything).load("test")
+    with pytest.raises(InputError, match="split is 'dev'"):
+        source(folder, **everything).load("dev")
