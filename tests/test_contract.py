@@ -14,6 +14,7 @@ from torch import nn
 
 from vsehub.checks import InputError
 from vsehub.evaluation.protocols import Protocol
+from vsehub.sets import Sets, concatenated
 from vsehub.types import NeighborStats
 
 ROOT = Path(__file__).parents[1]
@@ -241,12 +242,20 @@ def test_similarity(name):
 
 
 def rows_alone_equal_rows_together(encoder, *inputs):
-    """Eval mode: what a row gives must not depend on its company."""
-    together = encoder(*inputs)
-    alone = torch.cat([encoder(*(side[row : row + 1] for side in inputs)) for row in range(len(inputs[0]))])
-    assert together.shape == (len(inputs[0]), 16)
-    torch.testing.assert_close(alone, together, rtol=1e-4, atol=1e-5)
-    assert (together[0] - together[1]).abs().sum() > 0
+    """Eval mode, with and without gradient: what a row gives must not depend on its company."""
+    for gradient in (True, False):
+        with torch.set_grad_enabled(gradient):
+            together = encoder(*inputs)
+            rows = [encoder(*(side[row : row + 1] for side in inputs)) for row in range(len(inputs[0]))]
+        alone = concatenated(rows)
+        assert len(together) == len(inputs[0])
+        assert isinstance(together, Sets) == (getattr(encoder, "gives", "vectors") == "sets")
+        if isinstance(together, Sets):
+            assert torch.equal(alone.lengths, together.lengths)
+            alone, together = alone.vectors, together.vectors
+        assert together.shape[1:] == (16,)
+        torch.testing.assert_close(alone, together, rtol=1e-4, atol=1e-5)
+        assert (together[0] - together[-1]).abs().sum() > 0
 
 
 @pytest.mark.parametrize("name", names("image_encoder"))

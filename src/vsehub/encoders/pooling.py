@@ -1,0 +1,110 @@
+"""From the states of a caption's words, or of an image's regions, to its encoding."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from vsehub.checks import one_of
+from vsehub.sets import Encoding, Sets
+
+
+class Pooling(nn.Module):
+    """(N, L, D) states, of which the first lengths[n] (N,), at least 1, are row n's -> (N, D), or N `Sets`.
+
+    gives: "vectors" or "sets". What stands behind a row's own states, infinities and NaN included, changes nothing.
+    """
+
+    gives = "vectors"
+
+    @staticmethod
+    def inside(states: Tensor, lengths: Tensor) -> Tensor:
+        """(N, L, 1) boolean: which states are a row's own."""
+        return (torch.arange(states.shape[1], device=states.device) < lengths[:, None])[:, :, None]
+
+
+class Last(Pooling):
+    """The last state."""
+
+    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """(N, L, D), (N,) -> (N, D)."""
+        return states[torch.arange(len(states), device=states.device), lengths - 1]
+
+
+class Mean(Pooling):
+    """The mean of the states."""
+
+    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """(N, L, D), (N,) -> (N, D)."""
+        return states.masked_fill(~self.inside(states, lengths), 0).sum(dim=1) / lengths[:, None]
+
+
+class Max(Pooling):
+    """The largest value of each dimension."""
+
+    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """(N, L, D), (N,) -> (N, D)."""
+        return states.masked_fill(~self.inside(states, lengths), -math.inf).max(dim=1).values
+
+
+class GPO(Pooling):
+    """Generalised pooling: each dimension's values from largest to smallest, weighted by place (VSE∞, Chen 2021).
+
+    The weights depend on the set's size alone: a bidirectional GRU, its directions averaged, reads the places' sine and
+    cosine encodings, and its scores, divided by the temperature 0.1 of the authors' code, go through a softmax over the
+    places. position_dim: of the encodings, even. hidden_dim: of the GRU.
+    """
+
+    temperature = 0.1
+
+    def __init__(self, position_dim: int = 32, hidden_dim: int = 32):
+        super().__init__()
+        self.position_dim = position_dim
+        self.gru = nn.GRU(position_dim, hidden_dim, batch_first=True, bidirectional=True)
+        self.linear = nn.Linear(hidden_dim, 1, bias=False)
+
+    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """(N, L, D), (N,) -> (N, D), in the weights' type."""
+        inside = self.inside(states, lengths)
+        ordered = states.masked_fill(~inside, -math.inf).sort(dim=1, descending=True).values.masked_fill(~inside, 0)
+        with torch.autocast(states.device.type, enabled=False):
+            sizes, where = lengths.unique(return_inverse=True)
+            weights = self.weights(sizes)[where]
+            return (weights[:, None] @ ordered[:, : weights.shape[1]].to(weights.dtype))[:, 0]
+
+    def weights(self, sizes: Tensor) -> Tensor:
+        """The weights of the places in sets of each size: (U,) -> (U, largest size), each row's sum 1."""
+        longest = int(sizes.max())
+        places = self.encoded(longest).expand(len(sizes), -1, -1)
+        packed = pack_padded_sequence(places, sizes.cpu(), batch_first=True, enforce_sorted=False)
+        states = pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0]
+        scores = self.linear(states.unflatten(2, (2, -1)).mean(dim=2)) / self.temperature
+        return scores.masked_fill(~self.inside(scores, sizes), -math.inf).softmax(dim=1)[:, :, 0]
+
+    def encoded(self, longest: int) -> Tensor:
+        """The places' sines and cosines (longest, position_dim), the first place being 0 as in the authors' code."""
+        like = self.linear.weight
+        steps = torch.arange(0, self.position_dim, 2, device=like.device, dtype=like.dtype)
+        angles = torch.arange(longest, device=like.device, dtype=like.dtype)[:, None]
+        angles = angles * torch.exp(steps * (-math.log(10000.0) / self.position_dim))
+        return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
+
+
+class Whole(Pooling):
+    """All states, as sets for cross-attention."""
+
+    gives = "sets"
+
+    def forward(self, states: Tensor, lengths: Tensor) -> Encoding:
+        """(N, L, D), (N,) -> N `Sets`."""
+        return Sets.from_padded(states, lengths)
+
+
+POOLINGS = {"last": Last, "mean": Mean, "max": Max, "gpo": GPO, "none": Whole}
+
+
+def pooling_of(name: str, choices: tuple[str, ...] = tuple(POOLINGS)) -> Pooling:
+    """The pooling of that name; "none" gives `Sets`. Raises InputError where it is not among `choices`."""
+    one_of("pooling", name, choices)
+    return POOLINGS[name]()

@@ -1,0 +1,58 @@
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from vsehub.checks import InputError
+from vsehub.encoders.image_cnn import ImageCNN
+from vsehub.encoders.image_features import ImageFeatures
+from vsehub.encoders.image_regions import ImageRegions
+from vsehub.sets import Sets
+
+
+def test_image_encoders():
+    torch.manual_seed(0)
+    features = torch.rand(4, 10).half()
+    encoder = ImageFeatures((10,), dim=6)
+    torch.testing.assert_close(encoder(features), encoder(features * 3), rtol=1e-2, atol=1e-3)
+    with pytest.raises(InputError, match=r"image_features takes one feature vector .* shape \(36, 10\)"):
+        ImageFeatures((36, 10))
+    pixels = torch.randint(0, 256, (4, 3, 64, 64), dtype=torch.uint8)
+    cnn = ImageCNN((3, 64, 64), dim=6, width=4)
+    torch.testing.assert_close(cnn(pixels), cnn(pixels.float() / 255))
+    with pytest.raises(InputError, match=r"image_cnn with 4 stages takes pictures .* shape \(10,\)"):
+        ImageCNN((10,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("pooling", ["none", "mean", "max", "gpo"])
+def test_regions_of_zeros_are_left_out_wherever_they_stand(pooling, dtype):
+    torch.manual_seed(0)
+    encoder = ImageRegions((5, 3), dim=6, pooling=pooling)
+    images = torch.randn(4, 5, 3).to(dtype)
+    images[0, 3:] = images[1, :4] = images[2, [0, 2]] = 0
+    images[3, 1, :2] = 0  # a feature that is not 0 makes a region
+    found = encoder(images)
+    rows = [[0, 1, 2], [4], [1, 3, 4], [0, 1, 2, 3, 4]]
+    for number, (image, kept) in enumerate(zip(images, rows, strict=True)):
+        regions = encoder.linear(normalize(image[kept].float(), dim=1))
+        if pooling == "none":
+            assert isinstance(found, Sets)
+            assert found.lengths.tolist() == [3, 1, 3, 5]
+            torch.testing.assert_close(found[torch.tensor([number])].vectors, regions)
+            continue
+        pooled = {"mean": lambda r: r.mean(0), "max": lambda r: r.max(0).values, "gpo": alone(encoder.pool)}[pooling]
+        torch.testing.assert_close(found[number], pooled(regions), rtol=1e-5, atol=1e-6)
+
+
+def alone(pool):
+    return lambda regions: pool(regions[None], torch.tensor([len(regions)]))[0]
+
+
+def test_regions_refuse_what_they_cannot_read():
+    encoder = ImageRegions((2, 3), dim=4)
+    with pytest.raises(InputError, match="1 of 2 images have no region"):
+        encoder(torch.tensor([[[1.0, 0, 0], [0, 0, 0]], [[0, 0, 0], [0, 0, 0]]]))
+    with pytest.raises(InputError, match=r"image_regions takes regions times features .* shape \(10,\)"):
+        ImageRegions((10,))
+    with pytest.raises(InputError, match="pooling is 'last'"):
+        ImageRegions((2, 3), pooling="last")

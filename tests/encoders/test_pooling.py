@@ -1,0 +1,137 @@
+import math
+
+import pytest
+import torch
+
+from vsehub.checks import InputError
+from vsehub.encoders.pooling import GPO, POOLINGS, pooling_of
+from vsehub.sets import Sets
+
+LENGTHS = torch.tensor([3, 1, 5, 3, 2])
+
+
+def states(seed=0, dtype=torch.float64):
+    return torch.randn(len(LENGTHS), 6, 4, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def pooling(name):
+    torch.manual_seed(0)
+    return pooling_of(name).double()
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def gru_by_loops(gru, inputs, suffix):
+    """The states of one direction, unit by unit, by the equations of torch.nn.GRU."""
+    w_in, w, b_in, b = (
+        getattr(gru, f"{name}_l0{suffix}").tolist() for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    size, before, found = len(w[0]), [0.0] * len(w[0]), []
+    for x in reversed(inputs) if suffix else inputs:
+        given = [sum(u * v for u, v in zip(row, x, strict=True)) + c for row, c in zip(w_in, b_in, strict=True)]
+        kept = [sum(u * v for u, v in zip(row, before, strict=True)) + c for row, c in zip(w, b, strict=True)]
+        now = []
+        for i in range(size):
+            reset, update = sigmoid(given[i] + kept[i]), sigmoid(given[size + i] + kept[size + i])
+            new = math.tanh(given[2 * size + i] + reset * kept[2 * size + i])
+            now.append((1 - update) * new + update * before[i])
+        found.append(now)
+        before = now
+    return found[::-1] if suffix else found
+
+
+def gpo_by_loops(pool, rows):
+    """One set's GPO: places, their encodings, GRU, softmax, sorted values."""
+    dim = pool.position_dim
+    places = [
+        [
+            f(place * 10000 ** (-2 * (i // 2) / dim))
+            for i, f in zip(range(dim), [math.sin, math.cos] * dim, strict=False)
+        ]
+        for place in range(len(rows))
+    ]
+    ahead, back = gru_by_loops(pool.gru, places, ""), gru_by_loops(pool.gru, places, "_reverse")
+    weight = pool.linear.weight[0].tolist()
+    scores = [
+        sum(w * (a + b) / 2 for w, a, b in zip(weight, *pair, strict=True)) / 0.1
+        for pair in zip(ahead, back, strict=True)
+    ]
+    total = sum(math.exp(score) for score in scores)
+    columns = [sorted(column, reverse=True) for column in zip(*rows, strict=True)]
+    return [sum(math.exp(s) / total * v for s, v in zip(scores, column, strict=True)) for column in columns]
+
+
+def by_loops(name, pool, rows):
+    if name == "gpo":
+        return gpo_by_loops(pool, rows)
+    if name == "last":
+        return rows[-1]
+    return [max(column) if name == "max" else math.fsum(column) / len(column) for column in zip(*rows, strict=True)]
+
+
+@pytest.mark.parametrize("name", ["last", "mean", "max", "gpo"])
+def test_equals_loops_and_what_pads_is_nothing(name):
+    pool, given = pooling(name), states()
+    expected = [by_loops(name, pool, rows[:n].tolist()) for rows, n in zip(given, LENGTHS, strict=True)]
+    for garbage in (0.0, 1e9, math.inf, -math.inf, math.nan):
+        padded = given.clone()
+        padded[torch.arange(6) >= LENGTHS[:, None]] = garbage
+        padded.requires_grad_()
+        found = pool(padded, LENGTHS)
+        torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-10, atol=1e-12)
+        (gradient,) = torch.autograd.grad(found.square().sum(), padded)
+        assert torch.isfinite(gradient).all()
+        assert (gradient[torch.arange(6) >= LENGTHS[:, None]] == 0).all()
+
+
+def test_gpo_holds_mean_and_max():
+    pool, given = pooling("gpo"), states()
+    torch.nn.init.zeros_(pool.linear.weight)
+    torch.testing.assert_close(pool(given, LENGTHS), pooling("mean")(given, LENGTHS))
+    first = torch.zeros(len(LENGTHS), 6, 1, dtype=torch.float64).index_fill_(1, torch.tensor([0]), 1e3)
+    pool.weights = lambda sizes: first[: len(sizes), : int(sizes.max()), 0].softmax(dim=1)
+    torch.testing.assert_close(pool(given, LENGTHS), pooling("max")(given, LENGTHS))
+
+
+def test_gpo_gradients_are_those_of_finite_differences():
+    torch.manual_seed(0)
+    pool = GPO(position_dim=4, hidden_dim=3).double()
+    names = [name for name, _ in pool.named_parameters()]
+
+    def run(given, *parameters):
+        return torch.func.functional_call(pool, dict(zip(names, parameters, strict=True)), (given, LENGTHS))
+
+    given = states(1).requires_grad_()
+    assert torch.autograd.gradcheck(run, (given, *(p.detach().requires_grad_() for p in pool.parameters())))
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_half_precision_under_autocast(name):
+    torch.manual_seed(0)
+    pool, given = pooling_of(name), states(dtype=torch.float32)
+    exact = pool(given, LENGTHS)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = pool(given.bfloat16().requires_grad_(), LENGTHS)
+    exact, rough = (one.vectors if isinstance(one, Sets) else one for one in (exact, rough))
+    torch.testing.assert_close(rough.float(), exact, rtol=0.02, atol=0.02)
+    rough.float().square().sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in pool.parameters())
+
+
+def test_none_gives_the_states_as_sets():
+    given = states()
+    pool = pooling("none")
+    sets = pool(given, LENGTHS)
+    assert (pool.gives, pooling("gpo").gives) == ("sets", "vectors")
+    rows = torch.cat([row[:n] for row, n in zip(given, LENGTHS, strict=True)])
+    assert torch.equal(sets.vectors, rows)
+    assert torch.equal(sets.lengths, LENGTHS)
+
+
+def test_refuses_unknown_names():
+    with pytest.raises(InputError, match="pooling is 'sum'; choose one of 'last', 'mean', 'max', 'gpo', 'none'"):
+        pooling_of("sum")
+    with pytest.raises(InputError, match="pooling is 'last'; choose one of 'mean', 'none'"):
+        pooling_of("last", ("mean", "none"))

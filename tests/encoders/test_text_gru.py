@@ -1,0 +1,154 @@
+import itertools
+
+import pytest
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from vsehub.checks import InputError
+from vsehub.encoders.prefix_gru import PrefixTree, reversal
+from vsehub.encoders.text_gru import TextGRU
+from vsehub.sets import Sets
+
+
+def captions(seed, n=40, words=7, longest=9):
+    """Few words, so that many prefixes are shared, and some whole captions are equal or prefixes of others."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, longest + 1, (n,), generator=generator)
+    texts = torch.randint(1, words, (n, longest), generator=generator)
+    texts[:, 0] = 1
+    texts[: n // 2, 1] = 2
+    return texts.masked_fill(torch.arange(longest) >= lengths[:, None], 0), lengths
+
+
+def by_torch(encoder, texts, lengths):
+    """The pooled states of torch's own network over packed sequences, the directions averaged."""
+    rows = pack_padded_sequence(encoder.words(texts), lengths, batch_first=True, enforce_sorted=False)
+    states, ends = encoder.gru(rows)
+    if encoder.pool.__class__.__name__ == "Last":
+        ends = ends[0] if isinstance(ends, tuple) else ends
+        return ends[-2:].mean(dim=0) if encoder.gru.bidirectional else ends[-1]
+    states = pad_packed_sequence(states, batch_first=True)[0]
+    if encoder.gru.bidirectional:
+        states = (states[..., : encoder.gru.hidden_size] + states[..., encoder.gru.hidden_size :]) / 2
+    return encoder.pool(states, lengths)
+
+
+def tensor(encoding):
+    return encoding.vectors if isinstance(encoding, Sets) else encoding
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean", "gpo", "none"])
+@pytest.mark.parametrize(
+    ("cell", "layers", "bidirectional"),
+    [
+        ("gru", 1, False),
+        ("gru", 2, False),
+        ("gru", 1, True),
+        ("gru", 2, True),
+        ("lstm", 1, False),
+        ("lstm", 2, True),
+    ],
+)
+def test_equals_torch_on_packed_sequences(cell, layers, bidirectional, pooling):
+    for seed in range(3):
+        torch.manual_seed(seed)
+        settings = {"cell": cell, "layers": layers, "bidirectional": bidirectional, "pooling": pooling}
+        encoder = TextGRU(7, dim=6, word_dim=5, **settings).double()
+        texts, lengths = captions(seed)
+        assert lengths.min() == 1
+        answers = []
+        for encode in (encoder, lambda t, n, encoder=encoder: by_torch(encoder, t, n)):
+            encoder.zero_grad()
+            states = encode(texts, lengths)
+            weight = torch.randn(tensor(states).shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+            (tensor(states) * weight).sum().backward()
+            answers.append([tensor(states), *(parameter.grad.clone() for parameter in encoder.parameters())])
+        for ours, theirs in zip(*answers, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_gradients_are_those_of_finite_differences():
+    torch.manual_seed(0)
+    encoder = TextGRU(5, dim=3, word_dim=2, bidirectional=True, pooling="mean").double()
+    texts, lengths = captions(1, n=6, words=5, longest=4)
+    names = [name for name, _ in encoder.named_parameters()]
+
+    def run(*parameters):
+        return torch.func.functional_call(encoder, dict(zip(names, parameters, strict=True)), (texts, lengths))
+
+    assert torch.autograd.gradcheck(run, tuple(p.detach().requires_grad_() for p in encoder.parameters()))
+
+
+def test_bf16_products_stay_near_float32():
+    torch.manual_seed(0)
+    encoder = TextGRU(7, dim=64, word_dim=32)
+    texts, lengths = captions(2)
+    exact = encoder(texts, lengths)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = encoder(texts, lengths)
+    assert rough.dtype == torch.float32
+    assert (rough - exact).norm() / exact.norm() < 0.02
+    rough.square().sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in encoder.parameters())
+
+
+def test_each_distinct_prefix_is_one_node():
+    texts, lengths = captions(3)
+    prefixes = {tuple(text[:end].tolist()) for text, n in zip(texts, lengths, strict=True) for end in range(1, n + 1)}
+    tree = PrefixTree.build(texts, lengths)
+    assert len(tree.words) == len(prefixes) < lengths.sum()
+
+
+def test_padding_changes_nothing():
+    texts, lengths = captions(4)
+    garbage = texts.masked_fill(torch.arange(texts.shape[1]) >= lengths[:, None], 6)
+    wider = torch.nn.functional.pad(texts, (0, 3))
+    for bidirectional, cell in itertools.product((False, True), ("gru", "lstm")):
+        torch.manual_seed(0)
+        encoder = TextGRU(7, dim=6, word_dim=5, bidirectional=bidirectional, cell=cell, pooling="max")
+        alone = torch.cat([encoder(text[None, :n], n[None]) for text, n in zip(texts, lengths, strict=True)])
+        for padded in (texts, garbage, wider):
+            torch.testing.assert_close(encoder(padded, lengths), alone)
+
+
+def test_bidirectional_runs_share_endings():
+    """Reading backwards, captions that end alike are one caption: the same end state for their last word."""
+    torch.manual_seed(0)
+    encoder = TextGRU(9, dim=6, word_dim=5, bidirectional=True, pooling="none")
+    texts, lengths = torch.tensor([[1, 4, 5, 2], [1, 7, 5, 2], [1, 5, 2, 0]]), torch.tensor([4, 4, 3])
+    order = reversal(lengths)
+    assert torch.equal(texts.gather(1, order)[:, :3], torch.tensor([[2, 5, 4], [2, 5, 7], [2, 5, 1]]))
+    tree = PrefixTree.build(texts.gather(1, order), lengths)
+    assert len(tree.words) == 7  # 2; 2 5; 2 5 4, 2 5 7, 2 5 1; 2 5 4 1, 2 5 7 1
+    assert encoder.gives == "sets"
+
+
+def test_checkpoints_keep_their_names():
+    names = {"words.weight", "gru.weight_ih_l0", "gru.weight_hh_l0", "gru.bias_ih_l0", "gru.bias_hh_l0"}
+    for cell in ("gru", "lstm"):
+        assert set(TextGRU(5, dim=3, word_dim=2, cell=cell).state_dict()) == names
+
+
+def test_words_start_from_vectors():
+    torch.manual_seed(0)
+    encoder = TextGRU(6, dim=3, word_dim=2, tune_words=False)
+    before = encoder.words.weight.detach().clone()
+    encoder.start_words(torch.tensor([5, 3]), torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64))
+    assert encoder.words.weight[[5, 3]].tolist() == [[1, 2], [3, 4]]
+    assert torch.equal(encoder.words.weight[[0, 1, 2, 4]], before[[0, 1, 2, 4]])
+    encoder(torch.tensor([[5, 3]]), torch.tensor([2])).sum().backward()
+    assert encoder.words.weight.grad is None
+    assert encoder.gru.weight_ih_l0.grad.abs().sum() > 0
+    with pytest.raises(InputError, match=r"shape \(1, 300\) but text_encoder.word_dim is 2; set .*word_dim=300"):
+        encoder.start_words(torch.tensor([5]), torch.zeros(1, 300))
+
+
+def test_paper_init_is_xavier_everywhere():
+    torch.manual_seed(0)
+    encoder = TextGRU(50, dim=32, word_dim=20, init="paper")
+    assert encoder.gru.weight_hh_l0.abs().max() <= (6 / (32 * 4)) ** 0.5
+    assert encoder.gru.bias_hh_l0.abs().max() == 0
+    with pytest.raises(InputError, match="init is 'papre'; choose one of 'release', 'paper'"):
+        TextGRU(50, init="papre")
+    with pytest.raises(InputError, match="cell is 'rnn'; choose one of 'gru', 'lstm'"):
+        TextGRU(50, cell="rnn")
