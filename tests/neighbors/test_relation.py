@@ -1,0 +1,168 @@
+"""Pairs any number each way, in the batch's mask, the bank and the evaluation, against loops over single pairs."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vsehub.checks import InputError
+from vsehub.criteria.csls import CSLS
+from vsehub.criteria.nns import NearestNeighbor
+from vsehub.data.captioned import CaptionedImages
+from vsehub.data.vector_table import VectorTable
+from vsehub.evaluation.encode import EncodedSplit
+from vsehub.evaluation.evaluate import evaluate
+from vsehub.evaluation.protocols import Protocol
+from vsehub.neighbors.bank import MemoryBank
+from vsehub.neighbors.faiss_index import load_faiss
+from vsehub.neighbors.relation import Relation
+from vsehub.similarities.cosine import Cosine
+from vsehub.training.datamodule import Draw, PairDataset
+
+FAISS = pytest.param("faiss", marks=pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed"))
+IMAGES, TEXTS = 7, 11
+
+
+def many_to_many(seed, images=IMAGES, texts=TEXTS, more=12):
+    """Distinct pairs in no order: each image and each text has at least one, some have several."""
+    generator = np.random.default_rng(seed)
+    everyone = [(n % images, n % texts) for n in range(max(images, texts))]
+    others = zip(generator.integers(0, images, more), generator.integers(0, texts, more), strict=True)
+    return generator.permutation(sorted({*everyone, *((int(i), int(t)) for i, t in others)}))
+
+
+def relation_of(pairs, images=IMAGES, texts=TEXTS):
+    return Relation(torch.from_numpy(pairs), images, texts)
+
+
+def unit(generator, rows, coarse=False):
+    vectors = torch.randn(rows, 4, generator=generator)
+    return torch.nn.functional.normalize(vectors.sign() if coarse else vectors, dim=1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_related_equals_looking_each_pair_up(seed):
+    pairs = many_to_many(seed)
+    known = {tuple(pair) for pair in pairs.tolist()}
+    images, texts = torch.arange(IMAGES), torch.arange(TEXTS)
+    relation = relation_of(np.concatenate([pairs, pairs[:3]]))
+    dense = torch.tensor([[(i, t) in known for t in range(TEXTS)] for i in range(IMAGES)])
+    assert torch.equal(relation.related(images[:, None], texts[None, :]), dense)
+    assert torch.equal(relation.related(images[:, None].flip(0), texts[None, :]), dense.flip(0))
+    lists = torch.randint(0, TEXTS, (IMAGES, 5), generator=torch.Generator().manual_seed(seed))
+    assert torch.equal(relation.related(images[:, None], lists), dense.gather(1, lists))
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**16), entries=st.integers(1, 30))
+def test_most_related_equals_counting(seed, entries):
+    pairs = many_to_many(seed)
+    known = {tuple(pair) for pair in pairs.tolist()}
+    entry = pairs[np.random.default_rng(seed).integers(0, len(pairs), entries)]
+    of_image = [sum((image, text) in known for text in entry[:, 1].tolist()) for image in range(IMAGES)]
+    of_text = [sum((image, text) in known for image in entry[:, 0].tolist()) for text in range(TEXTS)]
+    expected = max(of_image + of_text)
+    assert relation_of(pairs).most_related(*torch.from_numpy(entry).T) == expected
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([[0, 0], [7, 1]], "pairs name images 0 to 7; expected rows 0 to 6"),
+        ([[0, -1]], "pairs name texts -1 to -1; expected rows 0 to 10"),
+        (np.zeros((0, 2), np.int64), r"pairs has shape \(0, 2\)"),
+        ([[0, 1, 2]], r"pairs has shape \(1, 3\)"),
+    ],
+)
+def test_pairs_that_are_none(pairs, message):
+    with pytest.raises(InputError, match=message):
+        relation_of(np.array(pairs))
+
+
+@pytest.mark.parametrize("backend", [FAISS, "exact"])
+@pytest.mark.parametrize("exclude", ["image", "batch_captions"])
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**16), n=st.integers(1, 6), coarse=st.booleans())
+def test_the_bank_equals_loops(backend, exclude, seed, n, coarse):
+    """Each query's entries one by one: those that belong to it, in whatever pair, are no neighbours."""
+    images, texts, k = 20, 26, 3
+    pairs = many_to_many(seed, images, texts, more=14)
+    known = {tuple(pair) for pair in pairs.tolist()}
+    generator = torch.Generator().manual_seed(seed)
+    image_vectors, text_vectors = unit(generator, images, coarse), unit(generator, texts, coarse)
+    entries = torch.from_numpy(pairs[np.random.default_rng(seed).permutation(len(pairs))[:24]])
+    asked = torch.from_numpy(pairs[np.random.default_rng([seed, 1]).permutation(len(pairs))[:n]])
+    bank = MemoryBank(k, backend, exclude)
+    sides = image_vectors[entries[:, 0]], text_vectors[entries[:, 1]]
+    bank.fill(*sides, *entries.T, relation=relation_of(pairs, images, texts))
+    stats = bank.query(image_vectors[asked[:, 0]], text_vectors[asked[:, 1]], *asked.T)
+    batch = set(asked[:, 1].tolist())
+    for row, (image, text) in enumerate(asked.tolist()):
+        to_texts, to_images = [], []
+        for entry_image, entry_text in entries.tolist():
+            in_batch = exclude == "batch_captions" and entry_text in batch
+            if not (in_batch or (exclude == "image" and (image, entry_text) in known)):
+                to_texts.append(float(image_vectors[image] @ text_vectors[entry_text]))
+            if not (in_batch or (exclude == "image" and (entry_image, text) in known)):
+                to_images.append(float(image_vectors[entry_image] @ text_vectors[text]))
+        for found, expected in ((stats.image_to_text, to_texts), (stats.text_to_image, to_images)):
+            np.testing.assert_allclose(found[row], sorted(expected, reverse=True)[:k], rtol=1e-5, atol=1e-6)
+
+
+def test_a_text_of_most_images_leaves_too_few():
+    pairs = np.array([[image, 0] for image in range(8)] + [[image, image] for image in range(1, 8)])
+    everything = torch.from_numpy(pairs)
+    with pytest.raises(InputError, match=r"a bank of 15 pairs, 15 of them of one image, leaves 0 neighbours"):
+        MemoryBank(5, "exact").plan(*everything.T, relation_of(pairs, 8, 8))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_batch_marks_all_that_belong_together(seed):
+    pairs = many_to_many(seed)
+    known = {tuple(pair) for pair in pairs.tolist()}
+    vectors = [np.random.default_rng(seed).normal(size=(count, 3)).astype(np.float32) for count in (IMAGES, TEXTS)]
+    firsts = np.array([min(image for image, other in pairs.tolist() if other == text) for text in range(TEXTS)])
+    split = CaptionedImages(*vectors, firsts, pairs=pairs)
+    rows = np.random.default_rng(seed).permutation(len(pairs))[:9]
+    batch = PairDataset(split, VectorTable(split.captions))[Draw(0, rows)]
+    assert len(PairDataset(split, VectorTable(split.captions))) == len(pairs)
+    for n, (image, text) in enumerate(pairs[rows].tolist()):
+        np.testing.assert_array_equal(batch.images[n], vectors[0][image])
+        np.testing.assert_array_equal(batch.texts[n], vectors[1][text])
+        for m, (_, other) in enumerate(pairs[rows].tolist()):
+            assert bool(batch.positives[n, m]) == ((image, other) in known)
+    assert batch.positives.diagonal().all()
+
+
+def ranks_by_loops(scores, known):
+    """The rank of each query's best positive: one more than the items that belong to others and score as much."""
+    found = []
+    for query, row in enumerate(scores.tolist()):
+        best = max(score for item, score in enumerate(row) if (query, item) in known)
+        found.append(1 + sum(score >= best and (query, item) not in known for item, score in enumerate(row)))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("rule", [NearestNeighbor(), CSLS(3)], ids=["nns", "csls"])
+@pytest.mark.parametrize("protocol", [Protocol("single"), Protocol("folds", 3, 2)], ids=lambda one: one.name)
+@pytest.mark.parametrize("seed", range(3))
+def test_evaluation_takes_the_best_positive(seed, protocol, rule):
+    """Texts of several images count in each fold with the images there; scores are coarse, so that some tie."""
+    generator = torch.Generator().manual_seed(seed)
+    pairs = many_to_many(seed)
+    images, texts = unit(generator, IMAGES, coarse=True).double(), unit(generator, TEXTS, coarse=True).double()
+    index = torch.zeros(TEXTS, dtype=torch.int64)  # never looked at where there are pairs
+    found = evaluate(EncodedSplit(images, texts, index, torch.from_numpy(pairs)), Cosine(), rule, protocol).metrics
+    sums = {name: 0.0 for name in ("i2t/r1", "t2i/r1", "i2t/meanr", "t2i/meanr")}
+    folds = protocol.slices(IMAGES)
+    for fold in folds:
+        inside = [(i - fold.start, t) for i, t in pairs.tolist() if fold.start <= i < fold.stop]
+        kept = sorted({text for _, text in inside})
+        known = {(image, kept.index(text)) for image, text in inside}
+        scores = Cosine()(images[fold], texts[kept])
+        for direction, matrix, pairs_there in (("i2t", scores, known), ("t2i", scores.T, {(t, i) for i, t in known})):
+            ranks = ranks_by_loops(rule.rescore(matrix), pairs_there)
+            sums[f"{direction}/r1"] += 100 * (ranks == 1).mean() / len(folds)
+            sums[f"{direction}/meanr"] += ranks.mean() / len(folds)
+    assert {name: found[name] for name in sums} == pytest.approx(sums)
