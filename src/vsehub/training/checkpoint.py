@@ -42,12 +42,13 @@ def load_checkpoint(path: str | Path) -> dict:
         f"checkpoint: {path} was not written by `vsehub train`: it holds no configuration and no vocabulary",
     )
     require("vocabulary" in description, f"checkpoint: {path} holds no vocabulary; train again with this version")
-    restored(description["vocabulary"])
+    vocabulary = restored(description["vocabulary"])
+    known = 0 if vocabulary is None else len(vocabulary)
     words = checkpoint["state_dict"].get("text_encoder.words.weight")
     require(
-        words is None or len(words) == len(description["vocabulary"]),
+        words is None or len(words) == known,
         f"checkpoint: {path} is of another vocabulary: it has {0 if words is None else len(words)} word vectors but "
-        f"{len(description['vocabulary'])} words",
+        f"{known} words",
     )
     return checkpoint
 

@@ -1,0 +1,124 @@
+"""Two modalities that are neither images nor texts, through the console script."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+TIMES = {"seconds", "val/seconds", "bank/seconds"}
+SIZES = {"train": (0, 160), "val": (160, 200), "test": (200, 240)}
+SETTINGS = [
+    *("data=pairs", "embedding_dim=16", "loader.batch_size=32", "callbacks.warmup.steps=0", "optimizer.lr=0.01"),
+    "scheduler.step_size=2",
+]
+BANK = ["loss=hal", "bank=memory", "bank.fraction=0.5", "bank.k=5"]
+
+
+@pytest.fixture(scope="module")
+def lexicon(tmp_path_factory):
+    """Two languages' words for 240 meanings: two words each there, one or two here, all of a meaning paired."""
+    folder = tmp_path_factory.mktemp("lexicon")
+    generator = np.random.default_rng(0)
+    meanings = generator.normal(size=(240, 8))
+    here = np.concatenate([np.arange(240), np.arange(0, 240, 3)])
+    there = np.repeat(np.arange(240), 2)
+    for side, words, dim in (("here", here, 12), ("there", there, 10)):
+        turned = meanings[words] @ generator.normal(size=(8, dim)) + 0.3 * generator.normal(size=(len(words), dim))
+        np.save(folder / f"{side}.npy", turned.astype(np.float32))
+    for split, (first, last) in SIZES.items():
+        rows = [
+            f"{text},{image}"
+            for image in np.flatnonzero((here >= first) & (here < last))
+            for text in np.flatnonzero(there == here[image])
+        ]
+        (folder / f"{split}.csv").write_text("\n".join(["query,item", *rows]) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(lexicon, vsehub):
+    """The folder of a run of three epochs over it."""
+    vsehub("train", *files(lexicon), *SETTINGS, *BANK, "trainer.max_epochs=3", "hydra.run.dir=run", cwd=lexicon)
+    return lexicon / "run"
+
+
+def files(folder):
+    tables = [f"data.{split}={folder / split}.csv" for split in SIZES]
+    return [f"data.images={folder / 'here.npy'}", f"data.texts={folder / 'there.npy'}", *tables]
+
+
+def rows(run):
+    with (run / "metrics.csv").open() as handle:
+        return [{name: value for name, value in row.items() if name not in TIMES} for row in csv.DictReader(handle)]
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def test_a_run_leaves_its_record(run, lexicon):
+    record = read(run / "run.json")
+    assert (record["status"], record["label"], record["dataset"]) == ("finished", "hal+mb", lexicon.name)
+    assert record["architecture"] == "text_features+image_features"
+    counted = {split: (of["images"], of["captions"]) for split, of in record["data"].items()}
+    assert counted == {"train": (214, 320), "val": (53, 80), "test": (53, 80)}
+    assert rows(run)[1]["bank/pairs"] == "214.0", "half of the training pairs"
+    chance = 2 * 100 * 16 / 80 * 2
+    assert record["metrics"]["test/rsum"] > 3 * chance
+
+
+def test_its_checkpoint_is_self_contained(run, lexicon, vsehub, tmp_path):
+    """Moved alone, with the data moved too and the training table gone, it gives the same figures."""
+    alone = shutil.copy(run / "checkpoints" / "best.ckpt", tmp_path / "moved.ckpt")
+    description = torch.load(alone, weights_only=True)["vsehub"]
+    assert description["vocabulary"] is None
+    assert (description["image_shape"], description["text_shape"]) == ([12], [10])
+    for name in ("here.npy", "there.npy", "test.csv"):
+        shutil.copy(lexicon / name, tmp_path / name)
+    moved = [f"data.images={tmp_path / 'here.npy'}", f"data.texts={tmp_path / 'there.npy'}", "data.val=null"]
+    moved += ["data.train=null", f"data.test={tmp_path / 'test.csv'}"]
+    vsehub("evaluate", f"checkpoint={alone}", *moved, f"out={tmp_path}", cwd=tmp_path)
+    again = read(tmp_path / "test-single-nns.json")
+    assert again["metrics"] == read(run / "evaluations" / "test-single-nns.json")["metrics"]
+
+
+def test_criteria_and_a_report(run, vsehub, tmp_path):
+    copied = tmp_path / "runs" / "hal"
+    shutil.copytree(run, copied)
+    best = f"checkpoint={copied / 'checkpoints' / 'best.ckpt'}"
+    vsehub("evaluate", "-m", best, "criterion=csls,is", "reference=queries,train", cwd=tmp_path)
+    found = {path.stem: read(path) for path in (copied / "evaluations").iterdir()}
+    kinds = ("nns", "csls-k10-transductive", "csls-k10-inductive")
+    rsums = {kind: found[f"test-single-{kind}"]["metrics"]["rsum"] for kind in kinds}
+    assert len(set(rsums.values())) == 3
+    assert found["test-single-csls-k10-inductive"]["texts"] == 80
+    vsehub("report", "runs", "out=page", cwd=tmp_path)
+    assert f"{rsums['nns']:.1f}" in (tmp_path / "page" / "table.md").read_text()
+
+
+def test_a_resumed_run_ends_as_the_unbroken_one(run, lexicon, vsehub, tmp_path):
+    vsehub("train", *files(lexicon), *SETTINGS, *BANK, "trainer.max_epochs=2", "hydra.run.dir=broken", cwd=tmp_path)
+    vsehub("train", "resume=broken", "trainer.max_epochs=3", cwd=tmp_path)
+    assert rows(tmp_path / "broken") == rows(run)
+    ours, theirs = (read(folder / "run.json")["metrics"] for folder in (tmp_path / "broken", run))
+    assert ours == theirs
+
+
+def test_shares_and_what_cannot_be(run, lexicon, vsehub, tmp_path):
+    """One table split by shares; words are no vectors for search, and vectors no captions for a GRU."""
+    table = (lexicon / "train.csv").read_text()
+    (tmp_path / "all.csv").write_text(table)
+    one_table = [*files(lexicon)[:2], "data.pairs=all.csv", *SETTINGS, "loss=max"]
+    vsehub("train", *one_table, "trainer.max_epochs=1", "hydra.run.dir=shares", cwd=tmp_path)
+    counted = [one["captions"] for one in read(tmp_path / "shares" / "run.json")["data"].values()]
+    assert sum(counted) == 320
+    best = f"checkpoint={run / 'checkpoints' / 'best.ckpt'}"
+    refused = vsehub("search", best, "a dog", cwd=tmp_path, status=2)
+    assert "was trained on texts that are vectors, so it reads no words; search needs one trained on" in refused.err
+    refused = vsehub("train", *one_table, "text_encoder=text_gru", "hydra.run.dir=gru", cwd=tmp_path, status=2)
+    assert "the data's texts are vectors (10,), but TextGRU takes captions; give text_encoder=" in refused.err
+    refused = vsehub("train", "data=pairs", "data.images=a.npy", "hydra.run.dir=none", cwd=tmp_path, status=2)
+    assert "data.texts is not set; give data.texts=VALUE" in refused.err
