@@ -8,7 +8,8 @@ import torch
 from tqdm import tqdm
 
 from vsehub.checks import require
-from vsehub.data.vocabulary import END, PAD, START, Vocabulary
+from vsehub.data.vocabulary import PAD
+from vsehub.data.words import Words
 
 _BIG = 100_000  # captions from which tokenising takes long enough for a progress bar
 
@@ -16,8 +17,8 @@ _BIG = 100_000  # captions from which tokenising takes long enough for a progres
 class TokenTable:
     """T captions, tokenised once.
 
-    tokens: (sum of lengths,) int32, caption after caption, each with its <start> and <end>. offsets: (T + 1,) int64;
-    caption t is tokens[offsets[t]:offsets[t + 1]].
+    tokens: (sum of lengths,) int32, caption after caption, each with its <start> and <end> or the model's own special
+    tokens. offsets: (T + 1,) int64; caption t is tokens[offsets[t]:offsets[t + 1]].
     """
 
     def __init__(self, tokens: np.ndarray, offsets: np.ndarray):
@@ -25,17 +26,19 @@ class TokenTable:
         self.offsets = offsets
 
     @classmethod
-    def build(cls, vocabulary: Vocabulary, captions: Sequence[str], max_words: int | None = None) -> "TokenTable":
+    def build(cls, vocabulary: Words, captions: Sequence[str], max_words: int | None = None) -> "TokenTable":
         """Tokenise `captions`; those longer than `max_words` words (None: any) keep that many."""
         require(max_words is None or max_words >= 1, f"max_words is {max_words!r}; expected None or a number from 1 up")
         tokens = array("i")
         offsets = array("q", [0])
-        for caption in tqdm(
-            captions, desc="tokenising", unit="caption", disable=None if len(captions) >= _BIG else True
+        for numbers in tqdm(
+            vocabulary.encode_all(captions, max_words),
+            desc="tokenising",
+            unit="caption",
+            total=len(captions),
+            disable=None if len(captions) >= _BIG else True,
         ):
-            tokens.append(START)
-            tokens.extend(vocabulary.numbers(caption)[:max_words])
-            tokens.append(END)
+            tokens.extend(numbers)
             offsets.append(len(tokens))
         return cls(np.array(tokens, dtype=np.int32), np.array(offsets, dtype=np.int64))
 

@@ -5,7 +5,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 from vsehub.checks import InputError, require
@@ -86,9 +86,13 @@ class Vocabulary:
         find = self._numbers.get
         return [find(word, UNKNOWN) for word in tokenize(caption)]
 
-    def encode(self, caption: str) -> list[int]:
-        """The caption's numbers between `<start>` and `<end>`."""
-        return [START, *self.numbers(caption), END]
+    def encode(self, caption: str, max_words: int | None = None) -> list[int]:
+        """The numbers of the caption's first `max_words` words (None: all) between `<start>` and `<end>`."""
+        return [START, *self.numbers(caption)[:max_words], END]
+
+    def encode_all(self, captions: Iterable[str], max_words: int | None = None) -> Iterator[list[int]]:
+        """`encode` of each caption."""
+        return (self.encode(caption, max_words) for caption in captions)
 
     def to_json(self) -> str:
         """The words as a JSON list, which `from_json` reads."""

@@ -1,0 +1,74 @@
+import sys
+
+import pytest
+from tiny_bert import tiny_bert, tiny_tokenizer
+from tokenizers import Tokenizer, models
+
+from vsehub.checks import InputError
+from vsehub.data.subwords import Subwords
+from vsehub.data.tokens import TokenTable
+
+CAPTIONS = ["A man's red dogs.", "", "running RUNNING dogs in dogs", "é café", "..."]
+
+
+@pytest.fixture
+def model(tmp_path):
+    return tiny_bert(tmp_path)
+
+
+def test_numbers_are_those_of_the_models_own_tokenizer(model):
+    from transformers import AutoTokenizer
+
+    subwords, own = Subwords.of_model(model), AutoTokenizer.from_pretrained(model)
+    assert len(subwords) == len(own) == 14
+    for caption in CAPTIONS:
+        assert subwords.encode(caption) == own(caption)["input_ids"]
+    assert subwords.encode("A man's red dogs.") == [2, 4, 5, 1, 1, 8, 6, 7, 13, 3]
+    assert subwords.encode("") == [2, 3]
+
+
+def test_cut_captions_keep_the_special_tokens():
+    subwords = Subwords(tiny_tokenizer())
+    assert subwords.encode("running dogs", 3) == [2, 9, 10, 6, 3]
+    assert subwords.encode("running dogs", 1) == [2, 9, 3]
+    assert subwords.encode("running dogs") == [2, 9, 10, 6, 7, 3]  # the cut before has left nothing behind
+    together = subwords.encode_all(CAPTIONS, 2)
+    assert [subwords.encode(caption, 2) for caption in CAPTIONS] == list(together)
+
+
+def test_token_table(monkeypatch):
+    monkeypatch.setattr("vsehub.data.subwords._CHUNK", 2)
+    subwords = Subwords(tiny_tokenizer())
+    for max_words in (None, 2):
+        table = TokenTable.build(subwords, CAPTIONS, max_words)
+        texts, lengths = table.batch([4, 1, 2])
+        rows = [subwords.encode(CAPTIONS[row], max_words) for row in (4, 1, 2)]
+        assert lengths.tolist() == [len(row) for row in rows]
+        assert [text[:n] for text, n in zip(texts.tolist(), lengths, strict=True)] == rows
+
+
+def test_json_round_trip_and_fingerprint(model):
+    subwords = Subwords.of_model(model)
+    subwords.encode("running dogs", 1)
+    again = Subwords.from_json(subwords.to_json())
+    assert again.to_json() == subwords.to_json()
+    assert again.encode("running dogs in") == subwords.encode("running dogs in")
+    assert again.fingerprint() == subwords.fingerprint()
+    other = tiny_tokenizer()
+    other.add_tokens(["man's"])
+    assert Subwords(other).fingerprint() != subwords.fingerprint()
+
+
+def test_refusals(monkeypatch, tmp_path):
+    with pytest.raises(InputError, match="the subwords cannot be read"):
+        Subwords.from_json('{"model": 1}')
+    with pytest.raises(InputError, match="no special tokens around a caption"):
+        Subwords(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")))
+    for absent in (str(tmp_path / "absent"), "nobody/no-model", str(tmp_path)):
+        with pytest.raises(InputError, match=r"no tokenizer of .* is found: neither a folder"):
+            Subwords.of_model(absent)
+    text = Subwords(tiny_tokenizer()).to_json()
+    for name, call in {"transformers": Subwords.of_model, "tokenizers": Subwords.from_json}.items():
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(InputError, match=rf"{name}.*pip install 'vsehub\[transformers\]'"):
+            call(text)
