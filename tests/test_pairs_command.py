@@ -83,6 +83,9 @@ def test_its_checkpoint_is_self_contained(run, lexicon, vsehub, tmp_path):
     vsehub("evaluate", f"checkpoint={alone}", *moved, f"out={tmp_path}", cwd=tmp_path)
     again = read(tmp_path / "test-single-nns.json")
     assert again["metrics"] == read(run / "evaluations" / "test-single-nns.json")["metrics"]
+    np.save(tmp_path / "there.npy", np.load(lexicon / "there.npy")[:, :9])
+    refused = vsehub("evaluate", f"checkpoint={alone}", *moved, f"out={tmp_path}", cwd=tmp_path, status=2)
+    assert "the texts have 9 features but the checkpoint was trained on 10; give features of the same" in refused.err
 
 
 def test_criteria_and_a_report(run, vsehub, tmp_path):

@@ -7,7 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
 from vsehub.checks import InputError, require
-from vsehub.data.captioned import Source
+from vsehub.data.captioned import CaptionedImages, Source
 from vsehub.data.words import Words, restored, stored
 from vsehub.training.checkpoint import load_checkpoint
 from vsehub.training.datamodule import RetrievalDataModule
@@ -113,6 +113,20 @@ def trained_source(trained: DictConfig, changes: DictConfig) -> Source:
             f"data.{key} is no setting of the checkpoint's data; choose among {', '.join(map(str, trained.data))}",
         )
     return build_source(OmegaConf.create({"data": OmegaConf.merge(trained.data, changes)}))
+
+
+def fitting(module: RetrievalModule, split: CaptionedImages) -> CaptionedImages:
+    """The split; InputError where its vectors are of other dimensions than those that the module was trained on."""
+    sides = [("images", "image_shape", split.images)]
+    sides += [] if split.written else [("texts", "text_shape", split.captions)]
+    for side, name, rows in sides:
+        trained, given = list(module.description[name]), list(rows.shape[1:])
+        require(
+            len(trained) > 1 or trained == given,
+            f"the {side} have {given[0] if len(given) == 1 else given} features but the checkpoint was trained on "
+            f"{trained[0]}; give features of the same extraction",
+        )
+    return split
 
 
 def plain(node: Any) -> Any:

@@ -10,6 +10,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from vsehub.checks import one_of, require
+from vsehub.cli.build import fitting
 from vsehub.criteria.parameters import parameters
 from vsehub.evaluation.encode import EncodedSplit, encode_split
 from vsehub.evaluation.evaluate import evaluate
@@ -36,7 +37,9 @@ class Encodings:
     def __call__(self, split: str) -> EncodedSplit:
         if split not in self._found:
             encoders = self.module.image_encoder, self.module.text_encoder
-            self._found[split] = encode_split(*encoders, *self.data.load(split), self.data.eval_batch_size, True)
+            loaded, table = self.data.load(split)
+            batch_size = self.data.eval_batch_size
+            self._found[split] = encode_split(*encoders, fitting(self.module, loaded), table, batch_size, True)
         return self._found[split]
 
 

@@ -79,7 +79,7 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
     """What searches, and the name of the data; InputError where settings, checkpoint and data do not fit."""
     import torch
 
-    from vsehub.cli.build import restore_module, trained_source
+    from vsehub.cli.build import fitting, restore_module, trained_source
     from vsehub.cli.encoded_cache import EncodedCache
     from vsehub.cli.split_search import SplitSearch
     from vsehub.data.captioned import SPLITS
@@ -100,7 +100,7 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
         f"checkpoint: {cfg.checkpoint} was trained with {kind}, which is no inner product of vectors; search needs one",
     )
     source = trained_source(trained, cfg.data)
-    load: Callable[[str], CaptionedImages] = cache(source.load)
+    load: Callable[[str], CaptionedImages] = cache(lambda split: fitting(module, source.load(split)))
     finder = SplitSearch(
         module.to("cuda" if torch.cuda.is_available() else "cpu"),
         vocabulary,
