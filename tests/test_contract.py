@@ -10,6 +10,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_object, instantiate
 from omegaconf import OmegaConf
+from tiny_bert import tiny_bert
 from torch import nn
 
 from vsehub.checks import InputError
@@ -269,13 +270,14 @@ def test_image_encoder(name):
 
 
 @pytest.mark.parametrize("name", names("text_encoder"))
-def test_text_encoder(name):
+def test_text_encoder(name, tmp_path):
     torch.manual_seed(0)
     node = composed("text_encoder", name, "embedding_dim=16").text_encoder
     if "text_shape" in set(node):
         encoder = instantiate(node, text_shape=[12]).eval()
         return rows_alone_equal_rows_together(encoder, torch.rand(5, 12), torch.ones(5, dtype=torch.int64))
-    encoder = instantiate(node, vocabulary_size=20).eval()
+    given = {"model": tiny_bert(tmp_path)} if "model" in set(node) else {}
+    encoder = instantiate(node, vocabulary_size=20, **given).eval()
     lengths = torch.tensor([6, 2, 4, 1])
     texts = torch.randint(1, 20, (4, 6)).masked_fill(torch.arange(6) >= lengths[:, None], 0)
     rows_alone_equal_rows_together(encoder, texts, lengths)

@@ -88,8 +88,9 @@ def test_every_package_is_in_the_picture():
     ("code", "absent"),
     [
         (
-            "import vsehub.losses.hal, vsehub.criteria.csls, vsehub.evaluation.evaluate",
-            ("pytorch_lightning", "hydra", "omegaconf", "faiss", "matplotlib", "pandas"),
+            "import vsehub.losses.hal, vsehub.criteria.csls, vsehub.evaluation.evaluate\n"
+            "import vsehub.encoders.text_pretrained, vsehub.data.words",
+            ("pytorch_lightning", "hydra", "omegaconf", "faiss", "matplotlib", "pandas", "transformers", "tokenizers"),
         ),
         ("import vsehub.report.build", ("torch", "pytorch_lightning", "hydra")),
         (

@@ -57,7 +57,7 @@ def test_padding_is_nothing_and_every_parameter_learns(pooling):
 
 
 def test_refusals():
-    with pytest.raises(InputError, match="a caption of 9 words, .* takes 7: cut with loader.max_words=5"):
+    with pytest.raises(InputError, match=r"a caption of 9 words, .* takes 7: cut with loader.max_words=5"):
         encoder()(torch.ones(1, 9, dtype=torch.int64), torch.tensor([9]))
     with pytest.raises(InputError, match="word_dim is 300, which 7 heads do not divide"):
         TextTransformer(9, heads=7)

@@ -1,0 +1,153 @@
+"""A pretrained text model of the transformers library, frozen or tuned, and a linear map to the joint space."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from vsehub.checks import InputError, positive, require
+from vsehub.encoders.pooling import pooling_of
+from vsehub.sets import Encoding
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# What would make transformers fetch or run code; names with an underscore, as of the model's folder, go too.
+_LEFT_OUT = ("auto_map", "attn_implementation", "quantization_config")
+
+
+class TextPretrained(nn.Module):
+    """(N, L) subword ids to the model's last states, mapped to the joint space and pooled.
+
+    model: a local folder, or a name that is in the library's cache; nothing is downloaded. vocabulary_size: from the
+    data, whose captions are cut by the model's own tokenizer (`loader.tokenizer`). dim: D of the joint space.
+    pretrained: False starts from random weights. tune: False freezes the model, without dropout; the linear map is
+    always trained. learning_rate: of the tuned model alone (None: the optimizer's). pooling: "last", "mean", "max",
+    "gpo" or "none", the subwords' states as `Sets`; special tokens count as subwords. config: the model's configuration
+    with its model_type, of which it is built untrained, `model` not being read; checkpoints hold it. Raises InputError
+    where transformers or the model is missing, for one that is no text encoder, for settings that contradict each
+    other and, when it runs, for captions longer than the model's positions.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        vocabulary_size: int,
+        dim: int = 1024,
+        pretrained: bool = True,
+        tune: bool = False,
+        learning_rate: float | None = None,
+        pooling: str = "mean",
+        config: dict | None = None,
+    ):
+        super().__init__()
+        if learning_rate is not None:
+            positive("text_encoder.learning_rate", learning_rate)
+            require(tune, "text_encoder.learning_rate is that of the tuned model; set text_encoder.tune=true too")
+        require(
+            config is None or not pretrained,
+            "text_encoder.config builds an untrained model; set text_encoder.pretrained=false, or leave config away",
+        )
+        self.backbone = _built(model, pretrained, config)
+        known = self.backbone.get_input_embeddings().num_embeddings
+        require(
+            vocabulary_size <= known,
+            f"the captions have {vocabulary_size} ids but {model} knows {known}; set loader.tokenizer={model}",
+        )
+        self.tune, self.learning_rate = tune, learning_rate
+        self.backbone.requires_grad_(tune)
+        self.max_positions = _positions(self.backbone)
+        self.linear = nn.Linear(self.backbone.config.hidden_size, dim)
+        nn.init.xavier_uniform_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+        self.pool = pooling_of(pooling)
+        self.gives = self.pool.gives
+        # With these arguments instead of its own a checkpoint builds the encoder without the model's folder.
+        settings = json.loads(self.backbone.config.to_json_string(use_diff=False))
+        self.rebuilt = {"pretrained": False, "config": _kept(settings)}
+        self.train()
+
+    def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
+        """The parameters that are trained at a rate of their own, and the rate."""
+        return [] if self.learning_rate is None else [(list(self.backbone.parameters()), self.learning_rate)]
+
+    def train(self, mode: bool = True) -> "TextPretrained":
+        """As of any module, but a frozen model stays in eval mode."""
+        super().train(mode)
+        self.backbone.train(mode and self.tune)
+        return self
+
+    def forward(self, texts: Tensor, lengths: Tensor) -> Encoding:
+        """texts (N, L) ids, lengths (N,) of at least 1 -> (N, D), or N `Sets` of subwords."""
+        longest, most = texts.shape[1], self.max_positions
+        require(
+            most is None or longest <= most,
+            f"a caption of {longest} subwords, special tokens counted, came; the model takes {most}: cut with "
+            f"loader.max_words={(most or 0) - 2}",
+        )
+        inside = torch.arange(longest, device=texts.device) < lengths[:, None]
+        ids = texts.masked_fill(~inside, self.backbone.config.pad_token_id or 0)
+        with torch.set_grad_enabled(self.tune and torch.is_grad_enabled()):
+            states = self.backbone(input_ids=ids, attention_mask=inside.long()).last_hidden_state
+        return self.pool(self.linear(states), lengths)
+
+
+def _built(model: str, pretrained: bool, config: Mapping | None) -> "PreTrainedModel":
+    """The model in float32, from its folder, or of a configuration with random weights."""
+    try:
+        from transformers import AutoConfig, AutoModel
+    except ImportError as error:
+        raise InputError(
+            "text_encoder=text_pretrained needs transformers; install it: pip install 'vsehub[transformers]'"
+        ) from error
+    place = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        if config is None:
+            settings = AutoConfig.from_pretrained(model, **place)
+        else:
+            settings = AutoConfig.for_model(**_kept(config))
+        _require_text_encoder(model, settings)
+        if pretrained:
+            found = AutoModel.from_pretrained(model, config=settings, use_safetensors=True, **place)
+        else:
+            found = AutoModel.from_config(settings, trust_remote_code=False)
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"text_encoder.model: {model!r} cannot be built ({str(error).strip().splitlines()[0]}). Give a folder with "
+            f"config.json and model.safetensors, or get it once with: hf download {model}"
+        ) from error
+    return found.float()
+
+
+def _require_text_encoder(model: str, settings: Any) -> None:
+    """Raise InputError for encoder-decoders, and for models without one stack of states."""
+    require(
+        not settings.is_encoder_decoder and getattr(settings, "hidden_size", None) and hasattr(settings, "vocab_size"),
+        f"text_encoder.model: {model!r} is a {settings.model_type} model, not a text encoder; choose one such as BERT, "
+        "RoBERTa or DistilBERT",
+    )
+
+
+def _positions(backbone: "PreTrainedModel") -> int | None:
+    """The longest caption that the model takes; None where its positions are relative."""
+    for name, module in backbone.named_modules():
+        if isinstance(module, nn.Embedding) and name.endswith(("position_embeddings", "position_embedding", "wpe")):
+            # RoBERTa counts positions from behind its padding's.
+            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+    return getattr(backbone.config, "max_position_embeddings", None)
+
+
+def _kept(config: Mapping) -> dict:
+    """The configuration in plain values, without what a checkpoint from somewhere else could run code by."""
+    return {key: _plain(one) for key, one in config.items() if key not in _LEFT_OUT and not key.startswith("_")}
+
+
+def _plain(value: Any) -> Any:
+    """Dictionaries and lists instead of whatever behaves like them."""
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, Sequence) and not isinstance(value, str) else value
