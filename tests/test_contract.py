@@ -230,14 +230,27 @@ class TestCriterion:
         torch.testing.assert_close(rule.rescore(scores[queries][:, items]), rule.rescore(scores)[queries][:, items])
 
 
+def encoding(takes, n, seed):
+    """n vectors, or n sets of one to four."""
+    generator = torch.Generator().manual_seed(seed)
+    if takes == "vectors":
+        return torch.randn(n, 8, generator=generator)
+    lengths = torch.randint(1, 5, (n,), generator=generator)
+    return Sets(torch.randn(int(lengths.sum()), 8, generator=generator), lengths)
+
+
 @pytest.mark.parametrize("name", names("similarity"))
 def test_similarity(name):
     similarity = instantiated("similarity", name)
-    generator = torch.Generator().manual_seed(0)
-    images, texts = torch.randn(5, 8, generator=generator), torch.randn(7, 8, generator=generator)
+    assert similarity.takes in ("vectors", "sets")
+    images, texts = (encoding(similarity.takes, n, seed) for n, seed in ((5, 0), (7, 1)))
     scores = similarity(images, texts)
     assert scores.shape == (5, 7)
+    assert similarity.largest is None or (scores <= similarity.largest + 1e-6).all()
     torch.testing.assert_close(similarity(images[2:3], texts[4:]), scores[2:3, 4:])
+    assert hasattr(similarity, "paired") == (similarity.takes == "sets")
+    if hasattr(similarity, "paired"):
+        torch.testing.assert_close(similarity.paired(images, texts[1:6]), scores[:, 1:6].diagonal())
     if hasattr(similarity, "vectors"):
         torch.testing.assert_close(similarity.vectors(images) @ similarity.vectors(texts).T, scores)
 

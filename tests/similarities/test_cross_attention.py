@@ -1,0 +1,168 @@
+import pytest
+import torch
+from attention_oracle import NORMALISATIONS, POOLINGS, oracle
+from golden_arrays import CASES, golden
+
+from vsehub.checks import InputError
+from vsehub.sets import Sets
+from vsehub.similarities import attention_panel, cross_attention
+from vsehub.similarities.cross_attention import CrossAttention
+
+EXACT = {"rtol": 1e-9, "atol": 1e-12}
+SCALES = {"t2i": (9.0, 6.0), "i2t": (4.0, 5.0)}
+GOLDEN_POOLINGS = {"mean": "Mean", "lse": "LogSumExp", "max": "Max", "sum": "Sum"}
+
+
+def sets(lengths, seed, dim=5):
+    generator = torch.Generator().manual_seed(seed)
+    vectors = torch.randn(sum(lengths), dim, generator=generator, dtype=torch.float64)
+    return Sets(vectors, torch.tensor(lengths))
+
+
+def nasty(equal_within=True):
+    """Unequal and repeated lengths, one region, one word, equal vectors in a set, equal sets, zero vectors."""
+    images, texts = sets([3, 1, 4, 3, 2], 0), sets([2, 1, 5, 2, 3, 1, 4], 1)
+    if equal_within:
+        images.vectors[1] = images.vectors[0]
+        texts.vectors[3:5] = texts.vectors[5]
+    images.vectors[4 : 5 + equal_within] = 0
+    images.vectors[8:11] = images.vectors[:3]
+    texts.vectors[8:10] = texts.vectors[:2]
+    texts.vectors[13] = 0
+    return images, texts
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Tiles of two query sets and few scores, panels of some sets: every loop turns more than once."""
+    monkeypatch.setattr(attention_panel, "ON_CPU", (16, 2))
+    monkeypatch.setattr(cross_attention, "PANEL_ON_CPU", 80)
+
+
+def with_gradient(function, images, texts, upstream):
+    images, texts = (Sets(side.vectors.clone().requires_grad_(), side.lengths) for side in (images, texts))
+    scores = function(images, texts)
+    return scores, *torch.autograd.grad(scores, (images.vectors, texts.vectors), upstream)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("direction", SCALES)
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_golden(case, direction, pooling):
+    arrays = golden(case)
+    regions = arrays["scan_image"]
+    images = Sets(regions.flatten(0, 1), torch.full((len(regions),), regions.shape[1]))
+    texts = Sets.from_padded(arrays["scan_caption"], arrays["scan_lengths"])
+    prefix = f"scan_{direction}_{GOLDEN_POOLINGS[pooling]}_"
+    keys = [key for key in arrays if key.startswith(prefix)]
+    assert len(keys) == 5
+    for key in keys:
+        similarity = CrossAttention(direction, key.removeprefix(prefix), pooling, *SCALES[direction])
+        torch.testing.assert_close(similarity(images, texts), arrays[key], **EXACT)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("direction", SCALES)
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("how", NORMALISATIONS)
+def test_scores_and_gradients_equal_loops(direction, pooling, how):
+    images, texts = nasty(equal_within=pooling != "max")  # of equal maxima, rounding chooses whose gradient it is
+    settings = direction, how, pooling, *SCALES[direction]
+    upstream = torch.randn(5, 7, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    found = with_gradient(CrossAttention(*settings), images, texts, upstream)
+    expected = with_gradient(lambda one, other: oracle(one, other, *settings), images, texts, upstream)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("direction", SCALES)
+@pytest.mark.parametrize("how", NORMALISATIONS)
+def test_gradcheck(direction, how):
+    images, texts = sets([3, 1, 3], 0), sets([2, 4, 1], 1)
+    similarity = CrossAttention(direction, how, "lse", 3.0, 2.0)
+    inputs = [side.vectors.requires_grad_() for side in (images, texts)]
+    assert torch.autograd.gradcheck(
+        lambda one, other: similarity(Sets(one, images.lengths), Sets(other, texts.lengths)), inputs
+    )
+
+
+@pytest.mark.parametrize("direction", SCALES)
+@pytest.mark.parametrize("how", NORMALISATIONS)
+def test_paired_is_the_matrix_entry(monkeypatch, direction, how):
+    images, texts = nasty()
+    for pooling in POOLINGS:
+        similarity = CrossAttention(direction, how, pooling, *SCALES[direction])
+        i, t = (axis.flatten() for axis in torch.meshgrid(torch.arange(5), torch.arange(7), indexing="ij"))
+        monkeypatch.setattr(cross_attention, "PANEL_ON_CPU", 100)
+        torch.testing.assert_close(similarity.paired(images[i], texts[t]), similarity(images, texts)[i, t], **EXACT)
+
+
+@pytest.mark.parametrize("kept", [0, 1000])
+def test_scores_kept_or_not_give_one_gradient(monkeypatch, small_pieces, kept):
+    images, texts = nasty()
+    upstream = torch.ones(5, 7, dtype=torch.float64)
+    expected = with_gradient(CrossAttention(), images, texts, upstream)
+    monkeypatch.setattr(cross_attention, "KEPT_PANELS", kept)
+    for ours, theirs in zip(with_gradient(CrossAttention(), images, texts, upstream), expected, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("direction", SCALES)
+@pytest.mark.parametrize("how", NORMALISATIONS)
+def test_float32_gradients_stay_finite(direction, how):
+    """Equal vectors everywhere, sets that cancel, zero sets, and large λ."""
+    equal, zero = torch.ones(36, 8), torch.zeros(36, 8)
+    opposed = torch.randn(18, 8, generator=torch.Generator().manual_seed(0)).repeat(2, 1)
+    opposed[18:] *= -1
+    for scale in (4.0, 9.0, 1000.0):
+        similarity = CrossAttention(direction, how, "lse", scale, 100.0)
+        for one in (equal, zero, opposed):
+            for other in (equal, zero, opposed):
+                images, texts = Sets(one, torch.tensor([36])), Sets(other[:30], torch.tensor([15, 1, 14]))
+                for part in with_gradient(similarity, images, texts, torch.ones(1, 3)):
+                    assert part.isfinite().all()
+
+
+def test_large_scale_attends_the_nearest_vector():
+    images, texts = sets([4, 6], 0), sets([1, 3, 2], 1)
+    similarity = CrossAttention("t2i", "no_norm", "max", softmax_scale=1e5)
+    regions, words = (
+        [torch.nn.functional.normalize(one, dim=1) for one in side.vectors.split(side.lengths.tolist())]
+        for side in (images, texts)
+    )
+    expected = torch.stack([torch.stack([(i @ t.T).max() for t in words]) for i in regions])
+    torch.testing.assert_close(similarity(images, texts), expected, **EXACT)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_no_score_is_above_the_largest(pooling):
+    vectors = torch.nn.functional.normalize(torch.ones(30, 7), dim=1)
+    same = Sets(vectors, torch.tensor([10, 1, 19]))
+    similarity = CrossAttention(pooling=pooling)
+    assert similarity.largest == 1.0
+    torch.testing.assert_close(similarity(same, same), torch.ones(3, 3), rtol=0, atol=1e-5)
+    assert CrossAttention(pooling="sum").largest is None
+
+
+def test_no_images_or_no_texts():
+    some = sets([2, 3], 0)
+    for direction in SCALES:
+        similarity = CrossAttention(direction)
+        assert similarity(some[:0], some).shape == (0, 2)
+        assert similarity(some, some[:0]).shape == (2, 0)
+        assert similarity.paired(some[:0], some[:0]).shape == (0,)
+
+
+def test_bad_input():
+    some = sets([2, 3], 0)
+    with pytest.raises(InputError, match="texts is a Tensor; cross-attention compares Sets"):
+        CrossAttention()(some, some.vectors)
+    with pytest.raises(InputError, match="images have 5 dimensions and texts 4"):
+        CrossAttention()(some, sets([2], 0, dim=4))
+    with pytest.raises(InputError, match="2 images and 1 texts"):
+        CrossAttention().paired(some, some[:1])
+    with pytest.raises(InputError, match="normalisation is 'l3norm'; choose one of 'softmax'"):
+        CrossAttention(normalisation="l3norm")
+    with pytest.raises(InputError, match="softmax_scale is 0"):
+        CrossAttention(softmax_scale=0)
