@@ -1,6 +1,7 @@
 """The LightningModule: two encoders, a similarity, a loss, and a bank where there is one."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -12,6 +13,20 @@ from vsehub.sets import Encoding
 from vsehub.types import Batch, Loss, NeighborStats, Similarity
 
 POSITIVES = ("image", "pair")
+
+
+class LastStep(NamedTuple):
+    """What a training step computed, without gradient, for the callbacks that look at it.
+
+    images, texts: N encodings each. scores, positives: (N, N). neighbors: as the loss got them. loss: scalar.
+    """
+
+    images: Encoding
+    texts: Encoding
+    scores: Tensor
+    positives: Tensor
+    neighbors: NeighborStats | None
+    loss: Tensor
 
 
 class RetrievalModule(pl.LightningModule):
@@ -46,6 +61,7 @@ class RetrievalModule(pl.LightningModule):
         self.positives = positives
         self.description = description or {}
         self.bank: MemoryBank | None = None
+        self.last_step: LastStep | None = None
         self._optimizer, self._scheduler = optimizer, scheduler
 
     @property
@@ -60,9 +76,17 @@ class RetrievalModule(pl.LightningModule):
         with torch.autocast(images.device.type, enabled=False):
             images, texts = images.float(), texts.float()
             scores = self.similarity(images, texts)
-            terms = self.loss(scores, self.positive_mask(batch), self.neighbors(images, texts, batch))
+            positives, neighbors = self.positive_mask(batch), self.neighbors(images, texts, batch)
+            terms = self.loss(scores, positives, neighbors)
         self.log_dict({f"train/{name}": term for name, term in terms.items()}, batch_size=len(scores))
+        self.last_step = LastStep(
+            images.detach(), texts.detach(), scores.detach(), positives, neighbors, terms["loss"].detach()
+        )
         return terms["loss"]
+
+    def on_train_batch_end(self, outputs, batch: Batch, batch_index: int) -> None:
+        """Let go of the step, after the callbacks have looked at it."""
+        self.last_step = None
 
     def on_train_epoch_start(self) -> None:
         """Tell the epoch to a loss that changes with it."""
