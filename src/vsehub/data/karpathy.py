@@ -1,0 +1,138 @@
+"""Photos with captions in Karpathy's splits: COCO, Flickr30k, Flickr8k, or one's own in the same json."""
+
+import logging
+import os
+from collections import Counter
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from vsehub.checks import existing, fail, one_of, require
+from vsehub.data.captioned import SPLITS, CaptionedImages
+from vsehub.data.karpathy_file import Entry, read_entries
+from vsehub.data.picture_check import damaged
+from vsehub.data.pictures import Pictures
+
+log = logging.getLogger(__name__)
+
+_RESTVAL = "restval"  # COCO's validation images that Karpathy left for training
+_NAMED = 5  # files named in an error; a warning names more, since it is all that is left of them
+_NAMED_LEFT_OUT = 20
+
+
+class Karpathy:
+    """The json of the splits and a folder of image files, decoded when asked for.
+
+    json: dataset_coco.json, dataset_flickr30k.json, dataset_flickr8k.json or one of that layout. images: the folder of
+    the files, or of COCO's folders train2014 and val2014. name: for reports, by default the json's. restval: "train"
+    adds COCO's restval images to train, "leave" leaves them out. size, resize, crops, threads: as `Pictures`. augment:
+    "vsepp", random crops and mirrors in training, or "none". unreadable: "stop" at files that cannot be decoded, or
+    "leave_out" them and their captions. cache: the folder that remembers which files are whole; None is
+    $XDG_CACHE_HOME/vsehub, or ~/.cache/vsehub.
+    """
+
+    def __init__(
+        self,
+        json: str | Path,
+        images: str | Path,
+        name: str | None = None,
+        restval: str = "train",
+        size: int = 224,
+        resize: int = 256,
+        crops: int = 1,
+        augment: str = "none",
+        unreadable: str = "stop",
+        threads: int | None = None,
+        cache: str | None = None,
+    ):
+        self.json = existing("json", json, "Give Karpathy's json of the splits, for example dataset_flickr30k.json")
+        self.images = existing("images", images, "Give the folder that holds the image files")
+        require(self.images.is_dir(), f"images: {images} is a file; give the folder that holds the image files")
+        require(self.json.is_file(), f"json: {json} is a folder; give the json file of the splits")
+        one_of("restval", restval, ("train", "leave"))
+        one_of("augment", augment, ("none", "vsepp"))
+        one_of("unreadable", unreadable, ("stop", "leave_out"))
+        self._form = {"size": size, "resize": resize, "crops": crops, "threads": threads}
+        Pictures([], **self._form)  # wrong sizes are said before the pictures are checked
+        self._name, self._restval, self._augment = name, restval, augment
+        self._unreadable, self._cache = unreadable, cache
+
+    @property
+    def name(self) -> str:
+        """As given, or as the json says, or the json's file name."""
+        return self._name or self._read[0] or self.json.stem
+
+    @cached_property
+    def _read(self) -> tuple[str | None, list[Entry]]:
+        return read_entries(self.json)
+
+    def load(self, split: str) -> CaptionedImages:
+        """The split "train", "val" or "test", in the json's order; every file is decoded once, the first time.
+
+        InputError where the json is damaged or lacks the split, where files are missing, and where they cannot be
+        decoded, as `unreadable` says.
+        """
+        one_of("split", split, SPLITS)
+        entries = self._entries(split)
+        files = self._without_damaged(split, self._located(split, entries))
+        kept = [entry for entry, file in zip(entries, files, strict=True) if file is not None]
+        captions = [caption for entry in kept for caption in entry.captions]
+        index = np.repeat(np.arange(len(kept)), [len(entry.captions) for entry in kept])
+        pictures = Pictures(
+            [str(self.images / file) for file in files if file is not None],
+            augments=self._augment == "vsepp" and split == "train",
+            **self._form,
+        )
+        return CaptionedImages(pictures, captions, index, [entry.filename for entry in kept])
+
+    def _entries(self, split: str) -> list[Entry]:
+        """The json's images of a split, counted in the log."""
+        entries = self._read[1]
+        there = Counter(entry.split for entry in entries)
+        joined = {split, _RESTVAL} & there.keys() if split == "train" == self._restval else {split}
+        chosen = [entry for entry in entries if entry.split in joined]
+        counts = ", ".join(f"{name} ({count:,} images)" for name, count in sorted(there.items()))
+        require(len(chosen) > 0, f"json: {self.json} has no split {split!r}; it has {counts}")
+        captions = [len(entry.captions) for entry in chosen]
+        each = f"{min(captions)}" if min(captions) == max(captions) else f"{min(captions)} to {max(captions)}"
+        images = f"{len(chosen):,} images, {sum(captions):,} captions, {each} an image"
+        log.info("%s: read %s for %s; the file has %s", self.json.name, images, " and ".join(sorted(joined)), counts)
+        return chosen
+
+    def _located(self, split: str, entries: list[Entry]) -> list[str]:
+        """Each image's path in the folder; InputError where files are missing."""
+        found = [self._path(entry) for entry in entries]
+        missing = [entry.filename for entry, path in zip(entries, found, strict=True) if path is None]
+        if missing:
+            folders = sorted({entry.folder for entry in entries} | {""})
+            fail(
+                f"images: {len(missing):,} of {len(entries):,} files of the split {split!r} are missing: "
+                f"{_listed(missing, _NAMED)}. Looked in {', '.join(str(self.images / one) for one in folders)}. "
+                "Unpack the images there, or give the folder where they are"
+            )
+        return found
+
+    def _path(self, entry: Entry) -> str | None:
+        places = (os.path.join(entry.folder, entry.filename), entry.filename)
+        return next((place for place in places if os.path.isfile(self.images / place)), None)
+
+    def _without_damaged(self, split: str, files: list[str]) -> list[str | None]:
+        """The files with None in the place of those that cannot be decoded, if they may be left out."""
+        reasons = damaged(self.images, files, Pictures([], **self._form).threads, self._cache)
+        if not reasons:
+            return files
+        named = [f"{file} ({reason})" for file, reason in reasons.items()]
+        said = f"{len(named):,} of {len(files):,} files of the split {split!r} cannot be decoded"
+        require(
+            self._unreadable == "leave_out",
+            f"images: {said}: {_listed(named, _NAMED)}. Copy them again, or leave them and their captions out with "
+            "unreadable=leave_out",
+        )
+        require(len(named) < len(files), f"images: {said}, which is all: {_listed(named, _NAMED)}. Copy them again")
+        log.warning("%s and are left out with their captions: %s", said, _listed(named, _NAMED_LEFT_OUT))
+        return [None if file in reasons else file for file in files]
+
+
+def _listed(names: list[str], at_most: int) -> str:
+    return ", ".join(names[:at_most]) + (", ..." if len(names) > at_most else "")
