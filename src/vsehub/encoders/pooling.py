@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vsehub.checks import one_of
+from vsehub.encoders.descending import descending
 from vsehub.sets import Encoding, Sets
 
 
@@ -66,12 +67,12 @@ class GPO(Pooling):
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         """(N, L, D), (N,) -> (N, D), in the weights' type."""
-        inside = self.inside(states, lengths)
-        ordered = states.masked_fill(~inside, -math.inf).sort(dim=1, descending=True).values.masked_fill(~inside, 0)
         with torch.autocast(states.device.type, enabled=False):
             sizes, where = lengths.unique(return_inverse=True)
             weights = self.weights(sizes)[where]
-            return (weights[:, None] @ ordered[:, : weights.shape[1]].to(weights.dtype))[:, 0]
+            inside = self.inside(states, lengths)
+            ordered = descending(states.to(weights.dtype).masked_fill(~inside, -math.inf)).masked_fill(~inside, 0)
+            return (weights[:, None] @ ordered[:, : weights.shape[1]])[:, 0]
 
     def weights(self, sizes: Tensor) -> Tensor:
         """The weights of the places in sets of each size: (U,) -> (U, largest size), each row's sum 1."""
