@@ -37,7 +37,8 @@ GROUPS = {
     "data": "train",
     "recipe": "train",
 }
-IMAGE_SHAPES = {"image_features": (12,), "image_regions": (4, 12)}
+IMAGE_SHAPES = {"image_features": (12,), "image_regions": (4, 12), "inception_resnet_v2": (3, 96, 96)}
+IMAGE_MODELS = {"torchvision": "resnet18", "timm": "resnet10t"}
 
 
 def names(group):
@@ -277,7 +278,9 @@ def test_image_encoder(name):
     torch.manual_seed(0)
     shape = IMAGE_SHAPES.get(name, (3, 64, 64))
     node = composed("image_encoder", name, "embedding_dim=16").image_encoder
-    encoder = instantiate(node, image_shape=list(shape))
+    random = {"pretrained": False} if "pretrained" in node else {}
+    model = {"model": IMAGE_MODELS[name]} if name in IMAGE_MODELS else {}
+    encoder = instantiate(node, image_shape=list(shape), **random, **model)
     encoder(torch.rand(4, *shape))  # in training mode, so that running statistics are not their start
     rows_alone_equal_rows_together(encoder.eval(), torch.rand(5, *shape))
 

@@ -38,6 +38,9 @@ OUTSIDE = {
     "wandb": set(),
     "transformers": {"encoders/text_pretrained.py", "data/subwords.py"},
     "tokenizers": {"data/subwords.py"},
+    "torchvision": {"encoders/vision_models.py"},
+    "timm": {"encoders/vision_models.py"},
+    "safetensors": {"data/stored_safetensors.py", "encoders/weight_file.py", "cli/encoded_cache.py"},
 }
 
 
