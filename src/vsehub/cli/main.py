@@ -8,6 +8,7 @@ from vsehub import __version__
 COMMANDS = {
     "train": "train encoders with a loss; sweep with -m; go on with resume=RUN_FOLDER",
     "evaluate": "measure a checkpoint under a criterion and a protocol",
+    "extract": "features of pictures by a pretrained network, once, for data=precomp",
     "report": "one table and one page over many runs",
     "search": "search a data set with a checkpoint: texts find images, an image finds captions",
     "rerank": "anybody's embeddings ranked anew, hubs corrected; what changed; an index to serve it",
@@ -28,6 +29,7 @@ examples:
   vsehub train                                                  the embedded scenes, HAL
   vsehub train -m loss=sum,max,knn_margin,hal seed=0,1          a sweep
   vsehub train data=precomp data.root=FOLDER loss=hal bank=memory
+  vsehub extract data.json=FILE data.images=FOLDER image_encoder=resnet152 out=FEATURES
   vsehub evaluate checkpoint=RUN/checkpoints/best.ckpt criterion=csls
   vsehub report runs/ out=report
   vsehub search checkpoint=RUN/checkpoints/best.ckpt "two dogs on a beach"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vsehub.cli.split_search import SplitSearch
     from vsehub.data.captioned import CaptionedImages
     from vsehub.data.vocabulary import Vocabulary
+    from vsehub.data.words import Words
 
 
 def main() -> None:
@@ -129,10 +130,13 @@ def one_query_rule(cfg: DictConfig) -> Any:
     return rule
 
 
-def word_notes(text: str, vocabulary: "Vocabulary", max_words: int | None) -> list[str]:
+def word_notes(text: str, vocabulary: "Words", max_words: int | None) -> list[str]:
     """A sentence on the words that the checkpoint does not know; InputError where it knows none."""
-    from vsehub.data.vocabulary import UNKNOWN, tokenize
+    from vsehub.data.vocabulary import UNKNOWN, Vocabulary, tokenize
 
+    if not isinstance(vocabulary, Vocabulary):  # subwords spell every word
+        cut = len(vocabulary.encode(text)) > len(vocabulary.encode(text, max_words))
+        return [f"Read to its subword {max_words}, as in training."] if cut else []
     words = tokenize(text)
     require(bool(words), f"the text {text!r} holds no word; give one or more words")
     numbers = vocabulary.numbers(text)[:max_words]

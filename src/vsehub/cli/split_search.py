@@ -12,7 +12,7 @@ from vsehub.cli.encoded_cache import EncodedCache
 from vsehub.criteria.parameters import parameters
 from vsehub.data.captioned import CaptionedImages
 from vsehub.data.tokens import TokenTable
-from vsehub.data.vocabulary import Vocabulary
+from vsehub.data.words import Words
 from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.report.tables import criterion_text
 from vsehub.training.module import RetrievalModule
@@ -35,7 +35,7 @@ class SplitSearch:
     """
 
     module: RetrievalModule
-    vocabulary: Vocabulary
+    vocabulary: Words
     load: Callable[[str], CaptionedImages]
     split: str
     rule: Any

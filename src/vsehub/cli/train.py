@@ -131,6 +131,7 @@ def _quiet() -> None:
     """Keep Lightning's hints about loader processes and its greetings off the screen; warnings of substance stay."""
     warnings.filterwarnings("ignore", message=".*Checkpoint directory .* exists and is not empty.*")
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=".*module\\(s\\) in eval mode.*")  # frozen models stay there
     warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*|.*treespec.*")
     warnings.filterwarnings("ignore", message=".*no `val_dataloader`.*|.*val_dataloader.*validation_step.*")
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
