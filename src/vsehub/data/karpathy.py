@@ -90,7 +90,7 @@ class Karpathy:
         """The json's images of a split, counted in the log."""
         entries = self._read[1]
         there = Counter(entry.split for entry in entries)
-        joined = {split, _RESTVAL} & there.keys() if split == "train" == self._restval else {split}
+        joined = {split} | ({_RESTVAL} & there.keys() if split == self._restval else set())
         chosen = [entry for entry in entries if entry.split in joined]
         counts = ", ".join(f"{name} ({count:,} images)" for name, count in sorted(there.items()))
         require(len(chosen) > 0, f"json: {self.json} has no split {split!r}; it has {counts}")

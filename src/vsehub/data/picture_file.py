@@ -1,14 +1,13 @@
-"""One picture from its file: decoded, upright, in RGB, and parts of it cut out at the size that is asked for."""
+"""One picture from its file: decoded, upright, in RGB, and a part of it at the size that is asked for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from vsehub.checks import InputError
-
-Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels of the upright picture
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -24,8 +23,18 @@ _LYING = (5, 6, 7, 8)  # orientations that exchange width and height
 _SPARE = 2  # a JPEG is decoded at 1/2, 1/4 or 1/8 only where that leaves this many pixels for each that is wanted
 
 
-def cut_out(path: str | Path, boxes: Callable[[int, int], Sequence[Box]], size: int) -> list[Image.Image]:
-    """The parts of a picture that `boxes(width, height)` names, each resized to (size, size): bilinear, antialiased.
+class Part(NamedTuple):
+    """A part of an upright picture, in its pixels, and the width and height that it is resized to."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+    size: tuple[int, int]
+
+
+def read_part(path: str | Path, choose: Callable[[int, int], Part]) -> np.ndarray:
+    """The part that `choose(width, height)` names, resized (bilinear, antialiased): (height, width, 3) uint8.
 
     Whatever a file holds becomes upright (EXIF) 8-bit RGB: transparency lies on white, 16 bits are scaled to 8, CMYK
     follows its Adobe marker, of several frames the first is taken. Raises InputError where it cannot be decoded.
@@ -34,16 +43,16 @@ def cut_out(path: str | Path, boxes: Callable[[int, int], Sequence[Box]], size: 
         with Image.open(path) as file:
             orientation = _orientation(file)
             width, height = file.size[::-1] if orientation in _LYING else file.size
-            chosen = boxes(width, height)
-            _decode_smaller(file, min(min(box[2] - box[0], box[3] - box[1]) for box in chosen) / size)
+            part = choose(width, height)
+            _decode_smaller(file, min(part.width / part.size[0], part.height / part.size[1]))
             picture = _upright_rgb(file, orientation)
     except Exception as error:
         raise InputError(f"{path} cannot be decoded ({_reason(error)})") from error
-    x, y = picture.width / width, picture.height / height
-    scaled = [
-        (box[0] * x, box[1] * y, min(box[2] * x, picture.width), min(box[3] * y, picture.height)) for box in chosen
-    ]
-    return [picture.resize((size, size), Image.Resampling.BILINEAR, box=box) for box in scaled]
+    x, y = picture.width / width, picture.height / height  # below 1 where it was decoded smaller
+    right, bottom = min((part.left + part.width) * x, picture.width), min((part.top + part.height) * y, picture.height)
+    return np.asarray(
+        picture.resize(part.size, Image.Resampling.BILINEAR, (part.left * x, part.top * y, right, bottom))
+    )
 
 
 def damage(path: str | Path) -> str | None:

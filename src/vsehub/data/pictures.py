@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from vsehub.checks import one_of, require, whole
-from vsehub.data import crops as parts
-from vsehub.data.picture_file import cut_out
+from vsehub.checks import one_of, require
+from vsehub.checks import whole as whole_number
+from vsehub.data.crops import centre, corners_and_centre, random, whole
+from vsehub.data.picture_file import read_part
 
 
 class Pictures:
@@ -33,12 +34,12 @@ class Pictures:
         augments: bool = False,
         threads: int | None = None,
     ):
-        whole("size", size)
-        whole("resize", resize)
+        whole_number("size", size)
+        whole_number("resize", resize)
         require(resize >= size, f"resize is {resize}, below size, {size}: no crop of that size is left; raise resize")
         one_of("crops", crops, (1, 10))
         if threads is not None:
-            whole("threads", threads)
+            whole_number("threads", threads)
         self.files, self.size, self.resize, self.crops, self.augments = list(files), size, resize, crops, augments
         self.threads = min(8, os.cpu_count() or 1) if threads is None else threads
 
@@ -87,16 +88,16 @@ class Pictures:
                 pass
 
     def _evaluated(self, pixels: np.ndarray, row: int) -> None:
-        chosen = parts.centre if self.crops == 1 else parts.corners_and_centre
-        found = cut_out(self.files[row], lambda width, height: chosen(width, height, self.size, self.resize), self.size)
-        for crop, picture in zip(pixels.reshape(-1, *self._one), found, strict=False):
-            crop[:] = np.asarray(picture).transpose(2, 0, 1)
+        picture = read_part(self.files[row], lambda width, height: whole(width, height, self.resize)).transpose(2, 0, 1)
+        starts = centre if self.crops == 1 else corners_and_centre
+        crops = pixels.reshape(-1, *self._one)
+        for crop, (left, top) in zip(crops, starts(*picture.shape[:0:-1], self.size), strict=False):
+            crop[:] = picture[:, top : top + self.size, left : left + self.size]
         if self.crops == 10:
-            pixels[5:] = pixels[:5, ..., ::-1]
+            crops[5:] = crops[:5, ..., ::-1]
 
     def _drawn(self, pixels: np.ndarray, row: int, key: tuple[int, ...]) -> None:
         rng = np.random.default_rng(key)
         mirrored = rng.random() < 0.5
-        (picture,) = cut_out(self.files[row], lambda width, height: [parts.random(width, height, rng)], self.size)
-        crop = np.asarray(picture).transpose(2, 0, 1)
-        pixels[:] = crop[..., ::-1] if mirrored else crop
+        crop = read_part(self.files[row], lambda width, height: random(width, height, self.size, rng))
+        pixels[:] = (crop[:, ::-1] if mirrored else crop).transpose(2, 0, 1)
