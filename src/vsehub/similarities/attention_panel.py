@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vsehub.similarities.attention_tile import Attention
+from vsehub.similarities.attention_tile import Attention, Scratch
 
 # Scores of a tile, and query sets in it: summing over the queries of a set costs two operations a score and set.
 ON_CPU, ON_GPU = (1 << 18, 16), (1 << 25, 64)
@@ -38,7 +38,7 @@ class AttendedCosines(torch.autograd.Function):
     """Unit vectors of sources (U, D) and queries (V, D) -> each query's cosine with what it attends: (sets, V).
 
     lengths: of the query sets; their sum is V. runs: the source sets. grams: one (n, s, s) for each run. keep: whether
-    the raw scores (U, V) are kept for the gradient, or computed anew.
+    the raw scores (U, V) are kept for the gradient; otherwise they lie in `scratch`, and are computed anew for it.
     """
 
     @staticmethod
@@ -48,16 +48,19 @@ class AttendedCosines(torch.autograd.Function):
         runs: list[Run],
         lengths: list[int],
         keep: bool,
+        scratch: Scratch,
         sources: Tensor,
         queries: Tensor,
         *grams: Tensor,
     ) -> Tensor:
-        raw = sources @ queries.T
+        shape = len(sources), len(queries)
+        raw = sources.new_empty(shape) if keep else scratch("raw", shape)
+        torch.mm(sources, queries.T, out=raw)
         cosines = raw.new_empty(sum(run.sets for run in runs), len(queries))
-        for run, rows, sets, columns, member in _tiles(runs, lengths, raw):
-            tile = raw[rows, columns].unflatten(0, (-1, runs[run].length))
-            of_run = slice(sets.start - runs[run].first_set, sets.stop - runs[run].first_set)
-            cosines[sets, columns] = attention.cosines(tile, grams[run][of_run], member)
+        for tile in _tiles(runs, lengths, raw):
+            cosines[tile.sets, tile.queries] = attention.cosines(
+                tile.of(raw), grams[tile.run][tile.of_run], tile.member, scratch
+            )
         ctx.attention, ctx.runs, ctx.lengths = attention, runs, lengths
         ctx.save_for_backward(sources, queries, raw if keep else None, *grams)
         return cosines
@@ -67,32 +70,49 @@ class AttendedCosines(torch.autograd.Function):
     def backward(ctx, upstream: Tensor) -> tuple[Tensor | None, ...]:
         sources, queries, raw, *grams = ctx.saved_tensors
         raw = sources @ queries.T if raw is None else raw
-        gradient, of_grams = torch.empty_like(raw), [torch.zeros_like(gram) for gram in grams]
-        for run, rows, sets, columns, member in _tiles(ctx.runs, ctx.lengths, raw):
-            shape = (-1, ctx.runs[run].length)
-            of_run = slice(sets.start - ctx.runs[run].first_set, sets.stop - ctx.runs[run].first_set)
-            of_raw, of_gram = ctx.attention.gradients(
-                raw[rows, columns].unflatten(0, shape), grams[run][of_run], member, upstream[sets, columns]
+        gradient, of_grams, scratch = torch.empty_like(raw), [torch.zeros_like(gram) for gram in grams], Scratch(raw)
+        for tile in _tiles(ctx.runs, ctx.lengths, raw):
+            ctx.attention.gradients(
+                tile.of(raw),
+                grams[tile.run][tile.of_run],
+                tile.member,
+                upstream[tile.sets, tile.queries],
+                tile.of(gradient),
+                of_grams[tile.run][tile.of_run],
+                scratch,
             )
-            gradient[rows, columns] = of_raw.flatten(0, 1)
-            of_grams[run][of_run] += of_gram
-        return None, None, None, None, gradient @ queries, gradient.T @ sources, *of_grams
+        return None, None, None, None, None, gradient @ queries, gradient.T @ sources, *of_grams
 
 
-def _tiles(runs: list[Run], lengths: list[int], raw: Tensor) -> Iterator[tuple[int, slice, slice, slice, Tensor]]:
-    """Tiles that cover all scores: number of the run, vectors, sets, queries, and which set each query is in."""
+class Tile(NamedTuple):
+    """Source sets of one run against some queries: slices, and which of the query sets each query is in (q, c)."""
+
+    run: int
+    of_run: slice
+    sets: slice
+    vectors: slice
+    queries: slice
+    length: int
+    member: Tensor
+
+    def of(self, scores: Tensor) -> Tensor:
+        """The tile's part (n, s, q) of (U, V) scores, a view."""
+        return scores[self.vectors, self.queries].unflatten(0, (-1, self.length))
+
+
+def _tiles(runs: list[Run], lengths: list[int], raw: Tensor) -> Iterator[Tile]:
+    """Tiles that cover all scores."""
     scores, breadth = ON_CPU if raw.is_cpu else ON_GPU
     left = 0
     for first in range(0, len(lengths), breadth):
         inside = torch.tensor(lengths[first : first + breadth], device=raw.device)
-        member = torch.arange(len(inside), device=raw.device).repeat_interleave(inside)
-        member = torch.nn.functional.one_hot(member, len(inside)).to(raw.dtype)
-        columns = slice(left, left + len(member))
-        left = columns.stop
+        member = torch.eye(len(inside), dtype=raw.dtype, device=raw.device).repeat_interleave(inside, dim=0)
+        queries = slice(left, left + len(member))
+        left = queries.stop
         for number, run in enumerate(runs):
             height = max(1, scores // (run.length * len(member)))
             for start in range(0, run.sets, height):
-                count = min(height, run.sets - start)
-                rows = run.first_vector + start * run.length
-                sets = slice(run.first_set + start, run.first_set + start + count)
-                yield number, slice(rows, rows + count * run.length), sets, columns, member
+                stop = min(start + height, run.sets)
+                sets = slice(run.first_set + start, run.first_set + stop)
+                vectors = slice(run.first_vector + start * run.length, run.first_vector + stop * run.length)
+                yield Tile(number, slice(start, stop), sets, vectors, queries, run.length, member)

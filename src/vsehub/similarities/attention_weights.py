@@ -1,79 +1,91 @@
 """The ways in which cross-attention normalises raw scores over the queries (Lee 2018, SCAN, eq. 1 and its code).
 
 Shapes: raw scores are (n, s, q), n source sets of s vectors against q query vectors; member (q, c), or (n, q, c), says
-which of c query sets a query belongs to, so that `x @ member` sums over the queries of each set.
+which of c query sets a query belongs to, so that `x @ member` sums over the queries of each set. `work` is memory of
+the scores' shape. Each way has `forward`: x in place -> what its `backward` wants, and `backward`: gradient of the
+normalised scores -> of x, in place.
 """
 
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 SLOPE, EPSILON = 0.1, 1e-8
+
+
+def spread(values: Tensor, member: Tensor, out: Tensor) -> Tensor:
+    """A value of each set (n, s, c) -> the same for each of its queries, in `out` (n, s, q)."""
+    return torch.matmul(values, member.mT, out=out)
 
 
 class Softmax:
     """e^x over its sum over the queries of a set; scores of unit vectors need no shift."""
 
     @staticmethod
-    def forward(raw: Tensor, member: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The normalised scores, in the memory of `raw`, and what `backward` wants."""
-        raw.exp_()
-        return raw.mul_((raw @ member).reciprocal_() @ member.mT), ()
+    def forward(x: Tensor, member: Tensor, work: Tensor) -> tuple[Tensor, ...]:
+        """In place, see above."""
+        x.mul_(spread((x.exp_() @ member).reciprocal_(), member, work))
+        return ()
 
     @staticmethod
-    def backward(gradient: Tensor, normalised: Tensor, member: Tensor) -> Tensor:
-        """Gradient of the normalised scores -> of the raw ones, in its memory."""
-        return gradient.sub_(((gradient * normalised) @ member) @ member.mT).mul_(normalised)
+    def backward(gradient: Tensor, normalised: Tensor, member: Tensor, work: Tensor) -> None:
+        """In place, see above."""
+        along = torch.mul(gradient, normalised, out=work) @ member
+        gradient.sub_(spread(along, member, work)).mul_(normalised)
 
 
 class L2:
     """x over its 2-norm over the queries of a set, + 1e-8; where that norm is 0, its subgradient is 0."""
 
     @staticmethod
-    def forward(raw: Tensor, member: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """As `Softmax.forward`."""
-        norm = ((raw * raw) @ member).sqrt_()
+    def forward(x: Tensor, member: Tensor, work: Tensor) -> tuple[Tensor, ...]:
+        """In place, see above."""
+        norm = (torch.mul(x, x, out=work) @ member).sqrt_()
         inverse = (norm + EPSILON).reciprocal_()
-        return raw.mul_(inverse @ member.mT), (norm, inverse)
+        x.mul_(spread(inverse, member, work))
+        return norm, inverse
 
     @staticmethod
-    def backward(gradient: Tensor, normalised: Tensor, member: Tensor, norm: Tensor, inverse: Tensor) -> Tensor:
-        """As `Softmax.backward`."""
-        along = (gradient * normalised) @ member
-        along = torch.where(norm > 0, along / (norm * inverse), 0)
-        return gradient.sub_((along @ member.mT).mul_(normalised)).mul_(inverse @ member.mT)
+    def backward(
+        gradient: Tensor, normalised: Tensor, member: Tensor, work: Tensor, norm: Tensor, inverse: Tensor
+    ) -> None:
+        """In place, see above."""
+        along = torch.mul(gradient, normalised, out=work) @ member
+        along = along.div_(norm * inverse).masked_fill_(norm == 0, 0)
+        gradient.addcmul_(spread(along, member, work), normalised, value=-1)
+        gradient.mul_(spread(inverse, member, work))
 
 
 class L1:
     """x over its 1-norm over the queries of a set, + 1e-8."""
 
     @staticmethod
-    def forward(raw: Tensor, member: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """As `Softmax.forward`."""
-        inverse = (raw.abs() @ member).add_(EPSILON).reciprocal_()
-        return raw.mul_(inverse @ member.mT), (inverse,)
+    def forward(x: Tensor, member: Tensor, work: Tensor) -> tuple[Tensor, ...]:
+        """In place, see above."""
+        inverse = (torch.abs(x, out=work) @ member).add_(EPSILON).reciprocal_()
+        x.mul_(spread(inverse, member, work))
+        return (inverse,)
 
     @staticmethod
-    def backward(gradient: Tensor, normalised: Tensor, member: Tensor, inverse: Tensor) -> Tensor:
-        """As `Softmax.backward`."""
-        along = (gradient * normalised) @ member
-        return gradient.sub_((along @ member.mT).mul_(normalised.sign())).mul_(inverse @ member.mT)
+    def backward(gradient: Tensor, normalised: Tensor, member: Tensor, work: Tensor, inverse: Tensor) -> None:
+        """In place, see above."""
+        along = torch.mul(gradient, normalised, out=work) @ member
+        gradient.addcmul_(spread(along, member, work), normalised.sign(), value=-1)
+        gradient.mul_(spread(inverse, member, work))
 
 
 class Identity:
     """x as it is."""
 
     @staticmethod
-    def forward(raw: Tensor, member: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """As `Softmax.forward`."""
-        return raw, ()
+    def forward(x: Tensor, member: Tensor, work: Tensor) -> tuple[Tensor, ...]:
+        """In place, see above."""
+        return ()
 
     @staticmethod
-    def backward(gradient: Tensor, normalised: Tensor, member: Tensor) -> Tensor:
-        """As `Softmax.backward`."""
-        return gradient
+    def backward(gradient: Tensor, normalised: Tensor, member: Tensor, work: Tensor) -> None:
+        """In place, see above."""
 
 
 class Normalisation(NamedTuple):
@@ -82,14 +94,21 @@ class Normalisation(NamedTuple):
     clipped: bool
     by: type
 
-    def forward(self, raw: Tensor, member: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """raw (n, s, q) -> the normalised scores in memory of their own, and what `backward` wants."""
-        return self.by.forward(F.leaky_relu(raw, SLOPE) if self.clipped else raw.clone(), member)
+    def forward(self, raw: Tensor, member: Tensor, out: Tensor, work: Tensor) -> tuple[Tensor, ...]:
+        """raw (n, s, q) -> the normalised scores in `out`, and what `backward` wants."""
+        if self.clipped:
+            torch.ops.aten.leaky_relu.out(raw, SLOPE, out=out)
+        else:
+            out.copy_(raw)
+        return self.by.forward(out, member, work)
 
-    def backward(self, gradient: Tensor, raw: Tensor, normalised: Tensor, member: Tensor, *saved: Tensor) -> Tensor:
-        """Gradient of the normalised scores -> of the raw ones."""
-        gradient = self.by.backward(gradient, normalised, member, *saved)
-        return torch.ops.aten.leaky_relu_backward(gradient, raw, SLOPE, False) if self.clipped else gradient
+    def backward(
+        self, gradient: Tensor, raw: Tensor, normalised: Tensor, member: Tensor, work: Tensor, *saved: Tensor
+    ) -> None:
+        """Gradient of the normalised scores -> of the raw ones, in place."""
+        self.by.backward(gradient, normalised, member, work, *saved)
+        if self.clipped:
+            torch.ops.aten.leaky_relu_backward.grad_input(gradient, raw, SLOPE, False, grad_input=gradient)
 
 
 NORMALISATIONS = {

@@ -9,7 +9,7 @@ from vsehub.checks import one_of, positive, require
 from vsehub.sets import Sets
 from vsehub.similarities.attention_panel import AttendedCosines, runs
 from vsehub.similarities.attention_pooling import POOLINGS
-from vsehub.similarities.attention_tile import Attention, gram
+from vsehub.similarities.attention_tile import Attention, Scratch, gram
 from vsehub.similarities.attention_weights import NORMALISATIONS
 
 # Raw scores computed by one product; so many of its panels training keeps instead of computing them twice.
@@ -68,27 +68,31 @@ class CrossAttention(nn.Module):
         _checked(images, texts)
         require(len(images) == len(texts), f"paired has {len(images)} images and {len(texts)} texts; expected as many")
         sources, queries = (images, texts) if self.direction == "t2i" else (texts, images)
-        scores = [images.vectors.new_empty(0)]
+        scores, scratch = [images.vectors.new_empty(0)], Scratch(images.vectors)
         for pairs in _chunks(sources, queries):
             vectors, _ = _unit(sources[pairs]).padded()
             others, inside = _unit(queries[pairs]).padded()
             member = inside[:, :, None].to(vectors.dtype)
-            cosines = self._attention().cosines(torch.bmm(vectors, others.mT), gram(vectors), member)
+            cosines = self._attention().cosines(torch.bmm(vectors, others.mT), gram(vectors), member, scratch)
             scores.append(self._pooled(cosines, inside))
         return torch.cat(scores)
 
     def _scores(self, sources: Sets, queries: Sets) -> Tensor:
         """Scores of source sets (rows) against query sets (columns)."""
         order = sources.lengths.argsort(stable=True)
-        sources, queries = _unit(sources[order]), _unit(queries)
+        if (sources.lengths.diff() < 0).any():
+            sources = sources[order]
+        sources, queries = _unit(sources), _unit(queries)
         found, lengths = runs(sources.lengths.tolist()), queries.lengths.tolist()
         of_runs = sources.vectors.split([run.sets * run.length for run in found])
         grams = [gram(part.unflatten(0, (-1, run.length))) for part, run in zip(of_runs, found, strict=True)]
         parts = _panels(lengths, _panel_size(sources) // max(1, len(sources.vectors)))
-        keep = len(parts) <= KEPT_PANELS
-        scores = [sources.vectors.new_empty(len(sources), 0)]
+        keep = len(parts) <= KEPT_PANELS and torch.is_grad_enabled()
+        scores, scratch = [sources.vectors.new_empty(len(sources), 0)], Scratch(sources.vectors)
         for part, vectors in zip(parts, queries.vectors.split([sum(part) for part in parts]), strict=True):
-            cosines = AttendedCosines.apply(self._attention(), found, part, keep, sources.vectors, vectors, *grams)
+            cosines = AttendedCosines.apply(
+                self._attention(), found, part, keep, scratch, sources.vectors, vectors, *grams
+            )
             scores.append(self._pooled(*_padded(cosines, torch.tensor(part, device=cosines.device))))
         return torch.cat(scores, dim=1)[order.argsort()]
 
