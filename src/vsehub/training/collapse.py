@@ -5,21 +5,20 @@ import logging
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from vsehub.checks import require, whole
 from vsehub.losses.hinge import KNNMargin
 from vsehub.sets import Encoding, Sets
 from vsehub.training.module import LastStep
 from vsehub.training.recorder import RunRecorder
-from vsehub.types import Loss
 
 log = logging.getLogger(__name__)
 
-# Measured on the scenes and on Flickr8k (docs/training.md): what learns, however slowly, is far from all three at once.
+# Chosen between trainings that collapsed and trainings that went on (docs/training.md).
+STANDARD_ERRORS = 2  # by which pairs must score above the negatives to stand out
 ONE_DIRECTION = 1e-3  # embedding variance
-NEAR = 0.01  # of the loss that equal scores give
-STANDARD_ERRORS = 2
+NEAR, NARROW = 0.01, 0.05  # of the loss that equal scores give; the negatives' spread, of the margin
 
 
 class CollapseDetector(pl.Callback):
@@ -69,7 +68,7 @@ class CollapseDetector(pl.Callback):
         if self.stop and self.collapsed:
             trainer.should_stop = True
 
-    def _judge(self, trainer: pl.Trainer, loss: Loss, seen: list[str]) -> None:
+    def _judge(self, trainer: pl.Trainer, loss: nn.Module, seen: list[str]) -> None:
         step = trainer.global_step
         if not seen:
             self.since, self.collapsed = None, False
@@ -97,42 +96,40 @@ def embedding_variance(encoding: Encoding) -> float:
 
 
 @torch.no_grad()
-def signs(step: LastStep, variances: dict[str, float], loss: Loss) -> list[str]:
-    """What says that nothing is learned, in words; none while the pairs score higher than the other entries.
+def signs(step: LastStep, variances: dict[str, float], loss: nn.Module) -> list[str]:
+    """What says that nothing is learned, in words; none while the pairs stand out among the scores.
 
-    An embedding variance of about 0; the loss that equal scores would give, where that is one value at whatever score
-    (2·margin·N for MAX); no pair above the score from which on the loss rewards pairs (`needs_above`: HAL's
-    max(0, W_ii S_ii) has no gradient below). Each is seen in trainings that go on well too, when pairs stand out.
+    An embedding variance of about 0; with a margin, scores that hardly differ at the loss of equal scores (2·margin·N
+    for MAX); no pair above the score from which on the loss rewards pairs (`needs_above`: HAL's max(0, W_ii S_ii) has
+    no gradient below). Each is seen in trainings that go on well too, when pairs stand out.
     """
-    if stand_out(step.scores, step.positives):
+    paired, negatives = step.scores.diagonal(), step.scores[~step.positives]
+    if len(negatives) < 2 or stand_out(paired, negatives):
         return []
     found = [
         f"the embeddings of the {side} point in one direction (variance {variance:.1e})"
         for side, variance in variances.items()
         if variance < ONE_DIRECTION
     ]
-    plateau, higher = (
-        loss(torch.full_like(step.scores, score), step.positives, step.neighbors)["loss"].item() for score in (0.0, 0.5)
-    )
-    value = step.loss.item()
-    if abs(plateau - higher) <= 1e-4 * abs(plateau) and abs(value - plateau) <= NEAR * abs(plateau):
-        found.append(f"the loss is {value:.4g}, where equal scores for all pairs would give {plateau:.4g}")
-    needed, largest = getattr(loss, "needs_above", None), step.scores.diagonal().max().item()
+    margin = next((part.margin for part in loss.modules() if hasattr(part, "margin")), 0.0)
+    if negatives.std().item() < NARROW * margin:
+        equal = loss(torch.zeros_like(step.scores), step.positives, step.neighbors)["loss"].item()
+        value = step.loss.item()
+        if abs(value - equal) <= NEAR * equal:
+            found.append(f"the loss is {value:.4g}, where equal scores for all pairs would give {equal:.4g}")
+    needed, largest = getattr(loss, "needs_above", None), paired.max().item()
     if needed is not None and largest <= needed:
         found.append(f"no pair scores above {needed:g} (the largest {largest:.2g}), so that none is pulled together")
     return found
 
 
-def stand_out(scores: Tensor, positives: Tensor) -> bool:
-    """Whether the pairs (N, on the diagonal) score higher than the negatives by two standard errors."""
-    paired, others = scores.double().diagonal(), scores.double()[~positives]
-    if len(others) < 2:
-        return True
-    error = others.std() / len(paired) ** 0.5
-    return (paired.mean() - others.mean()).item() > STANDARD_ERRORS * error.item()
+def stand_out(paired: Tensor, negatives: Tensor) -> bool:
+    """Whether the pairs' scores (N,) are higher than the negatives' (n,) on average, by more than chance explains."""
+    gap = paired.double().mean() - negatives.double().mean()
+    return gap.item() > STANDARD_ERRORS * negatives.double().std().item() / len(paired) ** 0.5
 
 
-def advice(loss: Loss) -> str:
+def advice(loss: nn.Module) -> str:
     """What to change."""
     always = "Lower optimizer.lr or raise callbacks.warmup.steps"
     if hasattr(loss, "warmup_epochs"):

@@ -1,0 +1,194 @@
+import csv
+import json
+import logging
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from vsehub.checks import InputError
+from vsehub.losses.contrastive import InfoNCE
+from vsehub.losses.hal import HAL
+from vsehub.losses.hinge import MaxMargin, SumMargin
+from vsehub.losses.rescaled import Rescaled
+from vsehub.losses.sum_to_max import SumToMax
+from vsehub.sets import Sets
+from vsehub.training.collapse import CollapseDetector, advice, embedding_variance, signs
+from vsehub.training.module import LastStep
+
+QUICK = ("loader.batch_size=16", "callbacks.collapse.every=5", "callbacks.collapse.patience=15")
+SPREAD = {"images": 0.5, "texts": 0.5}
+
+
+def step(scores, loss, positives=None):
+    positives = torch.eye(len(scores), dtype=torch.bool) if positives is None else positives
+    return LastStep(None, None, scores, positives, None, loss(scores, positives)["loss"])
+
+
+def noise(size, scale, seed=0):
+    return torch.randn(size, size, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+def test_variance_is_0_in_one_direction_and_1_when_balanced():
+    row = torch.tensor([[0.6, -0.8, 0.0]])
+    lengths = torch.tensor([[1.0], [7.0], [1e-3]])
+    assert embedding_variance(lengths * row) == pytest.approx(0, abs=1e-7)
+    assert embedding_variance(torch.cat([row, -row])) == pytest.approx(1)
+    assert embedding_variance(torch.eye(4)) == pytest.approx(1 - 1 / 4)
+
+
+def test_variance_of_sets_is_that_of_their_means():
+    vectors, lengths = torch.randn(6, 5, generator=torch.Generator().manual_seed(1)), torch.tensor([1, 3, 2])
+    means = torch.stack([vectors[:1].mean(0), vectors[1:4].mean(0), vectors[4:].mean(0)])
+    units = means / means.norm(dim=1, keepdim=True)
+    assert embedding_variance(Sets(vectors, lengths)) == pytest.approx(1 - units.mean(0).norm().item() ** 2, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss", "plateau"),
+    [
+        (MaxMargin(0.2), 2 * 0.2 * 8),
+        (SumMargin(0.1), 2 * 0.1 * 8 * 7),
+        (SumToMax(0.2), 2 * 0.2 * 8 * 7),
+        (Rescaled("max", margin=0.3), 2 * 0.3 * 8),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_equal_scores_are_seen_at_any_level(loss, plateau):
+    for level in (-0.7, 0.0, 0.83):
+        last = step(torch.full((8, 8), level), loss)
+        assert last.loss.item() == pytest.approx(plateau, rel=1e-5)
+        (seen,) = signs(last, SPREAD, loss)
+        assert seen == f"the loss is {plateau:.4g}, where equal scores for all pairs would give {plateau:.4g}"
+
+
+@pytest.mark.parametrize("loss", [SumMargin(), InfoNCE()], ids=["sum", "infonce"])
+def test_a_fresh_model_has_about_the_loss_of_equal_scores_and_is_no_collapse(loss):
+    scores = noise(64, 0.02)
+    scores.diagonal().copy_(scores.mean())
+    last, equal = step(scores, loss), step(torch.zeros(64, 64), loss)
+    assert last.loss.item() == pytest.approx(equal.loss.item(), rel=0.05)
+    assert signs(last, SPREAD, loss) == []
+
+
+def test_pairs_that_stand_out_are_no_collapse_whatever_the_loss_and_the_variance():
+    """MAX contracts what it has still to learn: its loss stands at 2·margin·N for epochs while rsum rises."""
+    scores = 0.9 + noise(64, 1e-4)
+    loss = MaxMargin()
+    assert len(signs(step(scores, loss), {"images": 1e-5, "texts": 0.5}, loss)) == 2
+    learning = scores + 1e-4 * torch.eye(64)
+    assert step(learning, loss).loss.item() == pytest.approx(2 * 0.2 * 64, rel=0.01)
+    assert signs(step(learning, loss), {"images": 1e-5, "texts": 1e-5}, loss) == []
+
+
+def test_a_batch_without_negatives_is_not_judged():
+    everything = torch.ones(3, 3, dtype=torch.bool)
+    assert signs(step(torch.zeros(3, 3), MaxMargin(), everything), SPREAD, MaxMargin()) == []
+
+
+def test_hal_without_a_gradient_on_its_pairs():
+    scores = -0.3 + noise(32, 0.05)
+    (seen,) = signs(step(scores, HAL()), SPREAD, HAL())
+    assert "no pair scores above 0" in seen
+    scores[3, 3] = 0.01
+    assert signs(step(scores, HAL()), SPREAD, HAL()) == []
+
+
+def test_advice_names_what_the_loss_has():
+    assert "loss.warmup_epochs" in advice(SumToMax())
+    assert "loss=sum_to_max" in advice(MaxMargin())
+    for loss in (HAL(), SumMargin(), nn.Identity()):
+        assert advice(loss) == "Lower optimizer.lr or raise callbacks.warmup.steps"
+
+
+def seen_by(detector, steps, collapsed, caplog):
+    """The warnings after steps at which the scores are equal where `collapsed` says so; one look each."""
+    loss, logged = MaxMargin(), {}
+    module = SimpleNamespace(loss=loss, log_dict=logged.update, log=lambda name, value: logged.update({name: value}))
+    trainer = SimpleNamespace(callbacks=[], is_last_batch=False, current_epoch=0, should_stop=False)
+    with caplog.at_level(logging.WARNING):
+        for number in steps:
+            trainer.global_step = number
+            scores = torch.zeros(4, 4) if collapsed(number) else torch.eye(4)
+            vectors = torch.ones(4, 2) if collapsed(number) else torch.eye(4)
+            module.last_step = step(scores, loss)._replace(images=vectors, texts=vectors)
+            detector.on_train_batch_end(trainer, module, None, None, 0)
+    detector.on_train_epoch_end(trainer, module)
+    return [record.getMessage().split(" the ")[0] for record in caplog.records], logged, trainer.should_stop
+
+
+def test_warns_once_until_it_has_recovered(caplog):
+    detector = CollapseDetector(every=10, patience=20, after=30)
+    told, logged, stopped = seen_by(detector, range(1, 150), lambda number: not 80 <= number <= 95, caplog)
+    assert told == ["training has collapsed: since step 40", "training has collapsed: since step 100"]
+    assert detector.first["step"] == 40
+    assert logged["train/collapsed"] == 1.0
+    assert logged["train/embedding_variance/images"] == pytest.approx(0, abs=1e-7)
+    assert not stopped
+
+
+def test_a_single_look_at_learning_begins_the_wait_anew(caplog):
+    detector = CollapseDetector(every=10, patience=30, after=0)
+    assert seen_by(detector, range(1, 200), lambda number: number % 30 > 0, caplog)[0] == []
+
+
+def test_its_state_travels_and_it_stops_if_asked(caplog):
+    before, after = CollapseDetector(10, 20, 0), CollapseDetector(10, 20, 0, stop=True)
+    assert seen_by(before, range(1, 21), lambda number: True, caplog)[0] == []
+    after.load_state_dict(before.state_dict())
+    told, _, stopped = seen_by(after, range(21, 31), lambda number: True, caplog)
+    assert told == ["training has collapsed: since step 10"]
+    assert stopped
+
+
+@pytest.mark.parametrize("settings", [{"every": 0}, {"patience": 0.5}, {"after": -1}])
+def test_refuses_numbers_out_of_range(settings):
+    with pytest.raises(InputError, match=f"collapse {next(iter(settings))} is"):
+        CollapseDetector(**settings)
+
+
+def history(run):
+    with (run / "metrics.csv").open() as handle:
+        return list(csv.DictReader(handle))
+
+
+def told(run):
+    return (run / "train.log").read_text().count("training has collapsed")
+
+
+def test_max_at_a_rate_that_is_far_too_high_collapses_and_stops(vsehub, tmp_path):
+    settings = ["loss=max", "optimizer.lr=0.05", "callbacks.collapse.stop=true", "trainer.max_epochs=5", *QUICK]
+    warm = ["callbacks.warmup.steps=0", "hydra.run.dir=run"]
+    vsehub("train", "data.size=tiny", "embedding_dim=16", *SMALLER, *settings, *warm, cwd=tmp_path)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (record["status"], record["epochs"], record["collapsed"]["epoch"]) == ("finished", 1, 0)
+    assert "point in one direction" in record["collapsed"]["seen"][0]
+    (row,) = history(tmp_path / "run")
+    assert float(row["train/embedding_variance/texts"]) < 1e-3
+    assert float(row["train/collapsed"]) == 1
+    assert told(tmp_path / "run") == 1
+
+
+SMALLER = ("text_encoder.word_dim=8", "image_encoder.width=4")
+
+
+def test_hal_without_a_warm_up_collapses_and_a_resumed_run_knows_of_it(vsehub, tmp_path):
+    settings = ["loss=hal", "optimizer.lr=0.01", "callbacks.warmup.steps=0", "trainer.max_epochs=1", *QUICK]
+    vsehub("train", "data.size=tiny", "embedding_dim=16", *SMALLER, *settings, "hydra.run.dir=run", cwd=tmp_path)
+    run = tmp_path / "run"
+    first = json.loads((run / "run.json").read_text())["collapsed"]
+    assert "no pair scores above 0" in first["seen"][-1]
+    vsehub("train", "resume=run", "trainer.max_epochs=2", cwd=tmp_path)
+    assert json.loads((run / "run.json").read_text())["collapsed"] == first
+    assert [float(row["train/collapsed"]) for row in history(run)] == [1, 1]
+    assert told(run) == 1
+
+
+@pytest.mark.parametrize("loss", ["sum", "max", "hal", "infonce"])
+def test_ordinary_training_is_not_called_collapsed(loss, vsehub, tmp_path):
+    settings = [f"loss={loss}", "trainer.max_epochs=2", *QUICK, "hydra.run.dir=run", "callbacks.warmup.steps=20"]
+    vsehub("train", "data.size=tiny", "embedding_dim=64", *SMALLER, *settings, cwd=tmp_path)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["collapsed"] is None
+    assert [float(row["train/collapsed"]) for row in history(tmp_path / "run")] == [0, 0]
+    assert told(tmp_path / "run") == 0
