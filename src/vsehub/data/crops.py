@@ -12,7 +12,7 @@ _RATIO = (3 / 4, 4 / 3)  # width to height of a random crop
 _TRIES = 10
 
 
-def whole(width: int, height: int, resize: int) -> Part:
+def resized(width: int, height: int, resize: int) -> Part:
     """The picture with its shorter side resized to `resize`; of one above 16:1, its middle of that shape."""
     across, down = min(width, _LONGEST * height), min(height, _LONGEST * width)
     shorter = min(across, down)

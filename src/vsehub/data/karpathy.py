@@ -65,7 +65,9 @@ class Karpathy:
 
     @cached_property
     def _read(self) -> tuple[str | None, list[Entry]]:
-        return read_entries(self.json)
+        name, entries = read_entries(self.json)
+        log.info("%s: %s", self.json, _counted(entries))
+        return name, entries
 
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test", in the json's order; every file is decoded once, the first time.
@@ -87,18 +89,14 @@ class Karpathy:
         return CaptionedImages(pictures, captions, index, [entry.filename for entry in kept])
 
     def _entries(self, split: str) -> list[Entry]:
-        """The json's images of a split, counted in the log."""
-        entries = self._read[1]
-        there = Counter(entry.split for entry in entries)
-        joined = {split} | ({_RESTVAL} & there.keys() if split == self._restval else set())
-        chosen = [entry for entry in entries if entry.split in joined]
-        counts = ", ".join(f"{name} ({count:,} images)" for name, count in sorted(there.items()))
-        require(len(chosen) > 0, f"json: {self.json} has no split {split!r}; it has {counts}")
-        captions = [len(entry.captions) for entry in chosen]
+        """The json's images of a split, with restval's where they belong to it; InputError where there are none."""
+        joined = {split, _RESTVAL} if split == self._restval else {split}
+        entries = [entry for entry in self._read[1] if entry.split in joined]
+        require(len(entries) > 0, f"json: {self.json} has no split {split!r}; it has {_counted(self._read[1])}")
+        captions = [len(entry.captions) for entry in entries]
         each = f"{min(captions)}" if min(captions) == max(captions) else f"{min(captions)} to {max(captions)}"
-        images = f"{len(chosen):,} images, {sum(captions):,} captions, {each} an image"
-        log.info("%s: read %s for %s; the file has %s", self.json.name, images, " and ".join(sorted(joined)), counts)
-        return chosen
+        log.info("%s: read %s, %s captions an image", split, _counted(entries), each)
+        return entries
 
     def _located(self, split: str, entries: list[Entry]) -> list[str]:
         """Each image's path in the folder; InputError where files are missing."""
@@ -132,6 +130,11 @@ class Karpathy:
         require(len(named) < len(files), f"images: {said}, which is all: {_listed(named, _NAMED)}. Copy them again")
         log.warning("%s and are left out with their captions: %s", said, _listed(named, _NAMED_LEFT_OUT))
         return [None if file in reasons else file for file in files]
+
+
+def _counted(entries: list[Entry]) -> str:
+    counts = Counter(entry.split for entry in entries)
+    return ", ".join(f"{count:,} images of {split}" for split, count in sorted(counts.items()))
 
 
 def _listed(names: list[str], at_most: int) -> str:

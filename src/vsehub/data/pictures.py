@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from vsehub.checks import one_of, require
-from vsehub.checks import whole as whole_number
-from vsehub.data.crops import centre, corners_and_centre, random, whole
+from vsehub.checks import one_of, require, whole
+from vsehub.data.crops import centre, corners_and_centre, random, resized
 from vsehub.data.picture_file import read_part
 
 
@@ -34,12 +33,12 @@ class Pictures:
         augments: bool = False,
         threads: int | None = None,
     ):
-        whole_number("size", size)
-        whole_number("resize", resize)
+        whole("size", size)
+        whole("resize", resize)
         require(resize >= size, f"resize is {resize}, below size, {size}: no crop of that size is left; raise resize")
         one_of("crops", crops, (1, 10))
         if threads is not None:
-            whole_number("threads", threads)
+            whole("threads", threads)
         self.files, self.size, self.resize, self.crops, self.augments = list(files), size, resize, crops, augments
         self.threads = min(8, os.cpu_count() or 1) if threads is None else threads
 
@@ -88,7 +87,9 @@ class Pictures:
                 pass
 
     def _evaluated(self, pixels: np.ndarray, row: int) -> None:
-        picture = read_part(self.files[row], lambda width, height: whole(width, height, self.resize)).transpose(2, 0, 1)
+        picture = read_part(self.files[row], lambda width, height: resized(width, height, self.resize)).transpose(
+            2, 0, 1
+        )
         starts = centre if self.crops == 1 else corners_and_centre
         crops = pixels.reshape(-1, *self._one)
         for crop, (left, top) in zip(crops, starts(*picture.shape[:0:-1], self.size), strict=False):
