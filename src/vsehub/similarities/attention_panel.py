@@ -1,44 +1,51 @@
 """Cross-attention of many source sets with many queries: one product, and tiles of it that stay in the cache."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from vsehub.sets import Sets
 from vsehub.similarities.attention_tile import Attention, Scratch
+from vsehub.similarities.attention_vectors import gram
 
 # Scores of a tile, and query sets in it: summing over the queries of a set costs two operations a score and set.
 ON_CPU, ON_GPU = (1 << 18, 16), (1 << 25, 64)
 
 
 class Run(NamedTuple):
-    """Neighbouring source sets of one length, so that they need no padding."""
+    """Neighbouring source sets of one length, so that they need no padding, and their Gram matrices (n, s, s)."""
 
-    first_set: int
-    first_vector: int
-    sets: int
+    sets: slice
+    vectors: slice
     length: int
+    grams: Tensor
+
+    def of(self, vectors: Tensor) -> Tensor:
+        """The run's part (n, s, ...) of something that has a row for each source vector, a view."""
+        return vectors[self.vectors].unflatten(0, (-1, self.length))
 
 
-def runs(lengths: Sequence[int]) -> list[Run]:
+def runs(sources: Sets) -> list[Run]:
     """The runs of equal lengths, in order."""
-    found, start = [], 0
-    for index, length in enumerate(lengths):
-        if found and found[-1].length == length:
-            found[-1] = found[-1]._replace(sets=found[-1].sets + 1)
-        else:
-            found.append(Run(index, start, 1, length))
-        start += length
+    found, first, start = [], 0, 0
+    for length, group in groupby(sources.lengths.tolist()):
+        count = len(list(group))
+        vectors = slice(start, start + count * length)
+        grams = gram(sources.vectors[vectors].detach().unflatten(0, (-1, length)))
+        found.append(Run(slice(first, first + count), vectors, length, grams))
+        first, start = first + count, vectors.stop
     return found
 
 
 class AttendedCosines(torch.autograd.Function):
     """Unit vectors of sources (U, D) and queries (V, D) -> each query's cosine with what it attends: (sets, V).
 
-    lengths: of the query sets; their sum is V. runs: the source sets. grams: one (n, s, s) for each run. keep: whether
-    the raw scores (U, V) are kept for the gradient; otherwise they lie in `scratch`, and are computed anew for it.
+    runs: the source sets. lengths: of the query sets; their sum is V. keep: whether the raw scores (U, V) are kept for
+    the gradient; otherwise they lie in `scratch`, and are computed anew for it.
     """
 
     @staticmethod
@@ -51,53 +58,58 @@ class AttendedCosines(torch.autograd.Function):
         scratch: Scratch,
         sources: Tensor,
         queries: Tensor,
-        *grams: Tensor,
     ) -> Tensor:
         shape = len(sources), len(queries)
         raw = sources.new_empty(shape) if keep else scratch("raw", shape)
         torch.mm(sources, queries.T, out=raw)
-        cosines = raw.new_empty(sum(run.sets for run in runs), len(queries))
+        cosines = raw.new_empty(runs[-1].sets.stop, len(queries))
         for tile in _tiles(runs, lengths, raw):
             cosines[tile.sets, tile.queries] = attention.cosines(
-                tile.of(raw), grams[tile.run][tile.of_run], tile.member, scratch
+                tile.of(raw), tile.run.grams[tile.of_run], tile.member, scratch
             )
         ctx.attention, ctx.runs, ctx.lengths = attention, runs, lengths
-        ctx.save_for_backward(sources, queries, raw if keep else None, *grams)
+        ctx.save_for_backward(sources, queries, raw if keep else None)
         return cosines
 
     @staticmethod
     @once_differentiable
     def backward(ctx, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        sources, queries, raw, *grams = ctx.saved_tensors
+        sources, queries, raw = ctx.saved_tensors
         raw = sources @ queries.T if raw is None else raw
-        gradient, of_grams, scratch = torch.empty_like(raw), [torch.zeros_like(gram) for gram in grams], Scratch(raw)
+        gradient, scratch = torch.empty_like(raw), Scratch(raw)
+        of_grams = {run.sets.start: torch.zeros_like(run.grams) for run in ctx.runs}
         for tile in _tiles(ctx.runs, ctx.lengths, raw):
             ctx.attention.gradients(
                 tile.of(raw),
-                grams[tile.run][tile.of_run],
+                tile.run.grams[tile.of_run],
                 tile.member,
                 upstream[tile.sets, tile.queries],
                 tile.of(gradient),
-                of_grams[tile.run][tile.of_run],
+                of_grams[tile.run.sets.start][tile.of_run],
                 scratch,
             )
-        return None, None, None, None, None, gradient @ queries, gradient.T @ sources, *of_grams
+        of_sources = gradient @ queries
+        for run in ctx.runs:
+            run.of(of_sources).baddbmm_(of_grams[run.sets.start], run.of(sources), alpha=2)
+        return None, None, None, None, None, of_sources, gradient.T @ sources
 
 
 class Tile(NamedTuple):
     """Source sets of one run against some queries: slices, and which of the query sets each query is in (q, c)."""
 
-    run: int
+    run: Run
     of_run: slice
-    sets: slice
-    vectors: slice
     queries: slice
-    length: int
     member: Tensor
+
+    @property
+    def sets(self) -> slice:
+        """The source sets, counted from the first run's first."""
+        return slice(self.run.sets.start + self.of_run.start, self.run.sets.start + self.of_run.stop)
 
     def of(self, scores: Tensor) -> Tensor:
         """The tile's part (n, s, q) of (U, V) scores, a view."""
-        return scores[self.vectors, self.queries].unflatten(0, (-1, self.length))
+        return self.run.of(scores)[self.of_run, :, self.queries]
 
 
 def _tiles(runs: list[Run], lengths: list[int], raw: Tensor) -> Iterator[Tile]:
@@ -109,10 +121,7 @@ def _tiles(runs: list[Run], lengths: list[int], raw: Tensor) -> Iterator[Tile]:
         member = torch.eye(len(inside), dtype=raw.dtype, device=raw.device).repeat_interleave(inside, dim=0)
         queries = slice(left, left + len(member))
         left = queries.stop
-        for number, run in enumerate(runs):
+        for run in runs:
             height = max(1, scores // (run.length * len(member)))
-            for start in range(0, run.sets, height):
-                stop = min(start + height, run.sets)
-                sets = slice(run.first_set + start, run.first_set + stop)
-                vectors = slice(run.first_vector + start * run.length, run.first_vector + stop * run.length)
-                yield Tile(number, slice(start, stop), sets, vectors, queries, run.length, member)
+            for start in range(0, len(run.grams), height):
+                yield Tile(run, slice(start, min(start + height, len(run.grams))), queries, member)

@@ -84,13 +84,3 @@ class Attention(NamedTuple):
 def _inverse_root(squares: Tensor) -> Tensor:
     """1 / sqrt(x), and 0 where x is not above 0: what attends zero vectors alone has cosine 0."""
     return squares.rsqrt().masked_fill_(squares <= 0, 0)
-
-
-def gram(vectors: Tensor) -> Tensor:
-    """Gram matrices of sets (n, s, D) -> (n, s, s), the diagonal raised by s times the rounding error.
-
-    So the norm of vectors that cancel stays above its own rounding error.
-    """
-    size = vectors.shape[1]
-    ridge = torch.eye(size, dtype=vectors.dtype, device=vectors.device) * (size * torch.finfo(vectors.dtype).eps)
-    return torch.bmm(vectors, vectors.mT) * (1 + ridge)

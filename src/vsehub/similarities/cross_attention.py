@@ -9,7 +9,8 @@ from vsehub.checks import one_of, positive, require
 from vsehub.sets import Sets
 from vsehub.similarities.attention_panel import AttendedCosines, runs
 from vsehub.similarities.attention_pooling import POOLINGS
-from vsehub.similarities.attention_tile import Attention, Scratch, gram
+from vsehub.similarities.attention_tile import Attention, Scratch
+from vsehub.similarities.attention_vectors import Unit, gram
 from vsehub.similarities.attention_weights import NORMALISATIONS
 
 # Raw scores computed by one product; so many of its panels training keeps instead of computing them twice.
@@ -79,20 +80,18 @@ class CrossAttention(nn.Module):
 
     def _scores(self, sources: Sets, queries: Sets) -> Tensor:
         """Scores of source sets (rows) against query sets (columns)."""
+        if not len(sources) or not len(queries):
+            return sources.vectors.new_zeros(len(sources), len(queries))
         order = sources.lengths.argsort(stable=True)
         if (sources.lengths.diff() < 0).any():
             sources = sources[order]
         sources, queries = _unit(sources), _unit(queries)
-        found, lengths = runs(sources.lengths.tolist()), queries.lengths.tolist()
-        of_runs = sources.vectors.split([run.sets * run.length for run in found])
-        grams = [gram(part.unflatten(0, (-1, run.length))) for part, run in zip(of_runs, found, strict=True)]
-        parts = _panels(lengths, _panel_size(sources) // max(1, len(sources.vectors)))
+        found, lengths = runs(sources), queries.lengths.tolist()
+        parts = _panels(lengths, _panel_size(sources) // len(sources.vectors))
         keep = len(parts) <= KEPT_PANELS and torch.is_grad_enabled()
-        scores, scratch = [sources.vectors.new_empty(len(sources), 0)], Scratch(sources.vectors)
+        scores, scratch = [], Scratch(sources.vectors)
         for part, vectors in zip(parts, queries.vectors.split([sum(part) for part in parts]), strict=True):
-            cosines = AttendedCosines.apply(
-                self._attention(), found, part, keep, scratch, sources.vectors, vectors, *grams
-            )
+            cosines = AttendedCosines.apply(self._attention(), found, part, keep, scratch, sources.vectors, vectors)
             scores.append(self._pooled(*_padded(cosines, torch.tensor(part, device=cosines.device))))
         return torch.cat(scores, dim=1)[order.argsort()]
 
@@ -115,9 +114,7 @@ def _panel_size(sets: Sets) -> int:
 
 
 def _unit(sets: Sets) -> Sets:
-    """Unit vectors; a zero vector stays zero, and has no gradient."""
-    norms = torch.linalg.vector_norm(sets.vectors, dim=1, keepdim=True)
-    return Sets(sets.vectors * torch.where(norms > 0, 1 / norms.where(norms > 0, 1), 0), sets.lengths)
+    return Sets(Unit.apply(sets.vectors), sets.lengths)
 
 
 def _panels(lengths: list[int], vectors: int) -> list[list[int]]:
