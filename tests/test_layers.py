@@ -16,6 +16,7 @@ L2 = {
     "criteria": {"neighbors"},
     "data": set(),
     "evaluation": {"criteria", "data", "neighbors"},
+    "extraction": {"data"},
     "report": set(),
     "retrieval": {"criteria", "data", "metrics", "neighbors"},
 }

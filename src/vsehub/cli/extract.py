@@ -2,27 +2,28 @@
 
 import logging
 import os
-import shutil
 import sys
 import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from vsehub.checks import InputError, one_of, positive, require, whole
+from vsehub.checks import one_of, positive, require, whole
 from vsehub.cli import app
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from vsehub.data.captioned import CaptionedImages
-    from vsehub.encoders.image_backbone import ImageBackbone
-    from vsehub.extraction.chunks import Chunk
+    from vsehub.encoders.backbone import Backbone
 
 log = logging.getLogger(__name__)
-MANIFEST, PARTS, SCHEMA = "manifest.json", "parts", 1
+SCHEMA = 1
 
 
 def main() -> None:
@@ -32,8 +33,10 @@ def main() -> None:
 
 def extract(cfg: DictConfig) -> None:
     """Extract what is missing; the first of several processes puts all together."""
+    import torch
+
     from vsehub.cli.build import build_source
-    from vsehub.extraction import features as extraction
+    from vsehub.extraction import features, folder
     from vsehub.extraction.chunks import ChunkFiles, chunks_of
     from vsehub.extraction.layout import assemble, captions_each
     from vsehub.extraction.processes import Processes
@@ -42,39 +45,157 @@ def extract(cfg: DictConfig) -> None:
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     processes, out = Processes.of(os.environ), Path(cfg.out)
     refuse_settings(cfg, processes.world)
+    dtype = getattr(torch, cfg.dtype)
     source = build_source(cfg)
     splits = {split: source.load(split) for split in cfg.splits}
-    each = captions_each(splits, cfg.captions)
-    encoder, device = built(cfg, splits), chosen_device(cfg.device, processes.local)
-    bf16 = uses_bf16(cfg.precision, device)
-    settings = work_settings(cfg, encoder, splits, bf16)
-    if finished(out, settings | {"captions": each}, cfg):
+    each, sizes = captions_each(splits, cfg.captions), {split: len(loaded.images) for split, loaded in splits.items()}
+    device = device_of(cfg.device, processes.local)
+    bf16, backbone = uses_bf16(str(cfg.precision), device), built(cfg, splits).to(device)
+    settings = work_settings(cfg, backbone, splits, bf16)
+    whole_settings = settings | {"captions": each}
+    if folder.finished(out, whole_settings, cfg.splits, cfg.overwrite, cfg.verify):
+        how = "checksums" if cfg.verify else "sizes"
+        print(f"{out} holds this extraction already: nothing is done; the files' {how} are as they were written")
         return
-    chunks = chunks_of({split: len(loaded.images) for split, loaded in splits.items()}, cfg.chunk)
-    refuse_small_disk(out, encoder, cfg, chunks)
-    files = ChunkFiles(out / PARTS, settings, cfg.overwrite)
+    compute = backbone if cfg.regions is None else partial(backbone.regions, side=cfg.regions)
+    folder.require_room(out, sum(sizes.values()) * bytes_each(compute, splits, device, dtype))
+    chunks, files = chunks_of(sizes, cfg.chunk), ChunkFiles(out / folder.PARTS, settings, cfg.overwrite)
     for split, loaded in splits.items():
-        left_out = len(loaded.captions) - each * len(loaded.images)
-        log.info("%s: %d images, %d captions of each; %d left out", split, len(loaded.images), each, left_out)
+        left_out = len(loaded.captions) - each * sizes[split]
+        log.info("%s: %d images, %d captions of each; %d captions left out", split, sizes[split], each, left_out)
 
-    images = extraction.extract(
-        feature_function(encoder, cfg.regions, device),
-        splits,
-        processes.own(chunks),
-        files,
-        batch_size=cfg.batch_size,
-        dtype=dtype_of(cfg.dtype),
-        device=device,
-        bf16=bf16,
+    own = processes.own(chunks)
+    images = features.extract(
+        compute, splits, own, files, batch_size=cfg.batch_size, dtype=dtype, device=device, bf16=bf16
     )
-    seconds = time.perf_counter() - began
     if processes.rank > 0:
-        print(f"process {processes.rank} of {processes.world}: {images} images in {seconds:.0f} s; the first writes {out}")
+        print(f"process {processes.rank} of {processes.world} has done its part: {images} images")
         return
     files.wait(chunks, cfg.patience, log.info)
     written = assemble(out, splits, chunks, files, each)
-    timing = {"started": started, "images": images, "seconds": seconds, "processes": processes.world}
-    write_json(out / MANIFEST, manifest(cfg, encoder, splits, written, settings | {"captions": each}, timing))
+    timing = {
+        "started": started,
+        "seconds": time.perf_counter() - began,
+        "images": images,
+        "processes": processes.world,
+    }
+    write_json(out / folder.MANIFEST, record(cfg, backbone, splits, whole_settings) | {"files": written, "run": timing})
     files.remove()
-    print(f"written to {out}: {', '.join((*written, MANIFEST))}")
-    print(f"train on them with: vsehub train data=precomp data.root={out}")
+    print(f"written to {out}: {', '.join((*written, folder.MANIFEST))}")
+    print(f"to train on them: vsehub train data=precomp data.root={out}")
+
+
+def refuse_settings(cfg: DictConfig, processes: int) -> None:
+    """InputError for what can be refused before anything is loaded."""
+    from vsehub.data.captioned import SPLITS
+
+    one_of("dtype", cfg.dtype, ("float16", "float32"))
+    one_of("precision", str(cfg.precision), ("auto", "32", "bf16"))
+    whole("batch_size", cfg.batch_size)
+    whole("chunk", cfg.chunk)
+    positive("patience", cfg.patience)
+    for split in cfg.splits:
+        one_of("splits", split, SPLITS)
+    require(len(set(cfg.splits)) == len(cfg.splits) > 0, f"splits is {list(cfg.splits)}; name each wanted split once")
+    require(
+        not cfg.overwrite or processes == 1,
+        f"overwrite=true cannot be told to {processes} processes: one of them may have begun; remove {cfg.out} instead",
+    )
+
+
+def built(cfg: DictConfig, splits: "Mapping[str, CaptionedImages]") -> "Backbone":
+    """The backbone of the chosen image encoder, in eval mode, for the data's pictures."""
+    from hydra.utils import get_class, instantiate
+
+    from vsehub.cli.build import unwrapped
+    from vsehub.encoders.image_backbone import ImageBackbone
+
+    for split, loaded in splits.items():
+        require(
+            loaded.written and loaded.pairs is None,
+            f"{split}: the layout holds pictures with captions of their own; this data's texts are of another kind",
+        )
+    require(
+        issubclass(get_class(cfg.image_encoder["_target_"]), ImageBackbone),
+        f"{cfg.image_encoder['_target_'].split('.')[-1]} is no pretrained network; give image_encoder=resnet152, "
+        "vgg19, inception_resnet_v2, torchvision or timm",
+    )
+    try:
+        encoder = instantiate(cfg.image_encoder, image_shape=list(splits[cfg.splits[0]].images.shape[1:]), dim=1)
+    except Exception as error:  # Hydra wraps what a constructor raises
+        raise unwrapped(error) from error
+    return encoder.eval().backbone
+
+
+def device_of(name: str, local: int) -> "torch.device":
+    """The device of that name; of several GPUs, the one that is this process's."""
+    import torch
+
+    from vsehub.cli.embeddings import chosen_device
+
+    device = chosen_device(name)
+    return torch.device("cuda", local % torch.cuda.device_count()) if str(device) in ("cuda", "cuda:0") else device
+
+
+def uses_bf16(precision: str, device: "torch.device") -> bool:
+    """Whether mixed precision is asked for, or "auto" and fast here."""
+    from vsehub.training.precision import resolve_precision
+
+    return precision == "bf16" or (precision == "auto" and resolve_precision("auto", device.type) == "bf16-mixed")
+
+
+def bytes_each(
+    compute: "Callable[[Tensor], Tensor]",
+    splits: "Mapping[str, CaptionedImages]",
+    device: "torch.device",
+    dtype: "torch.dtype",
+) -> int:
+    """Of one picture's features, from one that is tried."""
+    import torch
+
+    picture = torch.tensor(next(iter(splits.values())).images[:1], device=device)
+    with torch.inference_mode():
+        return compute(picture).numel() * dtype.itemsize
+
+
+def work_settings(
+    cfg: DictConfig, backbone: "Backbone", splits: "Mapping[str, CaptionedImages]", bf16: bool
+) -> dict[str, Any]:
+    """All that the chunks depend on: a command that differs in none of it may go on with them."""
+    return {
+        "library": backbone.library,
+        "model": backbone.model,
+        "weights": backbone.weights_hash(),
+        "regions": cfg.regions,
+        "data": {split: loaded.fingerprint() for split, loaded in splits.items()},
+        "dtype": cfg.dtype,
+        "precision": "bf16" if bf16 else "32",
+        "chunk": cfg.chunk,
+    }
+
+
+def record(
+    cfg: DictConfig, backbone: "Backbone", splits: "Mapping[str, CaptionedImages]", settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the features are of, and what made them."""
+    from importlib import metadata
+
+    from vsehub import __version__
+    from vsehub.cli.build import plain
+    from vsehub.extraction.layout import PREFIXES
+    from vsehub.training.provenance import code_version, describe_split, hardware, versions
+
+    mean, std = backbone.mean_std
+    return {
+        "schema": SCHEMA,
+        "settings": settings,
+        "splits": {split: describe_split(loaded) | {"prefix": PREFIXES[split]} for split, loaded in splits.items()},
+        "normalisation": {"mean": mean, "std": std},
+        "image_encoder": plain(cfg.image_encoder),
+        "data": plain(cfg.data),
+        "vsehub": __version__,
+        "command": " ".join(sys.argv),
+        "versions": versions() | {backbone.library: metadata.version(backbone.library)},
+        "git": code_version(),
+        "hardware": hardware(),
+    }

@@ -1,0 +1,62 @@
+"""The folder that an extraction fills: finished, begun, or somebody else's."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vsehub.checks import require
+from vsehub.extraction.chunks import SETTINGS, differing
+from vsehub.extraction.layout import file_names, verify
+
+MANIFEST, PARTS = "manifest.json", "parts"
+
+
+def finished(
+    folder: Path,
+    settings: Mapping[str, Any],
+    splits: Sequence[str],
+    overwrite: bool = False,
+    thoroughly: bool = False,
+) -> bool:
+    """Whether the folder holds the extraction of these settings, its files as they were written.
+
+    overwrite: then there is none, and an earlier one is removed. thoroughly: read the files and compare checksums.
+    Raises InputError where files have changed, and where the folder holds something else that is not to be replaced.
+    """
+    require(folder.is_dir() or not folder.exists(), f"out: {folder} is a file; give out=FOLDER")
+    path = folder / MANIFEST
+    if path.exists():
+        other = differing(path, "settings", settings)
+        if not other and not overwrite:
+            verify(folder, json.loads(path.read_text())["files"], thoroughly)
+            return True
+        require(
+            overwrite,
+            f"out: {folder} holds another extraction (other {', '.join(other)}). Give another out=FOLDER, or "
+            "overwrite=true to replace it",
+        )
+    begun = (folder / PARTS / SETTINGS).exists()
+    there = [name for name in (MANIFEST, *file_names(splits)) if (folder / name).exists()]
+    require(
+        overwrite or begun or not there,
+        f"out: {folder} holds {', '.join(there)} already, and no {MANIFEST} of an extraction. Give another out=FOLDER, "
+        "or overwrite=true to replace them",
+    )
+    if overwrite:
+        for name in there:
+            (folder / name).unlink()
+    return False
+
+
+def require_room(folder: Path, size: int) -> None:
+    """InputError unless the features' `size` bytes, in parts and then whole, find room on the folder's disk."""
+    here = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    kept = sum(path.stat().st_size for path in (folder / PARTS).glob("*.npy"))
+    free, needed = shutil.disk_usage(here).free, 2 * size - kept
+    require(
+        needed < free,
+        f"out: the features take {size / 1e9:.1f} GB, and as much again until they are put together, but the disk of "
+        f"{here} has {free / 1e9:.1f} GB free. Free room, or give another out, dtype=float16 or fewer regions",
+    )
