@@ -98,13 +98,23 @@ def test_paired_is_the_matrix_entry(monkeypatch, direction, how):
         torch.testing.assert_close(similarity.paired(images[i], texts[t]), similarity(images, texts)[i, t], **EXACT)
 
 
-@pytest.mark.parametrize("kept", [0, 1000])
-def test_scores_kept_or_not_give_one_gradient(monkeypatch, small_pieces, kept):
+@pytest.mark.usefixtures("small_pieces")
+def test_many_panels_are_computed_twice_and_not_kept(monkeypatch):
     images, texts = nasty()
-    upstream = torch.ones(5, 7, dtype=torch.float64)
-    expected = with_gradient(CrossAttention(), images, texts, upstream)
-    monkeypatch.setattr(cross_attention, "KEPT_PANELS", kept)
-    for ours, theirs in zip(with_gradient(CrossAttention(), images, texts, upstream), expected, strict=True):
+    upstream, saved, results = torch.ones(5, 7, dtype=torch.float64), {0: [], 1000: []}, []
+    for kept, shapes in saved.items():
+        monkeypatch.setattr(cross_attention, "KEPT_PANELS", kept)
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda one, shapes=shapes: shapes.append(tuple(one.shape)) or one, lambda one: one
+        ):
+            results.append(with_gradient(CrossAttention(), images, texts, upstream))
+    # With 80 scores and 13 regions a panel, and whole texts: 2 + 1, 5, 2 + 3 + 1, 4 words.
+    panels = [(13, 3), (13, 5), (13, 6), (13, 4)]
+    regions = (13, 5)
+    assert saved[1000].count(regions) == saved[0].count(regions) + 1
+    assert [shape in saved[1000] for shape in panels] == [True] * 4
+    assert [shape in saved[0] for shape in panels if shape != regions] == [False] * 3
+    for ours, theirs in zip(*results, strict=True):
         assert torch.equal(ours, theirs)
 
 

@@ -1,0 +1,46 @@
+"""The benchmark runs at small sizes; what it measures is not tested."""
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
+NAMES = ("common", "attention")
+
+
+@pytest.fixture
+def benchmark():
+    """The script as a module, without leaving its name or its neighbours' behind."""
+    sys.path.insert(0, str(FOLDER))
+    yield [import_module(name) for name in NAMES][-1]
+    sys.path.remove(str(FOLDER))
+    for name in NAMES:
+        del sys.modules[name]
+
+
+def test_it_writes_its_results(benchmark, tmp_path, capsys):
+    benchmark.main(["--quick", "--rounds", "1", "--device", "cpu", "--out", str(tmp_path / "attention.json")])
+    entries = json.loads((tmp_path / "attention.json").read_text())["entries"]
+    assert len(entries) == 13
+    assert all(one["to_floor"]["plain"] > 0 for one in entries)
+    assert (tmp_path / "attention.md").read_text().strip() in capsys.readouterr().out
+
+
+def test_the_plain_ways_compute_the_same(benchmark):
+    images, texts = benchmark.sides(benchmark.Size(3, 4, 1, 5, 4), torch.device("cpu"))
+    for direction, scale in benchmark.SCALES.items():
+        ours = benchmark.CrossAttention(direction, softmax_scale=scale)(images, texts)
+        torch.testing.assert_close(ours, benchmark.loop(images, texts, direction), rtol=1e-3, atol=1e-5)
+    vectors = images.vectors[:5], texts.vectors[:7]
+    torch.testing.assert_close(benchmark.Order()(*vectors), benchmark.broadcast(*vectors))
+
+
+def test_plain_ways_that_are_too_large_are_left_out(benchmark, monkeypatch):
+    monkeypatch.setattr(benchmark, "PLAIN_GIGABYTES", 0)
+    entries = benchmark.measure(benchmark.QUICK[:1], torch.device("cpu"), 1)
+    assert [("plain" in one["seconds"]) for one in entries] == [True, True, False, False, False, False]
+    assert benchmark.text(entries).count("too large") == 4
