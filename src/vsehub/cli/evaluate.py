@@ -1,11 +1,12 @@
 """`vsehub evaluate`: a checkpoint's figures on a split."""
 
+import json
 import sys
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from vsehub.checks import InputError, one_of, require
+from vsehub.checks import InputError, existing, one_of, require
 from vsehub.cli import app
 
 
@@ -16,25 +17,70 @@ def main() -> None:
 
 
 def evaluate(cfg: DictConfig) -> None:
-    """Measure `cfg.checkpoint` and write the evaluation beside it."""
+    """Measure `cfg.checkpoint`, or the ensemble of those it lists, and write the evaluation beside the first."""
     require(
         not OmegaConf.is_missing(cfg, "checkpoint"),
         "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.ckpt",
     )
     from vsehub.cli.build import restore_module, trained_source
-    from vsehub.cli.measure import Encodings, measure, save, table
+    from vsehub.cli.measure import Encodings, EnsembleEncodings, measure, save, table
     from vsehub.data.captioned import SPLITS
     from vsehub.training.datamodule import RetrievalDataModule
 
     one_of("split", cfg.split, SPLITS)
-    module, trained, vocabulary = restore_module(cfg.checkpoint)
-    source = trained_source(trained, cfg.data)
-    data = RetrievalDataModule(source, eval_batch_size=cfg.eval_batch_size, max_words=trained.loader.max_words)
-    data.use_vocabulary(vocabulary)
+    checkpoints = paths(cfg.checkpoint)
+    members = described(checkpoints) if len(checkpoints) > 1 else None
+    source, encodings = None, []
+    for checkpoint in checkpoints:
+        module, trained, vocabulary = restore_module(checkpoint)
+        source = source or trained_source(trained, cfg.data)
+        data = RetrievalDataModule(source, eval_batch_size=cfg.eval_batch_size, max_words=trained.loader.max_words)
+        data.use_vocabulary(vocabulary)
+        if encodings:
+            data.splits = encodings[0].data.splits
+        encodings.append(Encodings(module, data))
     rule = (cfg.criterion, cfg.criterion_name, cfg.protocol, cfg.reference)
-    record = measure(Encodings(module, data), cfg.split, *rule, fitted=cfg.fit)
-    path = save(record, out_folder(cfg.out, Path(cfg.checkpoint)))
+    together = EnsembleEncodings(encodings) if members else encodings[0]
+    record = measure(together, cfg.split, *rule, fitted=cfg.fit) | ({"ensemble": members} if members else {})
+    path = save(record, out_folder(cfg.out, Path(checkpoints[0])))
     print(f"{table(record)}\nwritten to {path}")
+
+
+def paths(value: str | ListConfig) -> list[str]:
+    """One checkpoint or several. Raises InputError for an empty list, and for one that names a file twice."""
+    found = [value] if isinstance(value, str) else [str(one) for one in value]
+    require(len(found) > 0, "checkpoint is an empty list; give checkpoint=FILE, or checkpoint=[FILE,FILE]")
+    places = [Path(one).resolve() for one in found]
+    twice = next((one for one, place in zip(found, places, strict=True) if places.count(place) > 1), None)
+    require(twice is None, f"checkpoint: {twice} is given twice; an ensemble is of models that differ")
+    return found
+
+
+def described(checkpoints: list[str]) -> list[dict]:
+    """{"checkpoint", "label", "seed"} of each member, by its run.json.
+
+    Raises InputError where one lies in no run folder, or they were trained on data sets that differ.
+    """
+    members, first = [], None
+    for checkpoint in checkpoints:
+        path = existing("checkpoint", checkpoint, "Give .ckpt files, e.g. [RUN/checkpoints/best.ckpt,...]")
+        record = path.parent.parent / "run.json"
+        require(
+            record.is_file(),
+            f"checkpoint: {path} lies in no run folder, so that nothing says on which data it was trained; "
+            "give the file where `vsehub train` wrote it",
+        )
+        run = json.loads(record.read_text())
+        data = {split: facts["fingerprint"] for split, facts in run["data"].items()}
+        first = data if first is None else first
+        shared = data.keys() & first.keys()
+        require(
+            all(data[split] == first[split] for split in shared),
+            f"checkpoint: {path} was trained on other data ({run['dataset']}) than {checkpoints[0]}; the models of an "
+            "ensemble rank the same images and texts",
+        )
+        members.append({"checkpoint": str(path.resolve()), "label": run["label"], "seed": run["seed"]})
+    return members
 
 
 def out_folder(out: str | None, checkpoint: Path) -> Path:

@@ -1,7 +1,9 @@
 """Evaluating a module on a split: shared by `train` at its end and `evaluate`."""
 
+import hashlib
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from vsehub.checks import one_of, require
 from vsehub.cli.build import fitting
 from vsehub.criteria.parameters import parameters
 from vsehub.evaluation.encode import EncodedSplit, encode_split
+from vsehub.evaluation.ensemble import MeanSimilarity, together
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.fit import fit
 from vsehub.files import write_json
@@ -31,7 +34,7 @@ class Encodings:
 
     def __init__(self, module: RetrievalModule, data: RetrievalDataModule, accelerator: str = "auto"):
         module.to(_device(accelerator)).eval()
-        self.module, self.data = module, data
+        self.module, self.data, self.similarity = module, data, module.similarity
         self._found: dict[str, EncodedSplit] = {}
 
     def __call__(self, split: str) -> EncodedSplit:
@@ -43,8 +46,19 @@ class Encodings:
         return self._found[split]
 
 
+class EnsembleEncodings:
+    """The splits as each of several models encodes them; `Encodings` of one source, whose splits are loaded once."""
+
+    def __init__(self, members: Sequence[Encodings]):
+        self.members, self.data = members, members[0].data
+        self.similarity = MeanSimilarity([member.similarity for member in members])
+
+    def __call__(self, split: str) -> EncodedSplit:
+        return together([member(split) for member in self.members])
+
+
 def measure(
-    encodings: Encodings,
+    encodings: Encodings | EnsembleEncodings,
     split: str,
     criterion: DictConfig,
     criterion_name: str,
@@ -70,7 +84,7 @@ def measure(
     start = time.perf_counter()
     loaded = encodings.data.load(split)[0]
     folds.slices(len(loaded.images))  # too few images are said before the work
-    bank, similarity = encodings("train") if inductive else None, encodings.module.similarity
+    bank, similarity = encodings("train") if inductive else None, encodings.similarity
     choice = None
     if fitted:
         found = fit(rule, encodings("val"), similarity, folds, bank, progress=True)
@@ -102,13 +116,24 @@ def measure(
 
 
 def save(record: dict, folder: Path) -> Path:
-    """Write a record under a name that tells what it measured."""
+    """Write a record under a name that tells what it measured, and for an ensemble which models did."""
     settings = "".join(f"-{name}{_in_a_name(value)}" for name, value in record["parameters"].items())
     fitted = "-fitted" if record["fit"] else ""
     kind = "" if record["reference"] == "none" else f"-{record['reference']}"
-    path = folder / f"{record['split']}-{record['protocol']}-{record['criterion']}{settings}{fitted}{kind}.json"
+    path = folder / (
+        f"{record['split']}-{record['protocol']}-{record['criterion']}{settings}{fitted}{kind}{_members(record)}.json"
+    )
     write_json(path, record)
     return path
+
+
+def _members(record: dict) -> str:
+    """ "-ensemble-of-2-1a2b3c": the same for the same checkpoints in any order."""
+    members = record.get("ensemble")
+    if not members:
+        return ""
+    names = "\n".join(sorted(member["checkpoint"] for member in members))
+    return f"-ensemble-of-{len(members)}-{hashlib.sha256(names.encode()).hexdigest()[:6]}"
 
 
 def _in_a_name(value: Any) -> str:
@@ -124,6 +149,7 @@ def table(record: dict) -> str:
     lines = [
         f"{record['split']}: {record['images']} images, {record['texts']} texts, protocol {record['protocol']}, "
         f"criterion {record['criterion']}"
+        + (f", ensemble of {len(record['ensemble'])}" if record.get("ensemble") else "")
         + ("" if record["reference"] == "none" else f" ({record['reference']}: {record['reference_set']})"),
         "               R@1    R@5   R@10  Med r  Mean r  skew N_10",
     ]

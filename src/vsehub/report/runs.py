@@ -71,9 +71,18 @@ def read_run(folder: Path, path: str) -> Run:
     return Run(
         path=path,
         record=record,
-        evaluations={file.stem: read_record(file, EVALUATION_KEYS, hint) for file in files},
+        evaluations={file.stem: named(read_record(file, EVALUATION_KEYS, hint)) for file in files},
         history=read_history(folder / "metrics.csv"),
     )
+
+
+def named(evaluation: dict) -> dict:
+    """The evaluation; an ensemble's has its members' losses in its criterion, apart from the run's own figures."""
+    members = evaluation.get("ensemble")
+    if not members:
+        return evaluation
+    losses = " + ".join(member["label"] for member in members)
+    return evaluation | {"criterion": f"{evaluation['criterion']}, ensemble of {len(members)} ({losses})"}
 
 
 def read_record(file: Path, keys: Sequence[str], hint: str) -> dict:

@@ -1,0 +1,117 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vsehub.checks import InputError
+from vsehub.criteria.csls import CSLS
+from vsehub.criteria.nns import NearestNeighbor
+from vsehub.evaluation import scores as scores_module
+from vsehub.evaluation.encode import EncodedSplit
+from vsehub.evaluation.ensemble import MeanSimilarity, Several, together
+from vsehub.evaluation.evaluate import evaluate
+from vsehub.evaluation.protocols import Protocol
+from vsehub.sets import Sets
+from vsehub.similarities.cosine import Cosine
+from vsehub.similarities.cross_attention import CrossAttention
+from vsehub.similarities.order import Order
+
+IMAGES, TEXTS = 12, 60
+OWNER = torch.arange(TEXTS) // 5
+
+
+def vectors(seed, dim=6):
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randn(IMAGES, dim, generator=generator)
+    texts = images[OWNER] + torch.randn(TEXTS, dim, generator=generator)
+    return EncodedSplit(images, texts, OWNER)
+
+
+def sets(seed, dim=5):
+    generator = torch.Generator().manual_seed(seed)
+    sides = []
+    for count in (IMAGES, TEXTS):
+        lengths = torch.randint(1, 5, (count,), generator=generator)
+        sides.append(Sets(torch.randn(int(lengths.sum()), dim, generator=generator), lengths))
+    return EncodedSplit(*sides, OWNER)
+
+
+class Given:
+    """The "similarity" that looks scores up; encodings are their own row numbers."""
+
+    takes, largest = "vectors", None
+
+    def __init__(self, matrix):
+        self.matrix = matrix
+
+    def __call__(self, images, texts):
+        return self.matrix[images[:, 0]][:, texts[:, 0]]
+
+
+def numbers():
+    return EncodedSplit(torch.arange(IMAGES)[:, None], torch.arange(TEXTS)[:, None], OWNER)
+
+
+@pytest.mark.parametrize("block", [2**25, 7 * TEXTS, 1], ids=["whole", "seven rows", "row by row"])
+@pytest.mark.parametrize("criterion", [NearestNeighbor(), CSLS()], ids=["nns", "csls"])
+@pytest.mark.parametrize("protocol", [Protocol("single"), Protocol("folds", 4, 3)], ids=["single", "folds"])
+def test_ranks_by_the_mean_of_the_matrices(block, criterion, protocol, monkeypatch):
+    """In blocks and in folds as at once; models of unlike sizes D and unlike similarities."""
+    monkeypatch.setattr(scores_module, "BLOCK_ELEMENTS", block)
+    monkeypatch.setattr(scores_module, "MATRIX_ELEMENTS", block)
+    members = [(vectors(0), Cosine()), (vectors(1, dim=9), Order()), (sets(2), CrossAttention())]
+    by_hand = torch.stack([similarity(one.images, one.texts) for one, similarity in members]).double().mean(dim=0)
+    expected = evaluate(numbers(), Given(by_hand), criterion, protocol)
+    joint = together([one for one, _ in members])
+    found = evaluate(joint, MeanSimilarity([similarity for _, similarity in members]), criterion, protocol)
+    assert found.metrics == pytest.approx(expected.metrics, abs=1e-9)
+    assert found.histograms == expected.histograms
+    alone = evaluate(members[0][0], Cosine(), criterion, protocol)
+    assert found.metrics != alone.metrics
+
+
+def test_a_model_with_itself_is_that_model():
+    split = vectors(3)
+    joint = evaluate(together([split, split]), MeanSimilarity([Cosine()] * 2), CSLS(), Protocol("single"))
+    assert joint == evaluate(split, Cosine(), CSLS(), Protocol("single"))
+
+
+def test_an_inductive_reference_is_encoded_by_all_members():
+    parts, bank = [vectors(4), vectors(5)], [vectors(6), vectors(7)]
+    found = evaluate(together(parts), MeanSimilarity([Cosine()] * 2), CSLS(), Protocol("single"), together(bank))
+    # The mean of two cosines is the inner product of both units side by side, over 2.
+    units = [torch.cat([F.normalize(one.images, dim=1) for one in two], dim=1) for two in (parts, bank)]
+    words = [torch.cat([F.normalize(one.texts, dim=1) for one in two], dim=1) for two in (parts, bank)]
+    split, reference = (EncodedSplit(a.double(), b.double(), OWNER) for a, b in zip(units, words, strict=True))
+    assert found == evaluate(split, Cosine(), CSLS(), Protocol("single"), reference)
+
+
+def test_several_is_indexed_like_one():
+    both = Several((vectors(0).texts, sets(1).texts))
+    rows = torch.tensor([5, 2, 2])
+    assert len(both) == TEXTS
+    assert torch.equal(both[rows].parts[0], both.parts[0][rows])
+    assert torch.equal(both[rows].parts[1].lengths, both.parts[1].lengths[rows])
+    assert len(both[3:7]) == 4
+    assert both.device == both.parts[0].device
+
+
+def test_the_bound_is_the_mean_of_the_bounds():
+    assert MeanSimilarity([Cosine(), Order(shift=0.0)]).largest == 0.5
+    assert MeanSimilarity([Cosine(), CrossAttention(pooling="sum")]).largest is None
+
+
+def test_the_models_own_scores_are_not_changed():
+    kept = torch.rand(IMAGES, TEXTS)
+    before = kept.clone()
+    split = numbers()
+    mean = MeanSimilarity([lambda images, texts: kept, Given(torch.zeros(IMAGES, TEXTS))])
+    joint = together([split, split])
+    torch.testing.assert_close(mean(joint.images, joint.texts), before / 2)
+    assert torch.equal(kept, before)
+
+
+def test_refuses_other_images():
+    split = vectors(0)
+    fewer = split.fold(slice(0, 4))
+    with pytest.raises(InputError, match="encoded different images or texts"):
+        together([split, fewer])

@@ -1,0 +1,109 @@
+"""`vsehub evaluate checkpoint=[A,B]` through the console script."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from vsehub.cli.build import restore_module, trained_source
+from vsehub.criteria.nns import NearestNeighbor
+from vsehub.data.tokens import TokenTable
+from vsehub.evaluation.encode import EncodedSplit, encode_split
+from vsehub.evaluation.evaluate import evaluate
+from vsehub.evaluation.protocols import Protocol
+
+
+@pytest.fixture(scope="module")
+def runs(trained, vsehub, tmp_path_factory):
+    """Two runs on the same data whose words are not numbered alike, and one on other data."""
+    folder = tmp_path_factory.mktemp("ensemble")
+    shutil.copytree(trained, folder / "hal")
+    first = folder / "hal" / "checkpoints" / "best.ckpt"
+    shutil.copy(first, first.with_name("again.ckpt"))
+    words = ["loader.min_count=30", "text_encoder=text_lstm", "similarity=order"]
+    vsehub("train", "loss=sum", *words, "trainer.max_epochs=3", "hydra.run.dir=sum", cwd=folder, small=True)
+    vsehub("train", "loss=sum", "data.seed=7", "trainer.max_epochs=1", "hydra.run.dir=other", cwd=folder, small=True)
+    return folder
+
+
+def best(run, name="best"):
+    return f"{run}/checkpoints/{name}.ckpt"
+
+
+def ensemble(runs, folder, of=""):
+    (path,) = (runs / folder).glob(f"test-single-nns{of}-ensemble-of-2-*.json")
+    return json.loads(path.read_text())
+
+
+def test_a_model_with_its_copy_gives_its_own_figures(runs, vsehub):
+    done = vsehub("evaluate", f"checkpoint=[{best('hal')},{best('hal', 'again')}]", cwd=runs)
+    own = json.loads((runs / "hal" / "evaluations" / "test-single-nns.json").read_text())
+    both = ensemble(runs, "hal/evaluations")
+    assert both["metrics"] == own["metrics"]
+    assert both["histograms"] == own["histograms"]
+    assert "ensemble of 2" in done.out
+    assert [member["checkpoint"] for member in both["ensemble"]] == [
+        str((runs / best("hal", name)).resolve()) for name in ("best", "again")
+    ]
+    assert "ensemble" not in own
+
+
+def test_two_models_rank_by_the_mean_of_their_scores_each_with_its_own_words(runs, vsehub):
+    vsehub("evaluate", f"checkpoint=[{best('hal')},{best('sum')}]", "out=out", cwd=runs)
+    matrices, sizes = [], set()
+    for name in ("hal", "sum"):
+        module, trained, vocabulary = restore_module(str(runs / best(name)))
+        sizes.add(len(vocabulary))
+        split = trained_source(trained, {}).load("test")
+        table = TokenTable.build(vocabulary, split.captions)
+        encoded = encode_split(module.image_encoder, module.text_encoder, split, table)
+        with torch.no_grad():
+            matrices.append(module.similarity(encoded.images, encoded.texts))
+    assert len(sizes) == 2
+
+    class Given:
+        takes, largest = "vectors", None
+
+        def __call__(self, images, texts):
+            return torch.stack(matrices).mean(dim=0)[images[:, 0]][:, texts[:, 0]]
+
+    numbers = EncodedSplit(torch.arange(32)[:, None], torch.arange(160)[:, None], encoded.image_index)
+    expected = evaluate(numbers, Given(), NearestNeighbor(), Protocol("single"))
+    assert ensemble(runs, "out")["metrics"] == pytest.approx(expected.metrics)
+    assert [(member["label"], member["seed"]) for member in ensemble(runs, "out")["ensemble"]] == [
+        ("hal+mb", 3),
+        ("sum", 0),
+    ]
+
+
+def test_a_fitted_inductive_criterion_and_the_report(runs, vsehub):
+    settings = ["criterion=is", "reference=train", "fit=true"]
+    vsehub("evaluate", f"checkpoint=[{best('sum')},{best('hal')}]", *settings, cwd=runs)
+    (path,) = (runs / "sum" / "evaluations").glob("test-single-is-*ensemble*")
+    record = json.loads(path.read_text())
+    assert (record["reference"], record["fit"]["split"]) == ("inductive", "val")
+    done = vsehub("report", "sum", "hal", "out=page", cwd=runs)
+    rows = [[cell.strip() for cell in line.split("|")] for line in done.out.splitlines() if line.startswith("| scenes")]
+    criteria = [(row[3], row[6].split(" (")[0]) for row in rows]
+    assert criteria.count(("sum", "nns")) == 1
+    assert ("sum", "is, ensemble of 2") in criteria
+    assert any("(sum + hal+mb)" in row[6] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "message"),
+    [
+        ("[hal/checkpoints/best.ckpt,hal/evaluations/../checkpoints/best.ckpt]", "is given twice"),
+        ("[hal/checkpoints/best.ckpt,other/checkpoints/best.ckpt]", "was trained on other data (scenes) than"),
+        ("[hal/checkpoints/best.ckpt,alone.ckpt]", "lies in no run folder"),
+        ("[hal/checkpoints/best.ckpt,absent.ckpt]", "no such file or folder: absent.ckpt"),
+        ("[]", "checkpoint is an empty list"),
+    ],
+    ids=["twice", "other data", "no run", "absent", "empty"],
+)
+def test_what_is_no_ensemble_is_refused(checkpoints, message, runs, vsehub):
+    shutil.copy(runs / best("sum"), runs / "alone.ckpt")
+    refused = vsehub("evaluate", f"checkpoint={checkpoints}", "out=refused", cwd=runs, status=2)
+    assert message in refused.err
+    assert not (runs / "refused").exists()
