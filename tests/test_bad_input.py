@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -84,6 +85,30 @@ def test_data_that_is_not_there(refused, tmp_path):
     assert "data.root is not set; give data.root=VALUE" in refused("train", "data=precomp")
     absent = refused("train", "data=precomp", "data.root=absent")
     assert "root: no such file or folder: absent. Put the files of the VSE++ layout there" in absent
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["similarity=scan_t2i"],
+            "compares sets but the image encoder ImageCNN gives vectors; choose encoders of regions",
+        ),
+        (["text_encoder=text_scan"], "compares vectors but the text encoder TextGRU gives sets; pool them"),
+        (["similarity=order", "similarity.shift=0"], "never above 0.* set similarity.shift=1"),
+        (["text_encoder=text_features"], "takes texts that are vectors, but the data's are captions"),
+    ],
+)
+def test_parts_that_cannot_go_together(refused, overrides, message):
+    assert re.search(message, refused("train", "data.size=tiny", "embedding_dim=16", *overrides))
+
+
+def test_splits_of_other_features(refused, tmp_path):
+    for prefix, size in (("train", 6), ("dev", 7), ("test", 6)):
+        np.save(tmp_path / f"{prefix}_ims.npy", np.ones((4, size), np.float32))
+        (tmp_path / f"{prefix}_caps.txt").write_text("a dog runs\n" * 20)
+    said = refused("train", "data=precomp", f"data.root={tmp_path}", "embedding_dim=16")
+    assert "the images have 7 features but the model was made for 6; give features of the same extraction" in said
 
 
 def test_resume(refused, trained, tmp_path):

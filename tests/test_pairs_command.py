@@ -85,7 +85,7 @@ def test_its_checkpoint_is_self_contained(run, lexicon, vsehub, tmp_path):
     assert again["metrics"] == read(run / "evaluations" / "test-single-nns.json")["metrics"]
     np.save(tmp_path / "there.npy", np.load(lexicon / "there.npy")[:, :9])
     refused = vsehub("evaluate", f"checkpoint={alone}", *moved, f"out={tmp_path}", cwd=tmp_path, status=2)
-    assert "the texts have 9 features but the checkpoint was trained on 10; give features of the same" in refused.err
+    assert "the texts have 9 features but the model was made for 10; give features of the same" in refused.err
 
 
 def test_criteria_and_a_report(run, vsehub, tmp_path):

@@ -121,10 +121,11 @@ def fitting(module: RetrievalModule, split: CaptionedImages) -> CaptionedImages:
     sides += [] if split.written else [("texts", "text_shape", split.captions)]
     for side, name, rows in sides:
         trained, given = list(module.description[name]), list(rows.shape[1:])
+        pictures = len(trained) > 2 and len(given) > 2
         require(
-            len(trained) > 1 or trained == given,
-            f"the {side} have {given[0] if len(given) == 1 else given} features but the checkpoint was trained on "
-            f"{trained[0]}; give features of the same extraction",
+            pictures or (len(trained) == len(given) and trained[-1] == given[-1]),
+            f"the {side} have {given[0] if len(given) == 1 else given} features but the model was made for "
+            f"{trained[0] if len(trained) == 1 else trained}; give features of the same extraction",
         )
     return split
 

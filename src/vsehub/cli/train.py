@@ -33,7 +33,7 @@ def train(cfg: DictConfig) -> None:
     import torch
     from hydra.utils import instantiate
 
-    from vsehub.cli.build import build_data, build_module, plain, restore_module
+    from vsehub.cli.build import build_data, build_module, fitting, plain, restore_module
     from vsehub.cli.measure import Encodings, measure, save, table
     from vsehub.training.checkpoint import load_checkpoint, require_same_vocabulary
     from vsehub.training.fit import fit
@@ -60,6 +60,8 @@ def train(cfg: DictConfig) -> None:
     instantiate(cfg.protocol).slices(len(data.splits[cfg.final_split].images))  # said before hours of training
     images = data.splits["train"].images
     module = build_module(cfg, images.shape[1:], data.vocabulary, data.text_shape)
+    for loaded in data.splits.values():
+        fitting(module, loaded)
     if checkpoint is None:
         data.start_words(module.text_encoder)
     else:
