@@ -49,10 +49,11 @@ reproduce-table2: $(INSTALLED) ## AAAI table 2: DATA=scenes | DATA=flickr8k ROOT
 	$(BIN)/python experiments/reproduce_table2.py $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
 	  $(if $(COCO),--coco $(COCO)) $(if $(OUT),--out $(OUT)) --seeds $(SEEDS) $(if $(DRY_RUN),--dry-run) $(ARGS)
 
-benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 5 minutes on two cores)
+benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 10 minutes on two cores)
 	$(BIN)/python experiments/benchmarks/throughput.py $(ROOT)
 	$(BIN)/python experiments/benchmarks/bank.py $(ROOT)
 	$(BIN)/python experiments/benchmarks/hal.py
+	$(BIN)/python experiments/benchmarks/attention.py
 	$(BIN)/python experiments/benchmarks/evaluation.py
 
 benchmark-search: $(INSTALLED) ## matching, and search of a million items (about half an hour on two cores)

@@ -17,7 +17,10 @@ try:
 except ImportError:  # not on Windows
     resource = None
 
-PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "omegaconf", "numpy", "faiss-cpu", "faiss-gpu")
+PACKAGES = (
+    *("torch", "torchvision", "pytorch-lightning", "hydra-core", "omegaconf", "numpy", "safetensors"),
+    *("faiss-cpu", "faiss-gpu", "timm", "transformers"),
+)
 
 
 def code_version() -> dict | None:
