@@ -1,7 +1,6 @@
 """Encoding a split: each image once, captions of like length together."""
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from vsehub.data.captioned import CaptionedImages
+from vsehub.data.passes import ahead
 from vsehub.data.tokens import TokenTable
 from vsehub.data.vector_table import VectorTable
 from vsehub.sets import Encoding, concatenated
@@ -103,7 +103,7 @@ def _starts(rows: np.ndarray, batch_size: int) -> range:
 
 def _in_eval_mode(encoder: nn.Module, batches, encode: Callable, name: str, count: int, progress: bool) -> Encoding:
     device = next(encoder.parameters()).device
-    batches = one_ahead(batches) if device.type == "cuda" else batches
+    batches = ahead(batches) if device.type == "cuda" else batches
     training = encoder.training
     encoder.eval()
     try:
@@ -111,13 +111,3 @@ def _in_eval_mode(encoder: nn.Module, batches, encode: Callable, name: str, coun
         return concatenated([encode(batch, device).float() for batch in shown])
     finally:
         encoder.train(training)
-
-
-def one_ahead(batches: Iterable) -> Iterator:
-    """The same batches, each made in a thread while the one before is used."""
-    source = iter(batches)
-    with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(next, source, None)
-        while (batch := coming.result()) is not None:
-            coming = thread.submit(next, source, None)
-            yield batch

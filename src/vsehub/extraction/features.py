@@ -1,8 +1,7 @@
 """Pictures through a network, chunk by chunk; the next are read while these are computed."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from tqdm import tqdm
 
 from vsehub.checks import require
 from vsehub.data.captioned import CaptionedImages
+from vsehub.data.passes import ahead
 from vsehub.extraction.chunks import Chunk, ChunkFiles
 
 _AHEAD = 2  # batches that are read ahead
@@ -33,8 +33,8 @@ def extract(
     features: pixels (b, ...) as the data gives them, on `device` -> (b, ...). dtype: in which they are stored. bf16:
     compute in mixed precision. Raises InputError naming the images whose features cannot be used.
     """
-    todo = [chunk for chunk in chunks if not files.done(chunk)]
-    images = sum(chunk.stop - chunk.start for chunk in todo)
+    missing = [chunk for chunk in chunks if not files.done(chunk)]
+    images = sum(chunk.stop - chunk.start for chunk in missing)
     whole = sum(chunk.stop - chunk.start for chunk in chunks)
     pinned = device.type == "cuda"
 
@@ -51,9 +51,9 @@ def extract(
 
     writing: Future | None = None
     bar = tqdm(total=whole, initial=whole - images, desc="extracting", unit=" images", disable=None, smoothing=0.05)
-    with bar, ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer, torch.inference_mode():
-        batches = _ahead(reader, read, (rows for chunk in todo for rows in _batches(chunk, batch_size)))
-        for chunk in todo:
+    with bar, ThreadPoolExecutor(1) as writer, torch.inference_mode():
+        batches = ahead((read(rows) for chunk in missing for rows in _batches(chunk, batch_size)), _AHEAD)
+        for chunk in missing:
             found = []
             for _ in _batches(chunk, batch_size):
                 pixels = next(batches).to(device, non_blocking=True)
@@ -71,17 +71,6 @@ def extract(
 def _batches(chunk: Chunk, size: int) -> Iterator[Chunk]:
     for start in range(chunk.start, chunk.stop, size):
         yield Chunk(chunk.split, start, min(start + size, chunk.stop))
-
-
-def _ahead(reader: Executor, read: Callable[[Chunk], Tensor], work: Iterable[Chunk]) -> Iterator[Tensor]:
-    """What `read` gives for each piece of work in order, some of them read before they are asked for."""
-    waiting: deque[Future] = deque()
-    for one in work:
-        waiting.append(reader.submit(read, one))
-        if len(waiting) > _AHEAD:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
 
 
 def refuse_unusable(stored: Tensor, chunk: Chunk, names: Sequence[str] | None) -> None:
