@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import pytest
 from filelock import FileLock
 
+from vsehub.cli.main import main
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 # Eight steps an epoch: the warm-up ends within the second, so that the first schedule step falls into it.
@@ -48,6 +50,28 @@ def vsehub(shared_folder):
         done = subprocess.run(command, capture_output=True, timeout=240, **settings)
         assert done.returncode == status, f"{command}\n{done.stdout}\n{done.stderr}"
         return SimpleNamespace(out=done.stdout, err=done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def run_here(monkeypatch, capsys, tmp_path, shared_folder):
+    """A function that runs a command in this process, in the test's folder: what it prints, or says where it fails."""
+
+    def run(*arguments, status=0):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(shared_folder / "cache"))
+        monkeypatch.setenv("COLUMNS", "300")
+        monkeypatch.setattr(sys, "argv", ["vsehub", *map(str, arguments)])
+        if not status:
+            main()
+            return capsys.readouterr().out
+        with pytest.raises(SystemExit) as caught:
+            main()
+        said = capsys.readouterr().err
+        assert caught.value.code == status, said
+        assert "Traceback" not in said
+        return said
 
     return run
 

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,28 +10,15 @@ import torch
 
 from vsehub.checks import InputError
 from vsehub.cli.build import restore_module
-from vsehub.cli.main import main
 from vsehub.neighbors.bank import MemoryBank
 from vsehub.training.checkpoint import load_checkpoint, require_same_vocabulary
 from vsehub.training.datamodule import RetrievalDataModule
 
 
 @pytest.fixture
-def refused(monkeypatch, capsys, tmp_path, shared_folder):
-    """A function that runs a command, which must fail, in a folder of its own and returns what it says."""
-
-    def run(*arguments, status=2):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("XDG_CACHE_HOME", str(shared_folder / "cache"))
-        monkeypatch.setattr(sys, "argv", ["vsehub", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        said = capsys.readouterr().err
-        assert caught.value.code == status, said
-        assert "Traceback" not in said
-        return said
-
-    return run
+def refused(run_here):
+    """A function that runs a command, which must fail, and returns what it says."""
+    return partial(run_here, status=2)
 
 
 TINY = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8")
@@ -59,7 +46,7 @@ def test_the_papers_5k_is_asked_about(refused, tmp_path, arguments):
 
 
 def test_unknown_command(refused):
-    assert "unknown command 'trian'; choose one of train, evaluate, report" in refused("trian")
+    assert "unknown command 'trian'; choose one of train, evaluate, extract, report" in refused("trian")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import csv
 import json
 import signal
-import sys
 import time
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 import torch
 import torchvision
 
-from vsehub.cli.main import main
 from vsehub.encoders.image_backbone import ImageBackbone
 
 MODEL = ("data=scenes", "data.size=tiny", "image_encoder=torchvision", "image_encoder.model=resnet18")
@@ -30,23 +28,12 @@ def weights(tmp_path_factory):
 
 
 @pytest.fixture
-def command(monkeypatch, capsys, tmp_path, shared_folder, weights):
+def command(run_here, weights):
     """A function that runs `vsehub extract` in this process, in a folder of its own, and returns what it prints."""
 
     def run(*arguments, status=0, model=MODEL):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("XDG_CACHE_HOME", str(shared_folder / "cache"))
         given = (f"image_encoder.weights={weights}",) if model is MODEL else ()
-        monkeypatch.setattr(sys, "argv", ["vsehub", "extract", *model, *given, *map(str, arguments)])
-        if not status:
-            main()
-            return capsys.readouterr().out
-        with pytest.raises(SystemExit) as caught:
-            main()
-        said = capsys.readouterr().err
-        assert caught.value.code == status, said
-        assert "Traceback" not in said
-        return said
+        return run_here("extract", *model, *given, *arguments, status=status)
 
     return run
 

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +17,6 @@ from vsehub.checks import InputError
 from vsehub.cli import split_search
 from vsehub.cli.build import build_source, restore_module
 from vsehub.cli.free_text import with_quotes, with_texts
-from vsehub.cli.main import main
 from vsehub.cli.search_results import Shown
 from vsehub.cli.split_search import Hit
 from vsehub.criteria.csls import CSLS
@@ -35,25 +34,9 @@ def checkpoint(trained, tmp_path):
 
 
 @pytest.fixture
-def command(monkeypatch, capsys, tmp_path, shared_folder):
+def command(run_here):
     """A function that runs `vsehub search` in this process, in a folder of its own, and returns what it prints."""
-
-    def run(*arguments, status=0):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("XDG_CACHE_HOME", str(shared_folder / "cache"))
-        monkeypatch.setenv("COLUMNS", "300")
-        monkeypatch.setattr(sys, "argv", ["vsehub", "search", *map(str, arguments)])
-        if not status:
-            main()
-            return capsys.readouterr().out
-        with pytest.raises(SystemExit) as caught:
-            main()
-        said = capsys.readouterr().err
-        assert caught.value.code == status, said
-        assert "Traceback" not in said
-        return said
-
-    return run
+    return partial(run_here, "search")
 
 
 def lists(out):
