@@ -1,6 +1,8 @@
-"""Put the study's evidence together: results.csv, table.md and the README's generated part.
+"""Put the study's evidence together: results.csv, pilot.csv, table.md and the README's generated part.
 
-python experiments/architectures/collect.py runs/architectures
+    python experiments/architectures/collect.py runs/architectures --pilot runs/pilot
+
+The second folder is that of the runs that chose the settings.
 """
 
 import argparse
@@ -53,6 +55,22 @@ def _last(history: pd.DataFrame, column: str) -> float | None:
     return round(float(values.iloc[-1]), 3) if len(values) else None
 
 
+def pilot(folder: Path) -> pd.DataFrame:
+    """One row a run that chose a setting: the setting, and rsum on val epoch by epoch."""
+    found = []
+    for path in sorted(folder.glob("*/run.json")):
+        record = json.loads(path.read_text())
+        config, history = record["config"], pd.read_csv(path.parent / "metrics.csv")
+        found.append(
+            {"similarity": config["similarity"]["_target_"].split(".")[-1], "loss": record["label"]}
+            | {"lr": config["optimizer"]["lr"]}
+            | {name: config["loss"].get(name) for name in ("gamma", "epsilon")}
+            | {"seed": record["seed"], "dim": config["embedding_dim"]}
+            | {"val_rsum_by_epoch": " ".join(f"{value:.1f}" for value in history["val/rsum"])}
+        )
+    return pd.DataFrame(found)
+
+
 def spread(values: pd.Series) -> float:
     """The sample standard deviation, 0 of a single value."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
@@ -84,12 +102,13 @@ def order(runs: pd.DataFrame) -> list[tuple[str, str, bool]]:
     for one, other in combinations(sums, 2):
         better, worse = sorted((one, other), key=lambda loss: -sums[loss].mean())
         lead = sums[better].mean() - sums[worse].mean()
-        found.append((better, worse, bool(lead > spread(sums[better]) + spread(sums[worse]))))
+        several = len(sums[better]) > 1 and len(sums[worse]) > 1
+        found.append((better, worse, several and bool(lead > spread(sums[better]) + spread(sums[worse]))))
     return found
 
 
 def verdicts(frame: pd.DataFrame) -> str:
-    """Which order holds where, in sentences made from the figures."""
+    """Which order holds where, in sentences made from the figures; a lead of one seed counts as none."""
     orders = {name: order(runs) for name, runs in frame.groupby("architecture", observed=True)}
     lines = []
     for name, runs in frame.groupby("architecture", observed=True):
@@ -98,7 +117,7 @@ def verdicts(frame: pd.DataFrame) -> str:
         lines.append(
             f"- **{name}**: {' > '.join(f'{loss} {mean:.1f}' for loss, mean in means.items())}."
             + (
-                f" Within the spread of the seeds: {', '.join(within)}."
+                f" Within the spread of the seeds, or of one seed: {', '.join(within)}."
                 if within
                 else " Every lead is beyond the spread."
             )
@@ -114,8 +133,9 @@ def verdicts(frame: pd.DataFrame) -> str:
         if len(said) > 1:
             kinds = set(said.values())
             told = ", ".join(f"{winner} in {name}" for name, winner in said.items())
-            same = f"{kinds.pop()} in every architecture" if len(kinds) == 1 else told
-            lines.append(f"- {pair[0]} against {pair[1]}: ahead beyond the spread is {same}.")
+            told = f"{next(iter(kinds))} in every architecture" if len(kinds) == 1 else told
+            said = "no lead is beyond the spread in any architecture" if kinds == {"neither"} else f"ahead is {told}"
+            lines.append(f"- {pair[0]} against {pair[1]}: {said}.")
     recalls = frame["shortlist_recall"].dropna()
     if len(recalls):
         lines.append(
@@ -128,7 +148,11 @@ def main() -> None:
     """Read the command line and write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, help="the folder that study.py wrote")
-    frame = rows(parser.parse_args().runs)
+    parser.add_argument("--pilot", type=Path, help="a folder of the runs that chose the settings")
+    arguments = parser.parse_args()
+    frame = rows(arguments.runs)
+    if arguments.pilot is not None:
+        write_text(HERE / "pilot.csv", pilot(arguments.pilot).to_csv(index=False, lineterminator="\n"))
     write_text(HERE / "results.csv", frame.to_csv(index=False, lineterminator="\n"))
     hardware = ", ".join(sorted(set(frame["hardware"])))
     text = f"{verdicts(frame)}\n\n{table(frame)}\n\nOne thread of {hardware}; other work ran beside it."

@@ -55,8 +55,8 @@ PHOTOS = (
     "data.augment=vsepp",
     "image_encoder=image_cnn",
 )
-# Chosen on val with seed 0 among the papers' settings (README): Flickr30k's gamma and epsilon for vectors, the defaults,
-# which are COCO's, for SCAN; a rate for MAX.
+# Chosen on val with seed 0 among the papers' settings (README): gamma, epsilon of Flickr30k for vectors, of COCO, the
+# defaults, for SCAN; a rate for MAX.
 FLICKR30K = ["loss.gamma=60", "loss.epsilon=0.7"]
 CHOSEN = {"max": ["optimizer.lr=0.0005"], "hal": FLICKR30K, "hal+mb": FLICKR30K}
 ARCHITECTURES = {
