@@ -249,9 +249,6 @@ def test_similarity(name):
     assert scores.shape == (5, 7)
     assert similarity.largest is None or (scores <= similarity.largest + 1e-6).all()
     torch.testing.assert_close(similarity(images[2:3], texts[4:]), scores[2:3, 4:])
-    assert hasattr(similarity, "paired") == (similarity.takes == "sets")
-    if hasattr(similarity, "paired"):
-        torch.testing.assert_close(similarity.paired(images, texts[1:6]), scores[:, 1:6].diagonal())
     if hasattr(similarity, "vectors"):
         torch.testing.assert_close(similarity.vectors(images) @ similarity.vectors(texts).T, scores)
 

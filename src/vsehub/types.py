@@ -50,8 +50,7 @@ class Similarity(Protocol):
     """Scores (I, T) of encoded images against encoded texts, vectors (N, D) or N `Sets` of them.
 
     takes: "vectors" or "sets", what it compares. largest: the least upper bound of its scores, or None.
-    One that is an inner product of vectors also has `vectors(encoding) -> (N, D)`. One that compares sets also has
-    `paired(images, texts) -> (P,)`, the scores of image p against text p alone.
+    One that is an inner product of vectors also has `vectors(encoding) -> (N, D)`.
     """
 
     takes: str

@@ -18,7 +18,7 @@ from vsehub.neighbors.bank import MemoryBank
 from vsehub.neighbors.faiss_index import load_faiss
 from vsehub.neighbors.relation import Relation
 from vsehub.similarities.cosine import Cosine
-from vsehub.training.datamodule import Draw, PairDataset
+from vsehub.training.batches import Draw, PairDataset
 
 FAISS = pytest.param("faiss", marks=pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed"))
 IMAGES, TEXTS = 7, 11

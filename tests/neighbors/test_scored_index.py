@@ -15,15 +15,8 @@ class BestMatch:
     takes, largest = "sets", None
 
     def __call__(self, images, texts):
-        return torch.stack(
-            [self.paired(images, texts[torch.full((len(images),), t)]) for t in range(len(texts))], dim=1
-        )
-
-    def paired(self, images, texts):
-        pairs = zip(
-            images.vectors.split(images.lengths.tolist()), texts.vectors.split(texts.lengths.tolist()), strict=True
-        )
-        return torch.stack([(words @ regions.T).amax(dim=1).mean() for regions, words in pairs])
+        regions, words = (side.vectors.split(side.lengths.tolist()) for side in (images, texts))
+        return torch.stack([torch.stack([(w @ r.T).amax(dim=1).mean() for w in words]) for r in regions])
 
 
 def sets(count, seed, dim=6):
@@ -53,9 +46,7 @@ def test_everything_scored_in_blocks(side, monkeypatch):
         ScoredIndex(entries, BestMatch(), side).search(queries, 14)
 
 
-@pytest.mark.parametrize("gathered", [1, 10**9])
-def test_a_shortlist_of_everything_is_exact(side, gathered, monkeypatch):
-    monkeypatch.setattr(scored_index, "GATHERED_ELEMENTS", gathered)
+def test_a_shortlist_of_everything_is_exact(side):
     queries, entries = sets(7, 0), sets(13, 1)
     index = ShortlistIndex(entries, BestMatch(), side, 13, ExactIndex)
     values, positions = index.search(queries, 2)

@@ -89,13 +89,14 @@ def test_gradcheck(direction, how):
 
 @pytest.mark.parametrize("direction", SCALES)
 @pytest.mark.parametrize("how", NORMALISATIONS)
-def test_paired_is_the_matrix_entry(monkeypatch, direction, how):
+def test_a_score_does_not_depend_on_the_others(monkeypatch, direction, how):
     images, texts = nasty()
     for pooling in POOLINGS:
         similarity = CrossAttention(direction, how, pooling, *SCALES[direction])
-        i, t = (axis.flatten() for axis in torch.meshgrid(torch.arange(5), torch.arange(7), indexing="ij"))
+        together = similarity(images, texts)
         monkeypatch.setattr(cross_attention, "PANEL_ON_CPU", 100)
-        torch.testing.assert_close(similarity.paired(images[i], texts[t]), similarity(images, texts)[i, t], **EXACT)
+        alone = [[similarity(images[i : i + 1], texts[t : t + 1]) for t in range(7)] for i in range(5)]
+        torch.testing.assert_close(torch.cat([torch.cat(row, dim=1) for row in alone]), together, **EXACT)
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -161,7 +162,6 @@ def test_no_images_or_no_texts():
         similarity = CrossAttention(direction)
         assert similarity(some[:0], some).shape == (0, 2)
         assert similarity(some, some[:0]).shape == (2, 0)
-        assert similarity.paired(some[:0], some[:0]).shape == (0,)
 
 
 def test_bad_input():
@@ -170,8 +170,6 @@ def test_bad_input():
         CrossAttention()(some, some.vectors)
     with pytest.raises(InputError, match="images have 5 dimensions and texts 4"):
         CrossAttention()(some, sets([2], 0, dim=4))
-    with pytest.raises(InputError, match="2 images and 1 texts"):
-        CrossAttention().paired(some, some[:1])
     with pytest.raises(InputError, match="normalisation is 'l3norm'; choose one of 'softmax'"):
         CrossAttention(normalisation="l3norm")
     with pytest.raises(InputError, match="softmax_scale is 0"):

@@ -11,8 +11,6 @@ from vsehub.neighbors.exact import BLOCK_ELEMENTS
 from vsehub.sets import Encoding, Sets
 from vsehub.types import Similarity
 
-# Candidates of a query are gathered before they are scored: 128 MB of float32 vectors at a time.
-GATHERED_ELEMENTS = 2**25
 MEASURED_QUERIES = 64
 
 
@@ -85,16 +83,13 @@ class ShortlistIndex:
 
     def _scored(self, queries: Sets, candidates: Tensor) -> Tensor:
         """Scores (Q, C) of each query with its own candidates (Q, C)."""
-        count, width = candidates.shape
-        per_entry = int(self.entries.lengths.max()) * self.entries.vectors.shape[1]
-        step = max(1, GATHERED_ELEMENTS // (width * per_entry))
-        scores = []
-        for start in range(0, count, step):
-            chosen = candidates[start : start + step]
-            rows = torch.arange(start, start + len(chosen), device=chosen.device).repeat_interleave(width)
-            sides = queries[rows], self.entries[chosen.flatten()]
-            scores.append(self.similarity.paired(*(sides if self.side == "texts" else sides[::-1])).view(-1, width))
-        return torch.cat(scores)
+        # Query by query: what one compares with stays in a CPU's cache, and is gathered nowhere else.
+        return torch.cat(
+            [self._against(queries[row : row + 1], self.entries[chosen]) for row, chosen in enumerate(candidates)]
+        )
+
+    def _against(self, query: Sets, entries: Sets) -> Tensor:
+        return self.similarity(query, entries) if self.side == "texts" else self.similarity(entries, query).T
 
 
 def _mean_directions(sets: Sets) -> Tensor:

@@ -1,7 +1,5 @@
 """Stacked cross-attention between the words of a text and the regions of an image (Lee 2018, SCAN)."""
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor, nn
 
@@ -10,7 +8,7 @@ from vsehub.sets import Sets
 from vsehub.similarities.attention_panel import AttendedCosines, runs
 from vsehub.similarities.attention_pooling import POOLINGS
 from vsehub.similarities.attention_tile import Attention, Scratch
-from vsehub.similarities.attention_vectors import Unit, gram
+from vsehub.similarities.attention_vectors import Unit
 from vsehub.similarities.attention_weights import NORMALISATIONS
 
 # Raw scores computed by one product; so many of its panels training keeps instead of computing them twice.
@@ -62,21 +60,6 @@ class CrossAttention(nn.Module):
         if self.direction == "t2i":
             return self._scores(images, texts)
         return self._scores(texts, images).T
-
-    @torch.no_grad()
-    def paired(self, images: Sets, texts: Sets) -> Tensor:
-        """Scores (P,) of image p against text p alone, without gradient."""
-        _checked(images, texts)
-        require(len(images) == len(texts), f"paired has {len(images)} images and {len(texts)} texts; expected as many")
-        sources, queries = (images, texts) if self.direction == "t2i" else (texts, images)
-        scores, scratch = [images.vectors.new_empty(0)], Scratch(images.vectors)
-        for pairs in _chunks(sources, queries):
-            vectors, _ = _unit(sources[pairs]).padded()
-            others, inside = _unit(queries[pairs]).padded()
-            member = inside[:, :, None].to(vectors.dtype)
-            cosines = self._attention().cosines(torch.bmm(vectors, others.mT), gram(vectors), member, scratch)
-            scores.append(self._pooled(cosines, inside))
-        return torch.cat(scores)
 
     def _scores(self, sources: Sets, queries: Sets) -> Tensor:
         """Scores of source sets (rows) against query sets (columns)."""
@@ -135,11 +118,3 @@ def _padded(cosines: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     inside = position < lengths[:, None]
     index = ((lengths.cumsum(0) - lengths)[:, None] + position).where(inside, 0)
     return cosines[:, index.flatten()].unflatten(1, index.shape), inside
-
-
-def _chunks(sources: Sets, queries: Sets) -> Iterator[slice]:
-    """Slices of the pairs whose padded vectors are at most a panel's size."""
-    longest = sum(int(side.lengths.max()) if len(side) else 1 for side in (sources, queries))
-    count = max(1, _panel_size(sources) // (longest * max(1, sources.vectors.shape[1])))
-    for start in range(0, len(sources), count):
-        yield slice(start, start + count)
