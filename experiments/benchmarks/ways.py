@@ -101,7 +101,7 @@ class Way:
             self._epoch += 1
             self._batches = iter(self.loader)
             batch = next(self._batches)
-        return Batch(*(field.to(self.device, non_blocking=True) for field in batch))
+        return Batch(*(None if field is None else field.to(self.device, non_blocking=True) for field in batch))
 
     def step(self) -> None:
         """One training step."""
@@ -115,7 +115,7 @@ class Way:
         mark("encode")
         scores = module.similarity(images, texts)
         neighbors = module.neighbors(images, texts, batch)
-        loss = module.loss(scores, module.positive_mask(batch.image_ids), neighbors)["loss"]
+        loss = module.loss(scores, module.positive_mask(batch), neighbors)["loss"]
         mark("loss")
         self.optimizer.zero_grad()
         loss.backward()
