@@ -1,3 +1,4 @@
+import logging
 import os
 import subprocess
 import sys
@@ -57,6 +58,8 @@ def vsehub(shared_folder):
 @pytest.fixture
 def run_here(monkeypatch, capsys, tmp_path, shared_folder):
     """A function that runs a command in this process, in the test's folder: what it prints, or says where it fails."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
 
     def run(*arguments, status=0):
         monkeypatch.chdir(tmp_path)
@@ -73,7 +76,13 @@ def run_here(monkeypatch, capsys, tmp_path, shared_folder):
         assert "Traceback" not in said
         return said
 
-    return run
+    yield run
+    # Hydra sets logging up for the process; the next test's log shall be caught as if nothing had run before.
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.disabled = False
 
 
 @pytest.fixture(scope="session")
