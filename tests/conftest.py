@@ -55,11 +55,20 @@ def vsehub(shared_folder):
     return run
 
 
+@pytest.fixture(autouse=True)
+def logging_as_before():
+    """Commands and benchmarks set logging up for their process; the next test's log is caught as if none had run."""
+    root, own = logging.getLogger(), logging.getLogger("vsehub")
+    handlers, levels = root.handlers[:], (root.level, own.level)
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    own.setLevel(levels[1])
+
+
 @pytest.fixture
 def run_here(monkeypatch, capsys, tmp_path, shared_folder):
     """A function that runs a command in this process, in the test's folder: what it prints, or says where it fails."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
 
     def run(*arguments, status=0):
         monkeypatch.chdir(tmp_path)
@@ -76,13 +85,7 @@ def run_here(monkeypatch, capsys, tmp_path, shared_folder):
         assert "Traceback" not in said
         return said
 
-    yield run
-    # Hydra sets logging up for the process; the next test's log shall be caught as if nothing had run before.
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for logger in logging.root.manager.loggerDict.values():
-        if isinstance(logger, logging.Logger):
-            logger.disabled = False
+    return run
 
 
 @pytest.fixture(scope="session")
