@@ -125,7 +125,7 @@ def verdicts(frame: pd.DataFrame) -> str:
     pairs = {tuple(sorted(pair[:2], key=LOSSES.index)) for found in orders.values() for pair in found}
     for pair in sorted(pairs, key=lambda two: [LOSSES.index(loss) for loss in two]):
         said = {
-            name: (better if beyond else "neither")
+            name: (better if beyond else "undecided")
             for name, found in orders.items()
             for better, worse, beyond in found
             if {better, worse} == set(pair)
@@ -134,7 +134,7 @@ def verdicts(frame: pd.DataFrame) -> str:
             kinds = set(said.values())
             told = ", ".join(f"{winner} in {name}" for name, winner in said.items())
             told = f"{next(iter(kinds))} in every architecture" if len(kinds) == 1 else told
-            said = "no lead is beyond the spread in any architecture" if kinds == {"neither"} else f"ahead is {told}"
+            said = "no lead is beyond the spread in any architecture" if kinds == {"undecided"} else f"ahead is {told}"
             lines.append(f"- {pair[0]} against {pair[1]}: {said}.")
     recalls = frame["shortlist_recall"].dropna()
     if len(recalls):

@@ -61,10 +61,10 @@ FLICKR30K = ["loss.gamma=60", "loss.epsilon=0.7"]
 CHOSEN = {"max": ["optimizer.lr=0.0005"], "hal": FLICKR30K, "hal+mb": FLICKR30K}
 ARCHITECTURES = {
     "cosine-last": Architecture(VECTORS, own=CHOSEN),
-    "cosine-gpo": Architecture((*VECTORS, "text_encoder.pooling=gpo"), own=CHOSEN, seeds=(0, 1)),
+    "cosine-gpo": Architecture((*VECTORS, "text_encoder.pooling=gpo"), own=CHOSEN, seeds=(0,)),
     "order": Architecture((*VECTORS, "similarity=order"), own=CHOSEN),
     "scan-t2i": Architecture((*SCAN, "similarity=scan_t2i"), ("max", "hal", "hal+mb"), {}, (0, 1), 5, 4),
-    "photos-cnn": Architecture(PHOTOS, ("sum", "hal"), CHOSEN, (0,), 5, 4),
+    "photos-cnn": Architecture(PHOTOS, ("hal",), CHOSEN, (0,), 3, 2),
 }
 
 
