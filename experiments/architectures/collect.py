@@ -116,11 +116,7 @@ def verdicts(frame: pd.DataFrame) -> str:
         within = [f"{better} over {worse}" for better, worse, beyond in orders[name] if not beyond]
         lines.append(
             f"- **{name}**: {' > '.join(f'{loss} {mean:.1f}' for loss, mean in means.items())}."
-            + (
-                f" Within the spread of the seeds, or of one seed: {', '.join(within)}."
-                if within
-                else " Every lead is beyond the spread."
-            )
+            + (f" Within the spread of the seeds, or of one seed: {', '.join(within)}." if within else "")
         )
     pairs = {tuple(sorted(pair[:2], key=LOSSES.index)) for found in orders.values() for pair in found}
     for pair in sorted(pairs, key=lambda two: [LOSSES.index(loss) for loss in two]):
