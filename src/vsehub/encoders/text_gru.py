@@ -19,8 +19,8 @@ class TextGRU(nn.Module):
     "gru" or "lstm". pooling: "last" (of two directions their end states), "mean", "max", "gpo" or "none", the words'
     states as `Sets`. init: "release" draws words from U(-0.1, 0.1) and leaves the cell to torch's default, as the
     authors' code does; "paper" is Xavier-uniform everywhere (AAAI). tune_words: False keeps the word embeddings as they
-    start. On a CPU a GRU of one direction runs over the batch's shared prefixes. Raises InputError for an unknown cell,
-    pooling or init.
+    start. On a CPU a GRU of one direction runs over the batch's shared prefixes, one layer of both over shared endings
+    too. Raises InputError for an unknown cell, pooling or init.
     """
 
     def __init__(

@@ -54,7 +54,8 @@ class BankCallback(pl.Callback):
             "train it with bank=none, or use loss=hal",
         )
         split = trainer.datamodule.load("train")[0]
-        self.bank.plan(*self._ids(split, self.first_epoch), relation_of(split))
+        self._relation = relation_of(split)  # the same in every epoch
+        self.bank.plan(*self._ids(split, self.first_epoch), self._relation)
         wanted = module.loss.neighbors_k
         require(
             wanted is None or wanted <= self.bank.k,
@@ -91,7 +92,7 @@ class BankCallback(pl.Callback):
         similarity = module.similarity
         inner = hasattr(similarity, "vectors")
         images, texts = comparable(similarity, images), comparable(similarity, texts)
-        self.bank.fill(images, texts, *ids, None if inner else similarity, relation_of(split))
+        self.bank.fill(images, texts, *ids, None if inner else similarity, self._relation)
         few = slice(HUBNESS_PAIRS if inner else COSTLY_HUBNESS_PAIRS)
         scores = images[few] @ texts[few].T if inner else similarity(images[few], texts[few])
         for direction, queries in (("i2t", scores), ("t2i", scores.T)):
