@@ -28,7 +28,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Give PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(FAISS),wandb,tensorboard,transformers,timm,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(FAISS),wandb,tensorboard,transformers,timm,sweep,notebooks,dev]'
 	@touch $@
 
 demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (about 5 minutes)
