@@ -19,7 +19,7 @@ from vsehub.files import write_text
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from generated import renew  # noqa: E402 (beside this folder, found by the line above)
+from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
 from study import ARCHITECTURES, LOSSES  # noqa: E402
 
 RECALLS = ("i2t/r1", "i2t/r5", "i2t/r10", "t2i/r1", "t2i/r5", "t2i/r10")

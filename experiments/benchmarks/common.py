@@ -15,7 +15,7 @@ from vsehub.training.provenance import code_version, hardware, versions
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from generated import renew  # noqa: E402 (beside this folder, found by the line above)
+from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
 
 RESULTS = HERE / "results"
 

@@ -22,7 +22,7 @@ from vsehub.report.recipes import label_rank
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from generated import renew  # noqa: E402 (beside this folder, found by the line above)
+from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
 
 SIDES = ("i2t", "t2i")
 COLUMNS = {f"{side}_r{k}": f"{side}/r{k}" for side in SIDES for k in (1, 5, 10)} | {

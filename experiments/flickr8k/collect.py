@@ -19,7 +19,7 @@ from vsehub.report.build import build_report
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from generated import renew  # noqa: E402 (beside this folder, found by the line above)
+from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
 
 FIGURES = ("rsum-over-epochs.png", "occurrences.png", "recalls.png")
 
