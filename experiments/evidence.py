@@ -1,6 +1,6 @@
-"""What the studies' render.py share: published claims held against results, and the parts of pages that commands write.
+"""What the studies' render.py share: claims held against results, and the parts of pages that commands write.
 
-A study is a folder: README.md, expected.csv (the claims), results.csv (one row a run and evaluation), table.md, figures/
+A study is a folder: README.md, expected.csv (the claims), results.csv (a row a run and evaluation), table.md, figures/
 and render.py, which makes the last two and the README's generated parts from the two tables alone.
 """
 

@@ -1,4 +1,4 @@
-"""Put the study's evidence together: tables, results.csv and figures from its runs, and the README's generated part.
+"""Put the study's figures together from its runs: results.csv and joint.csv; `render.py` draws them.
 
     python experiments/flickr8k/collect.py RUNS... --joint FOLDER
 
@@ -8,44 +8,28 @@ RUNS: run folders or folders of them. FOLDER: evaluations on both halves, FOLDER
 import argparse
 import json
 import shutil
-import statistics
-import sys
 import tempfile
-from collections import defaultdict
 from pathlib import Path
 
+import pandas as pd
+
+from vsehub.files import write_text
 from vsehub.report.build import build_report
+from vsehub.report.recipes import label_rank
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
-
-FIGURES = ("rsum-over-epochs.png", "occurrences.png", "recalls.png")
 
 
-def joint_table(folder: Path) -> str:
-    """rsum on both halves, 1,000 images, beside the linear baseline's, as markdown."""
-    found = defaultdict(dict)
-    for file in sorted(folder.glob("*/test-single-nns.json")):
-        label, _, seed = file.parent.name.rpartition("-")
-        found[label][seed] = json.loads(file.read_text())["metrics"]["rsum"]
-    baseline = json.loads((HERE / "baseline.json").read_text())["sets"]
-    both = next(figures for figures in baseline.values() if figures["images"] == 1000)
-    rows = [
-        f"| {label} | {', '.join(sums)} | {statistics.mean(sums.values()):.1f}"
-        + (f" ± {statistics.stdev(sums.values()):.1f} |" if len(sums) > 1 else " |")
-        for label, sums in found.items()
+def joint(folder: Path) -> pd.DataFrame:
+    """rsum on both halves, 1,000 images: mean and sample deviation over the seeds of each loss."""
+    found = [
+        (*file.parent.name.rsplit("-", 1), json.loads(file.read_text())["metrics"]["rsum"])
+        for file in sorted(folder.glob("*/test-single-nns.json"))
     ]
-    rows.append(f"| linear baseline, tuned on val (`baseline.py`) | | {both['rsum']:.1f} |")
-    return "\n".join(["| | seeds | rsum, 1,000 images |", "| --- | --- | ---: |", *rows])
-
-
-def baseline_table() -> str:
-    """The linear baseline's rsum on each set, as markdown."""
-    sets = json.loads((HERE / "baseline.json").read_text())["sets"]
-    rows = [f"| {name} | {figures['images']} | {figures['rsum']:.1f} |" for name, figures in sets.items()]
-    return "\n".join(["| linear baseline on | images | rsum |", "| --- | ---: | ---: |", *rows])
+    frame = pd.DataFrame(found, columns=["label", "seed", "rsum"])
+    means = frame.groupby("label").agg(seeds=("seed", ", ".join), mean=("rsum", "mean"), rsum_sd=("rsum", "std"))
+    means = means.rename(columns={"mean": "rsum"}).reset_index().round(1)
+    return means.sort_values("label", key=lambda names: names.map(label_rank))
 
 
 def main() -> None:
@@ -55,15 +39,8 @@ def main() -> None:
     parser.add_argument("--joint", type=Path, required=True)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        files = build_report(arguments.runs, Path(folder), "Flickr8k, extracted features, GRU 1024")
-        for name in ("table.md", "results.csv"):
-            shutil.copy(files[name], HERE / name)
-        (HERE / "figures").mkdir(exist_ok=True)
-        for name in FIGURES:
-            shutil.copy(Path(folder) / "figures" / name, HERE / "figures" / name)
-    table = (HERE / "table.md").read_text().partition("\n")[2].strip()
-    parts = [table, baseline_table(), joint_table(arguments.joint)]
-    renew(HERE / "README.md", "\n\n".join(parts) + "\n")
+        shutil.copy(build_report(arguments.runs, Path(folder))["results.csv"], HERE / "results.csv")
+    write_text(HERE / "joint.csv", joint(arguments.joint).to_csv(index=False, lineterminator="\n"))
 
 
 if __name__ == "__main__":

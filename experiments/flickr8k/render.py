@@ -1,0 +1,59 @@
+"""Draw table.md, the figure and the README's generated parts from results.csv, joint.csv, baseline.json, expected.csv.
+
+python experiments/flickr8k/render.py [FOLDER]
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from vsehub.files import write_text
+from vsehub.report.recipes import label_rank
+from vsehub.report.tables import aggregate, display, markdown
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from evidence import judged, judged_table, read_expected, renew, study_folder, verdict  # noqa: E402 (found above)
+from plots import dots, save  # noqa: E402
+
+
+def joint_table(folder: Path, baseline: dict) -> str:
+    """rsum on both halves, 1,000 images, beside the linear baseline's, as markdown."""
+    both = next(figures for figures in baseline.values() if figures["images"] == 1000)
+    rows = [
+        f"| {row['label']} | {row['seeds']} | {row['rsum']:.1f}"
+        + (" |" if pd.isna(row["rsum_sd"]) else f" ± {row['rsum_sd']:.1f} |")
+        for _, row in pd.read_csv(folder / "joint.csv").iterrows()
+    ]
+    rows.append(f"| linear baseline, tuned on val (`baseline.py`) | | {both['rsum']:.1f} |")
+    return "\n".join(["| | seeds | rsum, 1,000 images |", "| --- | --- | ---: |", *rows])
+
+
+def baseline_table(baseline: dict) -> str:
+    """The linear baseline's rsum on each set, as markdown."""
+    rows = [f"| {name} | {figures['images']} | {figures['rsum']:.1f} |" for name, figures in baseline.items()]
+    return "\n".join(["| linear baseline on | images | rsum |", "| --- | ---: | ---: |", *rows])
+
+
+def main() -> None:
+    """Read the command line and write the files."""
+    folder = study_folder(__doc__, HERE)
+    frame = pd.read_csv(folder / "results.csv", keep_default_na=False, na_values=[""])
+    frame["variant"] = ""
+    frame = frame.sort_values("label", key=lambda names: names.map(label_rank), kind="stable")
+    claims = judged(frame, read_expected(folder), "label")
+    baseline = json.loads((folder / "baseline.json").read_text())["sets"]
+    table = markdown(display(aggregate(frame))).strip()
+    text = "\n\n".join([judged_table(claims), table, baseline_table(baseline), joint_table(folder, baseline)])
+    write_text(folder / "table.md", f"# Flickr8k, extracted features, GRU 1024, five epochs\n\n{text}\n")
+    caption = "rsum on the test split by loss after five epochs: single seeds, mean and sample deviation."
+    save(folder, dots(frame, "rsum", "label", "criterion", "rsum", caption, "rsum, test, 500 images"))
+    renew(folder / "README.md", verdict(claims), "verdict")
+    renew(folder / "README.md", text, "figures")
+
+
+if __name__ == "__main__":
+    main()
