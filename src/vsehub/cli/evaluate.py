@@ -8,10 +8,15 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vsehub.checks import InputError, existing, one_of, require
 from vsehub.cli import app
+from vsehub.cli.rows import require_measuring
 
 
 def main() -> None:
     """Run the command; data.KEY=VALUE is for settings of the checkpoint's data, which no yaml can list."""
+    try:
+        require_measuring(sys.argv[1:])
+    except InputError as error:
+        app.end(str(error))
     sys.argv = [f"+{argument}" if argument.startswith("data.") else argument for argument in sys.argv]
     app.run(evaluate, "evaluate")
 

@@ -12,6 +12,7 @@ from vsehub import __version__
 from vsehub.checks import InputError, one_of
 from vsehub.cli import app
 from vsehub.cli.resume import last_checkpoint, resumed, run_record
+from vsehub.cli.rows import require_training
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ def train(cfg: DictConfig) -> None:
     from vsehub.training.provenance import code_version, describe_split, hardware, versions
 
     hydra_config = HydraConfig.get()
+    require_training(cfg, hydra_config.runtime.choices.experiment)
     folder = Path(hydra_config.runtime.output_dir)
     checkpoint = None
     if cfg.resume is None:
