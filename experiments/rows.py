@@ -1,0 +1,77 @@
+"""docs/rows.md: every published row, its figure and the commands that give it, from the tables and conf/experiment.
+
+python experiments/rows.py [PAGE]
+"""
+
+import argparse
+from pathlib import Path
+
+import pandas as pd
+import yaml
+from evidence import figure, renew
+
+ROOT = Path(__file__).parents[1]
+PUBLISHED = ROOT / "src" / "vsehub" / "report" / "published" / "paper_tables.csv"
+EXPERIMENTS = ROOT / "conf" / "experiment"
+TITLES = {
+    "aaai2020": "AAAI 2020 (HAL)",
+    "acl-srw2019": "ACL SRW 2019 (kNN-margin)",
+    "emnlp2019-submission": "EMNLP 2019 submission (rescaled loss, matching)",
+}
+NOT_OURS = {
+    "sm-lstm": "an LSTM that attends to regions and words in steps",
+    "rrf-net": "recurrent residual fusion blocks",
+    "conv-vse": "a convolutional text encoder, trained end to end with the image's",
+    "chain-vse": "a convolutional text encoder over characters",
+    "uni-vse": "an embedding of objects, attributes and relations",
+}
+HEAD = "| row | architecture | loss | criterion | test images | rsum | commands |\n|---|---|---|---|---|---:|---|"
+
+
+def page_text() -> str:
+    """The generated part: a table for each published one."""
+    frame = pd.read_csv(PUBLISHED, dtype={"table": str, "line": str})
+    parts = []
+    for (paper, table), rows in frame.groupby(["paper", "table"], sort=False):
+        lines = [f"| {' | '.join(cells(row))} |" for _, row in rows.iterrows()]
+        parts.append("\n".join([f"### {TITLES[paper]}, table {table}", "", HEAD, *lines]))
+    return "\n\n".join(parts)
+
+
+def cells(row: pd.Series) -> list[str]:
+    """A line of the page."""
+    loss = "" if pd.isna(row["loss"]) else row["loss"]
+    images = f"{row['dataset']} {row['protocol']}"
+    return [row["line"], row["architecture"], loss, row["criterion"], images, rsum(row), commands(row)]
+
+
+def rsum(row: pd.Series) -> str:
+    """The published sum; in brackets the recalls' sum where none is printed."""
+    if pd.notna(row["rsum"]):
+        return figure(row["rsum"])
+    recalls = row[[f"{side}_r{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]]
+    return f"({figure(recalls.sum())})" if recalls.notna().all() else figure(float("nan"))
+
+
+def commands(row: pd.Series) -> str:
+    """What to run for a row: train, or train another row and measure it; or why there is nothing to run."""
+    if row["architecture"] in NOT_OURS:
+        return f"another paper's architecture, not here: {NOT_OURS[row['architecture']]}"
+    name = f"{row['paper']}/{row['line']}"
+    settings = yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text())
+    trained = settings.get("evaluates", name)
+    lines = [f"`vsehub train experiment={trained} data.root=FOLDER`"]
+    if trained != name:
+        lines.append(f"`vsehub evaluate experiment={name} checkpoint=RUN/checkpoints/best.ckpt`")
+    return "<br>".join(lines)
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("page", nargs="?", type=Path, default=ROOT / "docs" / "rows.md")
+    renew(parser.parse_args().page, page_text())
+
+
+if __name__ == "__main__":
+    main()
