@@ -65,12 +65,14 @@ def measure(
     protocol: DictConfig,
     reference: str,
     fitted: bool = False,
+    each_image: bool = False,
 ) -> dict:
     """The evaluation record of a split: what was measured, how, and the figures.
 
     reference: "queries" lets the criterion see the queries (transductive), "train" the training queries (inductive).
-    fitted: the criterion's settings are chosen on the validation split first. Raises InputError where the split does
-    not fit the protocol, is validation itself although settings are fitted there, or is the reference itself.
+    fitted: the criterion's settings are chosen on the validation split first. each_image: the record also has
+    "contributions", each image's part of rsum. Raises InputError where the split does not fit the protocol, is
+    validation itself although settings are fitted there, or is the reference itself.
     """
     one_of("reference", reference, tuple(REFERENCES))
     require(not (fitted and split == "val"), "split=val is what fit=true chooses on; measure split=test")
@@ -112,7 +114,7 @@ def measure(
         "ranking_seconds": time.perf_counter() - ranked,
         "metrics": result.metrics,
         "histograms": result.histograms,
-    }
+    } | ({"contributions": result.contributions.tolist()} if each_image else {})
 
 
 def save(record: dict, folder: Path) -> Path:

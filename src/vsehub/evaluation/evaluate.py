@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vsehub.checks import require
+from vsehub.evaluation.contributions import image_contributions
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.ranking import figures, rank
@@ -22,11 +24,13 @@ Fold = dict[str, DirectedScores]
 class Evaluation:
     """metrics: "i2t/r1" ... "rsum", "hubness/hs_sum", "hubness/i2t/skew_1" ...: means over the folds.
 
-    histograms: direction -> k -> the distribution of N_k over all folds' items.
+    histograms: direction -> k -> the distribution of N_k over all folds' items. contributions: (I,) float64, each
+    image's part of rsum, fold after fold; their mean is rsum.
     """
 
     metrics: dict[str, float]
     histograms: dict[str, dict[str, dict[str, list[int]]]]
+    contributions: Tensor
 
 
 def evaluate(
@@ -66,7 +70,8 @@ def measured(folds: list[Fold], criterion: Any, inductive: bool) -> Evaluation:
         }
         for direction in DIRECTIONS
     }
-    return Evaluation(metrics, histograms)
+    parts = [image_contributions(one, fold["t2i"].positives) for one, fold in zip(rankings, folds, strict=True)]
+    return Evaluation(metrics, histograms, torch.cat(parts))
 
 
 def fold_metrics(rankings: dict[str, dict[int, Ranking]]) -> dict[str, float]:

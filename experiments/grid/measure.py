@@ -1,0 +1,113 @@
+"""Measure trained runs under every criterion of the grid: transductive and inductive, at default settings and fitted.
+
+    python experiments/grid/measure.py RUNS... --out FOLDER [--root DATA]
+
+RUNS: run folders or folders of them; those that are not finished are named and left out. Each split is encoded once a
+run. A measurement is one JSON file with each image's part of rsum, written whole or not at all: what is there is not
+measured again, unless the run was trained anew since.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from tqdm import tqdm
+
+from vsehub.cli.app import conf_folder
+from vsehub.cli.build import restore_module, trained_source
+from vsehub.cli.measure import Encodings, measure
+from vsehub.criteria.parameters import has_grid
+from vsehub.files import write_json
+from vsehub.report.recipes import recipe
+from vsehub.report.runs import Run, find_runs, read_run
+from vsehub.training.datamodule import RetrievalDataModule
+
+CRITERIA = ("nns", "is", "csls", "nnn", "qb_norm", "sinkhorn", "gm", "rgm", "csls+rgm")
+FACTS = (
+    "label",
+    "seed",
+    "dataset",
+    "architecture",
+    "started",
+    "wall_seconds",
+    "epochs",
+    "best",
+    "precision",
+    "hardware",
+)
+
+
+def main() -> None:
+    """Read the command line and measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the measurements, LABEL-SEED/*.json")
+    parser.add_argument("--root", help="where the data lies now, if elsewhere than at training")
+    parser.add_argument("--criteria", nargs="+", default=CRITERIA, choices=CRITERIA, help="default: all")
+    arguments = parser.parse_args()
+    measure_runs(find_runs(arguments.runs), arguments.out, arguments.criteria, arguments.root)
+
+
+def measure_runs(
+    folders: Sequence[Path], out: Path, criteria: Sequence[str] = CRITERIA, root: str | None = None
+) -> None:
+    """Write every measurement of the finished runs in `folders` that `out` lacks."""
+    for folder in folders:
+        run = read_run(folder, folder.name)
+        if run.finished:
+            measure_run(folder, run, out / f"{run.record['label']}-{run.record['seed']}", criteria, root)
+        else:
+            print(f"{folder.name} is {run.record['status']}, not finished: left out")
+
+
+def measure_run(folder: Path, run: Run, out: Path, criteria: Sequence[str], root: str | None) -> None:
+    """Write every measurement of one run that `out` lacks or has of an earlier training."""
+    facts = {name: run.record.get(name) for name in FACTS} | {"recipe": recipe(run)}
+    protocol = OmegaConf.create(run.record["config"]["protocol"])
+    lacking = [cell for cell in cells(criteria) if not done(out / file_name(*cell), facts)]
+    if not lacking:
+        return
+    encodings = restored(folder, root)
+    for name, reference, fitted in tqdm(lacking, folder.name):
+        node = OmegaConf.load(conf_folder() / "criterion" / f"{name}.yaml")
+        record = measure(encodings, "test", node, name, protocol, reference, fitted, each_image=True)
+        record |= {"inductive_form": instantiate(node).inductive, "run": facts}
+        write_json(out / file_name(name, reference, fitted), record)
+
+
+def cells(criteria: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
+    """What one run is measured under: criterion, reference, whether its settings are fitted on val.
+
+    What matches has no inductive form; nns refers to nothing and has nothing to fit; gm is rgm with a relaxation of 1.
+    """
+    for name in criteria:
+        rule = instantiate(OmegaConf.load(conf_folder() / "criterion" / f"{name}.yaml"))
+        for reference in ["queries"] + (["train"] if rule.inductive and rule.needs_reference else []):
+            for fitted in [False] + ([True] if has_grid(rule) and name != "gm" else []):
+                yield name, reference, fitted
+
+
+def file_name(criterion: str, reference: str, fitted: bool) -> str:
+    """The measurement's file."""
+    return f"{criterion}-{reference}-{'fitted' if fitted else 'default'}.json"
+
+
+def done(path: Path, facts: dict) -> bool:
+    """Whether a measurement is there, of this training."""
+    return path.is_file() and json.loads(path.read_text())["run"]["started"] == facts["started"]
+
+
+def restored(run: Path, root: str | None) -> Encodings:
+    """A run's best checkpoint and its data."""
+    module, trained, vocabulary = restore_module(str(run / "checkpoints" / "best.ckpt"))
+    source = trained_source(trained, OmegaConf.create({} if root is None else {"root": root}))
+    data = RetrievalDataModule(source, eval_batch_size=256, max_words=trained.loader.max_words)
+    data.use_vocabulary(vocabulary)
+    return Encodings(module, data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Each image's part of rsum, against plain loops over the ranks of a dense computation."""
+
+import pytest
+import torch
+
+from vsehub.criteria.csls import CSLS
+from vsehub.criteria.greedy_matching import RelaxedGreedyMatching
+from vsehub.criteria.nns import NearestNeighbor
+from vsehub.evaluation.encode import EncodedSplit
+from vsehub.evaluation.evaluate import evaluate
+from vsehub.evaluation.protocols import Protocol
+from vsehub.similarities.cosine import Cosine
+
+KS = (1, 5, 10)
+
+
+def split(images, even=False, seed=0, pairs=False):
+    """Noisy encodings of few values, so that scores tie; captions in a random order, 1 to 3 an image or 2 each."""
+    generator = torch.Generator().manual_seed(seed)
+    image = torch.randint(-2, 3, (images, 5), generator=generator).double()
+    each = torch.full((images,), 2) if even else torch.arange(images) % 3 + 1
+    index = torch.arange(images).repeat_interleave(each)
+    index = index[torch.randperm(len(index), generator=generator)]
+    text = image[index] + torch.randint(-2, 3, (len(index), 5), generator=generator)
+    both = None
+    if pairs:  # every fourth text belongs to a second image too
+        own = torch.stack([index, torch.arange(len(index))], dim=1)
+        more = own[::4].clone()
+        more[:, 0] = (more[:, 0] + 1) % images
+        both = torch.cat([own, more])
+    return EncodedSplit(image, text, index, both)
+
+
+def rank_by_counting(scores, own):
+    """1-based rank of the best positive, equal-scored negatives ahead of it."""
+    best = max(scores[n] for n in own)
+    return 1 + sum(score >= best for n, score in enumerate(scores) if n not in own)
+
+
+def by_loops(encoded, correct):
+    """correct: (scores (Q, M), k) -> corrected."""
+    plain = Cosine()(encoded.images, encoded.texts)
+    pairs = encoded.pairs.tolist() if encoded.pairs is not None else [[n, t] for t, n in enumerate(encoded.image_index)]
+    pairs = [(int(n), int(t)) for n, t in pairs]
+    images, texts = plain.shape
+    parts = [0.0] * images
+    for k in KS:
+        i2t, t2i = correct(plain, k).tolist(), correct(plain.T, k).tolist()
+        for n in range(images):
+            parts[n] += 100 * (rank_by_counting(i2t[n], {t for one, t in pairs if one == n}) <= k)
+        for t in range(texts):
+            owners = {n for n, one in pairs if one == t}
+            for n in owners:
+                parts[n] += 100 * images / texts * (rank_by_counting(t2i[t], owners) <= k) / len(owners)
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("rule", "correct"),
+    [
+        (NearestNeighbor(), lambda scores, k: scores),
+        (CSLS(3), lambda scores, k: CSLS(3).rescore(scores)),
+        (RelaxedGreedyMatching(1.0), lambda scores, k: RelaxedGreedyMatching(1.0).rescore(scores, k=k)),
+    ],
+    ids=["nns", "csls", "matching"],
+)
+@pytest.mark.parametrize("kind", [{}, {"even": True}, {"pairs": True}], ids=["odd", "even", "n:m"])
+def test_equal_loops_and_have_rsum_as_mean(rule, correct, kind):
+    encoded = split(14, **kind)
+    found = evaluate(encoded, Cosine(), rule, Protocol("single"))
+    assert found.contributions.tolist() == pytest.approx(by_loops(encoded, correct), rel=1e-12)
+    assert found.contributions.mean().item() == pytest.approx(found.metrics["rsum"], rel=1e-12)
+    assert len(set(found.contributions.tolist())) > 3  # not one figure for all
+
+
+def test_respect_folds():
+    """An image is ranked among its fold's; folds whose images have unlike numbers of texts weigh the same in rsum."""
+    encoded, folds = split(21), Protocol("three", 7, 3)
+    found = evaluate(encoded, Cosine(), CSLS(3), folds)
+    parts = [by_loops(encoded.fold(one), lambda scores, k: CSLS(3).rescore(scores)) for one in folds.slices(21)]
+    assert found.contributions.tolist() == pytest.approx([*parts[0], *parts[1], *parts[2]], rel=1e-12)
+    assert found.contributions.mean().item() == pytest.approx(found.metrics["rsum"], rel=1e-12)
+
+
+def test_five_captions_each_are_their_mean():
+    """With as many captions for each image, its part is 100 x (hits as a query + the mean of its captions' hits)."""
+    encoded = split(14, even=True)
+    parts = evaluate(encoded, Cosine(), NearestNeighbor(), Protocol("single")).contributions / 50
+    assert parts.tolist() == pytest.approx(parts.round().tolist(), abs=1e-9)
+    assert parts.max() <= 12
