@@ -1,10 +1,12 @@
 """One direction of a split ranked under a criterion."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from vsehub.criteria.base import Terms
 from vsehub.evaluation.scores import DirectedScores
 from vsehub.metrics.hubness import KS, occurrence_metrics
 from vsehub.metrics.ranks import Ranking, rank_blocks
@@ -16,27 +18,31 @@ def rank(scores: DirectedScores, rule: Any) -> dict[int, Ranking]:
 
     It is one and the same, but for criteria that match: they make a matching for each k (EMNLP algorithm 1).
     """
-    correction = rule.correction
-    terms = correction.fit(scores.columns)
+    terms = rule.correction.fit(scores.columns)
     if rule.matching is None:
-        blocks = ((first, correction.apply(block, terms)) for first, block in scores.blocks())
-        return dict.fromkeys(KS, rank_blocks(blocks, scores.positives, KS))
+        return dict.fromkeys(KS, rank_blocks(corrected_blocks(scores, rule, terms), scores.positives, KS))
+    return {k: rank_blocks(corrected_blocks(scores, rule, terms, k), scores.positives, (k,)) for k in KS}
+
+
+def corrected_blocks(scores: DirectedScores, rule: Any, terms: Terms, k: int = 1) -> Iterator[tuple[int, Tensor]]:
+    """(first query, scores (b, M) whose order is the criterion's) over all queries in order.
+
+    terms: of the items, by the rule's correction. k: of a rule that matches, how many items a query is matched with.
+    """
+    correction = rule.correction
+    if rule.matching is None:
+        yield from ((first, correction.apply(block, terms)) for first, block in scores.blocks())
+        return
 
     def rows(index: Tensor | slice) -> Tensor:
         return correction.apply(scores.rows(index), terms)
 
-    found = {}
-    for k in KS:
-        pairs = rule.matching.match_rows(rows, len(scores.queries), len(scores.items), min(k, len(scores.items)))
-        # Queries of one block lie together once the pairs are sorted by query.
-        pairs = pairs[pairs[:, 0].argsort(stable=True)]
-        ends = torch.bincount(pairs[:, 0], minlength=len(scores.queries)).cumsum(0)
-        blocks = (
-            (first, rule.matching.lift(correction.apply(block, terms), _of(pairs, ends, first, len(block))))
-            for first, block in scores.blocks()
-        )
-        found[k] = rank_blocks(blocks, scores.positives, (k,))
-    return found
+    pairs = rule.matching.match_rows(rows, len(scores.queries), len(scores.items), min(k, len(scores.items)))
+    # Queries of one block lie together once the pairs are sorted by query.
+    pairs = pairs[pairs[:, 0].argsort(stable=True)]
+    ends = torch.bincount(pairs[:, 0], minlength=len(scores.queries)).cumsum(0)
+    for first, block in scores.blocks():
+        yield first, rule.matching.lift(correction.apply(block, terms), _of(pairs, ends, first, len(block)))
 
 
 def _of(pairs: Tensor, ends: Tensor, first: int, rows: int) -> Tensor:
