@@ -4,8 +4,9 @@ Every loss gets the same budget: two learning rates x two settings of its own, t
 two. What is finished is not done again.
 
     python experiments/grid/pilot.py DATA --out runs/grid-pilot
+    python experiments/grid/pilot.py --collect --out runs/grid-pilot
 
-writes pilot.csv beside this file.
+The second writes pilot.csv (all that was tried) and settings.csv (what was chosen) beside this file.
 """
 
 import argparse
@@ -15,6 +16,9 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+
+from vsehub.checks import existing, require
+from vsehub.files import write_text
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -27,10 +31,10 @@ WEIGHTS = (["loss.gamma=60", "loss.epsilon=0.7"], ["loss.gamma=30", "loss.epsilo
 OWN = {
     "sum": MARGINS,
     "max": MARGINS,
-    "hal": WEIGHTS,
-    "hal+mb": WEIGHTS,
     "knn_margin": MARGINS,
     "rescaled": (["loss=rescaled_sum"], ["loss=rescaled_max"]),
+    "hal": WEIGHTS,
+    "hal+mb": WEIGHTS,
     "infonce": (["loss.learnable=true"], ["loss.learnable=false"]),
     "siglip": (["loss.bias=-10"], ["loss.bias=-5"]),
 }
@@ -53,22 +57,58 @@ def runs(out: Path) -> dict[Path, tuple[str, str, list[str]]]:
     }
 
 
+def overrides(loss: str, rate: str, own: list[str]) -> list[str]:
+    """What `vsehub train` is told of a loss; own settings that name the loss itself take the label's place."""
+    named = [one for one in own if one.startswith("loss=")]
+    rest = [one for one in own if one not in named]
+    return [*([*named, "bank=none"] if named else loss_overrides(loss)), f"optimizer.lr={rate}", *rest]
+
+
 def command(data: Path, folder: Path, loss: str, rate: str, own: list[str]) -> list[str]:
     """What trains one run."""
-    chosen = loss_overrides("rescaled_sum" if loss == "rescaled" else loss)
-    settings = [*chosen, *SETTINGS, f"optimizer.lr={rate}", *own]
-    rest = [one for one in settings if not any(one.startswith("loss=") and other is not one and
-            other.startswith("loss=") for other in own)]
-    return ["train", "data=precomp", f"data.root={data}", "data.name=flickr8k", *rest, f"hydra.run.dir={folder}"]
+    place = ["data=precomp", f"data.root={data}", "data.name=flickr8k"]
+    return ["train", *overrides(loss, rate, own), *place, *SETTINGS, f"hydra.run.dir={folder}"]
+
+
+def tried(out: Path) -> pd.DataFrame:
+    """A row a run: loss, learning rate, all overrides, and what it reached on val. InputError where one is missing."""
+    rows = []
+    for folder, (loss, rate, own) in runs(out).items():
+        require(status(folder) == "finished", f"{folder} is not finished; run the pilot to its end before --collect")
+        record = json.loads((folder / "run.json").read_text())
+        best = record["best"]
+        told = {"loss": loss, "rate": rate, "overrides": " ".join(overrides(loss, rate, own)), "seed": record["seed"]}
+        rows.append(told | {"epochs": record["epochs"], "best_epoch": best["epoch"], "val_rsum": best["val/rsum"]})
+    return pd.DataFrame(rows)
+
+
+def best_of(frame: pd.DataFrame) -> pd.DataFrame:
+    """The row of each loss with the largest rsum on val; of equal ones the first tried."""
+    return frame.loc[frame.groupby("loss", sort=False)["val_rsum"].idxmax()]
+
+
+def chosen(path: Path = HERE / "settings.csv") -> dict[str, list[str]]:
+    """What `vsehub train` is told of each loss of the grid, by the pilot's choice."""
+    hint = "Run experiments/grid/pilot.py, then again with --collect"
+    frame = pd.read_csv(existing("settings", path, hint), dtype=str)
+    return {row["loss"]: row["overrides"].split() for _, row in frame.iterrows()}
 
 
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, metavar="DATA", help="folder of *_ims.npy and *_caps.txt")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("data", nargs="?", type=Path, metavar="DATA", help="folder of *_ims.npy and *_caps.txt")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--losses", nargs="+", default=list(OWN), choices=list(OWN))
+    parser.add_argument("--collect", action="store_true", help="train nothing, write the tables")
     arguments = parser.parse_args()
+    if arguments.collect:
+        frame = tried(arguments.out)
+        write_text(HERE / "pilot.csv", frame.to_csv(index=False, float_format="%.6g"))
+        write_text(HERE / "settings.csv", best_of(frame).to_csv(index=False, float_format="%.6g"))
+        return
+    if arguments.data is None:
+        parser.error("give DATA, the folder of the features, or --collect")
     for folder, (loss, rate, own) in runs(arguments.out).items():
         if loss in arguments.losses and status(folder) != "finished":
             subprocess.run([VSEHUB, *command(arguments.data, folder, loss, rate, own)], check=True)
