@@ -116,11 +116,11 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(FEATURES.sweeps), help="these sweeps alone")
     parser.add_argument("--seeds", nargs="+", type=int, help="default: 0 1 2; scenes: 0 1")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
-    parser.add_argument("overrides", nargs="*", help="more settings for every run, after --")
+    parser.add_argument("--settings", nargs="+", default=[], metavar="KEY=VALUE", help="more, for every run")
     arguments = parser.parse_args()
     if arguments.data != "scenes" and not Path(arguments.data).is_dir():
         parser.error(f"DATA is {arguments.data}, which is no folder; give scenes, or the folder of extracted features")
-    chosen = comparisons(arguments.data, arguments.out, arguments.only, arguments.seeds, arguments.overrides)
+    chosen = comparisons(arguments.data, arguments.out, arguments.only, arguments.seeds, arguments.settings)
     waiting = [command for one in chosen for command in one.commands() if command[0] == "train"]
     print(f"{len(chosen)} runs, {len(chosen) - len(waiting)} of them finished before")
     failed = []
