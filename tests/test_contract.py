@@ -63,6 +63,11 @@ def components(group, cfg):
     """The nodes of a group that are built: callbacks are several, `bank: none` is not one."""
     node = cfg[group]
     nodes = node.values() if group == "callbacks" else [node] if node else []
+    if group == "data" and "noise" in node:  # training's, no argument of the source
+        nodes = [
+            OmegaConf.masked_copy(node, [key for key in node if key != "noise"]),
+            OmegaConf.create(OmegaConf.to_container(node.noise) | {"_target_": "vsehub.data.noise.Noise"}),
+        ]
     return [one for one in nodes if one]
 
 

@@ -1,5 +1,6 @@
 """From configuration to objects."""
 
+from pathlib import Path
 from typing import Any
 
 from hydra.utils import instantiate
@@ -8,6 +9,8 @@ from omegaconf.errors import MissingMandatoryValue
 
 from vsehub.checks import InputError, require
 from vsehub.data.captioned import CaptionedImages, Source
+from vsehub.data.noise import Noise, NoisySource
+from vsehub.data.noise_file import INDEX_FILE
 from vsehub.data.words import Words, restored, stored
 from vsehub.training.checkpoint import load_checkpoint
 from vsehub.training.datamodule import RetrievalDataModule
@@ -18,16 +21,36 @@ OWN_TARGETS = ("vsehub.", "torch.optim.")
 
 
 def build_source(cfg: DictConfig) -> Source:
-    """The data source of `cfg.data`; InputError where a mandatory setting is missing."""
+    """The data source of `cfg.data`; InputError where a mandatory setting is missing, or noise is asked for."""
+    require(not _noise(cfg.data).wanted, "data.noise is of training alone; leave data.noise.rate and .index away here")
+    return _without_noise(cfg.data)
+
+
+def build_data(cfg: DictConfig, resumed: Path | None = None) -> RetrievalDataModule:
+    """The data module of `cfg.data`, with its noise, and `cfg.loader`. resumed: the folder of a run that goes on."""
+    source, noise = _without_noise(cfg.data), _noise(cfg.data)
+    if noise.wanted:
+        source = NoisySource(source, noise, None if resumed is None else resumed / INDEX_FILE)
+    return RetrievalDataModule(source, **cfg.loader, seed=cfg.seed)
+
+
+def keep_noise(data: RetrievalDataModule, folder: Path) -> dict:
+    """Write the index of the training captions' noise into a run's folder: {"noise": facts}, {} where there is none."""
+    if not isinstance(data.source, NoisySource):
+        return {}
+    data.source.index.write(folder / INDEX_FILE)
+    return {"noise": data.source.facts}
+
+
+def _noise(node: DictConfig) -> Noise:
+    return Noise(**plain(node.get("noise") or {}))
+
+
+def _without_noise(node: DictConfig) -> Source:
     try:
-        return instantiate(cfg.data)
+        return instantiate(OmegaConf.masked_copy(node, [key for key in node if key != "noise"]))
     except Exception as error:  # Hydra wraps what a constructor raises
         raise unwrapped(error) from error
-
-
-def build_data(cfg: DictConfig) -> RetrievalDataModule:
-    """The data module of `cfg.data` and `cfg.loader`."""
-    return RetrievalDataModule(build_source(cfg), **cfg.loader, seed=cfg.seed)
 
 
 def build_module(
@@ -103,18 +126,19 @@ def restore_module(path: str, trusted: bool = False) -> tuple[RetrievalModule, D
 
 
 def trained_source(trained: DictConfig, changes: DictConfig) -> Source:
-    """The data that a checkpoint was trained on, with what has changed since, e.g. its folder.
+    """The data that a checkpoint was trained on, without noise, with what has changed since, e.g. its folder.
 
     Raises InputError where a change is no setting of that data.
     """
     for key in changes:
         require(
-            key in trained.data,
-            f"data.{key} is no setting of the checkpoint's data; choose among {', '.join(map(str, trained.data))}",
+            key in settings,
+            f"data.{key} is no setting of the checkpoint's data; choose among {', '.join(map(str, settings))}",
         )
-    return build_source(OmegaConf.create({"data": OmegaConf.merge(trained.data, changes)}))
+    return _without_noise(OmegaConf.merge(trained.data, changes))
 
 
+    settings = [key for key in trained.data if key != "noise"]
 def fitting(module: RetrievalModule, split: CaptionedImages) -> CaptionedImages:
     """The split; InputError where its vectors are of other dimensions than those that the module was trained on."""
     sides = [("images", "image_shape", split.images)]

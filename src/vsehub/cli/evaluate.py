@@ -77,6 +77,8 @@ def described(checkpoints: list[str]) -> list[dict]:
         )
         run = json.loads(record.read_text())
         data = {split: facts["fingerprint"] for split, facts in run["data"].items()}
+        if "noise" in run:  # members may have been trained with different noise on the same data
+            data["train"] = run["noise"]["clean_fingerprint"]
         first = data if first is None else first
         shared = data.keys() & first.keys()
         require(

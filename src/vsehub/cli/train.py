@@ -34,7 +34,7 @@ def train(cfg: DictConfig) -> None:
     import torch
     from hydra.utils import instantiate
 
-    from vsehub.cli.build import build_data, build_module, fitting, plain, restore_module
+    from vsehub.cli.build import build_data, build_module, fitting, keep_noise, plain, restore_module
     from vsehub.cli.measure import Encodings, measure, save, table
     from vsehub.training.checkpoint import load_checkpoint, require_same_vocabulary
     from vsehub.training.fit import fit
@@ -45,8 +45,8 @@ def train(cfg: DictConfig) -> None:
     hydra_config = HydraConfig.get()
     require_training(cfg, hydra_config.runtime.choices.experiment)
     folder = Path(hydra_config.runtime.output_dir)
-    checkpoint = None
-    if cfg.resume is None:
+    checkpoint, goes_on = None, cfg.resume is not None
+    if not goes_on:
         choices = hydra_config.runtime.choices
         cfg = OmegaConf.create(plain(cfg) | {"label": run_label(choices), "architecture": architecture(choices)})
     else:
@@ -56,7 +56,7 @@ def train(cfg: DictConfig) -> None:
     one_of("final_split", cfg.final_split, ("val", "test"))
 
     torch.manual_seed(cfg.seed)
-    data = build_data(cfg)
+    data = build_data(cfg, folder if goes_on else None)
     data.setup()
     data.load(cfg.final_split)
     instantiate(cfg.protocol).slices(len(data.splits[cfg.final_split].images))  # said before hours of training
@@ -84,7 +84,7 @@ def train(cfg: DictConfig) -> None:
         "hardware": hardware(),
         "config": plain(cfg),
         "data": {name: describe_split(split) for name, split in data.splits.items()},
-    }
+    } | keep_noise(data, folder)
     precision = resolve_precision(cfg.trainer.precision, cfg.trainer.accelerator)
     record["precision"] = precision
     bar = cfg.trainer.enable_progress_bar and sys.stderr.isatty()  # in a log file the epochs' lines say it all

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from vsehub.report.recipes import noise_text
 from vsehub.report.runs import Run
 from vsehub.report.tables import KEYS, Setting, parameters_text, parted
 
@@ -128,7 +129,10 @@ def data_facts(runs: Sequence[Run]) -> list[str]:
         for split, facts in (run.record.get("data") or {}).items():
             facts = facts or {}
             sizes = ", ".join(f"{facts[key]:,} {key}" for key in ("images", "captions") if key in facts)
-            told[f"{split} {sizes} ({str(facts.get('fingerprint', 'no fingerprint'))[:12]})"] = None
+            name = str(facts.get("fingerprint", "no fingerprint"))[:12]
+            if split == "train" and "noise" in run.record:  # each seed's noise is another
+                name = f"{run.record['noise']['clean_fingerprint'][:12]}, noise of protocol {noise_text(run)}"
+            told[f"{split} {sizes} ({name})"] = None
     return list(told) or ["not recorded"]
 
 

@@ -12,10 +12,11 @@ LABEL_ORDER = ("sum", "max", "knn_margin", "hal", "hal+mb", "rescaled_sum", "res
 # after training. Which data a path holds is told by the data's fingerprint.
 NOT_RECIPE = re.compile(
     r"^(name|run_name|label|resume|final_split|criterion_name|(logger|hydra|criterion|protocol)(\..*)?)$"
-    r"|^data\.(.*[._])?(root|dir|folder|path|file|name|cache)$"
+    r"|^data\.(.*[._])?(root|dir|folder|path|file|name|cache)$|^data\.noise(\..*)?$"
     r"|^trainer\.(enable_.*|log_every_n_steps|accelerator|devices|num_sanity_val_steps|default_root_dir)$"
     r"|(^|\.)(seed|out|output_dir|run_folder|dirpath|save_dir|workers|num_workers|eval_batch_size)$"
 )
+NOISE = "noise"  # the recipe's key: what data.noise did, whether the configuration is older than that setting or not
 NAMED_KEYS = 2  # a variant that differs in more keys is called "recipe 1", "recipe 2" ...; the page lists the keys
 
 
@@ -59,9 +60,21 @@ def recipe(run: Run) -> dict[str, str]:
     settings = {key: str(value) for key, value in flatten(run.record["config"]).items() if not NOT_RECIPE.search(key)}
     for split, facts in sorted((run.record.get("data") or {}).items()):
         settings[f"fingerprint of {split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
+    settings[NOISE] = noise_text(run) or "none"
+    if "noise" in run.record:  # drawn anew by each seed, of the same data
+        settings["fingerprint of train"] = run.record["noise"]["clean_fingerprint"][:12]
     if "precision" in run.record:  # the one used; the config may say "auto"
         settings["trainer.precision"] = str(run.record["precision"])
     return settings
+
+
+def noise_text(run: Run) -> str:
+    """The noise in the training captions, "captions 0.2", with the index's hash where a file was given; "" if none."""
+    noise = run.record.get("noise")
+    if not noise:
+        return ""
+    drawn = noise["index"] is None
+    return f"{noise['protocol']} {noise['rate']:g}" + ("" if drawn else f" of index {noise['fingerprint'][:12]}")
 
 
 def differing(recipes: Iterable[dict[str, str]]) -> list[str]:

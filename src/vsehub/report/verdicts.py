@@ -3,7 +3,7 @@
 import pandas as pd
 
 from vsehub.report.published import is_own_setting
-from vsehub.report.recipes import Series, differing
+from vsehub.report.recipes import NOISE, Series, differing
 from vsehub.report.tables import Setting, criterion_text
 
 COMPARED = [*Setting._fields, "criterion", "parameters", "reference"]
@@ -33,7 +33,8 @@ def verdict(group: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> str:
     first, other = (_series(row) for row in (best, second))
     lead = best["rsum"] - second["rsum"]
     told = f"{first.title} leads {other.title} by {lead:.1f} rsum"
-    data = [key for key in differing([recipes[first], recipes[other]]) if key.startswith(FINGERPRINT)]
+    differences = differing([recipes[first], recipes[other]])
+    data = [key for key in differences if key.startswith(FINGERPRINT) or key == NOISE]
     if data:
         return f"{told}, on different data ({', '.join(key.removeprefix(FINGERPRINT) for key in data)}): no claim."
     if min(best["n"], second["n"]) < 2:
