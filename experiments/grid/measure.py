@@ -21,7 +21,6 @@ from vsehub.cli.build import restore_module, trained_source
 from vsehub.cli.measure import Encodings, measure
 from vsehub.criteria.parameters import has_grid
 from vsehub.files import write_json
-from vsehub.report.recipes import recipe
 from vsehub.report.runs import Run, find_runs, read_run
 from vsehub.training.datamodule import RetrievalDataModule
 
@@ -35,8 +34,11 @@ FACTS = (
     "wall_seconds",
     "epochs",
     "best",
-    "precision",
     "hardware",
+    "precision",
+    "data",
+    "noise",
+    "config",
 )
 
 
@@ -65,7 +67,7 @@ def measure_runs(
 
 def measure_run(folder: Path, run: Run, out: Path, criteria: Sequence[str], root: str | None) -> None:
     """Write every measurement of one run that `out` lacks or has of an earlier training."""
-    facts = {name: run.record.get(name) for name in FACTS} | {"recipe": recipe(run)}
+    facts = {name: run.record[name] for name in FACTS if name in run.record}
     protocol = OmegaConf.create(run.record["config"]["protocol"])
     lacking = [cell for cell in cells(criteria) if not done(out / file_name(*cell), facts)]
     if not lacking:

@@ -1,0 +1,137 @@
+"""results.csv, comparisons.csv and recipes.csv of the grid from what `measure.py` wrote; `render.py` draws them.
+
+    python experiments/grid/collect.py MEASURED [STUDY_FOLDER]
+
+comparisons.csv holds two families of paired tests: all pairs of losses under nns, and within each loss every cell
+against nns. recipes.csv has the settings in which the losses' trainings differ.
+"""
+
+import argparse
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from vsehub.checks import require
+from vsehub.files import write_text
+from vsehub.report.paired import Pair, compare
+from vsehub.report.recipes import differing, label_rank, recipe
+from vsehub.report.runs import Run
+
+HERE = Path(__file__).parent
+SIDES = ("i2t", "t2i")
+FIGURES = {f"{side}_r{k}": f"{side}/r{k}" for side in SIDES for k in (1, 5, 10)} | {
+    "rsum": "rsum",
+    "map_r_i2t": "i2t/map_r",
+    "map_r_t2i": "t2i/map_r",
+    "meanr_i2t": "i2t/meanr",
+    "meanr_t2i": "t2i/meanr",
+    "hs_sum": "hubness/hs_sum",
+}
+CELL = ["criterion", "reference", "settings"]
+LOSSES = "losses under nns"
+
+
+def main() -> None:
+    """Read the command line and write the files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("measured", type=Path, help="folder of LABEL-SEED/*.json")
+    parser.add_argument("folder", nargs="?", type=Path, default=HERE, help="default: the study's own")
+    arguments = parser.parse_args()
+    collect(arguments.measured, arguments.folder)
+
+
+def collect(measured: Path, folder: Path) -> None:
+    """Write the three tables into `folder`. Raises InputError where nothing is measured or measurements do not fit."""
+    records = read(measured)
+    frame = results(records)
+    tables = {"results": frame, "comparisons": comparisons(records, frame), "recipes": recipes(records)}
+    for name, table in tables.items():
+        write_text(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
+
+
+def read(measured: Path) -> list[dict]:
+    """All measurements, the papers' losses first. Raises InputError where they are not of one test split."""
+    records = [json.loads(file.read_text()) for file in sorted(measured.glob("*/*.json"))]
+    require(bool(records), f"{measured} holds no measurements; run experiments/grid/measure.py first")
+    for record in records:
+        told, rsum = record["run"], record["metrics"]["rsum"]
+        mean = sum(record["contributions"]) / len(record["contributions"])
+        name = f"{told['label']}-{told['seed']}, {record['criterion']}"
+        require(abs(mean - rsum) < 1e-6, f"{name}: the images' parts have mean {mean}, rsum is {rsum}; measure it anew")
+    splits = {(record["run"]["data"]["test"]["fingerprint"], record["protocol"]) for record in records}
+    require(len(splits) == 1, f"measurements of several test splits or protocols, {sorted(splits)}; keep them apart")
+    return sorted(
+        records, key=lambda record: (label_rank(record["run"]["label"]), record["run"]["seed"], *cell(record))
+    )
+
+
+def cell(record: dict) -> tuple[str, str, str]:
+    """Criterion, reference and settings of a measurement, as CELL names them."""
+    return record["criterion"], record["reference"], "fitted" if record["fit"] else "default"
+
+
+def results(records: list[dict]) -> pd.DataFrame:
+    """One row a measurement, with what its training took."""
+    rows = []
+    for record in records:
+        run = record["run"]
+        rows.append(
+            {"loss": run["label"], "seed": run["seed"]}
+            | dict(zip(CELL, cell(record), strict=True))
+            | {
+                "parameters": json.dumps(record["parameters"]),
+                "val_rsum": record["fit"]["rsum"] if record["fit"] else None,
+                "inductive_form": record["inductive_form"],
+                "dataset": run["dataset"],
+                "architecture": run["architecture"],
+                "split": record["split"],
+                "images": record["images"],
+                "texts": record["texts"],
+                "protocol": record["protocol"],
+                "seconds": record["ranking_seconds"],
+                "train_seconds": run["wall_seconds"],
+                "epochs": run["epochs"],
+                "best_epoch": run["best"]["epoch"],
+                "hardware": run["hardware"]["gpu"] or run["hardware"]["cpu"],
+            }
+            | {name: record["metrics"][key] for name, key in FIGURES.items()}
+        )
+    return pd.DataFrame(rows)
+
+
+def comparisons(records: list[dict], frame: pd.DataFrame) -> pd.DataFrame:
+    """Both families' paired tests, the column `family` naming theirs: LOSSES, or "criteria after LOSS"."""
+    parts: dict[tuple, dict[int, np.ndarray]] = {}
+    for record in records:
+        own = parts.setdefault((record["run"]["label"], *cell(record)), {})
+        own[record["run"]["seed"]] = np.array(record["contributions"])
+    plain = ("nns", "none", "default")
+    rsum = frame[frame["criterion"] == "nns"].groupby("loss", sort=False)["rsum"].mean()
+    losses = list(rsum.sort_values(ascending=False, kind="stable").index)
+    cases = {loss: parts[loss, *plain] for loss in losses}
+    found = [(LOSSES, compare(cases, [Pair(*two) for two in itertools.combinations(losses, 2)]))]
+    for loss in rsum.index:
+        cases = {" ".join(rest): own for (label, *rest), own in parts.items() if label == loss}
+        pairs = [Pair(name, " ".join(plain)) for name in cases if name != " ".join(plain)]
+        found.append((f"criteria after {loss}", compare(cases, pairs, same_runs=True)))
+    return pd.concat([table.assign(family=family) for family, table in found], ignore_index=True)
+
+
+def recipes(records: list[dict]) -> pd.DataFrame:
+    """A row a setting in which losses differ, a column a loss. InputError where the seeds of one loss do."""
+    found: dict[str, dict[str, str]] = {}
+    for record in records:
+        label = record["run"]["label"]
+        own = recipe(Run(label, record["run"], {}, pd.DataFrame()))
+        known = found.setdefault(label, own)
+        keys = differing([known, own])
+        require(not keys, f"{label} was trained in several ways: {', '.join(keys)} differ; keep them apart")
+    keys = differing(found.values())
+    return pd.DataFrame([{"setting": key} | {label: own.get(key) for label, own in found.items()} for key in keys])
+
+
+if __name__ == "__main__":
+    main()
