@@ -130,6 +130,7 @@ def trained_source(trained: DictConfig, changes: DictConfig) -> Source:
 
     Raises InputError where a change is no setting of that data.
     """
+    settings = [key for key in trained.data if key != "noise"]
     for key in changes:
         require(
             key in settings,
@@ -138,7 +139,6 @@ def trained_source(trained: DictConfig, changes: DictConfig) -> Source:
     return _without_noise(OmegaConf.merge(trained.data, changes))
 
 
-    settings = [key for key in trained.data if key != "noise"]
 def fitting(module: RetrievalModule, split: CaptionedImages) -> CaptionedImages:
     """The split; InputError where its vectors are of other dimensions than those that the module was trained on."""
     sides = [("images", "image_shape", split.images)]
