@@ -11,20 +11,22 @@ from vsehub.cli.free_text import with_texts
 
 
 def main() -> None:
-    """Run the command; bare arguments are run folders."""
+    """Run the command; bare arguments are run folders, data.KEY=VALUE is for settings of a checkpoint's data."""
     try:
-        sys.argv = [sys.argv[0], *with_texts(sys.argv[1:], "runs")]
+        arguments = with_texts(sys.argv[1:], "runs")
     except InputError as error:
         app.end(str(error))
+    sys.argv = [sys.argv[0], *(f"+{argument}" if argument.startswith("data.") else argument for argument in arguments)]
     app.run(report, "report")
 
 
 def report(cfg: DictConfig) -> None:
     """Build the report of `cfg.runs` in `cfg.out` and print its table."""
+    from vsehub.cli.examples import asked
     from vsehub.report.build import build_report
 
     require(len(cfg.runs) > 0, "no runs were named; give run folders or a folder of them, e.g. vsehub report runs/")
     table = None if cfg.table is None else str(cfg.table)
-    files = build_report([Path(run) for run in cfg.runs], Path(cfg.out), cfg.title, cfg.paper, table)
+    files = build_report([Path(run) for run in cfg.runs], Path(cfg.out), cfg.title, cfg.paper, table, asked(cfg))
     print((files.get("published.md") or files["table.md"]).read_text())
     print(f"page: {files['index.html']}")

@@ -8,6 +8,7 @@ import pandas as pd
 from vsehub.checks import require
 from vsehub.files import atomic, write_text
 from vsehub.report import published as papers
+from vsehub.report.comparison import Comparison
 from vsehub.report.drawing import Picture
 from vsehub.report.figures import draw
 from vsehub.report.html import Published, Section, page, provenance
@@ -24,11 +25,13 @@ def build_report(
     title: str | None = None,
     paper: str | None = None,
     table: str | None = None,
+    comparison: Comparison | None = None,
 ) -> dict[str, Path]:
     """Read every run in or below `folders` and write the report into the folder `out`.
 
-    `paper` and `table` (e.g. "aaai2020", "2") add a table beside that published one. Returns the written files by
-    their path within `out`. Raises InputError on runs that cannot be read and on an unknown paper or table.
+    `paper` and `table` (e.g. "aaai2020", "2") add a table beside that published one. `comparison`: two rankings whose
+    hubs and examples the page shows. Returns the written files by their path within `out`. Raises InputError on runs
+    that cannot be read and on an unknown paper or table.
     """
     require((paper is None) == (table is None), f"paper is {paper!r} and table is {table!r}; give both or neither")
     runs = read_runs(folders)
@@ -67,7 +70,9 @@ def build_report(
         texts["published.md"] = published_page(beside)
     training = [picture for picture in pictures if picture.setting is None]
     origin = provenance(runs, series, recipes)
-    texts["index.html"] = page(title, summary(runs, told), warned, sections, recipe_notes, training, beside, origin)
+    texts["index.html"] = page(
+        title, summary(runs, told), warned, sections, recipe_notes, training, beside, origin, comparison
+    )
     return write_all(Path(out), texts, pictures)
 
 

@@ -10,6 +10,7 @@ from vsehub.checks import require
 from vsehub.files import write_text
 from vsehub.report import embedding_facts as facts
 from vsehub.report import embedding_origin as origin
+from vsehub.report.bars import bars
 from vsehub.report.embedding_table import column_notes, rankings_table
 from vsehub.report.occurrence_curves import occurrence_curves, ranking_colours
 from vsehub.report.templates import render_page
@@ -57,7 +58,7 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
         columns=column_notes(record),
         curves=occurrence_curves(curves, k, facts.fair_share(record)),
         hubs=hubs,
-        never=entries.bars(antihubs["count"], record["items"]["rows"]) if antihubs.get("count") else [],
+        never=bars(entries.colours, antihubs["count"], record["items"]["rows"]) if antihubs.get("count") else [],
         examples=examples,
         has_wrong=any(entry.get("wrong") for entry in record.get("hubs") or []),
         pictured=entries.pictured,
@@ -73,7 +74,7 @@ class Entries:
     """Items of the record as the page shows them; thumbnails that cannot be made are counted."""
 
     def __init__(self, record: dict, pictures: Pictures | None):
-        self._rankings = list(ranking_colours([ranking["criterion"] for ranking in record["rankings"]]).items())
+        self.colours = ranking_colours([ranking["criterion"] for ranking in record["rankings"]])
         self._pictures = pictures
         shown = [*(record.get("hubs") or []), *((record.get("antihubs") or {}).get("examples") or [])]
         self._scale = max((max(entry["occurrences"]) for entry in shown), default=1)
@@ -88,23 +89,8 @@ class Entries:
             "label": entry.get("label"),
             "queries": [_named(query) for query in entry.get("queries") or []],
             "thumbnail": self._thumbnail(entry.get("image"), name) if self.pictured else None,
-            "bars": self.bars(entry["occurrences"], self._scale, entry.get("wrong")),
+            "bars": bars(self.colours, entry["occurrences"], self._scale, entry.get("wrong")),
         }
-
-    def bars(self, counts: list[int], scale: int, wrong: list[int] | None = None) -> list[dict[str, Any]]:
-        """A bar a ranking: its name, colour and count, and the widths in % of the count and of its wrong part."""
-        return [
-            {
-                "name": name,
-                "colour": colour,
-                "text": f"{count:,}",
-                "width": f"{100 * count / scale:.2f}",
-                "wrong": None if false is None else f"{100 * false / scale:.2f}",
-            }
-            for (name, colour), count, false in zip(
-                self._rankings, counts, [None] * len(counts) if wrong is None else wrong, strict=True
-            )
-        ]
 
     def _thumbnail(self, image: str | None, name: str) -> str | None:
         picture = image if self._pictures is None else self._pictures.get(image)

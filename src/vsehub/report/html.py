@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from vsehub.report.comparison import Comparison, comparison_values
 from vsehub.report.drawing import Picture
 from vsehub.report.notes import code_version, hardware, versions_text
 from vsehub.report.recipes import Series, differing
@@ -40,6 +41,7 @@ def page(
     training: Sequence[Picture],
     published: Published | None,
     provenance: dict,
+    comparison: Comparison | None = None,
 ) -> str:
     """The whole page. `provenance` is that of `provenance`; every text is escaped."""
     return render_page(
@@ -53,6 +55,7 @@ def page(
         training=training,
         published=published,
         provenance=provenance,
+        compared=None if comparison is None else comparison_values(comparison),
     )
 
 

@@ -1,0 +1,139 @@
+"""A split encoded, ranked twice, and turned into what the page shows of it: names, captions, thumbnails."""
+
+from collections.abc import Sequence
+
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from vsehub.checks import one_of, require
+from vsehub.cli.build import restore_module, trained_source
+from vsehub.cli.examples import Ranker
+from vsehub.cli.measure import REFERENCES, Encodings
+from vsehub.cli.search_results import Shown
+from vsehub.criteria.nns import NearestNeighbor
+from vsehub.criteria.parameters import parameters
+from vsehub.data.captioned import SPLITS
+from vsehub.evaluation.compared import Compared, Listed, Turned, compare
+from vsehub.evaluation.scores import DIRECTIONS, both_directions
+from vsehub.report.comparison import Comparison, Entry, Example, HubEntry, Side
+from vsehub.report.tables import criterion_text
+from vsehub.training.datamodule import RetrievalDataModule
+
+NEAREST = 5  # items of a query's list: so many thumbnails stand beside each other on a phone
+
+
+def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
+    """What two rankings make of the split `cfg.split`, in both directions, as the page shows it.
+
+    Raises InputError where the runs' data differ, or a criterion cannot take the reference.
+    """
+    one_of("split", cfg.split, SPLITS)
+    one_of("reference", cfg.reference, tuple(REFERENCES))
+    rules = [NearestNeighbor() if one.criterion is None else instantiate(one.criterion) for one in (before, after)]
+    trained = cfg.reference == "train"
+    require(
+        not (trained and cfg.split == "train"),
+        "reference=train with split=train: the reference holds the queries themselves; give reference=queries",
+    )
+    one = encodings(before, cfg)
+    two = one if after.folder == before.folder else encodings(after, cfg)
+    split = one.data.load(cfg.split)[0]
+    require(
+        two is one or two.data.load(cfg.split)[0].fingerprint() == split.fingerprint(),
+        f"against: the {cfg.split} data of {before.folder} and {after.folder} differ; compare runs on the same data",
+    )
+    scores = [
+        both_directions(made(cfg.split), made.similarity, made("train" if trained and rule.inductive else cfg.split))
+        for made, rule in zip((one, two), rules, strict=True)
+    ]
+    shown = Shown(split, cfg.images, plain=True)
+    sides = []
+    for direction in DIRECTIONS:
+        ranked = [(own[direction], rule) for own, rule in zip(scores, rules, strict=True)]
+        sides.append(SideRows(shown, direction).side(compare(*ranked, shown=NEAREST)))
+    told = [_told(*pair, cfg) for pair in zip((before, after), rules, strict=True)]
+    sentences = [
+        f"The {cfg.split} split of {after.record['dataset']} ranked as a whole: {len(split.images):,} images, "
+        f"{len(split.captions):,} texts. {' '.join(told)}",
+        "Examples are drawn by a fixed seed, none is chosen by hand. They show single runs; what holds over seeds is "
+        "in the tables.",
+    ]
+    return Comparison(sentences, (before.name, after.name), sides, shown.pictured, len(set(shown.thumbnails.missing)))
+
+
+def encodings(ranker: Ranker, cfg: DictConfig) -> Encodings:
+    """The splits as a run's best checkpoint encodes them."""
+    module, trained, vocabulary = restore_module(str(ranker.checkpoint))
+    source = trained_source(trained, cfg.data)
+    data = RetrievalDataModule(source, eval_batch_size=cfg.eval_batch_size, max_words=trained.loader.max_words)
+    data.use_vocabulary(vocabulary)
+    return Encodings(module, data)
+
+
+def _told(ranker: Ranker, rule, cfg: DictConfig) -> str:
+    """A sentence on one of the two: run, seed, criterion, and what it takes as reference."""
+    name = criterion_text(ranker.criterion_name, ", ".join(f"{key} {value}" for key, value in parameters(rule).items()))
+    kind = REFERENCES[cfg.reference if rule.inductive and rule.matching is None else "queries"][0]
+    seen = "all training queries" if kind == "inductive" else f"the {cfg.split} queries themselves"
+    needs = rule.needs_reference or rule.matching is not None
+    reference = f", {kind} (reference: {seen})" if needs else ""
+    record = ranker.record
+    return f"{ranker.name}: {record['label']}, seed {record['seed']}, criterion {name}{reference}."
+
+
+class SideRows:
+    """Rows of one direction's queries and items as the page's entries."""
+
+    def __init__(self, shown: Shown, direction: str):
+        self.shown, self.direction = shown, direction
+        self._query, self._item = (self._image, self._text) if direction == "i2t" else (self._text, self._image)
+        self._thumbnails: dict[int, str | None] = {}
+
+    def side(self, found: Compared) -> Side:
+        """What was found, in words and pictures."""
+        return Side(
+            direction=self.direction,
+            k=found.k,
+            queries=found.queries,
+            items=found.items,
+            hubs=[self._hub(*hub) for hub in found.hubs],
+            largest=found.largest,
+            never=found.never,
+            answered=found.answered,
+            measured=found.measured,
+            gained=found.gained,
+            lost=found.lost,
+            some_gained=list(map(self._example, found.some_gained)),
+            some_lost=list(map(self._example, found.some_lost)),
+        )
+
+    def _hub(self, row: int, occurrences: tuple[int, int], wrong: tuple[int, int]) -> HubEntry:
+        """A hub: an image with its first caption, or a caption with its image."""
+        image = row if self.direction == "t2i" else int(self.shown.split.image_index[row])
+        name, caption = self.shown.name(image), next(iter(self._captions(row)), None)
+        texts = (name, caption) if self.direction == "t2i" else (self._caption(row), f"of {name}")
+        return HubEntry(*texts, self._thumbnail(image), occurrences, wrong)
+
+    def _example(self, turned: Turned) -> Example:
+        before, after = (self._entries(some) for some in (turned.before, turned.after))
+        return Example(self._query(turned.query), before, after)
+
+    def _entries(self, listed: Sequence[Listed]) -> list[Entry]:
+        return [self._item(one.item)._replace(right=one.right) for one in listed]
+
+    def _image(self, row: int) -> Entry:
+        return Entry(self.shown.name(row), self.shown.pictured, self._thumbnail(row))
+
+    def _text(self, row: int) -> Entry:
+        return Entry(self._caption(row))
+
+    def _captions(self, image: int) -> list[str]:
+        return [self._caption(t) for t in (self.shown.split.image_index == image).nonzero()[0]]
+
+    def _caption(self, row: int) -> str:
+        return self.shown.split.captions[row] if self.shown.split.written else f"text {row}"
+
+    def _thumbnail(self, row: int) -> str | None:
+        if row not in self._thumbnails:
+            self._thumbnails[row] = self.shown.thumbnail(row)
+        return self._thumbnails[row]
