@@ -1,0 +1,188 @@
+"""results.csv, epochs.csv, lambda.csv and occurrences.csv from run folders and measurements; `render.py` draws them.
+
+    python experiments/claims/collect.py RUNS... [--measured MEASURED] [--out FOLDER]
+
+RUNS: run folders or folders of them, as `runs.py` and the grid write them. MEASURED: what `measure.py` wrote. Runs that
+are not finished, and measurements of runs that are not among RUNS, are named and left out.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from vsehub.checks import require
+from vsehub.files import write_text
+from vsehub.report.claims import SWEPT, compared, digest, place, swept
+from vsehub.report.recipes import label_rank, recipe
+from vsehub.report.runs import Run, find_runs, read_run
+
+HERE = Path(__file__).parent
+FIGURES = {f"{side}_r{k}": f"{side}/r{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)} | {
+    "rsum": "rsum",
+    "hs_sum": "hubness/hs_sum",
+}
+RESULTS = [
+    "loss", "seed", "dataset", "setting", "figures", *SWEPT, "epochs", "best_epoch", "val_rsum", "recipe", "criterion",
+    "reference", "parameters", "protocol", "images", "texts", *FIGURES,
+]  # fmt: skip
+OCCURRENCES_K = 10
+
+
+def trainings(folders: list[Path]) -> tuple[dict[str, Run], pd.DataFrame]:
+    """The finished runs by path, and a row for each as `vsehub.report.claims` takes them, by loss, seed and recipe.
+
+    Raises InputError where none is finished, or where they are of several data sets.
+    """
+    runs = {str(path): read_run(path, path.name) for path in find_runs(folders)}
+    rows = []
+    for path, run in runs.items():
+        if run.finished:
+            config = run.record["config"]
+            row = {"path": path, "loss": run.record["label"], "seed": run.record["seed"]}
+            row |= {"dataset": run.record["dataset"], "setting": setting(config), "epochs": len(curve(run))}
+            rows.append(row | place(recipe(run)))
+        else:
+            print(f"{path} is {run.record['status']}, not finished: left out")
+    require(bool(rows), "none of the runs is finished; wait for one, or run the training's command again")
+    frame = pd.DataFrame(rows)
+    names = sorted(set(frame["dataset"]))
+    require(len(names) == 1, f"the runs are of several data sets, {', '.join(names)}; give those of one")
+    frame = frame.sort_values(["seed", "recipe", "path"]).sort_values(
+        "loss", key=lambda names: names.map(label_rank), kind="stable", ignore_index=True
+    )
+    for path in frame.loc[frame.duplicated(["loss", "recipe", "seed"]), "path"]:
+        print(f"{path} repeats another run's recipe and seed: left out")
+    return runs, frame.drop_duplicates(["loss", "recipe", "seed"], ignore_index=True)
+
+
+def setting(config: dict) -> str:
+    """The budget in words."""
+    return (
+        f"{config['embedding_dim']}-d, {config['trainer']['max_epochs']} epochs, decay after "
+        f"{config['scheduler'].get('step_size', 'none')}, batches of {config['loader']['batch_size']}"
+    )
+
+
+def curve(run: Run) -> pd.Series:
+    """Validation rsum by epoch, counted from 1; a resumed run's last word on an epoch counts."""
+    if not {"epoch", "val/rsum"} <= set(run.history):
+        return pd.Series(dtype=float)
+    rows = run.history.dropna(subset=["epoch", "val/rsum"])
+    return rows.groupby(rows["epoch"].astype(int) + 1)["val/rsum"].last()
+
+
+def figures_of(frame: pd.DataFrame) -> pd.Series:
+    """Which figures a run is drawn in: "losses batch_size", say; all are points of the correlation."""
+    members = {"losses": compared(frame)} | {name: swept(frame, name) for name in SWEPT}
+    return pd.Series(
+        [" ".join(name for name, index in members.items() if row in index) for row in frame.index], frame.index
+    )
+
+
+def measurements(folders: list[Path], frame: pd.DataFrame) -> dict[int, list[dict]]:
+    """The measurements of each run, by its row; those of other runs are counted and named."""
+    rows = {(row["loss"], row["seed"], row["recipe"]): index for index, row in frame.iterrows()}
+    found: dict[int, list[dict]] = {}
+    others = set()
+    for file in sorted(file for folder in folders for file in folder.rglob("*.json")):
+        record = json.loads(file.read_text())
+        own = record.get("run")
+        if own is None:
+            continue
+        known = own["recipe"] if isinstance(own["recipe"], str) else digest(own["recipe"])
+        key = (own["label"], own["seed"], known)
+        if key in rows:
+            found.setdefault(rows[key], []).append(record)
+        else:
+            others.add(file.parent)
+    for folder in sorted(others):
+        print(f"{folder} belongs to none of the runs, or to one trained otherwise: left out")
+    return found
+
+
+def results(frame: pd.DataFrame, runs: dict[str, Run], measured: dict[int, list[dict]]) -> pd.DataFrame:
+    """One row a run and evaluation on test."""
+    rows = []
+    for index, row in frame.iterrows():
+        run = runs[row["path"]]
+        best = run.record["best"]
+        own = row.to_dict() | {"best_epoch": best["epoch"] + 1, "val_rsum": best["val/rsum"]}
+        for record in [*run.evaluations.values(), *measured.get(index, [])]:
+            if record["split"] == "test" and not record.get("ensemble"):
+                own |= {name: record[name] for name in ("criterion", "reference", "protocol", "images", "texts")}
+                own |= {"parameters": json.dumps(record["parameters"], sort_keys=True)}
+                own |= {name: record["metrics"][key] for name, key in FIGURES.items()}
+                rows.append({name: own[name] for name in RESULTS})
+    table = pd.DataFrame(rows, columns=RESULTS)
+    return table.drop_duplicates(["loss", "seed", "recipe", "criterion", "reference", "parameters"], ignore_index=True)
+
+
+def epochs(frame: pd.DataFrame, runs: dict[str, Run]) -> pd.DataFrame:
+    """Validation rsum after each epoch."""
+    rows = [
+        {"loss": row["loss"], "seed": row["seed"], "recipe": row["recipe"], "epoch": epoch, "val_rsum": value}
+        for _, row in frame.iterrows()
+        for epoch, value in curve(runs[row["path"]]).items()
+    ]
+    return pd.DataFrame(rows, columns=["loss", "seed", "recipe", "epoch", "val_rsum"])
+
+
+def over_lambda(frame: pd.DataFrame, measured: dict[int, list[dict]]) -> pd.DataFrame:
+    """Recalls at 10 for each λ, on val and on test."""
+    columns = ["loss", "seed", "recipe", "split", "relaxation", "i2t_r10", "t2i_r10", "rsum"]
+    rows = []
+    for index, records in measured.items():
+        own = frame.loc[index, ["loss", "seed", "recipe"]].to_dict()
+        for record in records:
+            relaxation = record["parameters"].get("relaxation")
+            if record["criterion"] == "rgm" and isinstance(relaxation, float) and not record["fit"]:
+                recalls = {name: record["metrics"][FIGURES[name]] for name in columns[5:]}
+                rows.append(own | {"split": record["split"], "relaxation": relaxation} | recalls)
+    table = pd.DataFrame(rows, columns=columns).drop_duplicates(columns[:5])
+    return table.sort_values(columns[:5], ignore_index=True)
+
+
+def occurrences(frame: pd.DataFrame, runs: dict[str, Run], measured: dict[int, list[dict]]) -> pd.DataFrame:
+    """Items by N_10 on test, added over the seeds, of the runs that compare the losses; of λ the default."""
+    columns = ["loss", "criterion", "direction", "occurrences", "items"]
+    rows = []
+    for index in compared(frame):
+        kept = {}
+        for record in [*runs[frame.loc[index, "path"]].evaluations.values(), *measured.get(index, [])]:
+            plain = record["split"] == "test" and record["reference"] != "inductive" and not record["fit"]
+            plain = plain and record["parameters"].get("relaxation", 2.0) == 2.0 and not record.get("ensemble")
+            if plain and record.get("histograms"):
+                kept[record["criterion"]] = record["histograms"]
+        for criterion, histograms in kept.items():
+            for side, by_k in histograms.items():
+                counts = by_k[str(OCCURRENCES_K)]
+                own = (frame.loc[index, "loss"], criterion, side)
+                rows += [(*own, *pair) for pair in zip(counts["occurrences"], counts["items"], strict=True)]
+    return pd.DataFrame(rows, columns=columns).groupby(columns[:4], sort=False, as_index=False).sum()
+
+
+def main() -> None:
+    """Read the command line and write the files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--measured", nargs="+", type=Path, default=[], help="folders of measurements")
+    parser.add_argument("--out", type=Path, default=HERE, help="default: the study's own folder")
+    arguments = parser.parse_args()
+    runs, frame = trainings(arguments.runs)
+    frame["figures"] = figures_of(frame)
+    measured = measurements(arguments.measured, frame)
+    tables = {
+        "results": results(frame, runs, measured),
+        "epochs": epochs(frame, runs),
+        "lambda": over_lambda(frame, measured),
+        "occurrences": occurrences(frame, runs, measured),
+    }
+    for name, table in tables.items():
+        write_text(arguments.out / f"{name}.csv", table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+    print(f"{len(frame)} runs, {len(tables['results'])} evaluations on test in {arguments.out / 'results.csv'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Measure the runs that compare the losses under corrections and under relaxed matching with many λ.
+
+    python experiments/claims/measure.py RUNS... --out MEASURED [--root DATA]
+
+RUNS: run folders or folders of them. Transductive, at the criteria's default settings; matching with each λ on val too,
+where a λ is chosen. Each split is encoded once a run. A measurement is one JSON file: what is there is not measured
+again, unless the run was trained anew since.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from collect import trainings
+from omegaconf import DictConfig, OmegaConf
+from tqdm import tqdm
+
+from vsehub.cli.app import conf_folder
+from vsehub.cli.build import restore_module, trained_source
+from vsehub.cli.measure import Encodings, measure
+from vsehub.files import write_json
+from vsehub.report.claims import compared
+from vsehub.report.runs import Run
+from vsehub.training.datamodule import RetrievalDataModule
+
+CRITERIA = ("is", "csls")
+LAMBDAS = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0)
+
+
+def main() -> None:
+    """Read the command line and measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the measurements, LABEL-SEED-RECIPE/*.json")
+    parser.add_argument("--root", help="where the data lies now, if elsewhere than at training")
+    arguments = parser.parse_args()
+    runs, frame = trainings(arguments.runs)
+    for index in compared(frame):
+        row = frame.loc[index]
+        out = arguments.out / f"{row['loss']}-{row['seed']}-{row['recipe']}"
+        measure_run(Path(row["path"]), runs[row["path"]], row["recipe"], out, arguments.root)
+
+
+def measure_run(folder: Path, run: Run, recipe: str, out: Path, root: str | None) -> None:
+    """Write every measurement of one run that `out` lacks or has of an earlier training."""
+    facts = {"label": run.record["label"], "seed": run.record["seed"], "started": run.record["started"]}
+    facts["recipe"] = recipe
+    lacking = [cell for cell in cells() if not done(out / f"{cell[0]}-{cell[1]}.json", facts)]
+    if not lacking:
+        return
+    protocol = OmegaConf.create(run.record["config"]["protocol"])
+    encodings = restored(folder, root)
+    for name, split, criterion, node in tqdm(lacking, out.name):
+        record = measure(encodings, split, node, criterion, protocol, "queries")
+        write_json(out / f"{name}-{split}.json", record | {"run": facts})
+
+
+def cells() -> Iterator[tuple[str, str, str, DictConfig]]:
+    """What one run is measured under: file name, split, criterion and its settings."""
+    for name in CRITERIA:
+        yield name, "test", name, OmegaConf.load(conf_folder() / "criterion" / f"{name}.yaml")
+    for split in ("val", "test"):
+        for relaxation in LAMBDAS:
+            node = OmegaConf.load(conf_folder() / "criterion" / "rgm.yaml")
+            node.relaxation = relaxation
+            yield f"rgm-{relaxation:g}", split, "rgm", node
+
+
+def done(path: Path, facts: dict) -> bool:
+    """Whether a measurement is there, of this training."""
+    return path.is_file() and json.loads(path.read_text())["run"] == facts
+
+
+def restored(run: Path, root: str | None) -> Encodings:
+    """A run's best checkpoint and its data."""
+    module, trained, vocabulary = restore_module(str(run / "checkpoints" / "best.ckpt"))
+    source = trained_source(trained, OmegaConf.create({} if root is None else {"root": root}))
+    data = RetrievalDataModule(source, eval_batch_size=256, max_words=trained.loader.max_words)
+    data.use_vocabulary(vocabulary)
+    return Encodings(module, data)
+
+
+if __name__ == "__main__":
+    main()

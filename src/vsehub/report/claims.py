@@ -1,0 +1,123 @@
+"""What the papers' figures show, in numbers: epochs to the plateau, which runs belong in one figure, correlation."""
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from vsehub.checks import require
+
+TOLERANCE = 0.01
+PERMUTATIONS = 10_000
+FEWEST_POINTS = 5
+SWEPT = {"batch_size": "loader.batch_size", "k": "loss.k", "bank": "bank.fraction"}
+PAPERS = {"k": 3.0, "bank": 0.05}  # the papers' values: of several runs of a loss, those that stand for it
+OF_THE_LOSS = ("loss.", "bank.", "optimizer.")  # what may differ between two losses that are compared
+NAMES = ("study",)
+
+
+class Correlation(NamedTuple):
+    """Pearson's r, Spearman's ρ, its two-sided p by permutation, and the number of points; NaN where undefined."""
+
+    pearson: float
+    spearman: float
+    p: float
+    points: int
+
+
+def plateau(curve: Sequence[float], tolerance: float = TOLERANCE) -> int:
+    """The first epoch, counted from 1, whose value is within `tolerance`, a share, of the curve's best.
+
+    Raises InputError for an empty curve, a value that is not finite or a tolerance outside [0, 1).
+    """
+    values = np.asarray(curve, dtype=float)
+    require(values.size > 0, "the curve is empty; expected one value for each epoch")
+    require(bool(np.isfinite(values).all()), "the curve holds a value that is not finite; leave that run out")
+    require(0 <= tolerance < 1, f"tolerance is {tolerance}; expected a share of the best, 0 or more and less than 1")
+    best = values.max()
+    return int(np.argmax(values >= best - tolerance * abs(best))) + 1
+
+
+def correlation(x: Sequence[float], y: Sequence[float]) -> Correlation:
+    """How x and y go together. p: the share of 10,000 seeded permutations whose |ρ| is as large, the data's included.
+
+    Fewer than three points, or a side whose values are all equal, have no correlation.
+    """
+    both = pd.DataFrame({"x": np.asarray(x, dtype=float), "y": np.asarray(y, dtype=float)}).dropna()
+    if len(both) < 3 or both["x"].nunique() == 1 or both["y"].nunique() == 1:
+        return Correlation(np.nan, np.nan, np.nan, len(both))
+    ranks = both.rank()
+    rho = _r(ranks["x"].to_numpy(), ranks["y"].to_numpy())
+    first, second = (side - side.mean() for side in (ranks["x"].to_numpy(), ranks["y"].to_numpy()))
+    rng = np.random.default_rng(0)
+    shuffled = rng.permuted(np.tile(second, (PERMUTATIONS, 1)), axis=1)
+    found = shuffled @ first / (np.linalg.norm(first) * np.linalg.norm(second))
+    as_large = int((np.abs(found) >= abs(rho) - 1e-12).sum())
+    return Correlation(
+        _r(both["x"].to_numpy(), both["y"].to_numpy()), rho, (1 + as_large) / (1 + PERMUTATIONS), len(both)
+    )
+
+
+def _r(x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def digest(settings: Mapping[str, str], without: Collection[str] = ()) -> str:
+    """Eight letters for a recipe. A setting that is null counts as absent, so that older configurations agree."""
+    kept = {key: value for key, value in settings.items() if value != "None" and key not in (*without, *NAMES)}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def place(settings: Mapping[str, str]) -> dict[str, str | float | None]:
+    """Where a recipe belongs: its digest, that of its budget (all but the loss's own), those without a swept setting,
+    under `rest_NAME`, and the swept settings' values.
+    """
+    own = [key for key in settings if key.startswith(OF_THE_LOSS)]
+    return (
+        {"recipe": digest(settings), "budget": digest(settings, own)}
+        | {f"rest_{name}": digest(settings, [key]) for name, key in SWEPT.items()}
+        | {name: float(settings[key]) if key in settings else None for name, key in SWEPT.items()}
+    )
+
+
+def compared(runs: pd.DataFrame) -> pd.Index:
+    """The index of the runs that compare the losses: those of one budget, a recipe a loss.
+
+    runs: a row each; `place`'s columns, loss, seed and epochs. The budget is the one with most losses; of equal ones
+    that with more runs, then with more epochs. Of a loss's recipes there it is the one with the papers' values, then
+    the one with most seeds.
+    """
+    if runs.empty:
+        return runs.index
+    budgets = runs.groupby("budget").agg(losses=("loss", "nunique"), runs=("seed", "size"), epochs=("epochs", "max"))
+    order = budgets.reset_index().sort_values(["losses", "runs", "epochs", "budget"], ascending=False)
+    inside = runs[runs["budget"] == order["budget"].iloc[0]]
+    recipes = inside.groupby(["loss", "recipe"]).agg(seeds=("seed", "nunique"), **{n: (n, "first") for n in PAPERS})
+    recipes["off"] = sum((recipes[name].notna() & (recipes[name] != one)).astype(int) for name, one in PAPERS.items())
+    recipes = recipes.reset_index().sort_values(["loss", "off", "seeds", "recipe"], ascending=[True, True, False, True])
+    return inside.index[inside["recipe"].isin(recipes.drop_duplicates("loss")["recipe"])]
+
+
+def swept(runs: pd.DataFrame, name: str) -> pd.Index:
+    """The index of the runs that differ in nothing but the setting `name` (one of SWEPT) and their seeds.
+
+    For each loss those with the most values of it; of equal ones those with more runs. Losses of one value have none.
+    """
+    kept: list = []
+    for _, own in runs[runs[name].notna()].groupby("loss"):
+        groups = own.groupby(f"rest_{name}").agg(values=(name, "nunique"), runs=("seed", "size"))
+        order = groups.reset_index().sort_values(["values", "runs", f"rest_{name}"], ascending=False)
+        if order["values"].iloc[0] > 1:
+            kept += list(own.index[own[f"rest_{name}"] == order[f"rest_{name}"].iloc[0]])
+    return runs.index[runs.index.isin(kept)]
+
+
+def gaps(runs: pd.DataFrame, name: str) -> list[tuple[str, float, int]]:
+    """(loss, value, seed) that a sweep lacks: of every value that some run has, with every seed that some run has."""
+    there = set(zip(runs["loss"], runs[name], runs["seed"], strict=True))
+    losses, values, seeds = (sorted(runs[column].unique()) for column in ("loss", name, "seed"))
+    every = [(loss, value, seed) for loss in losses for value in values for seed in seeds]
+    return [one for one in every if one not in there]
