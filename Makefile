@@ -49,6 +49,10 @@ reproduce-table2: $(INSTALLED) ## AAAI table 2: DATA=scenes | DATA=flickr8k ROOT
 	$(BIN)/python experiments/reproduce_table2.py $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
 	  $(if $(COCO),--coco $(COCO)) $(if $(OUT),--out $(OUT)) --seeds $(SEEDS) $(if $(DRY_RUN),--dry-run) $(ARGS)
 
+grid: SEEDS = 0,1,2
+grid: $(INSTALLED) ## losses x criteria x seeds, measured and tested, on one page: DATA=folder (default scenes) SEEDS=0,1,2 OUT=runs/grid
+	$(BIN)/python experiments/grid/grid.py $(or $(DATA),scenes) --seeds $(SEEDS) --out $(or $(OUT),runs/grid) $(ARGS)
+
 benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 10 minutes on two cores)
 	$(BIN)/python experiments/benchmarks/throughput.py $(ROOT)
 	$(BIN)/python experiments/benchmarks/bank.py $(ROOT)
@@ -69,4 +73,4 @@ wheel: $(INSTALLED) ## build a wheel that holds the configuration too
 clean: ## remove what was built, never runs
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo demo-embeddings test lint reproduce-table2 benchmark benchmark-search gpu-check wheel clean
+.PHONY: help setup demo demo-embeddings test lint reproduce-table2 grid benchmark benchmark-search gpu-check wheel clean

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from tables import LOSSES
 
 from vsehub.checks import require
 from vsehub.files import write_text
@@ -31,7 +32,6 @@ FIGURES = {f"{side}_r{k}": f"{side}/r{k}" for side in SIDES for k in (1, 5, 10)}
     "hs_sum": "hubness/hs_sum",
 }
 CELL = ["criterion", "reference", "settings"]
-LOSSES = "losses under nns"
 
 
 def main() -> None:

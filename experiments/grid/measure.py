@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
+from tables import CRITERIA
 from tqdm import tqdm
 
 from vsehub.cli.app import conf_folder
@@ -24,7 +25,6 @@ from vsehub.files import write_json
 from vsehub.report.runs import Run, find_runs, read_run
 from vsehub.training.datamodule import RetrievalDataModule
 
-CRITERIA = ("nns", "is", "csls", "nnn", "qb_norm", "sinkhorn", "gm", "rgm", "csls+rgm")
 FACTS = (
     "label",
     "seed",

@@ -1,0 +1,130 @@
+"""table.md, the figures, index.html and the README's generated parts from results.csv, comparisons.csv, recipes.csv.
+
+    python experiments/grid/render.py [STUDY_FOLDER] [--page FILE]
+
+The page is one HTML file with tables and figures in it; it is written where --page says.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+import figures  # noqa: E402 (beside this file)
+import tables  # noqa: E402
+import words  # noqa: E402
+from evidence import figure, judged, pair, read_expected, renew, verdict  # noqa: E402 (found by the line above)
+from plots import save  # noqa: E402
+
+from vsehub.files import write_text  # noqa: E402
+from vsehub.report.study import Grid, Part, study_markdown, study_page  # noqa: E402
+
+
+def main() -> None:
+    """Read the command line and write the files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=HERE, help="default: the study's own")
+    parser.add_argument("--page", type=Path, help="where to write the HTML page")
+    arguments = parser.parse_args()
+    render(arguments.folder, arguments.page)
+
+
+def render(folder: Path, page: Path | None = None) -> None:
+    """Write all that is generated in a study's folder; its README's parts where it has one."""
+    frame, tests = pd.read_csv(folder / "results.csv"), pd.read_csv(folder / "comparisons.csv")
+    claims = judge(frame, read_expected(folder))
+    drawn = {
+        "losses": figures.forest(tests),
+        "criteria": figures.gains(frame, tests),
+        "hubness": figures.hubness(frame),
+    }
+    parts = sections(frame, tests, pd.read_csv(folder / "recipes.csv", dtype=str), claims, drawn)
+    first = verdict(claims)
+    write_text(folder / "table.md", f"# {title(frame)}\n\n{study_markdown(parts)}")
+    save(folder, *drawn.values())
+    if page is not None:
+        write_text(page, study_page(title(frame), first, parts))
+    if (folder / "README.md").exists():
+        short = [
+            tables.ranking(frame, tests),
+            *(tables.gains(frame, tests, one, "fitted") for one in ("transductive", "inductive")),
+        ]
+        told = [f"- {sentence}" for part in parts[:2] for sentence in part.sentences]
+        renew(folder / "README.md", first, "verdict")
+        renew(
+            folder / "README.md",
+            "\n\n".join(["\n".join(told), *(one.markdown() for one in [*short, claims_table(claims)])]),
+            "figures",
+        )
+
+
+def title(frame: pd.DataFrame) -> str:
+    """What was crossed with what, and on what data."""
+    losses, names = frame["loss"].nunique(), frame["criterion"].nunique()
+    return f"{losses} losses x {names} criteria on {', '.join(sorted(set(frame['dataset'])))}"
+
+
+def judge(frame: pd.DataFrame, expected: pd.DataFrame) -> pd.DataFrame:
+    """The papers' claims: transductive, fitted on val; those within one loss are judged run by run."""
+    rows = tables.view(frame, "transductive", "fitted")
+    rows = rows.assign(case=rows["loss"] + " " + rows["criterion"])
+    within = expected["higher"].str.split().str[0] == expected["lower"].str.split().str[0]
+    return pd.concat(
+        [judged(rows, expected[~within], "case"), judged(rows, expected[within], "case", paired=True)],
+        ignore_index=True,
+    )
+
+
+def sections(
+    frame: pd.DataFrame, tests: pd.DataFrame, recipes: pd.DataFrame, claims: pd.DataFrame, drawn: dict
+) -> list[Part]:
+    """The page's parts, in order."""
+    families = [name for name in dict.fromkeys(tests["family"]) if name != tables.LOSSES]
+    heats = [tables.heat(frame, *kind) for kind in tables.VIEWS]
+    gains = [tables.gains(frame, tests, *kind) for kind in tables.VIEWS]
+    hubs = [tables.heat(frame, one, "fitted", "hs_sum", 2) for one in ("transductive", "inductive")]
+    return [
+        Part(
+            "Losses",
+            words.on_losses(frame, tests),
+            [tables.ranking(frame, tests), tables.pairs(tests, tables.LOSSES)],
+            [drawn["losses"]],
+        ),
+        Part("Criteria", words.on_criteria(tests), gains, [drawn["criteria"]]),
+        Part("Losses x criteria", [], heats),
+        Part("Hubness", [], hubs, [drawn["hubness"]]),
+        Part("What the papers claim", [words.RULE], [claims_table(claims)]),
+        Part("Every cell", [], [tables.everything(frame)]),
+        Part("Every test of a criterion", [], [tables.pairs(tests, family) for family in families]),
+        Part("Time", [words.hardware(frame)], [tables.times(frame)]),
+        Part("How it was trained", words.protocol(frame), [tables.settings(recipes)] if len(recipes) else []),
+    ]
+
+
+def claims_table(claims: pd.DataFrame) -> Grid:
+    """The papers' claims with what was measured."""
+    told = []
+    for _, row in claims.iterrows():
+        cells = [
+            row["claim"],
+            row["source"],
+            row["metric"],
+            row["outcome"],
+            pair(row["published_higher"], row["published_lower"]),
+        ]
+        cells += [
+            pair(row["measured_higher"], row["measured_lower"]),
+            figure(row["difference"], "+"),
+            figure(row["spread"]),
+        ]
+        told.append([*cells, str(row["seeds"])])
+    head = ["claim", "source", "metric", "outcome", "published", "measured", "difference", "spread", "seeds"]
+    return Grid("The papers' claims.", head, told, 4)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""The grid's tables: text from results.csv, comparisons.csv and recipes.csv, for the page and for table.md."""
+
+import pandas as pd
+
+from vsehub.report.paired import APART, IMAGES, SEEDS
+from vsehub.report.significance import letters
+from vsehub.report.study import Grid, shades
+from vsehub.report.tables import duration
+
+CRITERIA = ("nns", "is", "csls", "nnn", "qb_norm", "sinkhorn", "gm", "rgm", "csls+rgm")
+LOSSES = "losses under nns"  # the family's name in comparisons.csv
+RECALLS = [f"{side}_r{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
+RECALL_HEADS = ["i2t R@1", "R@5", "R@10", "t2i R@1", "R@5", "R@10"]
+VIEWS = [(reference, settings) for reference in ("transductive", "inductive") for settings in ("fitted", "default")]
+MARKS = {APART: " **", IMAGES: " *", SEEDS: " '"}
+MARKED = (
+    "** is told apart by both tests (other images, other trainings), * by that over images alone, ' by that over seeds "
+    "alone, p < 0.05 corrected over the family"
+)
+NO_FORM = "∅: matches the queries that it ranks against each other, so it has no inductive form"
+
+
+def view(frame: pd.DataFrame, reference: str, settings: str) -> pd.DataFrame:
+    """Of that reference and those settings, a row a loss, criterion and seed; what cannot be fitted as it is."""
+    rows = frame[frame["reference"].isin([reference, "none"])]
+    fittable = rows.groupby(["loss", "criterion"])["settings"].transform("nunique") > 1
+    return rows[(rows["settings"] == settings) | ~fittable]
+
+
+def criteria(frame: pd.DataFrame) -> list[str]:
+    """Those measured, in the order of CRITERIA."""
+    return [name for name in CRITERIA if name in set(frame["criterion"])]
+
+
+def spread(values: pd.Series, digits: int = 1) -> str:
+    """ "326.4 ± 3.7", the mean alone for one value."""
+    deviation = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
+    return f"{values.mean():.{digits}f}{deviation}"
+
+
+def heat(frame: pd.DataFrame, reference: str, settings: str, metric: str = "rsum", digits: int = 1) -> Grid:
+    """Loss x criterion: mean and sample deviation over seeds, in how many runs where some lack."""
+    rows, columns = view(frame, reference, settings), criteria(frame)
+    unable = set(frame.loc[~frame["inductive_form"], "criterion"]) if reference == "inductive" else set()
+    full = frame["seed"].nunique()
+    texts, values = [], []
+    for loss in dict.fromkeys(frame["loss"]):
+        texts.append([loss])
+        values.append([None])
+        for name in columns:
+            own = rows[(rows["loss"] == loss) & (rows["criterion"] == name)][metric]
+            lacking = f" (n {len(own)})" if len(own) < full else ""
+            shown = spread(own, digits) + lacking if len(own) else "∅" if name in unable else "not measured"
+            texts[-1].append(shown)
+            values[-1].append(own.mean() if len(own) else None)
+    caption = f"{metric}, {reference}, settings {settings}: mean ± sample deviation over {full} seeds."
+    caption += f" {NO_FORM}." if reference == "inductive" else ""
+    return Grid(caption, ["loss", *columns], texts, 1, shades(values))
+
+
+def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: str) -> Grid:
+    """Loss x criterion: rsum beyond nns of the same runs, marked by what the tests say."""
+    columns = criteria(frame)[1:]
+    unable = set(frame.loc[~frame["inductive_form"], "criterion"]) if reference == "inductive" else set()
+    found = {(row["family"], row["one"]): row for _, row in tests.iterrows()}
+    texts, values = [], []
+    for loss in dict.fromkeys(frame["loss"]):
+        texts.append([loss])
+        values.append([None])
+        for name in columns:
+            kinds = [settings, "default"]  # gm has no settings to fit
+            cells = [(f"criteria after {loss}", f"{name} {reference} {kind}") for kind in kinds]
+            row = next((found[one] for one in cells if one in found), None)
+            shown = "∅" if name in unable else "not measured"
+            texts[-1].append(shown if row is None else f"{row['difference']:+.1f}{MARKS.get(row['outcome'], '')}")
+            values[-1].append(None if row is None else row["difference"])
+    caption = f"rsum beyond nns, {reference}, settings {settings}. {MARKED} (all cells of one loss)."
+    caption += f" {NO_FORM}." if reference == "inductive" else ""
+    return Grid(caption, ["loss", *columns], texts, 1, shades(values))
+
+
+def ranking(frame: pd.DataFrame, tests: pd.DataFrame) -> Grid:
+    """The losses under nns, best first, with the letters of those that cannot be told apart."""
+    rows = frame[frame["criterion"] == "nns"]
+    order = list(rows.groupby("loss")["rsum"].mean().sort_values(ascending=False, kind="stable").index)
+    both, images = (grouped(order, tests, outcomes) for outcomes in ((APART,), (APART, IMAGES)))
+    told = []
+    for loss in order:
+        own = rows[rows["loss"] == loss]
+        recalls = [f"{own[name].mean():.1f}" for name in RECALLS]
+        seeds = ", ".join(str(seed) for seed in sorted(own["seed"]))
+        told.append(
+            [loss, both[loss], images[loss], seeds, *recalls, spread(own["rsum"]), f"{own['map_r_i2t'].mean():.1f}"]
+        )
+        told[-1] += [spread(own["hs_sum"], 2), duration(own["train_seconds"].mean()), f"{own['epochs'].mean():.0f}"]
+        told[-1].append(f"{own['best_epoch'].mean() + 1:.1f}")
+    head = ["loss", "group", "group, images alone", "seeds", *RECALL_HEADS, "rsum", "i2t mAP@R", "hs_sum"]
+    caption = (
+        "Losses under nns. Losses that share a letter of `group` are not told apart by both tests; of `group, images "
+        "alone` not by that over images, which says nothing of other trainings. Text to image's mAP@R is its R@1."
+    )
+    return Grid(caption, [*head, "training", "epochs", "best epoch"], told, 4)
+
+
+def grouped(order: list[str], tests: pd.DataFrame, outcomes: tuple[str, ...]) -> dict[str, str]:
+    """Each loss's letters, two being apart where the outcome of their pair is one of `outcomes`."""
+    rows = tests[(tests["family"] == LOSSES) & tests["outcome"].isin(outcomes)]
+    return letters(order, list(zip(rows["one"], rows["other"], strict=True)))
+
+
+def pairs(tests: pd.DataFrame, family: str) -> Grid:
+    """A family's comparisons: effect, interval, both p, raw and corrected."""
+    rows = tests[tests["family"] == family]
+    told = []
+    for _, row in rows.iterrows():
+        cells = [row["one"], row["other"], f"{row['difference']:+.1f}", f"{row['low']:+.1f} to {row['high']:+.1f}"]
+        cells += ["–" if pd.isna(row["spread"]) else f"{row['spread']:.1f}"]
+        cells += [probability(row[name]) for name in ("p_images", "holm_images", "p_seeds", "holm_seeds")]
+        told.append([*cells, f"{row['seeds']}", row["outcome"]])
+    rule = "the sum of both deviations over seeds" if family == LOSSES else "twice that of the differences"
+    head = [
+        "one",
+        "other",
+        "difference",
+        "95 % over images",
+        "spread",
+        "p images",
+        "Holm",
+        "p seeds",
+        "Holm",
+        "n",
+        "told",
+    ]
+    return Grid(f"{family}: {len(rows)} paired comparisons of rsum. Spread: {rule}.", head, told, 2)
+
+
+def probability(p: float) -> str:
+    """Three digits, "< 0.001" below, a dash for none."""
+    return "–" if pd.isna(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def everything(frame: pd.DataFrame) -> Grid:
+    """Every cell's figures, means over the seeds."""
+    told = []
+    for (loss, name, reference, settings), own in frame.groupby(
+        ["loss", "criterion", "reference", "settings"], sort=False
+    ):
+        recalls = [f"{own[one].mean():.1f}" for one in RECALLS]
+        rest = [f"{own['map_r_i2t'].mean():.1f}", f"{own['meanr_i2t'].mean():.1f}", f"{own['meanr_t2i'].mean():.1f}"]
+        cells = [loss, name, reference, settings, str(len(own)), *recalls, spread(own["rsum"]), *rest]
+        told.append([*cells, spread(own["hs_sum"], 2), f"{own['seconds'].median():.2f}"])
+    head = [
+        "loss",
+        "criterion",
+        "reference",
+        "settings",
+        "n",
+        *RECALL_HEADS,
+        "rsum",
+        "i2t mAP@R",
+        "i2t mean r",
+        "t2i mean r",
+    ]
+    return Grid("All cells: means over n seeds; seconds are the median.", [*head, "hs_sum", "seconds"], told, 4)
+
+
+def times(frame: pd.DataFrame) -> Grid:
+    """Median seconds of ranking the test split, by criterion and reference."""
+    medians = frame.groupby(["criterion", "reference"])["seconds"].median()
+    told = []
+    for name in criteria(frame):
+        own = {reference: value for (one, reference), value in medians.items() if one == name}
+        plain = own.get("none", own.get("transductive"))
+        told.append([name, *("–" if value is None else f"{value:.2f}" for value in (plain, own.get("inductive")))])
+    caption = (
+        "Seconds for both directions of the test split, medians over all runs: an order of magnitude, no benchmark."
+    )
+    return Grid(caption, ["criterion", "its own queries, or none", "training queries"], told, 1)
+
+
+def settings(recipes: pd.DataFrame) -> Grid:
+    """Where the losses' trainings differ."""
+    told = [["–" if pd.isna(cell) else str(cell) for cell in row] for row in recipes.itertuples(index=False, name=None)]
+    return Grid(
+        "Settings in which the trainings differ; all others are the same.",
+        list(recipes.columns),
+        told,
+        len(recipes.columns),
+    )

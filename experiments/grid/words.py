@@ -1,0 +1,93 @@
+"""What the grid's tables say, in sentences."""
+
+import pandas as pd
+from scipy import stats
+from tables import LOSSES, ranking
+
+from vsehub.report.paired import APART, IMAGES
+from vsehub.report.significance import LEVEL
+
+RULE = (
+    "Measured: transductive, fitted on val. Spread: the sum of both sample deviations over seeds; within one loss "
+    "twice the deviation of the differences run by run. Published figures are of other data and features: the order "
+    "counts."
+)
+
+
+def on_losses(frame: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
+    """What the tests say of the losses."""
+    rows = tests[tests["family"] == LOSSES]
+    grid = ranking(frame, tests)
+    order = " > ".join(f"{row[0]} {row[10].partition(' ')[0]} ({row[1]}; {row[2]})" for row in grid.rows)
+    told = [f"rsum under nns, in brackets the groups of both tests, then of that over images alone: {order}."]
+    if len(rows):
+        apart = [
+            f"{row['one']} over {row['other']} by {row['difference']:.1f}"
+            for _, row in rows[rows["outcome"] == APART].iterrows()
+        ]
+        told.append(
+            f"Of {len(rows)} pairs both tests, corrected by Holm, tell {len(apart)} apart"
+            + (f": {', '.join(apart)}." if apart else ".")
+        )
+        images = (rows["outcome"] == IMAGES).sum()
+        told.append(f"{images} more are apart for other images, but not shown to be for other trainings.")
+        told.append(power(int(rows["seeds"].max()), len(rows)))
+    return told
+
+
+def power(seeds: int, family: int) -> str:
+    """How weak a t-test over few seeds is."""
+    if seeds < 2:
+        return "With one seed the test over trainings cannot be made: nothing is claimed."
+    needed = stats.t.isf(LEVEL / family / 2, seeds - 1)
+    return (
+        f"A t-test over {seeds} seeds is weak: the first of {family} comparisons passes Holm only when its mean "
+        f"difference is {needed / seeds**0.5:.1f} times the deviation of the differences over seeds. What it does not "
+        "tell apart may well differ."
+    )
+
+
+def on_criteria(tests: pd.DataFrame) -> list[str]:
+    """For each criterion after how many losses the tests tell it from nns, best mean gain first."""
+    rows = tests[tests["family"] != LOSSES]
+    told = []
+    for (reference, settings), own in rows.assign(**named(rows)).groupby(["reference", "settings"], sort=False):
+        means = own.groupby("criterion")["difference"].mean().sort_values(ascending=False, kind="stable")
+        lines = []
+        for name, gain in means.items():
+            outcomes = own.loc[own["criterion"] == name, "outcome"]
+            both, images = (outcomes == APART).sum(), outcomes.isin([APART, IMAGES]).sum()
+            lines.append(f"{name} {gain:+.1f} ({both}, {images} of {len(outcomes)})")
+        told.append(f"{reference}, {settings}: {', '.join(lines)}.")
+    return [
+        "Mean gain over nns; in brackets after how many losses both tests tell it from nns, and that over images.",
+        *told,
+    ]
+
+
+def named(rows: pd.DataFrame) -> dict[str, pd.Series]:
+    """The cell's three names as columns."""
+    parts = rows["one"].str.split(" ", expand=True)
+    return {name: parts[place] for place, name in enumerate(("criterion", "reference", "settings"))}
+
+
+def hardware(frame: pd.DataFrame) -> str:
+    """Where it ran."""
+    return (
+        f"Hardware of the trainings: {', '.join(sorted(set(frame['hardware'])))}; other work may have run beside them."
+    )
+
+
+def protocol(frame: pd.DataFrame) -> list[str]:
+    """Data, protocol and what each test tests."""
+    first = frame.iloc[0]
+    seeds = ", ".join(str(seed) for seed in sorted(set(frame["seed"])))
+    return [
+        f"{first['dataset']}, {first['architecture']}; {first['split']} split, {first['images']} images, "
+        f"{first['texts']} texts, protocol {first['protocol']}; seeds {seeds}; the epoch is chosen on val.",
+        "Transductive: the test queries are the criterion's reference; inductive: all training queries.",
+        "Fitted: settings with the largest rsum on val, under the same reference; the test split is measured once.",
+        "Over images: sign flips of the images' differences in rsum, an image with its captions being one unit, "
+        "averaged over the seeds; it speaks for other images, of these trainings. Over seeds: paired t-test of rsum. "
+        "Both corrected by Holm within the family.",
+    ]
