@@ -87,6 +87,14 @@ def build_module(
     )
 
 
+def build_logger(cfg: DictConfig) -> Any:
+    """The logger of `cfg.logger`; InputError where it says so, as wandb's does of an account that is refused."""
+    try:
+        return instantiate(cfg.logger)
+    except Exception as error:
+        raise unwrapped(error) from error
+
+
 def text_sizes(node: DictConfig, vocabulary: Words | None, text_shape: tuple[int, ...] | None) -> dict:
     """What a text encoder learns of the data; InputError where one is of captions and the other of vectors."""
     encoder, wants = node["_target_"].split(".")[-1], set(node.keys())  # `in node` misses what is not set

@@ -13,6 +13,7 @@ COMMANDS = {
     "search": "search a data set with a checkpoint: texts find images, an image finds captions",
     "rerank": "anybody's embeddings ranked anew, hubs corrected; what changed; an index to serve it",
     "diagnose": "the hubness of anybody's embeddings under several criteria",
+    "wandb-dashboard": "a view of a wandb project that compares losses",
 }
 
 USAGE = f"""vsehub {__version__}: text-image matching with hubness fought, corrected and measured
@@ -20,7 +21,7 @@ USAGE = f"""vsehub {__version__}: text-image matching with hubness fought, corre
 usage: vsehub COMMAND [key=value ...]
 
 commands:
-{chr(10).join(f"  {name:<10} {text}" for name, text in COMMANDS.items())}
+{chr(10).join(f"  {name:<15} {text}" for name, text in COMMANDS.items())}
 
   vsehub COMMAND --help      what can be set, and the choices of each group
   vsehub COMMAND --cfg job   the configuration that the given overrides make
@@ -53,4 +54,4 @@ def main() -> None:
         raise SystemExit(2)
     # Hydra reads the overrides from sys.argv and names its program after the first entry.
     sys.argv = [f"vsehub {command}", *arguments[1:]]
-    import_module(f"vsehub.cli.{command}").main()
+    import_module(f"vsehub.cli.{command.replace('-', '_')}").main()

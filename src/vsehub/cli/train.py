@@ -34,7 +34,7 @@ def train(cfg: DictConfig) -> None:
     import torch
     from hydra.utils import instantiate
 
-    from vsehub.cli.build import build_data, build_module, fitting, keep_noise, plain, restore_module
+    from vsehub.cli.build import build_data, build_logger, build_module, fitting, keep_noise, plain, restore_module
     from vsehub.cli.measure import Encodings, measure, save, table
     from vsehub.training.checkpoint import load_checkpoint, require_same_vocabulary
     from vsehub.training.fit import fit
@@ -54,6 +54,7 @@ def train(cfg: DictConfig) -> None:
         checkpoint = last_checkpoint(folder)
         log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
     one_of("final_split", cfg.final_split, ("val", "test"))
+    logger = build_logger(cfg)
 
     torch.manual_seed(cfg.seed)
     data = build_data(cfg, folder if goes_on else None)
@@ -98,7 +99,7 @@ def train(cfg: DictConfig) -> None:
         folder,
         record,
         callbacks,
-        logger=instantiate(cfg.logger),
+        logger=logger,
         trainer=instantiate(cfg.trainer, _partial_=True, precision=precision, enable_progress_bar=bar),
         seed=cfg.seed,
         checkpoint=checkpoint,
@@ -114,7 +115,7 @@ def train(cfg: DictConfig) -> None:
     save(figures, folder / "evaluations")
     named = {f"{cfg.final_split}/{name}": value for name, value in figures["metrics"].items()}
     recorder.finish(named)
-    log_final(loggers, named)
+    log_final(loggers, named, recorder.record["best"])
     print(f"\n{cfg.label}, seed {cfg.seed}, best epoch {recorder.record['best']['epoch']}\n{table(figures)}")
     print(f"run folder: {folder}")
 

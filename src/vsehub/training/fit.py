@@ -11,6 +11,7 @@ from vsehub.checks import require
 from vsehub.training.checkpoint import AtomicCheckpointIO
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.epoch_seed import EpochSeed
+from vsehub.training.loggers import log_facts
 from vsehub.training.module import RetrievalModule
 from vsehub.training.recorder import RunRecorder
 
@@ -58,5 +59,6 @@ def fit(
         f"{lightning.world_size} processes were asked for; training runs on one device, since the negatives are one "
         "batch's. Set trainer.devices=1",
     )
+    log_facts(lightning.loggers, record)
     lightning.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     return recorder, lightning.loggers, best.best_model_path

@@ -1,50 +1,55 @@
 """Loggers beyond Lightning's own constructors: wandb that works without an account, and pictures of N_k."""
 
-import netrc
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from matplotlib.figure import Figure
 from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
 
-from vsehub.checks import one_of
-
-WANDB_HOST = "api.wandb.ai"
+from vsehub.training.wandb_account import is_offline, sign_in
 
 
 def wandb(
     save_dir: str,
     name: str,
     project: str = "vsehub",
+    entity: str | None = None,
     group: str | None = None,
     tags: Sequence[str] = (),
     mode: str = "auto",
 ) -> WandbLogger:
-    """A wandb run in `save_dir`.
+    """A wandb run in `save_dir`, its own even where an earlier job of this process left one open.
 
     mode: "online", "offline" (send it later with `wandb sync`), or "auto": online where an account is set up on this
-    machine, else offline. Raises InputError for another mode.
+    machine, else offline. Raises InputError for another mode, and online where the account is refused.
     """
-    one_of("logger mode", mode, ("auto", "online", "offline"))
-    offline = mode == "offline" or (mode == "auto" and not has_wandb_account())
+    import wandb as library
+
+    offline = is_offline(mode)
+    if not offline:
+        sign_in()
+    if library.run is not None:
+        library.finish(exit_code=1)
     return WandbLogger(
-        name=name, save_dir=save_dir, project=project, group=group, tags=list(tags), offline=offline, log_model=False
+        name=name,
+        save_dir=save_dir,
+        project=project,
+        entity=entity,
+        group=group,
+        tags=list(tags),
+        offline=offline,
+        log_model=False,
     )
 
 
-def has_wandb_account() -> bool:
-    """Whether a wandb key is in the environment or the netrc file; WANDB_MODE wins where it is set."""
-    mode = os.environ.get("WANDB_MODE")
-    if mode is not None:
-        return mode == "online"
-    if os.environ.get("WANDB_API_KEY"):
-        return True
-    file = Path(os.environ.get("NETRC", Path.home() / ".netrc"))
-    try:
-        return file.is_file() and netrc.netrc(file).authenticators(WANDB_HOST) is not None
-    except netrc.NetrcParseError:
-        return False
+def log_facts(loggers: Sequence[Logger], record: dict) -> None:
+    """Tell wandb what a run is: its configuration, and loss, data set and study as tags beside those it has."""
+    facts = {key: record[key] for key in ("dataset", "architecture", "label", "seed")}
+    tags = [facts["label"], facts["dataset"], record["config"].get("study")]
+    for logger in loggers:
+        if isinstance(logger, WandbLogger):
+            logger.log_hyperparams(record["config"] | facts)
+            run = logger.experiment
+            run.tags = tuple(dict.fromkeys([*(run.tags or ()), *(str(tag) for tag in tags if tag is not None)]))
 
 
 def log_histograms(loggers: Sequence[Logger], histograms: dict, step: int) -> None:
@@ -60,11 +65,13 @@ def log_histograms(loggers: Sequence[Logger], histograms: dict, step: int) -> No
             logger.log_image("val/n_10", [_picture(figure)], step=None)
 
 
-def log_final(loggers: Sequence[Logger], metrics: dict[str, float]) -> None:
-    """The final evaluation as a table."""
+def log_final(loggers: Sequence[Logger], metrics: dict[str, float], best: dict[str, float]) -> None:
+    """The final evaluation as a table; it ends a wandb run, whose summary gets these figures and the `best` epoch's."""
     for logger in loggers:
         if isinstance(logger, WandbLogger):
             logger.log_table("test", columns=["metric", "value"], data=[[k, v] for k, v in metrics.items()])
+            logger.experiment.summary.update(metrics | {f"best/{name}": value for name, value in best.items()})
+            logger.experiment.finish()
         elif isinstance(logger, TensorBoardLogger):
             rows = "\n".join(f"| {name} | {value:.4g} |" for name, value in metrics.items())
             logger.experiment.add_text("test", f"| metric | value |\n|---|---|\n{rows}")
