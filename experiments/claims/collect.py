@@ -1,9 +1,10 @@
-"""results.csv, epochs.csv, lambda.csv and occurrences.csv from run folders and measurements; `render.py` draws them.
+"""results.csv and the tables beside it from run folders and measurements; `render.py` draws them.
 
     python experiments/claims/collect.py RUNS... [--measured MEASURED] [--out FOLDER]
 
 RUNS: run folders or folders of them, as `runs.py` and the grid write them. MEASURED: what `measure.py` wrote. Runs that
-are not finished, and measurements of runs that are not among RUNS, are named and left out.
+are not finished, and measurements of runs that are not among RUNS, are named and left out. Beside results.csv, a row a
+run and evaluation on test: epochs.csv, lambda.csv, occurrences.csv and published.csv, of figures alone.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import pandas as pd
 from vsehub.checks import require
 from vsehub.files import write_text
 from vsehub.report.claims import SWEPT, compared, digest, place, swept
+from vsehub.report.published import published_table
 from vsehub.report.recipes import label_rank, recipe
 from vsehub.report.runs import Run, find_runs, read_run
 
@@ -120,13 +122,21 @@ def results(frame: pd.DataFrame, runs: dict[str, Run], measured: dict[int, list[
 
 
 def epochs(frame: pd.DataFrame, runs: dict[str, Run]) -> pd.DataFrame:
-    """Validation rsum after each epoch."""
-    rows = [
-        {"loss": row["loss"], "seed": row["seed"], "recipe": row["recipe"], "epoch": epoch, "val_rsum": value}
-        for _, row in frame.iterrows()
-        for epoch, value in curve(runs[row["path"]]).items()
-    ]
-    return pd.DataFrame(rows, columns=["loss", "seed", "recipe", "epoch", "val_rsum"])
+    """Validation rsum after each epoch; `decay` is the last epoch before the learning rate falls first."""
+    columns = ["loss", "seed", "recipe", "decay", "epoch", "val_rsum"]
+    rows = []
+    for _, row in frame.iterrows():
+        run = runs[row["path"]]
+        own = [*row[columns[:3]], run.record["config"]["scheduler"].get("step_size")]
+        rows += [(*own, epoch, value) for epoch, value in curve(run).items()]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def published() -> pd.DataFrame:
+    """The papers' rows that print hubness beside the recalls."""
+    found = [published_table("emnlp2019-submission", table).assign(table=table) for table in ("1", "2")]
+    frame = pd.concat(found).rename(columns={"hubness/hs_sum": "hs_sum"}).dropna(subset=["rsum", "hs_sum"])
+    return frame[["paper", "table", "line", "dataset", "architecture", "loss", "criterion", "rsum", "hs_sum"]]
 
 
 def over_lambda(frame: pd.DataFrame, measured: dict[int, list[dict]]) -> pd.DataFrame:
@@ -178,6 +188,7 @@ def main() -> None:
         "epochs": epochs(frame, runs),
         "lambda": over_lambda(frame, measured),
         "occurrences": occurrences(frame, runs, measured),
+        "published": published(),
     }
     for name, table in tables.items():
         write_text(arguments.out / f"{name}.csv", table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))

@@ -1,0 +1,141 @@
+"""The study's claims held against its tables."""
+
+import json
+import math
+
+import pandas as pd
+from evidence import OUTCOMES, judged
+
+from vsehub.report.claims import FEWEST_POINTS, Correlation, correlation, plateau
+
+SWEEPS = ("batch_size", "k", "bank")
+RUN = ["loss", "seed", "recipe"]
+DEFAULT_LAMBDA = 2.0
+ENDS = ("", "_5", "_before_decay", "_before_decay_5")
+
+
+def drawn_in(frame: pd.DataFrame, figure: str) -> pd.DataFrame:
+    """The rows of results.csv that belong to a figure: "losses" or one of SWEEPS."""
+    return frame[[figure in str(names).split() for names in frame["figures"]]]
+
+
+def plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of nearest-neighbour search, a run each."""
+    return frame[frame["criterion"] == "nns"]
+
+
+def of_runs(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """The rows of epochs.csv or lambda.csv that are of `runs`."""
+    return table.merge(runs[RUN].drop_duplicates(), on=RUN)
+
+
+def plateaus(epochs: pd.DataFrame) -> pd.DataFrame:
+    """Epochs to the plateau of each run: of the whole curve, and of the epochs before the learning rate falls."""
+    rows = []
+    for run, own in epochs.sort_values("epoch").groupby(RUN, sort=False):
+        before = own if own["decay"].isna().all() else own[own["epoch"] <= own["decay"]]
+        line = dict(zip(RUN, run, strict=True)) | {"epochs": len(own), "decay": own["decay"].iloc[0]}
+        for name, curve in (("plateau", own["val_rsum"]), ("plateau_before_decay", before["val_rsum"])):
+            line |= {name: plateau(curve.tolist()), f"{name}_5": plateau(curve.tolist(), 0.05)}
+        rows.append(line)
+    return pd.DataFrame(rows, columns=[*RUN, "epochs", "decay", *(f"plateau{end}" for end in ENDS)])
+
+
+def chosen_lambdas(table: pd.DataFrame) -> pd.DataFrame:
+    """For each run and direction the λ with the largest R@10 on val, the smallest of equal ones, and what it gives on
+    test; a row a run, with `i2t`, `t2i` and the recalls.
+    """
+    rows = []
+    for run, own in table.groupby(RUN, sort=False):
+        val, test = (own[own["split"] == split].set_index("relaxation").sort_index() for split in ("val", "test"))
+        if val.empty or not set(val.index) <= set(test.index):
+            continue
+        line = dict(zip(RUN, run, strict=True))
+        for side in ("i2t", "t2i"):
+            line[side] = val[f"{side}_r10"].idxmax()
+            line[f"{side}_r10"] = test.loc[line[side], f"{side}_r10"]
+        rows.append(line)
+    return pd.DataFrame(rows, columns=[*RUN, "i2t", "i2t_r10", "t2i", "t2i_r10"])
+
+
+def cases(results: pd.DataFrame, epochs: pd.DataFrame, lambdas: pd.DataFrame) -> pd.DataFrame:
+    """All that expected.csv may compare: a row a run and case, such as "hal", "hal at k 3", "hal with csls"."""
+    main = drawn_in(results, "losses")
+    plains = plain(main)
+    lengths = plateaus(of_runs(epochs, plains))[[*RUN, *(f"plateau{end}" for end in ENDS)]]
+    found = [plains.merge(lengths, on=RUN, how="left").assign(case=plains["loss"].to_numpy())]
+    transductive = main[(main["reference"] != "inductive") & (main["criterion"] != "rgm")]
+    found.append(transductive.assign(case=transductive["loss"] + " with " + transductive["criterion"]))
+    for name in SWEEPS:
+        rows = plain(drawn_in(results, name))
+        labels = [f"{loss} at {name} {value:g}" for loss, value in zip(rows["loss"], rows[name], strict=True)]
+        found.append(rows.assign(case=labels))
+    own = of_runs(lambdas, main)
+    greedy = own[(own["split"] == "test") & (own["relaxation"] == 1)]
+    chosen = chosen_lambdas(own)
+    found += [greedy.assign(case=greedy["loss"] + " with λ = 1"), chosen.assign(case=chosen["loss"] + " with λ chosen")]
+    return pd.concat(found, ignore_index=True)
+
+
+def correlations(results: pd.DataFrame, published: pd.DataFrame) -> list[tuple[str, Correlation]]:
+    """rsum against hs_sum: (of what, how they go together), a point a recipe, the mean over its seeds."""
+    everything = points(plain(results))
+    found = [("all recipes, nns", everything)]
+    found.append(("those within half of the best rsum, nns", learned(everything)))
+    main = drawn_in(results, "losses")
+    main = main[(main["criterion"] != "rgm") | (main["parameters"].map(relaxation) == DEFAULT_LAMBDA)]
+    kinds = main.groupby(["criterion", "reference", "parameters"], sort=False)
+    found += [(f"the losses, {kind_text(*kind)}", points(rows)) for kind, rows in kinds]
+    found += [
+        (f"published, EMNLP table {table} ({rows['dataset'].iloc[0]}), nns", rows)
+        for table, rows in published.groupby("table")
+    ]
+    return [(name, correlation(rows["hs_sum"], rows["rsum"])) for name, rows in found]
+
+
+def points(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means over the seeds, a row a recipe, loss and evaluation."""
+    keys = ["loss", "recipe", "criterion", "reference", "parameters"]
+    return rows.groupby(keys, sort=False)[["rsum", "hs_sum"]].mean()
+
+
+def learned(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those whose rsum is at least half of the best: a collapsed run is a hub of its own kind."""
+    return rows[rows["rsum"] >= rows["rsum"].max() / 2]
+
+
+def relaxation(parameters: str) -> float | None:
+    """The λ among a criterion's parameters; None where there is none, or one for each k."""
+    value = json.loads(parameters).get("relaxation")
+    return value if isinstance(value, float) else None
+
+
+def kind_text(criterion: str, reference: str, parameters: str) -> str:
+    """A criterion with its parameters, as the tables name it."""
+    settings = ", ".join(f"{name} {value}" for name, value in json.loads(parameters).items())
+    kind = ", inductive" if reference == "inductive" else ""
+    return criterion + (f" ({settings})" if settings else "") + kind
+
+
+def held(results: pd.DataFrame, epochs: pd.DataFrame, lambdas: pd.DataFrame, expected: pd.DataFrame) -> pd.DataFrame:
+    """expected.csv's claims with outcomes; the correlation's is decided by its p, not by a spread."""
+    frame = cases(results, epochs, lambdas)
+    own = expected["higher"].isna()
+    paired = expected["higher"].str.contains(" with ", na=False)
+    parts = [judged(frame, expected[~own & ~paired], "case"), judged(frame, expected[paired], "case", paired=True)]
+    parts[0].index, parts[1].index = expected.index[~own & ~paired], expected.index[paired]
+    together = correlation(*points(plain(results))[["hs_sum", "rsum"]].to_numpy().T)
+    for index, row in expected[own].iterrows():
+        line = {"measured_higher": together.spearman, "measured_lower": math.nan, "difference": math.nan}
+        line |= {"spread": math.nan, "seeds": results["seed"].nunique(), "outcome": correlated(together)}
+        parts.append(pd.DataFrame([row.to_dict() | line], index=[index]))
+    return pd.concat(parts).sort_index()
+
+
+def correlated(found: Correlation) -> str:
+    """What a correlation allows to say of the claim that it is negative."""
+    if found.points < FEWEST_POINTS:
+        return OUTCOMES[3]
+    if not found.p <= 0.05:
+        return OUTCOMES[1]
+    return OUTCOMES[0] if found.spearman < 0 else OUTCOMES[2]

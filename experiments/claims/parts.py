@@ -1,0 +1,165 @@
+"""The parts of the study's page: a text and a figure each, from the tables alone."""
+
+from collections.abc import Callable
+
+import pandas as pd
+import pictures
+from judging import (
+    DEFAULT_LAMBDA,
+    ENDS,
+    SWEEPS,
+    chosen_lambdas,
+    correlations,
+    drawn_in,
+    of_runs,
+    plain,
+    plateaus,
+    relaxation,
+)
+
+from vsehub.report.claims import TOLERANCE, gaps
+from vsehub.report.drawing import Picture
+
+HEAD_LAMBDA = ("nns", "λ = 1", "λ chosen on val", "chosen λ")
+HEAD_HUBNESS = ["of", "Pearson's r", "Spearman's ρ", "p", "points"]
+SWEEP_TITLES = {
+    "batch_size": "rsum over the batch size",
+    "bank": "rsum over the size of the bank",
+    "k": "rsum over k, of the rescaled losses and of kNN-margin",
+}
+Data = dict[str, pd.DataFrame]
+Part = tuple[str, Picture | None]
+
+
+def table(head: list[str], rows: list[list[str]], words: int = 1) -> str:
+    """Markdown; the first `words` columns are text."""
+    lines = [f"| {' | '.join(head)} |", "|" + " --- |" * words + " ---: |" * (len(head) - words)]
+    return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in rows)])
+
+
+def spread(values: pd.Series, digits: int = 1) -> str:
+    """ "12.3 ± 0.4"; a single value has no spread."""
+    mean = f"{values.mean():.{digits}f}"
+    return f"{mean} ± {values.std():.{digits}f}" if len(values) > 1 else mean
+
+
+def seeds(rows: pd.DataFrame) -> str:
+    """ "0, 1, 2"."""
+    return ", ".join(str(seed) for seed in sorted(set(rows["seed"])))
+
+
+def epochs_part(data: Data) -> Part:
+    """Curves of the losses, and epochs to the plateau."""
+    runs = plain(drawn_in(data["results"], "losses"))
+    own = of_runs(data["epochs"], runs)
+    if own.empty:
+        return "", None
+    lengths = plateaus(own)
+    rows = []
+    for loss, part in lengths.groupby("loss", sort=False):
+        cells = [spread(part[f"plateau{end}"]) for end in ENDS]
+        rows.append([loss, seeds(part), *cells, spread(runs.loc[runs["loss"] == loss, "val_rsum"])])
+    head = ["loss", "seeds", "1 %", "5 %", "1 %, before", "5 %, before", "best val rsum"]
+    settings = "; ".join(dict.fromkeys(runs["setting"]))
+    last = int((runs["best_epoch"] == runs["epochs"]).sum())
+    falls = (lengths["plateau"] == lengths["decay"] + 1).sum()
+    text = (
+        f"The plateau is the first epoch whose val rsum is within {100 * TOLERANCE:g} % of the run's best; beside it "
+        "within 5 %, and both for the epochs before the learning rate falls alone. "
+        f"{falls} of {len(lengths)} runs reach it in the very epoch after the rate falls: there the schedule sets it. "
+        f"{last} of {len(runs)} runs are best in their last epoch. Published, in words: HAL 5 epochs, SUM and MAX 10."
+        f"\n\n{settings}.\n\n{table(head, rows, 2)}"
+    )
+    return text, pictures.over_epochs(own)
+
+
+def sweep_part(data: Data, name: str) -> Part:
+    """rsum over one setting, and what the sweep lacks."""
+    runs = plain(drawn_in(data["results"], name))
+    if runs.empty:
+        return "", None
+    values = sorted(set(runs[name]))
+    rows = []
+    for loss, part in runs.groupby("loss", sort=False):
+        cells = [part.loc[part[name] == value, "rsum"] for value in values]
+        rows.append([loss, seeds(part), *(spread(cell) if len(cell) else "–" for cell in cells)])
+    missing = [f"{loss} at {value:g} with seed {seed}" for loss, value, seed in gaps(runs, name)]
+    words = f"Not there: {', '.join(missing)}.\n\n" if missing else ""
+    head = ["loss", "seeds", *(f"{value:g}" for value in values)]
+    return words + table(head, rows, 2), pictures.over_setting(runs, name)
+
+
+def occurrences_part(data: Data, case: str) -> Part:
+    """How often items are found: by loss under nns, or by criterion for HAL, or the first loss where HAL is not."""
+    frame = data["occurrences"]
+    if case == "loss":
+        own, words = frame[frame["criterion"] == "nns"], "Plain nearest neighbours."
+    else:
+        losses = list(dict.fromkeys(frame["loss"]))
+        loss = "hal" if "hal" in losses else next(iter(losses), None)
+        own, words = frame[frame["loss"] == loss], f"Of {loss}; criteria at their default settings, transductive."
+    if own.empty or (case == "criterion" and own["criterion"].nunique() == 1):
+        return "", None
+    rows = []
+    for one, part in own.groupby(case, sort=False):
+        cells = []
+        for side in pictures.DIRECTIONS:
+            way = part[part["direction"] == side]
+            never = way.loc[way["occurrences"] == 0, "items"].sum() / way["items"].sum()
+            cells += [f"{100 * never:.1f} %", f"{way['occurrences'].max():.0f}"]
+        rows.append([one, *cells])
+    head = [case, "i2t never found", "i2t largest hub", "t2i never found", "t2i largest hub"]
+    return f"{words}\n\n{table(head, rows)}", pictures.found_how_often(own, case, f"occurrences-by-{case}")
+
+
+def lambda_part(data: Data) -> Part:
+    """R@10 over λ on test, and the λ that val chooses."""
+    main = drawn_in(data["results"], "losses")
+    own = of_runs(data["lambda"], main)
+    test = own[own["split"] == "test"]
+    if test.empty:
+        return "", None
+    chosen, near = chosen_lambdas(own), plain(main)
+    rows = []
+    for loss, part in test.groupby("loss", sort=False):
+        best = chosen[chosen["loss"] == loss]
+        cells = []
+        for side in pictures.DIRECTIONS:
+            greedy = part.loc[part["relaxation"] == 1, f"{side}_r10"]
+            tuned = ", ".join(f"{value:g}" for value in sorted(set(best[side]))) or "–"
+            searched = near.loc[near["loss"] == loss, f"{side}_r10"]
+            cells += [spread(searched), spread(greedy), spread(best[f"{side}_r10"]) if len(best) else "–", tuned]
+        rows.append([loss, seeds(part), *cells])
+    head = ["loss", "seeds"] + [f"{side} {what}" for side in pictures.DIRECTIONS for what in HEAD_LAMBDA]
+    return table(head, rows, 2), pictures.over_lambda(test, near)
+
+
+def hubness_part(data: Data) -> Part:
+    """rsum against hs_sum."""
+    results = data["results"]
+    if results.empty:
+        return "", None
+    rows = []
+    for name, found in correlations(results, data["published"]):
+        figures = zip(found[:3], (2, 2, 4), strict=True)
+        rows.append(
+            [name, *("–" if pd.isna(one) else f"{one:.{digits}f}" for one, digits in figures), f"{found.points}"]
+        )
+    main = drawn_in(results, "losses")
+    main = main[(main["criterion"] != "rgm") | (main["parameters"].map(relaxation) == DEFAULT_LAMBDA)]
+    text = (
+        "A point is a recipe, the mean over its seeds; p is two-sided, by 10,000 permutations. Recipes share data, "
+        "network and seeds, so that p flatters. Matching bounds how often an item is found: its hs_sum is not "
+        f"comparable with other criteria's.\n\n{table(HEAD_HUBNESS, rows)}"
+    )
+    return text, pictures.hubness_and_rsum(plain(results), main)
+
+
+PARTS: dict[str, tuple[str, Callable[[Data], Part]]] = {
+    "epochs": ("rsum over epochs, and epochs to the plateau", epochs_part),
+    **{name.replace("_", "-"): (SWEEP_TITLES[name], lambda data, name=name: sweep_part(data, name)) for name in SWEEPS},
+    "occurrences-by-loss": ("How often items are found, by loss", lambda data: occurrences_part(data, "loss")),
+    "occurrences-by-criterion": ("… and by criterion", lambda data: occurrences_part(data, "criterion")),
+    "lambda": ("R@10 over λ, by direction", lambda_part),
+    "hubness": ("rsum against hubness", hubness_part),
+}
