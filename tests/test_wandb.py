@@ -12,6 +12,7 @@ from wandb_server import KEY, WandbServer
 from vsehub.checks import InputError
 
 pytest.importorskip("wandb")
+pytest.importorskip("wandb_workspaces")
 STUDY = "first-study"
 
 

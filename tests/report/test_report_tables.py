@@ -88,6 +88,12 @@ def test_different_recipes_are_never_averaged(tmp_path, write_run):
     assert "optimizer.lr 0.001 (hal (optimizer.lr 0.001))" in files["table.md"].read_text()
 
 
+def test_a_studys_name_parts_no_recipes(tmp_path, write_run):
+    write_run("hal", 0, rsums=(310.0,))
+    write_run("hal", 1, rsums=(320.0,), config={"study": "first"})
+    assert report(tmp_path)[1][["n", "rsum"]].values.tolist() == [[2, 315.0]]
+
+
 def test_recipes_that_differ_between_losses_are_told_and_own_settings_recognised(tmp_path, write_run):
     write_run("hal", 0, config={"optimizer": {"lr": 0.001}})
     write_run("max", 0, config={"optimizer": {"lr": 2e-4}})
