@@ -49,6 +49,18 @@ reproduce-table2: $(INSTALLED) ## AAAI table 2: DATA=scenes | DATA=flickr8k ROOT
 	$(BIN)/python experiments/reproduce_table2.py $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
 	  $(if $(COCO),--coco $(COCO)) $(if $(OUT),--out $(OUT)) --seeds $(SEEDS) $(if $(DRY_RUN),--dry-run) $(ARGS)
 
+FIGURES_OUT = $(or $(OUT),runs/figures-$(or $(DATA),scenes))
+reproduce-figures: $(INSTALLED) ## the papers' figures: DATA=scenes (5 minutes) | DATA=flickr8k ROOT=folder SEEDS=0,1,2; OUT=folder DRY_RUN=1
+	@test "$(or $(DATA),scenes)" = scenes || test -d "$(ROOT)" || { echo "DATA=$(DATA) needs ROOT, the folder of its features"; exit 1; }
+	$(BIN)/python experiments/claims/runs.py $(if $(filter-out scenes,$(DATA)),$(ROOT),scenes) --out $(FIGURES_OUT)/runs \
+	  --seeds $(SEEDS) $(if $(DRY_RUN),--dry-run) $(ARGS)
+ifndef DRY_RUN
+	$(BIN)/python experiments/claims/measure.py $(FIGURES_OUT)/runs --out $(FIGURES_OUT)/measured
+	$(BIN)/python experiments/claims/collect.py $(FIGURES_OUT)/runs --measured $(FIGURES_OUT)/measured --out $(FIGURES_OUT)
+	$(BIN)/python experiments/claims/render.py $(FIGURES_OUT)
+	@echo "the page: $(FIGURES_OUT)/README.md"
+endif
+
 grid: SEEDS = 0,1,2
 grid: $(INSTALLED) ## losses x criteria x seeds, measured and tested, on one page: DATA=folder (default scenes) SEEDS=0,1,2 OUT=runs/grid
 	$(BIN)/python experiments/grid/grid.py $(or $(DATA),scenes) --seeds $(SEEDS) --out $(or $(OUT),runs/grid) $(ARGS)
@@ -73,4 +85,4 @@ wheel: $(INSTALLED) ## build a wheel that holds the configuration too
 clean: ## remove what was built, never runs
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo demo-embeddings test lint reproduce-table2 grid benchmark benchmark-search gpu-check wheel clean
+.PHONY: help setup demo demo-embeddings test lint reproduce-table2 reproduce-figures grid benchmark benchmark-search gpu-check wheel clean
