@@ -27,7 +27,7 @@ FIGURES = {f"{side}_r{k}": f"{side}/r{k}" for side in ("i2t", "t2i") for k in (1
 }
 RESULTS = [
     "loss", "seed", "dataset", "setting", "figures", *SWEPT, "epochs", "best_epoch", "val_rsum", "recipe", "criterion",
-    "reference", "parameters", "protocol", "images", "texts", *FIGURES,
+    "reference", "settings", "parameters", "protocol", "images", "texts", *FIGURES,
 ]  # fmt: skip
 OCCURRENCES_K = 10
 
@@ -84,7 +84,7 @@ def figures_of(frame: pd.DataFrame) -> pd.Series:
 
 
 def measurements(folders: list[Path], frame: pd.DataFrame) -> dict[int, list[dict]]:
-    """The measurements of each run, by its row; those of other runs are counted and named."""
+    """The measurements of each run, by its row, from `measure.py` here or the grid's; those of other runs are named."""
     rows = {(row["loss"], row["seed"], row["recipe"]): index for index, row in frame.iterrows()}
     found: dict[int, list[dict]] = {}
     others = set()
@@ -93,7 +93,7 @@ def measurements(folders: list[Path], frame: pd.DataFrame) -> dict[int, list[dic
         own = record.get("run")
         if own is None:
             continue
-        known = own["recipe"] if isinstance(own["recipe"], str) else digest(own["recipe"])
+        known = own["recipe"] if "recipe" in own else digest(recipe(Run("", own, {}, pd.DataFrame())))
         key = (own["label"], own["seed"], known)
         if key in rows:
             found.setdefault(rows[key], []).append(record)
@@ -114,11 +114,18 @@ def results(frame: pd.DataFrame, runs: dict[str, Run], measured: dict[int, list[
         for record in [*run.evaluations.values(), *measured.get(index, [])]:
             if record["split"] == "test" and not record.get("ensemble"):
                 own |= {name: record[name] for name in ("criterion", "reference", "protocol", "images", "texts")}
+                own |= {"settings": "fitted" if record["fit"] else "default"}
                 own |= {"parameters": json.dumps(record["parameters"], sort_keys=True)}
                 own |= {name: record["metrics"][key] for name, key in FIGURES.items()}
                 rows.append({name: own[name] for name in RESULTS})
     table = pd.DataFrame(rows, columns=RESULTS)
-    return table.drop_duplicates(["loss", "seed", "recipe", "criterion", "reference", "parameters"], ignore_index=True)
+    kinds = table.value_counts(["protocol", "images", "texts"], sort=True)
+    for protocol, images, texts in kinds.index[1:]:
+        print(f"evaluations of {images} images and {texts} texts, protocol {protocol}, are fewer: left out")
+    if len(kinds) > 1:
+        table = table.merge(pd.DataFrame([kinds.index[0]], columns=kinds.index.names))
+    keys = ["loss", "seed", "recipe", "criterion", "reference", "settings", "parameters"]
+    return table.drop_duplicates(keys, ignore_index=True)
 
 
 def epochs(frame: pd.DataFrame, runs: dict[str, Run]) -> pd.DataFrame:
@@ -143,15 +150,14 @@ def over_lambda(frame: pd.DataFrame, measured: dict[int, list[dict]]) -> pd.Data
     """Recalls at 10 for each λ, on val and on test."""
     columns = ["loss", "seed", "recipe", "split", "relaxation", "i2t_r10", "t2i_r10", "rsum"]
     rows = []
-    for index, records in measured.items():
-        own = frame.loc[index, ["loss", "seed", "recipe"]].to_dict()
-        for record in records:
+    for index, row in frame.iterrows():
+        own = row[columns[:3]].to_dict()
+        for record in sorted(measured.get(index, []), key=lambda one: one["split"]):
             relaxation = record["parameters"].get("relaxation")
             if record["criterion"] == "rgm" and isinstance(relaxation, float) and not record["fit"]:
                 recalls = {name: record["metrics"][FIGURES[name]] for name in columns[5:]}
                 rows.append(own | {"split": record["split"], "relaxation": relaxation} | recalls)
-    table = pd.DataFrame(rows, columns=columns).drop_duplicates(columns[:5])
-    return table.sort_values(columns[:5], ignore_index=True)
+    return pd.DataFrame(rows, columns=columns).drop_duplicates(columns[:5], ignore_index=True)
 
 
 def occurrences(frame: pd.DataFrame, runs: dict[str, Run], measured: dict[int, list[dict]]) -> pd.DataFrame:
@@ -173,6 +179,28 @@ def occurrences(frame: pd.DataFrame, runs: dict[str, Run], measured: dict[int, l
     return pd.DataFrame(rows, columns=columns).groupby(columns[:4], sort=False, as_index=False).sum()
 
 
+PAGE = """# The papers' figures
+
+## Claim
+
+That of experiments/claims/README.md, which says what is compared and how.
+
+## Command
+
+`make reproduce-figures`, or the commands there, with `--out` of `collect.py` and the folder for `render.py`.
+
+## Verdict
+
+<!-- generated: verdict -->
+<!-- end of the generated part -->
+
+## Figures
+
+<!-- generated: figures -->
+<!-- end of the generated part -->
+"""
+
+
 def main() -> None:
     """Read the command line and write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -192,6 +220,9 @@ def main() -> None:
     }
     for name, table in tables.items():
         write_text(arguments.out / f"{name}.csv", table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+    for name, text in (("README.md", PAGE), ("expected.csv", (HERE / "expected.csv").read_text())):
+        if not (arguments.out / name).exists():
+            write_text(arguments.out / name, text)
     print(f"{len(frame)} runs, {len(tables['results'])} evaluations on test in {arguments.out / 'results.csv'}")
 
 

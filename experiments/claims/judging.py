@@ -10,6 +10,7 @@ from vsehub.report.claims import FEWEST_POINTS, Correlation, correlation, platea
 
 SWEEPS = ("batch_size", "k", "bank")
 RUN = ["loss", "seed", "recipe"]
+KIND = ["criterion", "reference", "settings"]
 DEFAULT_LAMBDA = 2.0
 ENDS = ("", "_5", "_before_decay", "_before_decay_5")
 
@@ -65,6 +66,7 @@ def cases(results: pd.DataFrame, epochs: pd.DataFrame, lambdas: pd.DataFrame) ->
     lengths = plateaus(of_runs(epochs, plains))[[*RUN, *(f"plateau{end}" for end in ENDS)]]
     found = [plains.merge(lengths, on=RUN, how="left").assign(case=plains["loss"].to_numpy())]
     transductive = main[(main["reference"] != "inductive") & (main["criterion"] != "rgm")]
+    transductive = transductive[transductive["settings"] == "default"]
     found.append(transductive.assign(case=transductive["loss"] + " with " + transductive["criterion"]))
     for name in SWEEPS:
         rows = plain(drawn_in(results, name))
@@ -83,8 +85,7 @@ def correlations(results: pd.DataFrame, published: pd.DataFrame) -> list[tuple[s
     found = [("all recipes, nns", everything)]
     found.append(("those within half of the best rsum, nns", learned(everything)))
     main = drawn_in(results, "losses")
-    main = main[(main["criterion"] != "rgm") | (main["parameters"].map(relaxation) == DEFAULT_LAMBDA)]
-    kinds = main.groupby(["criterion", "reference", "parameters"], sort=False)
+    kinds = one_lambda(main).groupby(KIND, sort=False)
     found += [(f"the losses, {kind_text(*kind)}", points(rows)) for kind, rows in kinds]
     found += [
         (f"published, EMNLP table {table} ({rows['dataset'].iloc[0]}), nns", rows)
@@ -95,8 +96,7 @@ def correlations(results: pd.DataFrame, published: pd.DataFrame) -> list[tuple[s
 
 def points(rows: pd.DataFrame) -> pd.DataFrame:
     """Means over the seeds, a row a recipe, loss and evaluation."""
-    keys = ["loss", "recipe", "criterion", "reference", "parameters"]
-    return rows.groupby(keys, sort=False)[["rsum", "hs_sum"]].mean()
+    return rows.groupby(["loss", "recipe", *KIND], sort=False)[["rsum", "hs_sum"]].mean()
 
 
 def learned(rows: pd.DataFrame) -> pd.DataFrame:
@@ -104,17 +104,16 @@ def learned(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["rsum"] >= rows["rsum"].max() / 2]
 
 
-def relaxation(parameters: str) -> float | None:
-    """The λ among a criterion's parameters; None where there is none, or one for each k."""
-    value = json.loads(parameters).get("relaxation")
-    return value if isinstance(value, float) else None
+def one_lambda(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows without those of other λ than the default and the fitted ones."""
+    values = rows["parameters"].map(lambda text: json.loads(text).get("relaxation"))
+    return rows[(rows["criterion"] != "rgm") | (rows["settings"] == "fitted") | (values == DEFAULT_LAMBDA)]
 
 
-def kind_text(criterion: str, reference: str, parameters: str) -> str:
-    """A criterion with its parameters, as the tables name it."""
-    settings = ", ".join(f"{name} {value}" for name, value in json.loads(parameters).items())
-    kind = ", inductive" if reference == "inductive" else ""
-    return criterion + (f" ({settings})" if settings else "") + kind
+def kind_text(criterion: str, reference: str, settings: str) -> str:
+    """How a ranking was made, as the tables name it."""
+    words = [reference] * (reference == "inductive") + [settings] * (settings == "fitted")
+    return ", ".join([criterion, *words])
 
 
 def held(results: pd.DataFrame, epochs: pd.DataFrame, lambdas: pd.DataFrame, expected: pd.DataFrame) -> pd.DataFrame:

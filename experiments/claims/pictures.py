@@ -6,7 +6,7 @@ import matplotlib
 import pandas as pd
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from vsehub.report.drawing import COLOURS, MARKERS, RC, Picture, new_figure, plain, render, styles
+from vsehub.report.drawing import COLOURS, LINES, MARKERS, RC, Picture, new_figure, plain, render, styles
 from vsehub.report.occurrence_curves import at_least
 from vsehub.report.recipes import Series
 
@@ -21,6 +21,12 @@ AXES = {
 def looks(losses: Iterable[str]) -> dict[str, dict]:
     """Colour, marker and line of each loss."""
     return styles([Series("", "", loss, "") for loss in dict.fromkeys(losses)])
+
+
+def _look(number: int) -> dict:
+    """Colour, marker and line of what is no loss."""
+    line = LINES[number // len(COLOURS) % len(LINES)]
+    return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "linestyle": line}
 
 
 def over_epochs(frame: pd.DataFrame) -> Picture:
@@ -68,8 +74,8 @@ def over_setting(frame: pd.DataFrame, name: str) -> Picture:
 def found_how_often(frame: pd.DataFrame, case: str, name: str) -> Picture:
     """frame: occurrences.csv's rows of one criterion or one loss; case: the other of the two columns."""
     cases = list(dict.fromkeys(frame[case]))
-    colours = {one: COLOURS[number % len(COLOURS)] for number, one in enumerate(cases)}
-    colours |= {loss: look["color"] for loss, look in looks(cases).items()} if case == "loss" else {}
+    found = looks(cases) if case == "loss" else {one: _look(number) for number, one in enumerate(cases)}
+    lines = {one: {key: look[key] for key in ("color", "linestyle")} for one, look in found.items()}
     with matplotlib.rc_context(RC):
         figure = new_figure(9.4, 4.2)
         for axes, (side, heading) in zip(figure.subplots(1, 2, sharey=True), DIRECTIONS.items(), strict=True):
@@ -79,8 +85,8 @@ def found_how_often(frame: pd.DataFrame, case: str, name: str) -> Picture:
                     continue
                 occurrences, shares, never = at_least({key: rows[key] for key in ("occurrences", "items")})
                 label = f"{plain(one)}: {100 * never:.1f} % never"
-                axes.plot(occurrences, shares, drawstyle="steps-pre", color=colours[one], linewidth=1.7, label=label)
-                axes.plot(occurrences[-1:], shares[-1:], "o", color=colours[one], markersize=5)
+                axes.plot(occurrences, shares, drawstyle="steps-pre", linewidth=1.7, label=label, **lines[one])
+                axes.plot(occurrences[-1:], shares[-1:], "o", color=lines[one]["color"], markersize=5)
             axes.set(xscale="log", yscale="log", title=heading, xlabel="$N$: queries that find the item")
             axes.legend(fontsize=8.5, loc="lower left")
         figure.axes[0].set_ylabel("share of items found by at least $N$")

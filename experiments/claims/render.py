@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from evidence import judged_table, read_expected, renew, study_folder, verdict  # noqa: E402 (found by the line above)
 from judging import held  # noqa: E402 (beside this file)
-from parts import PARTS  # noqa: E402
+from parts import PARTS, data_text  # noqa: E402
 from plots import save  # noqa: E402
 
 TABLES = ("results", "epochs", "lambda", "occurrences", "published")
@@ -29,7 +29,7 @@ def main() -> None:
     data = {name: pd.read_csv(folder / f"{name}.csv", dtype={"recipe": str, "table": str}) for name in TABLES}
     data["results"]["figures"] = data["results"]["figures"].fillna("")
     claims = held(data["results"], data["epochs"], data["lambda"], read_expected(folder))
-    page, bare = [judged_table(claims)], [judged_table(claims)]
+    page, bare = ([data_text(data["results"]), judged_table(claims)] for _ in range(2))
     for name, (title, part) in PARTS.items():
         text, picture = part(data)
         if picture is None:

@@ -114,13 +114,14 @@ def main() -> None:
     parser.add_argument("data", metavar="DATA", help="scenes, or the folder of *_ims.npy and *_caps.txt")
     parser.add_argument("--out", type=Path, required=True, metavar="RUNS")
     parser.add_argument("--only", nargs="+", choices=list(FEATURES.sweeps), help="these sweeps alone")
-    parser.add_argument("--seeds", nargs="+", type=int, help="default: 0 1 2; scenes: 0")
+    parser.add_argument("--seeds", nargs="+", metavar="SEED", help="or 0,1,2; default: 0 1 2; scenes: 0")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
     parser.add_argument("--settings", nargs="+", default=[], metavar="KEY=VALUE", help="more, for every run")
     arguments = parser.parse_args()
     if arguments.data != "scenes" and not Path(arguments.data).is_dir():
         parser.error(f"DATA is {arguments.data}, which is no folder; give scenes, or the folder of extracted features")
-    chosen = comparisons(arguments.data, arguments.out, arguments.only, arguments.seeds, arguments.settings)
+    seeds = [int(seed) for seed in ",".join(arguments.seeds).split(",")] if arguments.seeds else None
+    chosen = comparisons(arguments.data, arguments.out, arguments.only, seeds, arguments.settings)
     waiting = [command for one in chosen for command in one.commands() if command[0] == "train"]
     print(f"{len(chosen)} runs, {len(chosen) - len(waiting)} of them finished before")
     failed = []
