@@ -63,7 +63,7 @@ endif
 
 grid: SEEDS = 0,1,2
 grid: $(INSTALLED) ## losses x criteria x seeds, measured and tested, on one page: DATA=folder (default scenes) SEEDS=0,1,2 OUT=runs/grid
-	$(BIN)/python experiments/grid/grid.py $(or $(DATA),scenes) --seeds $(SEEDS) --out $(or $(OUT),runs/grid) $(ARGS)
+	$(BIN)/python experiments/grid/grid.py --data $(or $(DATA),scenes) --seeds $(SEEDS) --out $(or $(OUT),runs/grid) $(ARGS)
 
 benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 10 minutes on two cores)
 	$(BIN)/python experiments/benchmarks/throughput.py $(ROOT)

@@ -129,8 +129,8 @@ def recipes(records: list[dict]) -> pd.DataFrame:
         known = found.setdefault(label, own)
         keys = differing([known, own])
         require(not keys, f"{label} was trained in several ways: {', '.join(keys)} differ; keep them apart")
-    keys = differing(found.values())
-    return pd.DataFrame([{"setting": key} | {label: own.get(key) for label, own in found.items()} for key in keys])
+    rows = [[key, *(own.get(key) for own in found.values())] for key in differing(found.values())]
+    return pd.DataFrame(rows, columns=["setting", *found])
 
 
 if __name__ == "__main__":

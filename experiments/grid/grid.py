@@ -1,11 +1,11 @@
 """Losses x criteria x {transductive, inductive} x seeds under one recipe, tested, on one page.
 
-    python experiments/grid/grid.py scenes --out runs/grid
-    python experiments/grid/grid.py DATA --seeds 0,1,2 --out runs/grid
+    python experiments/grid/grid.py
+    python experiments/grid/grid.py --data DATA --seeds 0,1,2 --out runs/grid
 
 DATA: a folder of extracted features (*_ims.npy, *_caps.txt), whose losses train with the settings that the pilot chose
-(settings.csv), or `scenes`, painted on the spot, with fewer epochs and each loss's published settings: a trial of the
-machinery that needs no data. Trains what is missing, encodes each checkpoint once and measures every criterion, then
+(settings.csv). Without it scenes, painted on the spot, with fewer epochs and each loss's published settings: a trial of
+the machinery that needs no data. Trains what is missing, encodes each checkpoint once, measures every criterion, then
 writes tables, figures and page to OUT/grid. What is finished is not done again; a killed command goes on where it was.
 """
 
@@ -50,7 +50,7 @@ def grid_runs(data: str, name: str, out: Path, losses: list[str], seeds: list[in
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="?", default="scenes", metavar="DATA", help="folder, or scenes; %(default)s")
+    parser.add_argument("--data", default="scenes", help="folder of features; default: %(default)s")
     parser.add_argument("--name", default="flickr8k", help="what reports call a folder's data; default: %(default)s")
     parser.add_argument("--out", type=Path, default=Path("runs/grid"), help="default: %(default)s")
     parser.add_argument("--seeds", default="0,1,2", help="default: %(default)s")
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="more settings for every run, after --")
     arguments = parser.parse_args()
     if arguments.data != "scenes" and not Path(arguments.data).is_dir():
-        parser.error(f"DATA is {arguments.data}, which is no folder; give a folder of features, or scenes")
+        parser.error(f"--data is {arguments.data}, which is no folder; give a folder of features, or scenes")
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
     out = arguments.out
     runs = grid_runs(arguments.data, arguments.name, out, arguments.losses, seeds, arguments.overrides)

@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE.parent))
 import figures  # noqa: E402 (beside this file)
 import tables  # noqa: E402
 import words  # noqa: E402
-from evidence import figure, judged, pair, read_expected, renew, verdict  # noqa: E402 (found by the line above)
+from evidence import figure, judged, pair, read_expected, renew  # noqa: E402 (found by the line above)
 from plots import save  # noqa: E402
 
 from vsehub.files import write_text  # noqa: E402
@@ -43,7 +43,7 @@ def render(folder: Path, page: Path | None = None) -> None:
         "hubness": figures.hubness(frame),
     }
     parts = sections(frame, tests, pd.read_csv(folder / "recipes.csv", dtype=str), claims, drawn)
-    first = verdict(claims)
+    first = words.summary(tests, claims)
     write_text(folder / "table.md", f"# {title(frame)}\n\n{study_markdown(parts)}")
     save(folder, *drawn.values())
     if page is not None:

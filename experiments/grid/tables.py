@@ -113,25 +113,19 @@ def pairs(tests: pd.DataFrame, family: str) -> Grid:
     rows = tests[tests["family"] == family]
     told = []
     for _, row in rows.iterrows():
-        cells = [row["one"], row["other"], f"{row['difference']:+.1f}", f"{row['low']:+.1f} to {row['high']:+.1f}"]
+        cells = [
+            row["one"],
+            row["other"],
+            row["outcome"],
+            f"{row['difference']:+.1f}",
+            f"{row['low']:+.1f} to {row['high']:+.1f}",
+        ]
         cells += ["–" if pd.isna(row["spread"]) else f"{row['spread']:.1f}"]
         cells += [probability(row[name]) for name in ("p_images", "holm_images", "p_seeds", "holm_seeds")]
-        told.append([*cells, f"{row['seeds']}", row["outcome"]])
+        told.append([*cells, f"{row['seeds']}"])
     rule = "the sum of both deviations over seeds" if family == LOSSES else "twice that of the differences"
-    head = [
-        "one",
-        "other",
-        "difference",
-        "95 % over images",
-        "spread",
-        "p images",
-        "Holm",
-        "p seeds",
-        "Holm",
-        "n",
-        "told",
-    ]
-    return Grid(f"{family}: {len(rows)} paired comparisons of rsum. Spread: {rule}.", head, told, 2)
+    head = ["one", "other", "told", "difference", "95 % over images", "spread", "p images", "Holm", "p seeds", "Holm"]
+    return Grid(f"{family}: {len(rows)} paired comparisons of rsum. Spread: {rule}.", [*head, "seeds"], told, 3)
 
 
 def probability(p: float) -> str:

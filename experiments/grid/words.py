@@ -1,6 +1,7 @@
 """What the grid's tables say, in sentences."""
 
 import pandas as pd
+from evidence import OUTCOMES  # in experiments/, which render.py has put on the path
 from scipy import stats
 from tables import LOSSES, ranking
 
@@ -12,6 +13,21 @@ RULE = (
     "twice the deviation of the differences run by run. Published figures are of other data and features: the order "
     "counts."
 )
+
+
+def summary(tests: pd.DataFrame, claims: pd.DataFrame) -> str:
+    """The verdict: what the tests tell apart, then what became of the papers' claims."""
+    rows = tests[tests["family"] == LOSSES]
+    both, images = (rows["outcome"] == APART).sum(), (rows["outcome"] == IMAGES).sum()
+    counts = claims["outcome"].value_counts()
+    others = [f"{counts[kind]} {kind}" for kind in OUTCOMES if kind in counts and kind not in ("holds", "contradicted")]
+    against = list(claims.loc[claims["outcome"] == "contradicted", "claim"])
+    told = f"{len(against)} contradicted ({'; '.join(against)})" if against else "none contradicted"
+    return (
+        f"Of {len(rows)} pairs of losses under nns both corrected tests tell {both} apart, and that over images alone "
+        f"{images} more, of which nothing is claimed beyond these trainings. Of the papers' {len(claims)} claims "
+        f"{counts.get('holds', 0)} hold beyond the spread of the seeds, {told}{''.join(f', {one}' for one in others)}."
+    )
 
 
 def on_losses(frame: pd.DataFrame, tests: pd.DataFrame) -> list[str]:

@@ -11,6 +11,10 @@ from vsehub.report.significance import LEVEL, bootstrap_interval, holm, seeds_p,
 
 # Of a pair: both tests tell it apart, that over images alone, that over seeds alone, neither; too few seeds to ask.
 APART, IMAGES, SEEDS, NOTHING, ONE_SEED = "apart", "apart on other images", "apart in other trainings", "–", "one seed"
+COLUMNS = (
+    "one", "other", "seeds", "images", "rsum_one", "rsum_other", "difference", "low", "high",
+    "p_images", "p_seeds", "holm_images", "holm_seeds", "spread", "outcome",
+)  # fmt: skip
 Parts = Mapping[int, np.ndarray]  # seed -> (I,) what each image contributes to rsum
 
 
@@ -35,7 +39,7 @@ def compare(cases: Mapping[str, Parts], pairs: Sequence[Pair], same_runs: bool =
     """
     rows = [_row(pair, cases[pair.one], cases[pair.other], same_runs) for pair in pairs]
     if not rows:
-        return pd.DataFrame()
+        return pd.DataFrame(columns=list(COLUMNS))
     images = {row["images"] for row in rows}
     require(len(images) == 1, f"the cases are measured on {sorted(images)} images; compare those of one test split")
     means = np.stack([row.pop("images_differences") for row in rows], axis=1)
@@ -44,8 +48,7 @@ def compare(cases: Mapping[str, Parts], pairs: Sequence[Pair], same_runs: bool =
     frame["p_images"] = sign_flip_p(means)
     frame["holm_images"], frame["holm_seeds"] = holm(frame["p_images"]), holm(frame["p_seeds"])
     frame["outcome"] = [_outcome(row) for _, row in frame.iterrows()]
-    order = ["one", "other", "seeds", "images", "rsum_one", "rsum_other", "difference", "low", "high"]
-    return frame[[*order, "p_images", "p_seeds", "holm_images", "holm_seeds", "spread", "outcome"]]
+    return frame[list(COLUMNS)]
 
 
 def _row(pair: Pair, one: Parts, other: Parts, same_runs: bool) -> dict:

@@ -24,13 +24,10 @@ class Grid(NamedTuple):
 
     def markdown(self) -> str:
         """The table, its caption above."""
-        figures = len(self.head) - self.texts
-        lines = [
-            list(self.head),
-            ["---"] * self.texts + ["---:"] * figures,
-            *([markdown_text(cell) for cell in row] for row in self.rows),
-        ]
-        return f"{markdown_text(self.caption)}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        rule = ["---"] * self.texts + ["---:"] * (len(self.head) - self.texts)
+        head, *rows = ([markdown_text(cell) for cell in row] for row in (self.head, *self.rows))
+        lines = "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
+        return f"{markdown_text(self.caption)}\n\n{lines}"
 
 
 class Part(NamedTuple):

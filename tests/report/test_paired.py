@@ -1,0 +1,86 @@
+"""Families of paired comparisons: what is averaged over which seeds, what is corrected over what, what may be said."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vsehub.checks import InputError
+from vsehub.report.paired import APART, IMAGES, NOTHING, ONE_SEED, SEEDS, Pair, compare
+from vsehub.report.significance import sign_flip_p
+
+IMAGES_COUNT = 200
+
+
+def parts(level, images=20.0, seeds=(0, 1, 2), trainings=1.0, draw=0):
+    """seed -> contributions whose mean is `level` plus the seed's own share; images and trainings vary as told."""
+    random = np.random.default_rng(draw)
+    noise = random.normal(0, images, size=(len(seeds), IMAGES_COUNT))
+    shares = np.linspace(-trainings, trainings, len(seeds)) if len(seeds) > 1 else [0.0]
+    return {seed: level + share + own - own.mean() for seed, share, own in zip(seeds, shares, noise, strict=True)}
+
+
+def outcomes(**cases):
+    names = list(cases)
+    found = compare(cases, [Pair(one, other) for n, one in enumerate(names) for other in names[n + 1 :]])
+    return dict(zip(zip(found["one"], found["other"], strict=True), found["outcome"], strict=True))
+
+
+def test_figures_of_a_pair():
+    one, other = parts(330.0, draw=1, seeds=(0, 1, 2, 3)), parts(300.0, trainings=4.0, draw=2, seeds=(2, 1, 5))
+    row = compare({"a": one, "b": other}, [Pair("a", "b")]).iloc[0]
+    seeds = (1, 2)  # the common ones, whatever their order
+    each = np.mean([one[seed] - other[seed] for seed in seeds], axis=0)
+    rsums = [[case[seed].mean() for seed in seeds] for case in (one, other)]
+    assert (row["seeds"], row["images"]) == (2, IMAGES_COUNT)
+    assert row["difference"] == pytest.approx(each.mean(), rel=1e-12)
+    assert row["rsum_one"] - row["rsum_other"] == pytest.approx(row["difference"], rel=1e-9)
+    assert row["low"] < row["difference"] < row["high"]
+    assert row["p_images"] == sign_flip_p(each[:, None])[0]
+    assert row["p_seeds"] == pytest.approx(stats.ttest_rel(*rsums).pvalue, rel=1e-9)
+    assert row["spread"] == pytest.approx(np.std(rsums[0], ddof=1) + np.std(rsums[1], ddof=1), rel=1e-9)
+    same = compare({"a": one, "b": other}, [Pair("a", "b")], same_runs=True).iloc[0]
+    assert same["spread"] == pytest.approx(2 * np.std(np.subtract(*rsums), ddof=1), rel=1e-9)
+
+
+def test_each_test_alone_is_no_claim():
+    clear = outcomes(a=parts(330.0), b=parts(300.0, draw=1))
+    assert clear == {("a", "b"): APART}
+    # trainings differ by more than the cases: the images are sure, the seeds are not
+    assert outcomes(a=parts(330.0, trainings=30.0), b=parts(300.0, trainings=-30.0, draw=1)) == {("a", "b"): IMAGES}
+    # images differ by more: each training repeats the difference, other images might not
+    assert outcomes(a=parts(330.0, images=3000.0), b=parts(300.0, images=3000.0, draw=1)) == {("a", "b"): SEEDS}
+    assert outcomes(a=parts(300.1, trainings=2.0), b=parts(300.0, trainings=-2.0, draw=1)) == {("a", "b"): NOTHING}
+
+
+def test_one_seed_claims_nothing():
+    assert outcomes(a=parts(330.0, seeds=(4,)), b=parts(300.0, draw=1, seeds=(4, 5))) == {("a", "b"): ONE_SEED}
+
+
+def test_the_sign_does_not_matter_and_equal_cases_are_not_apart():
+    better, worse = parts(330.0), parts(300.0, draw=1)
+    for first, second in (("a", "b"), ("b", "a")):
+        row = compare({"a": better, "b": worse}, [Pair(first, second)]).iloc[0]
+        assert row["outcome"] == APART
+        assert (row["difference"] > 0) == (first == "a")
+    row = compare({"a": better, "b": better}, [Pair("a", "b")]).iloc[0]
+    assert (row["p_images"], row["p_seeds"], row["outcome"], row["low"], row["high"]) == (1, 1, NOTHING, 0, 0)
+
+
+def test_company_makes_a_claim_harder():
+    """The same pair, alone and in a family of ten: p stays, Holm's does not."""
+    cases = {"a": parts(330.0, trainings=2.2), "b": parts(300.0, draw=1, trainings=-2.2)}
+    alone = compare(cases, [Pair("a", "b")]).iloc[0]
+    others = {f"c{n}": parts(300.0, draw=10 + n, trainings=n - 4.0) for n in range(9)}
+    family = compare(cases | others, [Pair("a", "b"), *(Pair(name, "b") for name in others)])
+    row = family.iloc[0]
+    assert (row["p_images"], row["p_seeds"]) == (alone["p_images"], alone["p_seeds"])
+    assert row["holm_seeds"] == pytest.approx(10 * alone["p_seeds"])
+    assert (alone["outcome"], row["outcome"]) == (APART, IMAGES)
+
+
+def test_what_cannot_be_paired_is_refused():
+    with pytest.raises(InputError, match="a and b have no seed in common"):
+        compare({"a": parts(1.0, seeds=(0,)), "b": parts(1.0, seeds=(1,))}, [Pair("a", "b")])
+    with pytest.raises(InputError, match=r"measured on \[10, 200\] images"):
+        compare({"a": parts(1.0, seeds=(0,)), "b": {0: np.zeros(10)}}, [Pair("a", "b")])
+    assert len(compare({"a": parts(1.0)}, [])) == 0
