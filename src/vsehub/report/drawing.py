@@ -15,6 +15,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#0
 MARKERS = "osD^vPX"
 LINES = ("-", "--", ":", "-.")
 DPI = 160
+NARROW = 4.2  # inches: on a screen of 360 pixels its text is as large as the page's small type
 RC = {
     "font.family": "DejaVu Sans",
     "font.size": 10.5,
@@ -35,13 +36,17 @@ RC = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawn figure: file stem, caption, the setting it belongs to (None: training), and its two renderings."""
+    """A drawn figure: file stem, caption, the setting it belongs to (None: training), and its renderings.
+
+    narrow: as SVG, drawn anew for the width of a phone; None where the figure has one form.
+    """
 
     name: str
     caption: str
     setting: Setting | None
     png: bytes
     svg: bytes
+    narrow: bytes | None = None
 
 
 def styles(series: Iterable[Series]) -> dict[str, dict]:
@@ -87,9 +92,22 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def render(figure: Figure, name: str, caption: str, setting: Setting | None) -> Picture:
-    """The figure as PNG and SVG bytes, the same bytes for the same data. Call it inside `rc_context(RC)`."""
-    png, svg = io.BytesIO(), io.BytesIO()
+def is_narrow(figure: Figure) -> bool:
+    """Whether the figure is for a phone: its parts stand one above the other."""
+    return figure.get_figwidth() <= NARROW
+
+
+def render(figure: Figure, name: str, caption: str, setting: Setting | None, narrow: Figure | None = None) -> Picture:
+    """The figure as PNG and SVG bytes, the same bytes for the same data. Call it inside `rc_context(RC)`.
+
+    narrow: the figure drawn `NARROW` inches wide, for pages on a phone.
+    """
+    png = io.BytesIO()
     figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
-    figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-    return Picture(name, caption, setting, png.getvalue(), svg.getvalue())
+    return Picture(name, caption, setting, png.getvalue(), _svg(figure), None if narrow is None else _svg(narrow))
+
+
+def _svg(figure: Figure) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+    return content.getvalue()

@@ -7,9 +7,10 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vsehub.report.drawing import RC, Picture, new_figure, plain, render, styles
+from vsehub.report.drawing import NARROW, RC, Picture, is_narrow, new_figure, plain, render, styles
 from vsehub.report.recipes import Series, series_rank
 from vsehub.report.runs import Run
 from vsehub.report.tables import DIRECTIONS, RANKS, Setting, by_setting, criterion_text
@@ -53,7 +54,15 @@ def curves(
             found.setdefault(series[run.path], {})[run.path] = curve
     if not found:
         return None
-    figure = new_figure(9.4, 4.4)
+    caption = (
+        "Validation rsum (sum of the six recalls) after each epoch: mean over the finished runs of each loss (over all "
+        "its runs where none finished) that reached the epoch, band from the lowest to the highest."
+    )
+    wide, narrow = (_curves(found, place, look, new_figure(*size)) for size in ((9.4, 4.4), (NARROW, 4.6)))
+    return render(wide, name, caption, None, narrow)
+
+
+def _curves(found: dict[Series, dict[str, pd.Series]], place: tuple, look: dict[str, dict], figure: Figure) -> Figure:
     axes = figure.add_subplot()
     for one in sorted(found, key=series_rank):
         seeds = pd.DataFrame(found[one])
@@ -61,14 +70,15 @@ def curves(
         label = f"{plain(one.title)}, {seeds.shape[1]} run{'s' if seeds.shape[1] > 1 else ''}"
         axes.plot(seeds.index, seeds.mean(axis=1), label=label, markersize=4.5, linewidth=1.8, **style)
         axes.fill_between(seeds.index, seeds.min(axis=1), seeds.max(axis=1), color=style["color"], alpha=0.16, lw=0)
-    axes.set(xlabel="epoch", ylabel="validation rsum", title=plain(" · ".join(place)))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-    caption = (
-        "Validation rsum (sum of the six recalls) after each epoch: mean over the finished runs of each loss (over all "
-        "its runs where none finished) that reached the epoch, band from the lowest to the highest."
+    axes.set(
+        xlabel="epoch", ylabel="validation rsum", title=plain((" ·\n" if is_narrow(figure) else " · ").join(place))
     )
-    return render(figure, name, caption, None)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    if is_narrow(figure):
+        figure.legend(loc="outside lower left", ncols=2)
+    else:
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
 
 
 def occurrences(
@@ -78,18 +88,25 @@ def occurrences(
     pooled = pool_histograms(runs, series, setting, k)
     if not pooled:
         return None
-    figure = new_figure(9.4, 4.2)
-    for axes, (side, heading) in zip(figure.subplots(1, 2, sharey=True), DIRECTIONS.items(), strict=True):
-        for one in sorted({one for one, way in pooled if way == side}, key=series_rank):
-            _occurrence_points(axes, one.title, pooled[one, side], look[one.title])
-        axes.set(xscale="log", yscale="log", title=heading, xlabel=f"$N_{{{k}}}$: queries that find the item")
-        axes.legend(title=f"never found ($N_{{{k}}}=0$)", alignment="left", fontsize=9, title_fontsize=9)
-    figure.axes[0].set_ylabel("share of the items")
     caption = (
         f"How often an item is among the {k} nearest of a query (criterion nns, all seeds pooled). A tail to the right "
         f"is hubs. Items that no query finds cannot be drawn on a logarithmic axis; the legend gives their share."
     )
-    return render(figure, name, caption, setting)
+    wide, narrow = (_occurrences(pooled, look, k, new_figure(*size)) for size in ((9.4, 4.2), (NARROW, 7.4)))
+    return render(wide, name, caption, setting, narrow)
+
+
+def _occurrences(pooled: dict[tuple[Series, str], pd.Series], look: dict[str, dict], k: int, figure: Figure) -> Figure:
+    grid = figure.subplots(*((2, 1) if is_narrow(figure) else (1, 2)), sharey=True)
+    for axes, (side, heading) in zip(grid, DIRECTIONS.items(), strict=True):
+        for one in sorted({one for one, way in pooled if way == side}, key=series_rank):
+            _occurrence_points(axes, one.title, pooled[one, side], look[one.title])
+        axes.set(xscale="log", yscale="log", title=heading, xlabel=f"$N_{{{k}}}$: queries that find the item")
+        size = None if is_narrow(figure) else 9  # None: that of all text
+        axes.legend(title=f"never found ($N_{{{k}}}=0$)", alignment="left", fontsize=size, title_fontsize=size)
+    for axes in figure.axes if is_narrow(figure) else figure.axes[:1]:
+        axes.set_ylabel("share of the items")
+    return figure
 
 
 def _occurrence_points(axes: Axes, title: str, histogram: pd.Series, style: dict) -> None:
@@ -120,13 +137,23 @@ def pool_histograms(
 
 def recalls(rows: pd.DataFrame, setting: Setting, look: dict[str, dict], name: str) -> Picture:
     """R@1, R@5 and R@10 of both directions, one line a criterion (a loss, when one criterion was evaluated)."""
+    several = len({_criterion(row) for _, row in rows.iterrows()}) > 1
+    caption = "Recalls by criterion" if several else f"Recalls by loss (criterion {_criterion(rows.iloc[0])})"
+    caption += ": mean over the seeds; bars show ± one sample standard deviation."
+    wide, narrow = (_recalls(rows, look, several, width) for width in (9.4, NARROW))
+    return render(wide, name, caption, setting, narrow)
+
+
+def _recalls(rows: pd.DataFrame, look: dict[str, dict], several: bool, width: float) -> Figure:
+    """Three columns of recalls, or on a phone one above the other."""
     criteria = [_criterion(row) for _, row in rows.iterrows()]
     titles = [Series(*row[list(Series._fields)]).title for _, row in rows.iterrows()]
-    several = len(set(criteria)) > 1
     lines = list(dict.fromkeys(criteria if several else titles))
     losses = [title for title in look if title in titles]
-    figure = new_figure(9.4, 2.2 + 2 * len(lines) * (0.2 + (0.13 * len(losses) if several else 0.12)))
-    grid = figure.subplots(2, 3, sharey=True)
+    shape = (6, 1) if width == NARROW else (2, 3)
+    height = len(lines) * (0.2 + (0.13 * len(losses) if several else 0.12))
+    figure = new_figure(width, 2.2 + 2 * height if shape == (2, 3) else 0.6 + 6 * (0.55 + height))
+    grid = figure.subplots(*shape, sharey=True)
     for axes, (side, rank, heading) in zip(
         grid.flat, [(side, *rank) for side in DIRECTIONS for rank in RECALLS], strict=True
     ):
@@ -142,7 +169,7 @@ def recalls(rows: pd.DataFrame, setting: Setting, look: dict[str, dict], name: s
         axes.grid(axis="y", visible=not several)
         for edge in np.arange(0.5, len(lines) - 1) if several else ():
             axes.axhline(edge, color="#c8c8c8", linewidth=0.8)
-    for axes in grid[1]:
+    for axes in grid.flat[-shape[1] :]:
         axes.set_xlabel("recall (%)")
     if several:
         handles = [
@@ -151,9 +178,9 @@ def recalls(rows: pd.DataFrame, setting: Setting, look: dict[str, dict], name: s
             )
             for title in losses
         ]
-        figure.legend(handles=handles, loc="outside upper left", ncols=min(len(losses), 6))
-    caption = "Recalls by criterion" if several else f"Recalls by loss (criterion {criteria[0]})"
-    return render(figure, name, f"{caption}: mean over the seeds; bars show ± one sample standard deviation.", setting)
+        columns = 2 if is_narrow(figure) else 6
+        figure.legend(handles=handles, loc="outside upper left", ncols=min(len(losses), columns))
+    return figure
 
 
 def _criterion(row: pd.Series) -> str:

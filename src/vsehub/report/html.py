@@ -62,11 +62,14 @@ def page(
 def grid(table: pd.DataFrame) -> dict:
     """A frame of text for the template: two heading rows, and cells parted into mean and deviation.
 
-    The ten columns of ranks are gathered under their directions; columns that the section's heading already says are
-    left out, and the loss comes first.
+    The ten columns of ranks are gathered under their directions; columns that the section's heading or its sentences
+    already say are left out, and the loss comes first. On a phone the first columns alone are seen at once.
     """
-    said = [name for name in Setting._fields if name in table and table[name].nunique() == 1 and len(table) > 0]
-    names = [HEADINGS["label"], *(name for name in table.columns if name not in (*said, HEADINGS["label"]))]
+    told = Setting._fields if "line" in table else (*Setting._fields, "criterion", "reference")
+    said = [name for name in told if name in table and table[name].nunique() == 1]
+    last = () if "line" in table else ("seeds", HEADINGS["wall_seconds"])
+    names = [HEADINGS["label"], *(name for name in table.columns if name not in (*said, HEADINGS["label"], *last))]
+    names += [name for name in last if name in table]
     ranked = {f"{side} {heading}": (side, heading) for side in DIRECTIONS for _, heading in RANKS}
     groups: list[list] = []
     for name in names:

@@ -17,13 +17,18 @@ def render_page(template: str, filters: dict[str, Callable] | None = None, **val
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"image": image} | (filters or {})
+    environment.filters |= {"image": image, "narrow_image": narrow_image} | (filters or {})
     return environment.get_template(template).render(values)
 
 
 def image(picture: Picture) -> str:
     """The figure as a data URL."""
     return data_url("image/svg+xml", picture.svg)
+
+
+def narrow_image(picture: Picture) -> str:
+    """The figure as a data URL, in its form for a phone, which it must have."""
+    return data_url("image/svg+xml", picture.narrow)
 
 
 def data_url(kind: str, content: bytes) -> str:

@@ -1,0 +1,188 @@
+"""The pages in a browser, narrow and wide, light, dark and printed: nothing broken, cut off, fetched or illegible."""
+
+import io
+
+import numpy as np
+import pytest
+from browser import CHROMIUM, Browser
+from embedding_records import embedding_record
+from PIL import Image
+
+from vsehub.report.build import build_report
+from vsehub.report.comparison import Comparison, Entry, Example, HubEntry, Side
+from vsehub.report.embeddings import write_embeddings_report
+from vsehub.report.gallery import Found, Gallery, write_gallery
+from vsehub.report.thumbnails import Thumbnails
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: install it to have the pages opened"),
+    pytest.mark.xdist_group("browser"),
+]
+
+SMALLEST = 11  # CSS pixels: of text, and of a figure's text as it is shown
+FIGURE_TEXT = 14  # CSS pixels of a figure's text at its own size: 10.5 points
+LOOK = """(async () => {
+  const broken = [];
+  for (const image of document.images) {
+    try { await image.decode(); } catch { broken.push(image.alt); }
+    if (!image.naturalWidth) broken.push(image.alt);
+  }
+  const over = [], small = [], pale = [];
+  const light = part => (part /= 255) <= .03928 ? part / 12.92 : ((part + .055) / 1.055) ** 2.4;
+  const luminance = ([r, g, b]) => .2126 * light(r) + .7152 * light(g) + .0722 * light(b);
+  const parts = colour => colour.match(/[\\d.]+/g).map(Number);
+  for (const element of document.body.querySelectorAll('*')) {
+    const box = element.getBoundingClientRect();
+    if (box.width && box.right > innerWidth + 1 && !element.parentElement.closest('.scroll'))
+      over.push(`${element.tagName} ${element.className}: ${element.textContent.slice(0, 40)}`);
+    if (![...element.childNodes].some(node => node.nodeType === 3 && node.data.trim()) || !box.width) continue;
+    const style = getComputedStyle(element), told = element.textContent.slice(0, 40);
+    if (parseFloat(style.fontSize) < SMALLEST) small.push(`${style.fontSize}: ${told}`);
+    let behind = element, ground;
+    do { ground = parts(getComputedStyle(behind).backgroundColor); behind = behind.parentElement; }
+    while (behind && ground[3] === 0);
+    const [one, other] = [luminance(parts(style.color)), luminance(ground)].sort();
+    if ((other + .05) / (one + .05) < 4.5) pale.push(`${style.color} on ${ground}: ${told}`);
+  }
+  const figures = [...document.querySelectorAll('figure img')].map(image => {
+    const box = image.getBoundingClientRect(), inside = getComputedStyle(image);
+    const width = box.width - 2 * parseFloat(inside.paddingLeft) - 2;
+    return {box: [box.left + scrollX, box.top + scrollY, box.right + scrollX, box.bottom + scrollY],
+      scale: width / image.naturalWidth};
+  });
+  const tables = [...document.querySelectorAll('table')].map(table => table.getBoundingClientRect().right);
+  return {width: innerWidth, page: document.documentElement.scrollWidth, broken, over, small, pale, figures, tables,
+    ground: luminance(parts(getComputedStyle(document.body).backgroundColor))};
+})()""".replace("SMALLEST", str(SMALLEST))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A running browser."""
+    opened = Browser(tmp_path_factory.mktemp("browser") / "profile")
+    yield opened
+    opened.close()
+
+
+def thumbnail(number):
+    return Thumbnails()(np.full((3, 40, 64), 40 * number, np.uint8), str(number))
+
+
+def comparison():
+    """Both directions of a comparison, with thumbnails, one of them missing, and long names and texts."""
+    name = "a_file_name_without_any_place_to_break_it_3432634159_1eb9a73306.jpg"
+    pictures = [Entry(name, True, None if n == 3 else thumbnail(n), n == 2) for n in range(5)]
+    texts = [Entry(f"{n} two dogs run after a ball on the beach while children watch", right=n == 1) for n in range(5)]
+    hubs = [HubEntry(name, texts[n % 5].text, thumbnail(n), (90 - n, 40), (80 - n, 30)) for n in range(6)]
+    figures = {"hubs": hubs, "largest": (90, 50), "never": (3, 1), "answered": (40, 50), "measured": 100}
+    sides = [
+        Side(
+            "i2t",
+            10,
+            100,
+            500,
+            gained=20,
+            lost=0,
+            some_gained=[Example(pictures[0], texts, texts)] * 2,
+            some_lost=[],
+            **figures,
+        ),
+        Side(
+            "t2i",
+            10,
+            500,
+            100,
+            gained=1,
+            lost=2,
+            some_gained=[Example(texts[0], pictures, pictures)],
+            some_lost=[Example(texts[1], pictures, pictures)],
+            **figures,
+        ),
+    ]
+    return Comparison(["The test split ranked as a whole."], ("nns", "csls"), sides, True, 1)
+
+
+@pytest.fixture
+def page(request, tmp_path, write_run, make_evaluation):
+    """A page of each kind, made of records that need much room."""
+    if request.param == "report":
+        for label, base in (("max", 280.0), ("hal+mb", 310.0), ("rescaled_sum", 250.0)):
+            for seed in (0, 1):
+                csls = make_evaluation(
+                    base + 9, seed, "csls", parameters={"k": 10}, reference="transductive", reference_set="test"
+                )
+                write_run(
+                    label,
+                    seed,
+                    evaluations=[make_evaluation(base, seed), csls],
+                    config={"loss": {"_target_": f"vsehub.losses.{label}", "margin": seed and 0.2}},
+                )
+        files = build_report(
+            [tmp_path / "runs"], tmp_path / "out", paper="aaai2020", table="2", comparison=comparison()
+        )
+        return files["index.html"]
+    if request.param == "embeddings":
+        files = [str(tmp_path / f"{item}.png") for item in range(400)]
+        for item in range(0, 400, 2):
+            Image.new("RGB", (90, 60), (item % 256, 80, 0)).save(files[item])
+        return write_embeddings_report(embedding_record(criteria=("csls", "is"), images=files), tmp_path / "out")
+    found = [Found(n + 1, "0.1234", "0.5678", "x" * 60, "a dog runs", thumbnail(n), n == 1) for n in range(7)]
+    galleries = [Gallery(f"“{kind}”", ["a note"], found, kind == "pictures") for kind in ("pictures", "texts")]
+    return write_gallery(tmp_path / "out", "Found", "What was searched", galleries, [("checkpoint", "y" * 90)])
+
+
+def assert_quiet(browser, page):
+    """The browser asked for nothing but the page, and said nothing."""
+    asked = {event["request"]["url"].partition(":")[0] for event in browser.told("Network.requestWillBeSent")}
+    assert asked <= {"file", "data"}, asked
+    files = [event["request"]["url"] for event in browser.told("Network.requestWillBeSent")]
+    assert [url for url in files if url.startswith("file:")] == [page.resolve().as_uri()]
+    for event in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded", "Network.loadingFailed"):
+        assert not browser.told(event), (event, browser.told(event))
+
+
+@pytest.mark.parametrize("page", ["report", "embeddings", "gallery"], indirect=True)
+def test_a_page_as_it_is_seen(browser, page):
+    for width, dark in ((360, False), (360, True), (1280, False), (1280, True)):
+        browser.open(page, width, dark=dark)
+        seen = browser.evaluate(LOOK)
+        assert_quiet(browser, page)
+        assert (seen["width"], seen["page"]) == (width, width)
+        assert [seen[fault] for fault in ("broken", "over", "small", "pale")] == [[], [], [], []], (width, dark)
+        assert (seen["ground"] < 0.05) == dark
+        shot = Image.open(io.BytesIO(browser.screenshot())).convert("L")
+        for figure in seen["figures"]:
+            assert figure["scale"] * FIGURE_TEXT >= SMALLEST, (width, figure)
+            pixels = np.asarray(shot.crop(tuple(map(round, figure["box"]))), dtype=float)
+            assert (np.median(pixels) < 60) == dark, "the figure's ground is not the page's"
+            assert (np.abs(pixels - np.median(pixels)) > 60).mean() > 0.005, "the figure is empty"
+
+
+@pytest.mark.parametrize("page", ["report", "embeddings"], indirect=True)
+def test_a_page_as_it_is_printed(browser, page):
+    browser.open(page, 1031, dark=True, print_=True)  # A4 across, without its margins
+    seen = browser.evaluate(LOOK)
+    assert [seen[fault] for fault in ("broken", "over")] == [[], []]
+    assert seen["ground"] == 1, "a dark page is printed on white"
+    assert max(seen["tables"]) <= 1031, "a table is cut off"
+    pdf = browser.pdf()
+    assert b"/MediaBox [0 0 841" in pdf or b"/MediaBox [0 0 842" in pdf
+
+
+def test_faults_are_seen(browser, tmp_path):
+    page = tmp_path / "bad.html"
+    page.write_text(
+        '<body style="margin:0;background:#fff"><img src="data:image/png;base64,AAAA" alt="broken">'
+        '<p style="width:600px">wide</p><p style="font-size:8px">tiny</p><p style="color:#aaa">pale</p>'
+        '<img src="http://127.0.0.1:9/x.png" alt="fetched"><script>console.error("said"); nothing.at.all</script>'
+    )
+    browser.open(page, 360)
+    seen = browser.evaluate(LOOK)
+    assert seen["page"] == 600
+    assert seen["over"] == ["P : wide"]
+    assert {"broken", "fetched"} <= set(seen["broken"])
+    assert [len(seen["small"]), len(seen["pale"])] == [1, 1]
+    assert browser.told("Runtime.consoleAPICalled")
+    assert browser.told("Runtime.exceptionThrown")
+    with pytest.raises(AssertionError, match="http"):
+        assert_quiet(browser, page)
