@@ -63,6 +63,7 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: st
     columns = criteria(frame)[1:]
     unable = set(frame.loc[~frame["inductive_form"], "criterion"]) if reference == "inductive" else set()
     found = {(row["family"], row["one"]): row for _, row in tests.iterrows()}
+    full = frame["seed"].nunique()
     texts, values = [], []
     for loss in dict.fromkeys(frame["loss"]):
         texts.append([loss])
@@ -72,7 +73,10 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: st
             cells = [(f"criteria after {loss}", f"{name} {reference} {kind}") for kind in kinds]
             row = next((found[one] for one in cells if one in found), None)
             shown = "∅" if name in unable else "not measured"
-            texts[-1].append(shown if row is None else f"{row['difference']:+.1f}{MARKS.get(row['outcome'], '')}")
+            if row is not None:
+                lacking = f" (n {row['seeds']})" if row["seeds"] < full else ""
+                shown = f"{row['difference']:+.1f}{MARKS.get(row['outcome'], '')}{lacking}"
+            texts[-1].append(shown)
             values[-1].append(None if row is None else row["difference"])
     caption = f"rsum beyond nns, {reference}, settings {settings}. {MARKED} (all cells of one loss)."
     caption += f" {NO_FORM}." if reference == "inductive" else ""
@@ -94,10 +98,11 @@ def ranking(frame: pd.DataFrame, tests: pd.DataFrame) -> Grid:
         )
         told[-1] += [spread(own["hs_sum"], 2), duration(own["train_seconds"].mean()), f"{own['epochs'].mean():.0f}"]
         told[-1].append(f"{own['best_epoch'].mean() + 1:.1f}")
-    head = ["loss", "group", "group, images alone", "seeds", *RECALL_HEADS, "rsum", "i2t mAP@R", "hs_sum"]
+    head = ["loss", "group", "by images", "seeds", *RECALL_HEADS, "rsum", "i2t mAP@R", "hs_sum"]
     caption = (
-        "Losses under nns. Losses that share a letter of `group` are not told apart by both tests; of `group, images "
-        "alone` not by that over images, which says nothing of other trainings. Text to image's mAP@R is its R@1."
+        "Losses under nns, best first. Those that share a letter of the first group are not told apart by both tests; "
+        "of the second not by that over images, which says nothing of other trainings. Text to image's mAP@R is its "
+        "R@1."
     )
     return Grid(caption, [*head, "training", "epochs", "best epoch"], told, 4)
 

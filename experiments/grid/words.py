@@ -3,7 +3,7 @@
 import pandas as pd
 from evidence import OUTCOMES  # in experiments/, which render.py has put on the path
 from scipy import stats
-from tables import LOSSES, ranking
+from tables import LOSSES, VIEWS, ranking
 
 from vsehub.report.paired import APART, IMAGES
 from vsehub.report.significance import LEVEL
@@ -34,7 +34,8 @@ def on_losses(frame: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
     """What the tests say of the losses."""
     rows = tests[tests["family"] == LOSSES]
     grid = ranking(frame, tests)
-    order = " > ".join(f"{row[0]} {row[10].partition(' ')[0]} ({row[1]}; {row[2]})" for row in grid.rows)
+    place = grid.head.index("rsum")
+    order = " > ".join(f"{row[0]} {row[place].partition(' ')[0]} ({row[1]}; {row[2]})" for row in grid.rows)
     told = [f"rsum under nns, in brackets the groups of both tests, then of that over images alone: {order}."]
     if len(rows):
         apart = [
@@ -47,6 +48,11 @@ def on_losses(frame: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
         )
         images = (rows["outcome"] == IMAGES).sum()
         told.append(f"{images} more are apart for other images, but not shown to be for other trainings.")
+        beyond = (rows["difference"].abs() > rows["spread"]).sum()
+        told.append(
+            f"By the rule of the other studies, a difference beyond the sum of both deviations over seeds, {beyond} "
+            "pairs differ: that rule is not corrected for their number."
+        )
         told.append(power(int(rows["seeds"].max()), len(rows)))
     return told
 
@@ -67,14 +73,16 @@ def on_criteria(tests: pd.DataFrame) -> list[str]:
     """For each criterion after how many losses the tests tell it from nns, best mean gain first."""
     rows = tests[tests["family"] != LOSSES]
     told = []
-    for (reference, settings), own in rows.assign(**named(rows)).groupby(["reference", "settings"], sort=False):
+    rows = rows.assign(**named(rows))
+    for reference, settings in VIEWS:
+        own = rows[(rows["reference"] == reference) & (rows["settings"] == settings)]
         means = own.groupby("criterion")["difference"].mean().sort_values(ascending=False, kind="stable")
         lines = []
         for name, gain in means.items():
             outcomes = own.loc[own["criterion"] == name, "outcome"]
             both, images = (outcomes == APART).sum(), outcomes.isin([APART, IMAGES]).sum()
             lines.append(f"{name} {gain:+.1f} ({both}, {images} of {len(outcomes)})")
-        told.append(f"{reference}, {settings}: {', '.join(lines)}.")
+        told.append(f"{reference}, {settings}: {', '.join(lines) or 'nothing measured'}.")
     return [
         "Mean gain over nns; in brackets after how many losses both tests tell it from nns, and that over images.",
         *told,
@@ -83,8 +91,8 @@ def on_criteria(tests: pd.DataFrame) -> list[str]:
 
 def named(rows: pd.DataFrame) -> dict[str, pd.Series]:
     """The cell's three names as columns."""
-    parts = rows["one"].str.split(" ", expand=True)
-    return {name: parts[place] for place, name in enumerate(("criterion", "reference", "settings"))}
+    parts = rows["one"].str.split(" ")
+    return {name: parts.str[place] for place, name in enumerate(("criterion", "reference", "settings"))}
 
 
 def hardware(frame: pd.DataFrame) -> str:
