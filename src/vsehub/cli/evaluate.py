@@ -22,18 +22,25 @@ def main() -> None:
 
 
 def evaluate(cfg: DictConfig) -> None:
-    """Measure `cfg.checkpoint`, or the ensemble of those it lists, and write the evaluation beside the first."""
+    """Measure `cfg.checkpoint`, or the ensemble of those it lists, and write the evaluation beside the first.
+
+    With `cfg.foil` true captions are held against false ones instead.
+    """
     require(
         not OmegaConf.is_missing(cfg, "checkpoint"),
         "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.ckpt",
     )
     from vsehub.cli.build import restore_module, trained_source
+    from vsehub.cli.foils import measure_foils
     from vsehub.cli.measure import Encodings, EnsembleEncodings, measure, save, table
     from vsehub.data.captioned import SPLITS
     from vsehub.training.datamodule import RetrievalDataModule
 
     one_of("split", cfg.split, SPLITS)
     checkpoints = paths(cfg.checkpoint)
+    if cfg.foil is not None:
+        require(len(checkpoints) == 1, "foil takes one checkpoint; give checkpoint=FILE")
+        return measure_foils(cfg, checkpoints[0], out_folder(cfg.out, Path(checkpoints[0])))
     members = described(checkpoints) if len(checkpoints) > 1 else None
     source, encodings = None, []
     for checkpoint in checkpoints:

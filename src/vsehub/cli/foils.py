@@ -1,0 +1,85 @@
+"""`vsehub evaluate foil=FILE`: how often the true caption scores above the false one."""
+
+import hashlib
+from pathlib import Path
+
+import torch
+from omegaconf import DictConfig
+
+from vsehub.checks import require
+from vsehub.cli.build import fitting, restore_module, trained_source
+from vsehub.data.foils import Foils, read_foils, unknown_words
+from vsehub.data.tokens import TokenTable
+from vsehub.data.vocabulary import Vocabulary
+from vsehub.data.words import Words
+from vsehub.evaluation.foils import distinct, foil_figures, foil_scores
+from vsehub.files import write_json
+
+SCHEMA = 1
+_SHOWN = 5  # unknown words that are named
+
+
+def measure_foils(cfg: DictConfig, checkpoint: str, folder: Path) -> None:
+    """Measure `cfg.foil` with the checkpoint's model, write the figures into `folder`, and print them."""
+    plain = {"criterion": "nns", "protocol": "single", "reference": "queries", "fit": False}
+    chosen = {"criterion": cfg.criterion_name, "protocol": cfg.protocol.name, "reference": cfg.reference}
+    changed = [name for name, value in ({"fit": cfg.fit} | chosen).items() if plain[name] != value]
+    require(
+        not changed,
+        f"foil compares two scores of one image as the model gives them; leave {', '.join(changed)} away",
+    )
+    module, trained, vocabulary = restore_module(checkpoint)
+    require(
+        vocabulary is not None,
+        f"checkpoint: {checkpoint} was trained on texts that are vectors, so it reads no foils; give one of captions",
+    )
+    split = fitting(module, trained_source(trained, cfg.data).load(cfg.split))
+    foils = read_foils(cfg.foil, len(split.images), split.names)
+    table = TokenTable.build(vocabulary, [*foils.captions, *foils.foils], trained.loader.max_words)
+    module = module.to("cuda" if torch.cuda.is_available() else "cpu")
+    encoders = module.image_encoder, module.text_encoder
+    scores = foil_scores(encoders, module.similarity, split.images, foils.images, table, cfg.eval_batch_size)
+    _, read_as = distinct(table)
+    digest = hashlib.sha256(Path(cfg.foil).read_bytes()).hexdigest()
+    record = {
+        "schema": SCHEMA,
+        "split": cfg.split,
+        "foil": str(cfg.foil),
+        "sha256": digest,
+        "checkpoint": str(checkpoint),
+        "images": len(set(foils.images.tolist())),
+        "read_alike": int((read_as[: len(scores)] == read_as[len(scores) :]).sum()),
+        "unknown": _unknown(vocabulary, foils),
+        "figures": foil_figures(scores, foils.types),
+    }
+    path = folder / "foils" / f"{cfg.split}-{Path(cfg.foil).stem}-{digest[:6]}.json"
+    write_json(path, record)
+    print(f"{table_of(record)}\nwritten to {path}")
+
+
+def _unknown(vocabulary: Words, foils: Foils) -> dict | None:
+    """{"captions", "foils"}: each word that the vocabulary lacks, and in how many it is; None of subwords."""
+    if not isinstance(vocabulary, Vocabulary):
+        return None
+    sides = {"captions": foils.captions, "foils": foils.foils}
+    return {name: dict(unknown_words(vocabulary, texts).most_common()) for name, texts in sides.items()}
+
+
+def table_of(record: dict) -> str:
+    """The figures as a small table for the terminal, and what the model cannot tell apart."""
+    figures = record["figures"]
+    width = max(len(name) for name in figures)
+    lines = [
+        f"{record['split']}: {figures['all']['pairs']} pairs of a caption and a foil, {record['images']} images",
+        f"{'':<{width}}  pairs   right    95 % interval   ties",
+    ]
+    for name, one in figures.items():
+        interval = f"{one['low']:.1f} to {one['high']:.1f}"
+        lines.append(f"{name:<{width}}{one['pairs']:7,}{one['share']:8.1f}{interval:>17}{one['ties']:7,}")
+    for side, words in (record["unknown"] or {}).items():
+        if words:
+            named = ", ".join(list(words)[:_SHOWN]) + (", ..." if len(words) > _SHOWN else "")
+            lines.append(f"{len(words)} words of the {side} are unknown to the vocabulary: {named}")
+    if record["read_alike"]:
+        lines.append(f"{record['read_alike']} pairs read alike to the model, word by word: ties, counted as wrong")
+    return "\n".join(lines)

@@ -1,0 +1,82 @@
+"""Whether a model scores a true caption above a false one of the same image (FOIL, Shekhar 2017)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from vsehub.checks import require
+from vsehub.data.tokens import TokenTable
+from vsehub.evaluation.encode import encode_images, encode_texts
+from vsehub.types import Similarity
+
+_Z = 1.959963984540054  # of 95 %
+_MANY = 1000  # images from which scoring takes long enough for a progress bar
+
+
+@torch.no_grad()
+def foil_scores(
+    encoders: tuple[nn.Module, nn.Module],
+    similarity: Similarity,
+    images: np.ndarray,
+    rows: np.ndarray,
+    table: TokenTable,
+    batch_size: int = 256,
+) -> Tensor:
+    """Scores (P, 2) of the images `rows` (P,) with their captions, texts 0 to P - 1 of `table`, and foils, the next P.
+
+    encoders: of images and of texts. Each image and each distinct text is encoded once, and an image is scored with the
+    texts of its own pairs alone. Texts that are the same words to the model get the same score.
+    """
+    pairs = len(rows)
+    require(len(table) == 2 * pairs, f"{pairs} images and {len(table)} texts; expected a caption and a foil an image")
+    image_rows, image_of = np.unique(rows, return_inverse=True)
+    text_rows, text_of = distinct(table)
+    encoded = encode_images(encoders[0], images, image_rows, batch_size, progress=True)
+    texts = encode_texts(encoders[1], table, text_rows, batch_size, progress=True)
+    scores = torch.empty(pairs, 2, device=texts.device)
+    order = np.argsort(image_of, kind="stable")
+    own = np.split(order, np.cumsum(np.bincount(image_of))[:-1])  # the pairs of each image
+    for image, mine in enumerate(tqdm(own, "scoring", leave=False, disable=None if len(own) >= _MANY else True)):
+        columns, where = np.unique(np.stack([text_of[mine], text_of[pairs + mine]]), return_inverse=True)
+        of_image = similarity(encoded[image : image + 1], texts[torch.from_numpy(columns)])[0]
+        scores[torch.from_numpy(mine)] = of_image[torch.from_numpy(where.reshape(2, -1).T.copy())]
+    return scores.cpu()
+
+
+def distinct(table: TokenTable) -> tuple[np.ndarray, np.ndarray]:
+    """The first row of each distinct text, in order, and for every text the place of its own there."""
+    found: dict[bytes, int] = {}
+    firsts, where = [], np.empty(len(table), dtype=np.int64)
+    for row, (start, stop) in enumerate(zip(table.offsets[:-1], table.offsets[1:], strict=True)):
+        place = found.setdefault(table.tokens[start:stop].tobytes(), len(firsts))
+        if place == len(firsts):
+            firsts.append(row)
+        where[row] = place
+    return np.array(firsts), where
+
+
+def foil_figures(scores: Tensor, types: Sequence[str] | None = None) -> dict[str, dict]:
+    """{"all": figures, and each type's}: pairs, right (the caption scores higher), ties (counted as wrong), and in
+    percent the share of right ones and its 95 % interval (Wilson 1927), low and high."""
+    groups = {"all": torch.arange(len(scores))}
+    for name in sorted(set(types or ())):
+        groups[name] = torch.tensor([row for row, one in enumerate(types) if one == name])
+    return {name: _figures(scores[rows]) for name, rows in groups.items()}
+
+
+def _figures(scores: Tensor) -> dict:
+    right = int((scores[:, 0] > scores[:, 1]).sum())
+    low, high = wilson(right, len(scores))
+    figures = {"pairs": len(scores), "right": right, "ties": int((scores[:, 0] == scores[:, 1]).sum())}
+    return figures | {"share": 100 * right / len(scores), "low": 100 * low, "high": 100 * high}
+
+
+def wilson(right: int, pairs: int) -> tuple[float, float]:
+    """The 95 % interval of a share; unlike the normal one it stays in [0, 1] and has a width at 0 and 1."""
+    share, weight = right / pairs, _Z**2 / pairs
+    centre = share + weight / 2
+    half = (weight * (share * (1 - share) + weight / 4)) ** 0.5
+    return max(0.0, (centre - half) / (1 + weight)), min(1.0, (centre + half) / (1 + weight))
