@@ -102,10 +102,7 @@ def _sentences(printed: pd.DataFrame, measured: pd.DataFrame, alone: list[str], 
     sentences = []
     sources = " and ".join(sorted(set(printed["dataset"])))
     for dataset in sorted(set(measured["dataset"]) - set(printed["dataset"])):
-        sentences.append(
-            f"Measured on {dataset}, published on {sources}: a difference between these figures "
-            "is that of a different data set, not a reproduction error."
-        )
+        sentences.append(_other_data(dataset, sources))
     strangers = ", ".join(sorted(set(measured["architecture"]) - set(printed["architecture"])))
     if strangers and known:
         sentences.append(f"Left out, for no row of this table has their architecture: the runs of {strangers}.")
@@ -119,6 +116,37 @@ def _sentences(printed: pd.DataFrame, measured: pd.DataFrame, alone: list[str], 
             f"Published without a measured counterpart (same loss, criterion and protocol): {', '.join(alone)}."
         )
     return sentences
+
+
+def remarks(frame: pd.DataFrame) -> list[str]:
+    """The sentences without which a frame of published and measured lines would mislead."""
+    printed, measured = (frame[frame["figure"] == figure] for figure in ("published", "measured"))
+    if measured.empty:
+        return ["Nothing was measured: published figures alone."]
+    seeds = sorted(set(measured["seeds"]))
+    sentences = [f"Measured: means over seeds, ± one sample standard deviation; seeds: {'; '.join(seeds)}."]
+    strangers = sorted(set(measured["dataset"]) - set(printed["dataset"]))
+    sources = " and ".join(sorted(set(printed["dataset"])))
+    sentences += [_other_data(dataset, sources) for dataset in strangers]
+    if strangers:
+        sentences.append(
+            "There the rows keep their loss, similarity, learning rate and criterion; features, epochs and batch size "
+            "are that data's own, so that rows which differ in their features alone show the same measurement."
+        )
+    corrected = sorted({text.partition(" ")[0] for text in measured["criterion"]} - {"nns"})
+    if corrected:
+        sentences.append(
+            f"{', '.join(corrected)}: the test queries themselves are the reference (transductive), as in the papers."
+        )
+    alone = [line for line in printed["line"] if line not in set(measured["line"])]
+    return [*sentences, *([f"Not measured: {', '.join(alone)}."] if alone else [])]
+
+
+def _other_data(dataset: str, sources: str) -> str:
+    return (
+        f"Measured on {dataset}, published on {sources}: a difference between these figures "
+        "is that of a different data set, not a reproduction error."
+    )
 
 
 def display(frame: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,95 @@
+"""The published rows' files as what is to be run: trainings, each once, and the measurements of the rows upon them."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+ROOT = Path(__file__).parents[1]
+EXPERIMENTS = ROOT / "conf" / "experiment"
+PUBLISHED = ROOT / "src" / "vsehub" / "report" / "published" / "paper_tables.csv"
+FEATURES = {
+    "vgg19": "vgg19",
+    "irv2": "inception_resnet_v2",
+    "resnet152": "resnet152",
+    "scan": "regions",
+    "order": "vgg19",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A published row that has a file: its name (PAPER/LINE), what it measures and the row that is trained for it."""
+
+    name: str
+    dataset: str
+    architecture: str
+    trained: str
+    criterion: str
+    protocol: str
+    fit: bool
+
+    @property
+    def line(self) -> str:
+        """The row's number in its paper."""
+        return self.name.partition("/")[2]
+
+    @property
+    def features(self) -> str:
+        """The subfolder of its data set's features."""
+        return next(folder for name, folder in FEATURES.items() if name in self.architecture)
+
+
+def rows(paper: str, table: str) -> tuple[list[Row], list[str]]:
+    """The rows of a table that have a file, and the lines of those that have none: other papers' architectures."""
+    frame = pd.read_csv(PUBLISHED, dtype={"table": str, "line": str})
+    found, others = [], []
+    for _, row in frame[(frame["paper"] == paper) & (frame["table"] == table)].iterrows():
+        name = f"{paper}/{row['line']}"
+        if not (EXPERIMENTS / f"{name}.yaml").is_file():
+            others.append(row["line"])
+            continue
+        settings, chosen = read(name)
+        found.append(
+            Row(
+                name,
+                row["dataset"],
+                row["architecture"],
+                settings.get("evaluates", name),
+                chosen.get("criterion", "nns"),
+                chosen.get("protocol", "single"),
+                settings.get("fit", False),
+            )
+        )
+    return found, others
+
+
+def read(name: str) -> tuple[dict, dict[str, str]]:
+    """A row file's settings, and its choices by group."""
+    settings = yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text())
+    pairs = [next(iter(one.items())) for one in settings.pop("defaults")]
+    return settings, {key.removeprefix("override /"): value for key, value in pairs}
+
+
+def elsewhere(name: str) -> list[str] | None:
+    """A trained row's loss, similarity, learning rate and positives, for data of another size and kind.
+
+    Epochs, batch size and the bank's k, which belong to the size of the papers' data, are left to that data's own
+    settings. None where the similarity compares sets of regions, which vectors are not.
+    """
+    settings, chosen = read(name)
+    if chosen.get("similarity", "cosine").startswith("scan"):
+        return None
+    groups = [f"{group}={chosen[group]}" for group in ("loss", "bank", "similarity") if group in chosen]
+    own = [f"loss.{key}={value}" for key, value in settings.get("loss", {}).items()]
+    return [*groups, *own, f"optimizer.lr={settings['optimizer']['lr']}", f"positives={settings['positives']}"]
+
+
+def folder_name(overrides: list[str], seed: int) -> str:
+    """A run folder's name: the loss, a digest of all settings, the seed."""
+    groups = dict(one.split("=", 1) for one in overrides)
+    name = groups.get("loss", groups.get("experiment", "run")).replace("/", "-")
+    digest = hashlib.sha256("\n".join(sorted(overrides)).encode()).hexdigest()[:8]
+    return f"{name}-{digest}-{seed}"
