@@ -30,7 +30,7 @@ def conf_folder() -> Path:
     return inside if inside.is_dir() else package.parent.parent / "conf"
 
 
-def run(task: Callable[[DictConfig], None], config: str) -> None:
+def run(task: Callable[[DictConfig], float | None], config: str) -> None:
     """Run `task` with the composed configuration named `config`; bad input ends with its message and status 2.
 
     VSEHUB_TRACEBACK=1 shows where the message came from.
@@ -41,9 +41,9 @@ def run(task: Callable[[DictConfig], None], config: str) -> None:
         end(str(error))
 
     @wraps(task)
-    def guarded(cfg: DictConfig) -> None:
+    def guarded(cfg: DictConfig) -> float | None:
         try:
-            task(cfg)
+            return task(cfg)
         except InputError as error:
             end(str(error))
         except OSError as error:

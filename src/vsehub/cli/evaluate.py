@@ -21,7 +21,7 @@ def main() -> None:
     app.run(evaluate, "evaluate")
 
 
-def evaluate(cfg: DictConfig) -> None:
+def evaluate(cfg: DictConfig) -> float | None:
     """Measure `cfg.checkpoint`, or the ensemble of those it lists, and write the evaluation beside the first.
 
     With `cfg.foil` true captions are held against false ones instead.
@@ -56,6 +56,7 @@ def evaluate(cfg: DictConfig) -> None:
     record = measure(together, cfg.split, *rule, fitted=cfg.fit) | ({"ensemble": members} if members else {})
     path = save(record, out_folder(cfg.out, Path(checkpoints[0])))
     print(f"{table(record)}\nwritten to {path}")
+    return record["metrics"]["rsum"] if cfg.split == "val" else None  # a sweep may choose on validation alone
 
 
 def paths(value: str | ListConfig) -> list[str]:

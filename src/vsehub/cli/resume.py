@@ -14,6 +14,15 @@ def resumed(folder: Path, overrides: list[str]) -> DictConfig:
     Raises InputError where the folder holds no run, the run was started elsewhere, or an override names a group or a
     setting that is not there.
     """
+    cfg = recorded(folder)
+    changes = [override for override in overrides if not override.startswith("resume=")]
+    for change in OmegaConf.from_dotlist(changes).items() if changes else ():
+        _require_known(cfg, *change, change[0])
+    return OmegaConf.merge(cfg, OmegaConf.from_dotlist(changes))
+
+
+def recorded(folder: Path) -> DictConfig:
+    """The configuration of the run in `folder`; InputError where there is none or it was started elsewhere."""
     record = run_record(folder)
     try:
         cfg = OmegaConf.create(json.loads(record.read_text())["config"])
@@ -24,10 +33,7 @@ def resumed(folder: Path, overrides: list[str]) -> DictConfig:
         Path(cfg.run_folder).resolve() == folder.resolve(),
         f"resume: the run in {folder} was started in {cfg.run_folder} and goes on only there; move it back",
     )
-    changes = [override for override in overrides if not override.startswith("resume=")]
-    for change in OmegaConf.from_dotlist(changes).items() if changes else ():
-        _require_known(cfg, *change, change[0])
-    return OmegaConf.merge(cfg, OmegaConf.from_dotlist(changes))
+    return cfg
 
 
 def run_record(folder: Path) -> Path:

@@ -13,6 +13,8 @@ from vsehub.checks import InputError, one_of
 from vsehub.cli import app
 from vsehub.cli.resume import last_checkpoint, resumed, run_record
 from vsehub.cli.rows import require_training
+from vsehub.cli.sweep import summary
+from vsehub.cli.sweep_job import in_sweep, swept
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +28,15 @@ def main() -> None:
         except InputError as error:
             app.end(str(error))
         sys.argv += [f"hydra.run.dir={folder}", "hydra.output_subdir=null"]
-    app.run(train, "train")
+    with summary():
+        app.run(swept(train), "train")
 
 
-def train(cfg: DictConfig) -> None:
-    """Train, then measure the best checkpoint; everything is written to the run's folder."""
+def train(cfg: DictConfig) -> float:
+    """Train, then measure the best checkpoint; everything is written to the run's folder.
+
+    Returns the best validation rsum, by which a sweep may choose.
+    """
     import torch
     from hydra.utils import instantiate
 
@@ -45,13 +51,14 @@ def train(cfg: DictConfig) -> None:
     hydra_config = HydraConfig.get()
     require_training(cfg, hydra_config.runtime.choices.experiment)
     folder = Path(hydra_config.runtime.output_dir)
-    checkpoint, goes_on = None, cfg.resume is not None
-    if not goes_on:
+    if cfg.resume is None:
         choices = hydra_config.runtime.choices
         cfg = OmegaConf.create(plain(cfg) | {"label": run_label(choices), "architecture": architecture(choices)})
+        goes_on = in_sweep() and (folder / "run.json").is_file()  # one of the same settings
     else:
-        cfg = resumed(folder, list(hydra_config.overrides.task))
-        checkpoint = last_checkpoint(folder)
+        cfg, goes_on = resumed(folder, list(hydra_config.overrides.task)), True
+    checkpoint = last_checkpoint(folder) if goes_on else None
+    if goes_on:
         log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
     one_of("final_split", cfg.final_split, ("val", "test"))
     logger = build_logger(cfg)
@@ -118,6 +125,7 @@ def train(cfg: DictConfig) -> None:
     log_final(loggers, named, recorder.record["best"])
     print(f"\n{cfg.label}, seed {cfg.seed}, best epoch {recorder.record['best']['epoch']}\n{table(figures)}")
     print(f"run folder: {folder}")
+    return recorder.record["best"]["val/rsum"]
 
 
 def run_label(choices: DictConfig) -> str:

@@ -11,7 +11,7 @@ LABEL_ORDER = ("sum", "max", "knn_margin", "hal", "hal+mb", "rescaled_sum", "res
 # What may differ between two runs of one recipe: seeds, names, places, the machine's settings, and all that comes
 # after training. Which data a path holds is told by the data's fingerprint.
 NOT_RECIPE = re.compile(
-    r"^(name|run_name|label|study|resume|final_split|criterion_name|(logger|hydra|criterion|protocol)(\..*)?)$"
+    r"^(name|run_name|label|study|resume|retry_failed|final_split|criterion_name|(logger|hydra|criterion|protocol)(\..*)?)$"
     r"|^data\.(.*[._])?(root|dir|folder|path|file|name|cache)$|^data\.noise(\..*)?$"
     r"|^trainer\.(enable_.*|log_every_n_steps|accelerator|devices|num_sanity_val_steps|default_root_dir)$"
     r"|(^|\.)(seed|out|output_dir|run_folder|dirpath|save_dir|workers|num_workers|eval_batch_size)$"
