@@ -114,7 +114,7 @@ def measure(
         "ranking_seconds": time.perf_counter() - ranked,
         "metrics": result.metrics,
         "histograms": result.histograms,
-    } | ({"contributions": result.contributions.tolist()} if each_image else {})
+    } | ({"contributions": result.contributions} if each_image else {})
 
 
 def save(record: dict, folder: Path) -> Path:

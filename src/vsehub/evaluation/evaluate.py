@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.evaluation.contributions import image_contributions
@@ -24,13 +23,13 @@ Fold = dict[str, DirectedScores]
 class Evaluation:
     """metrics: "i2t/r1" ... "rsum", "hubness/hs_sum", "hubness/i2t/skew_1" ...: means over the folds.
 
-    histograms: direction -> k -> the distribution of N_k over all folds' items. contributions: (I,) float64, each
+    histograms: direction -> k -> the distribution of N_k over all folds' items. contributions: each
     image's part of rsum, fold after fold; their mean is rsum.
     """
 
     metrics: dict[str, float]
     histograms: dict[str, dict[str, dict[str, list[int]]]]
-    contributions: Tensor
+    contributions: list[float]
 
 
 def evaluate(
@@ -71,7 +70,7 @@ def measured(folds: list[Fold], criterion: Any, inductive: bool) -> Evaluation:
         for direction in DIRECTIONS
     }
     parts = [image_contributions(one, fold["t2i"].positives) for one, fold in zip(rankings, folds, strict=True)]
-    return Evaluation(metrics, histograms, torch.cat(parts))
+    return Evaluation(metrics, histograms, torch.cat(parts).tolist())
 
 
 def fold_metrics(rankings: dict[str, dict[int, Ranking]]) -> dict[str, float]:
