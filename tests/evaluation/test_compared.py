@@ -10,10 +10,11 @@ from vsehub.criteria.greedy_matching import RelaxedGreedyMatching
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.evaluation.compared import compare
 from vsehub.evaluation.encode import EncodedSplit
+from vsehub.evaluation.ranking import rank
 from vsehub.evaluation.scores import DIRECTIONS, DirectedScores
 from vsehub.similarities.cosine import Cosine
 
-K = 4
+K = 5
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +28,15 @@ def split():
     images[5] = images.mean(dim=0).round()
     texts[texts.norm(dim=1) == 0] = 1.0
     images[images.norm(dim=1) == 0] = 1.0
-    texts[7] = texts[8]
+    texts[11:20] = texts[20:29]  # the same words for other images
     pairs = torch.stack([index, torch.arange(40)], dim=1)
     return EncodedSplit(images, texts, index, torch.cat([pairs, torch.tensor([[11, 0]])]))
 
 
-def ordered(scores, rule, k):
-    """Every query's items, best first, of equal scores the lower first."""
+def corrected(scores, rule, k):
+    """The criterion's scores of every query, as lists."""
     matrix = scores.rows(slice(None))
-    corrected = rule.rescore(matrix, k=k) if rule.matching is not None else rule.rescore(matrix)
-    return [sorted(range(len(row)), key=lambda item: (-row[item], item)) for row in corrected.tolist()]
+    return (rule.rescore(matrix, k=k) if rule.matching is not None else rule.rescore(matrix)).tolist()
 
 
 def by_loops(scores, rules):
@@ -45,13 +45,21 @@ def by_loops(scores, rules):
         answers[query].add(item)
     counts, wrong, firsts = [], [], []
     for rule in rules:
-        lists = [items[:K] for items in ordered(scores, rule, K)]
+        lists = [
+            sorted(range(len(row)), key=lambda item, row=row: (-row[item], item))[:K]
+            for row in corrected(scores, rule, K)
+        ]
         counts.append([sum(item in some for some in lists) for item in range(scores.positives.items)])
         pairs = list(zip(lists, answers, strict=True))
         wrong.append(
             [sum(n in some and n not in right for some, right in pairs) for n in range(scores.positives.items)]
         )
-        firsts.append(ordered(scores, rule, 1))
+        firsts.append(
+            [
+                sorted(range(len(row)), key=lambda item, row=row, some=some: (-row[item], item in some, item))
+                for row, some in zip(corrected(scores, rule, 1), answers, strict=True)
+            ]
+        )
     right = [[items[0] in some for items, some in zip(first, answers, strict=True)] for first in firsts]
     return answers, counts, wrong, firsts, right
 
@@ -78,14 +86,29 @@ def test_equals_loops(split, direction, rule):
             for items, listed in zip(firsts, (one.before, one.after), strict=True):
                 assert listed == [(item, item in answers[one.query]) for item in items[one.query][:3]]
     assert found.gained + found.lost > 0
+    rankings = [rank(scores, one)[1].ranks for one in rules]
+    assert found.answered == tuple(int((ranks == 1).sum()) for ranks in rankings), "it is not what R@1 counts"
+
+
+def test_an_equal_score_of_a_wrong_item_is_no_answer():
+    images = torch.eye(2)
+    split = EncodedSplit(images, images[[0, 0]], torch.tensor([0, 1]))
+    scores = DirectedScores(split, "i2t", Cosine(), split)
+    found = compare((scores, NearestNeighbor()), (scores, CSLS(k=1)))
+    assert found.answered == (0, 0)
+    assert found.gained == found.lost == 0
 
 
 def test_examples_are_drawn_by_the_seed_alone(split):
     scores = DirectedScores(split, "t2i", Cosine(), split)
-    sides = (scores, NearestNeighbor()), (scores, CSLS(k=3))
-    drawn = [[one.query for one in compare(*sides, k=K, examples=1, seed=seed).some_gained] for seed in range(8)]
-    assert [[one.query for one in compare(*sides, k=K, examples=1, seed=n).some_gained] for n in range(8)] == drawn
-    assert len({tuple(some) for some in drawn}) > 1
+    sides = (scores, NearestNeighbor()), (scores, Chain([CSLS(k=3), RelaxedGreedyMatching()]))
+
+    def drawn(seed):
+        return [one.query for one in compare(*sides, k=K, examples=1, seed=seed).some_gained]
+
+    several = [drawn(seed) for seed in range(8)]
+    assert [drawn(seed) for seed in range(8)] == several
+    assert len(set(map(tuple, several))) > 1
 
 
 def test_a_ranking_of_other_items_is_refused(split):

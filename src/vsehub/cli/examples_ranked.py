@@ -1,6 +1,7 @@
 """A split encoded, ranked twice, and turned into what the page shows of it: names, captions, thumbnails."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig
@@ -14,6 +15,7 @@ from vsehub.criteria.nns import NearestNeighbor
 from vsehub.criteria.parameters import parameters
 from vsehub.data.captioned import SPLITS
 from vsehub.evaluation.compared import Compared, Listed, Turned, compare
+from vsehub.evaluation.evaluate import transductive_only
 from vsehub.evaluation.scores import DIRECTIONS, both_directions
 from vsehub.report.comparison import Comparison, Entry, Example, HubEntry, Side
 from vsehub.report.tables import criterion_text
@@ -30,11 +32,7 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
     one_of("split", cfg.split, SPLITS)
     one_of("reference", cfg.reference, tuple(REFERENCES))
     rules = [NearestNeighbor() if one.criterion is None else instantiate(one.criterion) for one in (before, after)]
-    trained = cfg.reference == "train"
-    require(
-        not (trained and cfg.split == "train"),
-        "reference=train with split=train: the reference holds the queries themselves; give reference=queries",
-    )
+    references = [_reference(rule, cfg) for rule in rules]
     one = encodings(before, cfg)
     two = one if after.folder == before.folder else encodings(after, cfg)
     split = one.data.load(cfg.split)[0]
@@ -43,8 +41,8 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
         f"against: the {cfg.split} data of {before.folder} and {after.folder} differ; compare runs on the same data",
     )
     scores = [
-        both_directions(made(cfg.split), made.similarity, made("train" if trained and rule.inductive else cfg.split))
-        for made, rule in zip((one, two), rules, strict=True)
+        both_directions(made(cfg.split), made.similarity, made(reference))
+        for made, reference in zip((one, two), references, strict=True)
     ]
     shown = Shown(split, cfg.images, plain=True)
     sides = []
@@ -55,10 +53,22 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
     sentences = [
         f"The {cfg.split} split of {after.record['dataset']} ranked as a whole: {len(split.images):,} images, "
         f"{len(split.captions):,} texts. {' '.join(told)}",
-        "Examples are drawn by a fixed seed, none is chosen by hand. They show single runs; what holds over seeds is "
-        "in the tables.",
+        "Of equal scores a wrong item's counts as higher, as for R@1. Examples are drawn by a fixed seed, none is "
+        "chosen by hand. They show single runs; what holds over seeds is in the tables.",
     ]
     return Comparison(sentences, (before.name, after.name), sides, shown.pictured, len(set(shown.thumbnails.missing)))
+
+
+def _reference(rule: Any, cfg: DictConfig) -> str:
+    """The split whose queries a criterion sees; InputError where it cannot take the one that is asked for."""
+    if cfg.reference == "queries" or not rule.needs_reference:
+        return cfg.split
+    require(rule.inductive, transductive_only(cfg.criterion_name))
+    require(
+        cfg.split != "train",
+        "reference=train with split=train: the reference holds the queries themselves; give reference=queries",
+    )
+    return "train"
 
 
 def encodings(ranker: Ranker, cfg: DictConfig) -> Encodings:
@@ -70,13 +80,13 @@ def encodings(ranker: Ranker, cfg: DictConfig) -> Encodings:
     return Encodings(module, data)
 
 
-def _told(ranker: Ranker, rule, cfg: DictConfig) -> str:
+def _told(ranker: Ranker, rule: Any, cfg: DictConfig) -> str:
     """A sentence on one of the two: run, seed, criterion, and what it takes as reference."""
     name = criterion_text(ranker.criterion_name, ", ".join(f"{key} {value}" for key, value in parameters(rule).items()))
-    kind = REFERENCES[cfg.reference if rule.inductive and rule.matching is None else "queries"][0]
-    seen = "all training queries" if kind == "inductive" else f"the {cfg.split} queries themselves"
-    needs = rule.needs_reference or rule.matching is not None
-    reference = f", {kind} (reference: {seen})" if needs else ""
+    reference = ""
+    if rule.matching is not None or rule.needs_reference:
+        kind, seen = REFERENCES["queries" if _reference(rule, cfg) == cfg.split else "train"]
+        reference = f", {kind} (reference: {seen.format(split=cfg.split).removesuffix(', fold by fold')})"
     record = ranker.record
     return f"{ranker.name}: {record['label']}, seed {record['seed']}, criterion {name}{reference}."
 

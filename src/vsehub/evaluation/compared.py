@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from vsehub.checks import require
-from vsehub.evaluation.ranking import corrected_blocks
+from vsehub.checks import one_of, require
+from vsehub.evaluation.ranking import corrected_blocks, rank
 from vsehub.evaluation.scores import DirectedScores
-from vsehub.metrics.occurrences import Occurrences
+from vsehub.metrics.hubness import KS
 from vsehub.metrics.positives import Positives
-from vsehub.metrics.topk import top_k
 
 
 class Hub(NamedTuple):
@@ -59,33 +59,6 @@ class Compared:
     some_lost: list[Turned]
 
 
-class Lists:
-    """The lists that a criterion gives the queries of one direction, both (Q, ...), nearest first.
-
-    counts: what is in the k nearest of how many queries. first: the nearest `shown` items, by which a query counts as
-    answered; a criterion that matches gives them by a matching of its own, as for R@1. right: which of them answer.
-    """
-
-    def __init__(self, scores: DirectedScores, rule: Any, k: int, shown: int):
-        positives, items = scores.positives, len(scores.items)
-        terms = rule.correction.fit(scores.columns)
-        self.counts = Occurrences(items, (k,), positives.query.device)
-        nearest = []
-        for first, block in corrected_blocks(scores, rule, terms, k):
-            columns = top_k(block, min(max(k, shown), items))[1]
-            self.counts.add_judged(columns, positives, first)
-            nearest.append(columns)
-        if rule.matching is not None:
-            blocks = corrected_blocks(scores, rule, terms, 1)
-            nearest = [top_k(block, min(shown, items))[1] for _, block in blocks]
-        self.first = torch.cat(nearest)[:, :shown]
-        self.right = positives.hits(self.first)
-
-    def of(self, query: int) -> list[Listed]:
-        """The nearest items of a query."""
-        return [Listed(*one) for one in zip(self.first[query].tolist(), self.right[query].tolist(), strict=True)]
-
-
 @torch.no_grad()
 def compare(
     before: tuple[DirectedScores, Any],
@@ -96,26 +69,28 @@ def compare(
     shown: int = 5,
     seed: int = 0,
 ) -> Compared:
-    """Compare two rankings, each scores and a criterion; of equal scores the lower item comes first.
+    """Compare two rankings, each scores and a criterion, by the figures that `evaluate` gives for them.
 
-    examples: how many of the queries that turned, each way, are drawn by `seed`. shown: items of their lists. Raises
-    InputError where the two rank other queries or items, or other items answer the queries.
+    k: one of `KS`. examples: how many of the queries that turned, each way, are drawn by `seed`. shown: items of their
+    lists, in which of equal scores the wrong item comes first, as R@k counts it. Raises InputError for another k, and
+    where the two rank other queries or items, or other items answer the queries.
     """
+    one_of("k", k, KS)
     positives = before[0].positives
     require(
         _same(positives, after[0].positives),
         "before and after rank other queries or items, or other items answer them; compare rankings of one split",
     )
-    lists = [Lists(*one, k, shown) for one in (before, after)]
-    counts = [one.counts.counts[k] for one in lists]
-    wrong = [one.counts.bad[k] for one in lists]
+    rankings = [rank(*one) for one in (before, after)]
+    counts = [ranking[k].occurrences[k] for ranking in rankings]
+    wrong = [ranking[k].bad[k] for ranking in rankings]
     worst = counts[0].argsort(descending=True, stable=True)[:hubs].tolist()
-    known = positives.counts > 0
-    first = [one.right[:, 0] & known for one in lists]
+    first = [ranking[1].ranks == 1 for ranking in rankings]
     turned = [(first[1] & ~first[0]).nonzero().flatten(), (first[0] & ~first[1]).nonzero().flatten()]
     generator = torch.Generator().manual_seed(seed)
     drawn = [queries.cpu()[torch.randperm(len(queries), generator=generator)[:examples]] for queries in turned]
-    gained, lost = [[Turned(query, *(one.of(query) for one in lists)) for query in some.tolist()] for some in drawn]
+    lists = [nearest(*one, torch.cat(drawn), shown) for one in (before, after)]
+    gained, lost = [[Turned(query, lists[0][query], lists[1][query]) for query in some.tolist()] for some in drawn]
     return Compared(
         k=k,
         queries=positives.queries,
@@ -124,12 +99,29 @@ def compare(
         largest=_pair(count.max() for count in counts),
         never=_pair((count == 0).sum() for count in counts),
         answered=_pair(one.sum() for one in first),
-        measured=int(known.sum()),
+        measured=int(rankings[0][1].measured.sum()),
         gained=len(turned[0]),
         lost=len(turned[1]),
         some_gained=gained,
         some_lost=lost,
     )
+
+
+def nearest(scores: DirectedScores, rule: Any, queries: Tensor, shown: int) -> dict[int, list[Listed]]:
+    """The nearest items of some queries (n,) under a criterion, nearest first; of equal scores the wrong ones first.
+
+    A criterion that matches ranks by its matching for k = 1, as for R@1.
+    """
+    found = {}
+    for first, block in corrected_blocks(scores, rule, rule.correction.fit(scores.columns)):
+        for query in queries[(queries >= first) & (queries < first + len(block))].tolist():
+            row = block[query - first]
+            right = torch.zeros(len(row), dtype=torch.bool, device=row.device)
+            right[scores.positives.item[scores.positives.query == query]] = True
+            wrong_first = torch.cat([(~right).nonzero(), right.nonzero()]).flatten()
+            order = wrong_first[row[wrong_first].argsort(descending=True, stable=True)][:shown]
+            found[query] = [Listed(*one) for one in zip(order.tolist(), right[order].tolist(), strict=True)]
+    return found
 
 
 def _same(one: Positives, other: Positives) -> bool:

@@ -1,0 +1,125 @@
+"""`vsehub report ... examples=RUN`: hubs and answers are those that evaluation measures; bad input is told."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+from html_links import Links, assert_self_contained
+
+from vsehub.cli.examples import best_run
+
+
+@pytest.fixture
+def report(run_here, tmp_path):
+    """A function that runs `vsehub report` and returns its page, or what it says when it fails."""
+
+    def run(*arguments, status=0):
+        said = run_here("report", *arguments, "out=page", status=status)
+        return said if status else (tmp_path / "page" / "index.html").read_text()
+
+    return run
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+    """A function that copies the run under another name, with other facts in its run.json."""
+
+    def copy(name, **facts):
+        folder = tmp_path / "runs" / name
+        shutil.copytree(trained, folder, ignore=shutil.ignore_patterns("last.ckpt"))
+        record = json.loads((folder / "run.json").read_text()) | facts
+        (folder / "run.json").write_text(json.dumps(record))
+        return folder
+
+    return copy
+
+
+def measured(folder):
+    """The metrics of the evaluation in a folder."""
+    (path,) = folder.glob("*.json")
+    return json.loads(path.read_text())["metrics"]
+
+
+def test_what_the_page_says_is_what_evaluation_measures(report, run_here, trained, tmp_path):
+    page = report(trained, f"examples={trained}", "criterion=is", "reference=train")
+    for name in ("nns", "is"):
+        checkpoint = f"checkpoint={trained}/checkpoints/best.ckpt"
+        run_here("evaluate", checkpoint, f"criterion={name}", "reference=train", f"out={name}")
+    plain, corrected = (measured(tmp_path / name) for name in ("nns", "is"))
+    assert plain != corrected
+    text = assert_self_contained(page).text
+    assert "is: hal+mb, seed 3, criterion is (beta 30.0), inductive (reference: all training queries)." in text
+    for side, query, item, queries, items in (
+        ("i2t", "image", "caption", 32, 160),
+        ("t2i", "caption", "image", 160, 32),
+    ):
+        largest = [round(one[f"hubness/{side}/largest_hub_10"]) for one in (plain, corrected)]
+        assert (
+            f"The most found {item} is among the 10 nearest of {largest[0]} of {queries} {query}s under nns, of "
+            f"{largest[1]} under is; a fair share is {queries * 10 / items:.3g}."
+        ) in text
+        never = [round(items * one[f"hubness/{side}/antihub_rate_10"]) for one in (plain, corrected)]
+        assert re.search(rf"Of {items} {item}s {never[0]} \([\d.]+ %\) are found .* {never[1]} \(", text)
+        right = [one[f"{side}/r1"] for one in (plain, corrected)]
+        counts = [round(queries * share / 100) for share in right]
+        found = re.search(
+            rf"The first {item} is right for {counts[0]} \({right[0]:.1f} %\) of {queries} {query}s under nns, for "
+            rf"{counts[1]} \({right[1]:.1f} %\) under is: (\d+) turned right, (\d+) turned wrong",
+            text,
+        )
+        assert found, text[text.index("The first") :][:900]
+        assert int(found[1]) - int(found[2]) == counts[1] - counts[0]
+    assert page.count('class="thumb" src="data:image/jpeg') >= 12 + 1
+    turned = re.findall(r"<h5>(nns|is)</h5><ol.*?>\n<li( class=\"right\")?>", page)
+    headings = [way == "wrong to right" for way, n in re.findall(r"From (.*?): (\d+) of", page) for _ in range(int(n))]
+    assert len(headings) > 0
+    assert [bool(right) for _, right in turned] == [after == won for won in headings for after in (False, True)]
+
+
+def test_two_runs_and_what_differs_between_them(report, copied, tmp_path):
+    folder, other = copied("hal", label="hal"), copied("sum", label="sum")
+    torch_file = other / "checkpoints" / "best.ckpt"
+    changed = torch.load(torch_file, weights_only=True)
+    changed["state_dict"]["text_encoder.words.weight"] *= -1
+    torch.save(changed, torch_file)
+    text = Links(report("runs", f"examples={folder}", f"against={other}")).text
+    assert "Hubs and answers: sum → hal" in text
+    assert "sum: sum, seed 3, criterion nns. hal: hal, seed 3, criterion nns." in text
+    assert "From wrong to right" in text
+    same = copied("again", label="hal")
+    text = Links(report("runs", f"examples={folder}", f"against={same}", "criterion=csls")).text
+    assert "Hubs and answers: again → hal" in text, "runs of one name are told apart by their folders"
+    assert text.count("No image turned") == text.count("No caption turned") == 2
+    changed["vsehub"]["config"]["data"]["seed"] = 77
+    torch.save(changed, torch_file)
+    said = report("runs", f"examples={folder}", f"against={other}", status=2)
+    assert "compare runs on the same data" in said
+
+
+def test_the_best_run_is_that_of_validation(copied, report, tmp_path):
+    for number, rsum in enumerate((90.0, 120.0, 100.0, 200.0)):
+        folder = copied(f"run-{number}", best={"epoch": 1, "val/rsum": rsum})
+    (folder / "checkpoints" / "best.ckpt").unlink()
+    assert best_run([tmp_path / "runs"]).name == "run-1"
+    copied("other", dataset="coco")
+    assert "several data sets (coco, scenes)" in report("runs", "examples=true", status=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["criterion=csls"], "criterion came without examples"),
+        (["data.seed=1"], "data came without examples"),
+        (["examples=nowhere"], "examples: no such file or folder: nowhere"),
+        (["examples={run}", "criterion=nns"], "criterion=nns is what others are compared with"),
+        (["examples={run}", "against={run}"], "is the run of examples itself"),
+        (["examples={run}", "criterion=csls+rgm", "reference=train"], "no inductive form"),
+        (["examples={run}", "split=train", "reference=train"], "the reference holds the queries themselves"),
+        (["examples={run}", "images={run}/run.json"], "is a file; give the folder"),
+        (["examples={run}/checkpoints"], "is no run folder"),
+    ],
+)
+def test_bad_input_is_told(report, trained, arguments, told):
+    assert told in report(trained, *(one.format(run=trained) for one in arguments), status=2)
