@@ -12,6 +12,8 @@ INSTALLED := $(VENV)/installed-$(FAISS)
 DATA ?=
 ROOT ?=
 COCO ?=
+FLICKR30K ?=
+LINES ?=
 SEEDS ?= 0
 OUT ?=
 ARGS ?=
@@ -20,7 +22,7 @@ EMBEDDINGS := queries=runs/embeddings/queries.npy items=runs/embeddings/items.np
   reference=runs/embeddings/train_queries.npy overwrite=true
 
 help: ## list the commands
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-22s %s\n", $$1, $$2}'
 
 setup: $(INSTALLED) ## create .venv and install everything at the pinned versions
 
@@ -45,9 +47,33 @@ test: $(INSTALLED) ## run all tests
 lint: $(INSTALLED) ## check style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check src tests experiments
 
-reproduce-table2: $(INSTALLED) ## AAAI table 2: DATA=scenes | DATA=flickr8k ROOT=folder | COCO=folder; SEEDS=0,1,2 DRY_RUN=1
-	$(BIN)/python experiments/reproduce_table2.py $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
-	  $(if $(COCO),--coco $(COCO)) $(if $(OUT),--out $(OUT)) --seeds $(SEEDS) $(if $(DRY_RUN),--dry-run) $(ARGS)
+REPRODUCE = $(BIN)/python experiments/reproduce.py $(1) $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
+  $(if $(COCO),--coco $(COCO)) $(if $(FLICKR30K),--flickr30k $(FLICKR30K)) $(if $(OUT),--out $(OUT)) --seeds $(SEEDS) \
+  $(if $(LINES),--lines $(LINES)) $(if $(DRY_RUN),--dry-run) $(ARGS)
+
+reproduce-table1: $(INSTALLED) ## AAAI table 1: on scenes, or FLICKR30K=folder, or DATA=name ROOT=folder; SEEDS=0,1,2 LINES=1.1,1.3 DRY_RUN=1
+	$(call REPRODUCE,aaai2020/1)
+
+reproduce-table2: $(INSTALLED) ## AAAI table 2: on scenes, or COCO=folder; all else as above
+	$(call REPRODUCE,aaai2020/2)
+
+reproduce-acl-table1: $(INSTALLED) ## ACL table 1 (Flickr30k): kNN-margin
+	$(call REPRODUCE,acl-srw2019/1)
+
+reproduce-acl-table2: $(INSTALLED) ## ACL table 2 (COCO): kNN-margin
+	$(call REPRODUCE,acl-srw2019/2)
+
+reproduce-acl-table5: $(INSTALLED) ## ACL table 5 (COCO): how often items are the nearest one
+	$(call REPRODUCE,acl-srw2019/5)
+
+reproduce-emnlp-table1: $(INSTALLED) ## EMNLP table 1 (Flickr30k): the rescaled loss
+	$(call REPRODUCE,emnlp2019-submission/1)
+
+reproduce-emnlp-table2: $(INSTALLED) ## EMNLP table 2 (COCO): the rescaled loss
+	$(call REPRODUCE,emnlp2019-submission/2)
+
+reproduce-inference: $(INSTALLED) ## EMNLP table 4 and ACL table 4: criteria
+	$(call REPRODUCE,emnlp2019-submission/4 acl-srw2019/4)
 
 FIGURES_OUT = $(or $(OUT),runs/figures-$(or $(DATA),scenes))
 reproduce-figures: $(INSTALLED) ## the papers' figures: DATA=scenes (5 minutes) | DATA=flickr8k ROOT=folder SEEDS=0,1,2; OUT=folder DRY_RUN=1
@@ -85,4 +111,4 @@ wheel: $(INSTALLED) ## build a wheel that holds the configuration too
 clean: ## remove what was built, never runs
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo demo-embeddings test lint reproduce-table2 reproduce-figures grid benchmark benchmark-search gpu-check wheel clean
+.PHONY: help setup demo demo-embeddings test lint reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search gpu-check wheel clean

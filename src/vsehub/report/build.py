@@ -12,10 +12,11 @@ from vsehub.report.comparison import Comparison
 from vsehub.report.drawing import Picture
 from vsehub.report.figures import draw
 from vsehub.report.html import Published, Section, page, provenance
+from vsehub.report.latex import latex
 from vsehub.report.notes import setting_sentences, warnings
 from vsehub.report.recipes import recipes_by_series, series_of
 from vsehub.report.runs import Run, read_runs
-from vsehub.report.tables import aggregate, by_setting, display, markdown, markdown_text, results
+from vsehub.report.tables import COLUMNS, aggregate, by_setting, display, markdown, markdown_text, results
 from vsehub.report.verdicts import recipe_differences, verdicts
 
 
@@ -61,6 +62,7 @@ def build_report(
         "results.csv": frame.to_csv(index=False),
         "table.csv": means.to_csv(index=False),
         "table.md": table_page(title, display(means), sections, [*warned, *recipe_notes]),
+        "table.tex": latex(display(means), title, [column.heading for column in COLUMNS]),
     }
     beside = None
     if paper is not None and table is not None:
@@ -68,6 +70,7 @@ def build_report(
         beside = Published(f"Measured beside published: {paper}, table {table}", papers.display(lines), sentences)
         texts["published.csv"] = lines.to_csv(index=False)
         texts["published.md"] = published_page(beside)
+        texts["published.tex"] = latex(beside.table, beside.heading, [column.heading for column in COLUMNS])
     training = [picture for picture in pictures if picture.setting is None]
     origin = provenance(runs, series, recipes)
     texts["index.html"] = page(
