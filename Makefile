@@ -13,7 +13,6 @@ DATA ?=
 ROOT ?=
 COCO ?=
 FLICKR30K ?=
-LINES ?=
 SEEDS ?= 0
 OUT ?=
 ARGS ?=
@@ -45,13 +44,14 @@ test: $(INSTALLED) ## run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 $(ARGS)
 
 lint: $(INSTALLED) ## check style
-	$(BIN)/ruff check . && $(BIN)/ruff format --check src tests experiments
+	$(BIN)/ruff check . && $(BIN)/ruff format --check src tests experiments notebooks
 
+# LINES given on the command line alone: a shell may export its own.
 REPRODUCE = $(BIN)/python experiments/reproduce.py $(1) $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
   $(if $(COCO),--coco $(COCO)) $(if $(FLICKR30K),--flickr30k $(FLICKR30K)) $(if $(OUT),--out $(OUT)) --seeds $(SEEDS) \
-  $(if $(LINES),--lines $(LINES)) $(if $(DRY_RUN),--dry-run) $(ARGS)
+  $(if $(filter command,$(origin LINES)),--lines $(LINES)) $(if $(DRY_RUN),--dry-run) $(ARGS)
 
-reproduce-table1: $(INSTALLED) ## AAAI table 1: on scenes, or FLICKR30K=folder, or DATA=name ROOT=folder; SEEDS=0,1,2 LINES=1.1,1.3 DRY_RUN=1
+reproduce-table1: $(INSTALLED) ## AAAI table 1: on scenes, FLICKR30K=folder, or DATA=flickr8k ROOT=folder; SEEDS=0,1,2 LINES=1.1,1.3 DRY_RUN=1
 	$(call REPRODUCE,aaai2020/1)
 
 reproduce-table2: $(INSTALLED) ## AAAI table 2: on scenes, or COCO=folder; all else as above
@@ -72,7 +72,7 @@ reproduce-emnlp-table1: $(INSTALLED) ## EMNLP table 1 (Flickr30k): the rescaled 
 reproduce-emnlp-table2: $(INSTALLED) ## EMNLP table 2 (COCO): the rescaled loss
 	$(call REPRODUCE,emnlp2019-submission/2)
 
-reproduce-inference: $(INSTALLED) ## EMNLP table 4 and ACL table 4: criteria
+reproduce-inference: $(INSTALLED) ## EMNLP table 4 and ACL table 4: criteria at inference
 	$(call REPRODUCE,emnlp2019-submission/4 acl-srw2019/4)
 
 FIGURES_OUT = $(or $(OUT),runs/figures-$(or $(DATA),scenes))
