@@ -93,8 +93,7 @@ def measurements(folders: list[Path], frame: pd.DataFrame) -> dict[int, list[dic
         own = record.get("run")
         if own is None:
             continue
-        known = own["recipe"] if "recipe" in own else digest(recipe(Run("", own, {}, pd.DataFrame())))
-        key = (own["label"], own["seed"], known)
+        key = (own["label"], own["seed"], digest(recipe(Run("", own, {}, pd.DataFrame()))))
         if key in rows:
             found.setdefault(rows[key], []).append(record)
         else:
@@ -220,6 +219,9 @@ def main() -> None:
     }
     for name, table in tables.items():
         write_text(arguments.out / f"{name}.csv", table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+    alone = frame[frame["figures"] == ""].value_counts(["loss", "setting"], sort=False)
+    for (loss, words), count in alone.items():
+        print(f"{count} of {loss}, {words}: points of the correlation alone, trained otherwise than those compared")
     for name, text in (("README.md", PAGE), ("expected.csv", (HERE / "expected.csv").read_text())):
         if not (arguments.out / name).exists():
             write_text(arguments.out / name, text)

@@ -25,6 +25,7 @@ from vsehub.report.runs import Run
 from vsehub.training.datamodule import RetrievalDataModule
 
 CRITERIA = ("is", "csls")
+FACTS = ("label", "seed", "started", "config", "data", "precision", "noise")  # what tells the run and its recipe
 LAMBDAS = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0)
 
 
@@ -39,13 +40,12 @@ def main() -> None:
     for index in compared(frame):
         row = frame.loc[index]
         out = arguments.out / f"{row['loss']}-{row['seed']}-{row['recipe']}"
-        measure_run(Path(row["path"]), runs[row["path"]], row["recipe"], out, arguments.root)
+        measure_run(Path(row["path"]), runs[row["path"]], out, arguments.root)
 
 
-def measure_run(folder: Path, run: Run, recipe: str, out: Path, root: str | None) -> None:
+def measure_run(folder: Path, run: Run, out: Path, root: str | None) -> None:
     """Write every measurement of one run that `out` lacks or has of an earlier training."""
-    facts = {"label": run.record["label"], "seed": run.record["seed"], "started": run.record["started"]}
-    facts["recipe"] = recipe
+    facts = {name: run.record[name] for name in FACTS if name in run.record}
     lacking = [cell for cell in cells() if not done(out / f"{cell[0]}-{cell[1]}.json", facts)]
     if not lacking:
         return

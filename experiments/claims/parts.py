@@ -55,8 +55,11 @@ def data_text(results: pd.DataFrame) -> str:
         f"{row.dataset}, {row.images:,} images and {row.texts:,} texts, protocol {row.protocol}"
         for row in kinds.itertuples()
     ]
-    runs = results[RUN].drop_duplicates()
-    return f"Test split of {'; '.join(words)}. {len(runs)} runs, seeds {seeds(runs)}."
+    runs = results.drop_duplicates(RUN)
+    text = f"Test split of {'; '.join(words)}. {len(runs)} runs, seeds {seeds(runs)}."
+    alone = runs.loc[runs["figures"] == "", "setting"].value_counts().sort_index()
+    others = "; ".join(f"{count} of {setting}" for setting, count in alone.items())
+    return text + (f" Points of the correlation alone are {others}." if others else "")
 
 
 def epochs_part(data: Data) -> Part:
