@@ -2,7 +2,7 @@
 
     python experiments/reproduce.py aaai2020/2 --coco FOLDER --seeds 0,1,2
     python experiments/reproduce.py emnlp2019-submission/4 acl-srw2019/4          the same losses and criteria on scenes
-    python experiments/reproduce.py aaai2020/1 --data flickr8k --root FOLDER
+    python experiments/reproduce.py aaai2020/1 --data flickr8k --root FOLDER trainer.max_epochs=8
 
 On COCO and Flickr30k each row runs as its file in conf/experiment says. On other data the rows keep loss, similarity,
 learning rate and criterion, and the size of training is that data's; rows that become one training are trained once.
@@ -11,199 +11,141 @@ at the end, and the others go on.
 """
 
 import argparse
-import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from compare import VSEHUB, status
-from features_needed import missing
-from row_files import Row, elsewhere, folder_name, rows
+from compare import VSEHUB
+from row_jobs import OCCURRENCES, Job, LeftOut, Places, jobs
 
 from vsehub.files import write_text
 from vsehub.report import published
 from vsehub.report.latex import latex
-from vsehub.report.reproduction import occurrence_table, reproduced
+from vsehub.report.reproduction import SHARE_HEADINGS, occurrence_remarks, occurrence_table, reproduced
 from vsehub.report.tables import COLUMNS, markdown
 
-TABLES = {
-    "aaai2020/1": None,
-    "aaai2020/2": None,
-    "acl-srw2019/1": None,
-    "acl-srw2019/2": None,
-    "acl-srw2019/4": None,
-    "acl-srw2019/5": "shares of N_1; of the lines of ACL's tables 2 and 4 that are on COCO with ResNet152",
-    "emnlp2019-submission/1": None,
-    "emnlp2019-submission/2": None,
-    "emnlp2019-submission/4": None,
-}
-OCCURRENCES = "acl-srw2019/5"
-OCCURRENCE_LINES = ("2.4", "2.5", "2.6", "3.5", "3.6")
+TABLES = (
+    "aaai2020/1",
+    "aaai2020/2",
+    "acl-srw2019/1",
+    "acl-srw2019/2",
+    "acl-srw2019/4",
+    OCCURRENCES,
+    "emnlp2019-submission/1",
+    "emnlp2019-submission/2",
+    "emnlp2019-submission/4",
+)
 
 
-@dataclass(frozen=True)
-class Job:
-    """A row with one seed: the run it is measured on, and what trains that."""
-
-    row: Row
-    seed: int
-    folder: Path
-    overrides: list[str]
-
-    def training(self) -> list[str] | None:
-        """The command that trains or goes on, None where the run is finished."""
-        state = status(self.folder)
-        if state == "finished":
-            return None
-        return ["train", *([f"resume={self.folder}"] if state else [*self.overrides, f"hydra.run.dir={self.folder}"])]
-
-    def measuring(self) -> list[str] | None:
-        """The command that measures the run as the row says, None where that is done."""
-        if self.found() is not None:
-            return None
-        own = [f"criterion={self.row.criterion}", f"protocol={self.row.protocol}"] + ["fit=true"] * self.row.fit
-        return ["evaluate", f"checkpoint={self.folder / 'checkpoints' / 'best.ckpt'}", *own]
-
-    def found(self) -> dict | None:
-        """The evaluation of this row, with its run's name, loss and seed; None where it was not made."""
-        for path in sorted((self.folder / "evaluations").glob(f"test-*-{self.row.criterion}*.json")):
-            one = json.loads(path.read_text())
-            as_asked = (one["criterion"], one["protocol"], bool(one["fit"])) == (
-                self.row.criterion,
-                self.row.protocol,
-                self.row.fit,
-            )
-            if as_asked and one["reference"] != "inductive":
-                run = json.loads((self.folder / "run.json").read_text())
-                return one | {key: run[key] for key in ("dataset", "architecture", "label", "seed")}
-        return None
-
-
-def jobs(table: str, arguments: argparse.Namespace, left_out: dict[str, str]) -> Iterator[Job]:
-    """What is to be done for a table; what cannot be goes to `left_out`, line by line with the reason."""
-    paper, _, number = table.partition("/")
-    occurrences = table == OCCURRENCES
-    found, others = rows(paper, number) if not occurrences else occurrence_rows()
-    for line in others:
-        left_out[line] = "another paper's architecture"
-    for row in found:
-        if arguments.lines and row.line not in arguments.lines:
-            continue
-        settings = place(row, arguments)
-        if isinstance(settings, str):
-            left_out[row.line] = settings
-            continue
-        small = arguments.data is not None
-        protocol = "single" if small else ("full5k" if occurrences else row.protocol)
-        measured = Row(**(vars(row) | {"protocol": protocol, "fit": row.fit and not occurrences}))
-        for seed in arguments.seeds:
-            overrides = [*settings, *arguments.overrides]
-            folder = arguments.out / "runs" / folder_name(overrides, seed)
-            yield Job(measured, seed, folder, [*overrides, f"seed={seed}"])
-
-
-def occurrence_rows() -> tuple[list[Row], list[str]]:
-    """The rows that ACL table 5 is made of here."""
-    found = [*rows("acl-srw2019", "2")[0], *rows("acl-srw2019", "4")[0]]
-    return [row for row in found if row.line in OCCURRENCE_LINES], []
-
-
-def place(row: Row, arguments: argparse.Namespace) -> list[str] | str:
-    """The settings that train a row on the data at hand, or why that cannot be."""
-    if arguments.data is None:
-        base = {"coco": arguments.coco, "flickr30k": arguments.flickr30k}[row.dataset]
-        if base is None:
-            return f"give --{row.dataset} FOLDER"
-        reason = missing(row.dataset, base, row.features)
-        return reason or [f"experiment={row.trained}", f"data.root={base / row.features}"]
-    settings = elsewhere(row.trained)
-    if settings is None:
-        return f"{row.architecture} compares regions, which {arguments.data} has none of"
-    if arguments.data == "scenes":
-        return ["experiment=demo", *settings]
-    return ["data=precomp", f"data.root={arguments.root}", f"data.name={arguments.data}", *settings]
-
-
-def carry_out(work: list[Job], dry_run: bool) -> list[str]:
+def carry_out(work: list[Job]) -> list[str]:
     """Train and measure, each once; the commands that failed."""
-    failed, broken, printed = [], set(), set()
+    failed = []
     for number, job in enumerate(work, 1):
-        for command in (job.training, job.measuring):
-            arguments = None if job.folder in broken else command()
-            line = shlex.join(["vsehub", *arguments]) if arguments else None
-            if line is None or line in printed:  # printed already: a dry run, or an evaluation that failed
+        for step in (job.training, job.measuring):
+            command = step()
+            if command is None:
                 continue
-            printed.add(line)
+            line = shlex.join(["vsehub", *command])
+            if line in failed:
+                break
             print(f"[{number}/{len(work)}] {job.row.name}, seed {job.seed}: {line}", flush=True)
-            if not dry_run and subprocess.run([VSEHUB, *arguments]).returncode:
+            if subprocess.run([VSEHUB, *command]).returncode:
                 failed.append(line)
-                broken |= {job.folder} if command == job.training else set()
+                break
     return failed
 
 
-def write(table: str, work: list[Job], left_out: dict[str, str], out: Path) -> str:
-    """Write table.md, table.csv and table.tex of a published table below `out`; the markdown."""
+def show(work: list[Job]) -> None:
+    """Print what `carry_out` would run."""
+    printed = set()
+    for job in work:
+        for command in job.to_do():
+            line = shlex.join(["vsehub", *command])
+            if line not in printed:
+                print(f"{job.row.name}, seed {job.seed}: {line}")
+            printed.add(line)
+
+
+def write(table: str, work: list[Job], left_out: dict[str, LeftOut], folder: Path) -> str:
+    """Write table.md, table.csv and table.tex of a published table; the markdown."""
     paper, _, number = table.partition("/")
     measured: dict[str, list[dict]] = {}
     for job in work:
         found = job.found()
         measured.setdefault(job.row.line, []).extend([found] if found else [])
-    numeric = [column.heading for column in COLUMNS]
     if table == OCCURRENCES:
-        told = {line: evaluations for line, evaluations in measured.items() if evaluations}
-        frame = shown = occurrence_table(told)
-        sentences = ["ACL prints this table without the figures at hand here: measured figures alone."]
+        frame = shown = occurrence_table(measured)
+        sentences = occurrence_remarks(measured)
     else:
         frame = reproduced(paper, number, measured)
         shown, sentences = published.display(frame), published.remarks(frame)
-    for reason in dict.fromkeys(left_out.values()):
-        lines = ", ".join(line for line, why in left_out.items() if why == reason)
+    reasons = {line: str(reason) for line, reason in left_out.items()}
+    for reason in dict.fromkeys(reasons.values()):
+        lines = ", ".join(line for line, why in reasons.items() if why == reason)
         sentences.append(f"Left out: {lines} ({reason}).")
     title = f"{paper}, table {number}: measured beside published"
     text = f"# {title}\n\n" + "".join(f"- {one}\n" for one in sentences) + f"\n{markdown(shown)}"
-    folder = out / table.replace("/", "-table")
+    numeric = [*(column.heading for column in COLUMNS), *SHARE_HEADINGS]
     write_text(folder / "table.md", text)
     write_text(folder / "table.csv", frame.to_csv(index=False, lineterminator="\n"))
     write_text(folder / "table.tex", latex(shown, f"{title}. {' '.join(sentences)}", numeric))
     return f"{text}\nfiles: {folder}/table.md, table.csv, table.tex"
 
 
-def main() -> None:
-    """Read the command line."""
+def arguments() -> argparse.Namespace:
+    """The command line, read and checked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="+", choices=list(TABLES), metavar="PAPER/TABLE", help=", ".join(TABLES))
+    parser.add_argument("tables", nargs="+", metavar="PAPER/TABLE", help=", ".join(TABLES))
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings of every training")
     parser.add_argument("--data", help="scenes (the default without --coco and --flickr30k), or a name, with --root")
-    parser.add_argument("--root", type=Path, help="with --data: the folder of its features, one vector an image")
+    parser.add_argument("--root", type=Path, help="with --data: its features, or their subfolders global and grid")
     parser.add_argument("--coco", type=Path, help="folder of COCO's features, a subfolder an architecture")
     parser.add_argument("--flickr30k", type=Path, help="the same of Flickr30k")
     parser.add_argument("--seeds", default="0", help="e.g. 0,1,2; default %(default)s")
     parser.add_argument("--lines", default="", help="these rows alone, e.g. 2.1,2.4")
     parser.add_argument("--out", type=Path, help="default: runs/reproduce-DATA; runs are shared by all tables there")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
-    parser.add_argument(
-        "--set", nargs="+", default=[], dest="overrides", metavar="KEY=VALUE", help="for every training"
-    )
-    arguments = parser.parse_args()
-    if arguments.data is None and arguments.coco is None and arguments.flickr30k is None:
-        arguments.data = "scenes"
-    if arguments.data not in (None, "scenes") and (arguments.root is None or not arguments.root.is_dir()):
-        parser.error(f"--data {arguments.data} needs --root, the folder of its features; {arguments.root} is no folder")
-    arguments.out = arguments.out or Path("runs") / f"reproduce-{arguments.data or 'papers'}"
-    arguments.seeds = [int(seed) for seed in arguments.seeds.split(",")]
-    arguments.lines = [line for line in arguments.lines.split(",") if line]
+    given = parser.parse_intermixed_args()
+    words = [*given.tables, *given.overrides]
+    given.tables = [word for word in words if "=" not in word]
+    given.overrides = [word for word in words if "=" in word]
+    unknown = [table for table in given.tables if table not in TABLES]
+    if unknown or not given.tables:
+        parser.error(f"no table {', '.join(unknown)}; choose among {', '.join(TABLES)}")
+    on_papers = given.coco is not None or given.flickr30k is not None
+    if on_papers and given.data is not None:
+        parser.error(f"--data {given.data} does not go with --coco and --flickr30k; give the one or the others")
+    given.data = given.data or (None if on_papers else "scenes")
+    if given.data not in (None, "scenes") and (given.root is None or not given.root.is_dir()):
+        parser.error(f"--data {given.data} needs --root, the folder of its features; {given.root} is no folder")
+    given.out = given.out or Path("runs") / f"reproduce-{given.data or 'papers'}"
+    given.seeds = [int(seed) for seed in given.seeds.split(",")]
+    given.lines = [line for line in given.lines.split(",") if line]
+    return given
 
-    left_out: dict[str, dict[str, str]] = {table: {} for table in arguments.tables}
-    work = {table: list(jobs(table, arguments, left_out[table])) for table in arguments.tables}
-    for table, reasons in left_out.items():
-        if not work[table]:
-            sys.exit(f"nothing of {table} can be run:\n" + "\n".join(sorted(set(reasons.values()))))
-    failed = carry_out([job for several in work.values() for job in several], arguments.dry_run)
-    if not arguments.dry_run:
-        for table in arguments.tables:
-            print(f"\n{write(table, work[table], left_out[table], arguments.out)}")
+
+def main() -> None:
+    """Run the tables; exit status 1 where a command failed or nothing can be run."""
+    given = arguments()
+    places = Places(given.data, given.root, given.coco, given.flickr30k)
+    found = {table: jobs(table, places, given.seeds, given.lines, given.overrides, given.out) for table in given.tables}
+    unknown = set(given.lines) - {job.row.line for work, _ in found.values() for job in work}
+    unknown -= {line for _, left_out in found.values() for line in left_out}
+    if unknown:
+        sys.exit(f"no row {', '.join(sorted(unknown))} in {', '.join(given.tables)}; docs/rows.md lists them")
+    advice = dict.fromkeys(why.advice for _, left_out in found.values() for why in left_out.values())
+    print("".join(f"left out: {text}\n" for text in advice), end="", flush=True)
+    if not any(work for work, _ in found.values()):
+        sys.exit(f"nothing of {', '.join(given.tables)} can be run")
+    together = [job for work, _ in found.values() for job in work]
+    if given.dry_run:
+        show(together)
+        return
+    failed = carry_out(together)
+    for table, (work, left_out) in found.items():
+        if work or left_out:
+            print(f"\n{write(table, work, left_out, given.out / table.replace('/', '-table'))}")
     if failed:
         sys.exit("\n".join([f"{len(failed)} commands failed:", *failed]))
 

@@ -1,6 +1,5 @@
-"""The published rows' files as what is to be run: trainings, each once, and the measurements of the rows upon them."""
+"""The published rows' files: what each row measures, which row is trained for it, and with which settings."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +7,8 @@ import pandas as pd
 import yaml
 
 ROOT = Path(__file__).parents[1]
-EXPERIMENTS = ROOT / "conf" / "experiment"
+CONF = ROOT / "conf"
+EXPERIMENTS = CONF / "experiment"
 PUBLISHED = ROOT / "src" / "vsehub" / "report" / "published" / "paper_tables.csv"
 FEATURES = {
     "vgg19": "vgg19",
@@ -17,6 +17,7 @@ FEATURES = {
     "scan": "regions",
     "order": "vgg19",
 }
+GROUPS = ("loss", "bank", "similarity", "image_encoder", "text_encoder")
 
 
 @dataclass(frozen=True)
@@ -67,29 +68,26 @@ def rows(paper: str, table: str) -> tuple[list[Row], list[str]]:
 
 
 def read(name: str) -> tuple[dict, dict[str, str]]:
-    """A row file's settings, and its choices by group."""
+    """An experiment file's settings, and its choices by group."""
     settings = yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text())
     pairs = [next(iter(one.items())) for one in settings.pop("defaults")]
     return settings, {key.removeprefix("override /"): value for key, value in pairs}
 
 
-def elsewhere(name: str) -> list[str] | None:
-    """A trained row's loss, similarity, learning rate and positives, for data of another size and kind.
+def elsewhere(name: str) -> list[str]:
+    """A trained row's losses, encoders, learning rate and positives, for data of another size and kind.
 
     Epochs, batch size and the bank's k, which belong to the size of the papers' data, are left to that data's own
-    settings. None where the similarity compares sets of regions, which vectors are not.
+    settings.
     """
     settings, chosen = read(name)
-    if chosen.get("similarity", "cosine").startswith("scan"):
-        return None
-    groups = [f"{group}={chosen[group]}" for group in ("loss", "bank", "similarity") if group in chosen]
+    groups = [f"{group}={chosen[group]}" for group in GROUPS if group in chosen]
     own = [f"loss.{key}={value}" for key, value in settings.get("loss", {}).items()]
     return [*groups, *own, f"optimizer.lr={settings['optimizer']['lr']}", f"positives={settings['positives']}"]
 
 
-def folder_name(overrides: list[str], seed: int) -> str:
-    """A run folder's name: the loss, a digest of all settings, the seed."""
-    groups = dict(one.split("=", 1) for one in overrides)
-    name = groups.get("loss", groups.get("experiment", "run")).replace("/", "-")
-    digest = hashlib.sha256("\n".join(sorted(overrides)).encode()).hexdigest()[:8]
-    return f"{name}-{digest}-{seed}"
+def criterion_settings(name: str) -> dict:
+    """A criterion's settings as its file has them, those of a chain's steps together."""
+    settings = yaml.safe_load((CONF / "criterion" / f"{name}.yaml").read_text())
+    steps = settings.get("steps", [settings])
+    return {key: value for step in steps for key, value in step.items() if key != "_target_"}

@@ -142,6 +142,8 @@ def test_published_rows_are_joined_by_loss_and_criterion(tmp_path, write_run):
     assert "not a reproduction error" in text
     assert "No row of this table has the measured architecture (gru+image_cnn)" in text
     assert "| 2.3 | difference |" in text
+    for name, line in (("table.tex", r"scenes & gru+image\_cnn & hal &"), ("published.tex", "2.3 & difference &")):
+        assert line in files[name].read_text()
 
 
 def test_published_rows_keep_to_the_measured_architecture_and_protocol(tmp_path, write_run, make_evaluation):

@@ -13,11 +13,21 @@ ESCAPES = {
     "_": r"\_",
     "{": r"\{",
     "}": r"\}",
+    "[": "{[}",  # at the start of a line it would be an argument of the rule or the line before
+    "]": "{]}",
+    "*": "{*}",  # likewise
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
     "–": "--",
     "→": r"$\to$",
+    "−": "$-$",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "τ": r"$\tau$",
     "γ": r"$\gamma$",
     "ε": r"$\varepsilon$",
     "λ": r"$\lambda$",
@@ -33,7 +43,7 @@ def latex(frame: pd.DataFrame, caption: str, numeric: Sequence[str] = ()) -> str
     return "\n".join(
         [
             r"\begin{table*}",
-            r"\centering\small",
+            r"\centering\scriptsize\setlength{\tabcolsep}{2pt}",
             rf"\caption{{{latex_text(caption)}}}",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",

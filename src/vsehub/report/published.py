@@ -130,16 +130,21 @@ def remarks(frame: pd.DataFrame) -> list[str]:
     sentences += [_other_data(dataset, sources) for dataset in strangers]
     if strangers:
         sentences.append(
-            "There the rows keep their loss, similarity, learning rate and criterion; features, epochs and batch size "
-            "are that data's own, so that rows which differ in their features alone show the same measurement."
+            "There the rows keep loss, similarity, learning rate, positives and criterion; features, epochs and batch "
+            "size are that data's own, so that rows which differ in their features alone show the same measurement."
         )
     corrected = sorted({text.partition(" ")[0] for text in measured["criterion"]} - {"nns"})
     if corrected:
-        sentences.append(
-            f"{', '.join(corrected)}: the test queries themselves are the reference (transductive), as in the papers."
-        )
+        sentences.append(transductive(corrected))
+    if measured["criterion"].str.contains("relaxation ").any():
+        sentences.append("relaxation: λ of the matching; a/b/c: of those for R@1, R@5 and R@10, each fitted by itself.")
     alone = [line for line in printed["line"] if line not in set(measured["line"])]
     return [*sentences, *([f"Not measured: {', '.join(alone)}."] if alone else [])]
+
+
+def transductive(criteria: list[str]) -> str:
+    """What the named criteria saw, in words."""
+    return f"{', '.join(criteria)}: the test queries themselves are the reference (transductive), as in the papers."
 
 
 def _other_data(dataset: str, sources: str) -> str:

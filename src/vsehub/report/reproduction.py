@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from vsehub.report.published import FIGURES, PLACE, published_table
+from vsehub.report.published import FIGURES, PLACE, published_table, transductive
 from vsehub.report.tables import DIRECTIONS, criterion_text, seeds_text, spread_text
 
-SHARES = {"= 0": "share_0", "= 1": "share_1", "≥ 2": "share_2", "≥ 5": "share_5", "≥ 10": "share_10"}
+NEVER, HUB = "N_1 = 0, %", "largest hub"
+SHARES = {NEVER: "share_0", "N_1 = 1, %": "share_1"} | {f"N_1 ≥ {least}, %": f"share_{least}" for least in (2, 5, 10)}
+SHARE_HEADINGS = [*SHARES, HUB]
+OCCURRENCE_PLACE = ["line", *PLACE[2:], "direction", "shares of"]
 
 
 def reproduced(paper: str, table: str, measured: Mapping[str, Sequence[dict]]) -> pd.DataFrame:
@@ -38,46 +41,72 @@ def _measured(row: pd.Series, evaluations: Sequence[dict]) -> list[dict]:
 
 def described(evaluations: Sequence[dict]) -> dict[str, str]:
     """What a line's evaluations are of, as text; settings that differ between seeds stand side by side."""
-    settings = [_settings(evaluation) for evaluation in evaluations]
+    settings = list(dict.fromkeys(filter(None, map(_settings, evaluations))))
+    fitted = ["fitted on val"] if any(evaluation.get("fit") for evaluation in evaluations) else []
     seeds = ", ".join(str(seed) for seed in sorted(evaluation["seed"] for evaluation in evaluations))
     first = evaluations[0]
     return {
         **{key: first[key] for key in ("dataset", "architecture", "protocol")},
         "loss": first["label"],
-        "criterion": criterion_text(first["criterion"], "; ".join(dict.fromkeys(filter(None, settings)))),
+        "criterion": criterion_text(first["criterion"], "; ".join([*settings, *fitted])),
         "seeds": seeds_text(len(evaluations), seeds),
     }
 
 
 def _settings(evaluation: dict) -> str:
-    """A criterion's settings, marked where they were fitted on validation."""
-    told = ", ".join(f"{key} {value}" for key, value in (evaluation.get("parameters") or {}).items())
-    return f"{told}, fitted on val" if evaluation.get("fit") else told
+    """A criterion's settings; those of several k as "2.5/1.0/1.0"."""
+    parts = []
+    for key, value in (evaluation.get("parameters") or {}).items():
+        parts.append(f"{key} {'/'.join(map(str, value.values())) if isinstance(value, dict) else value}")
+    return ", ".join(parts)
 
 
 def occurrence_table(measured: Mapping[str, Sequence[dict]]) -> pd.DataFrame:
     """ACL table 5: how often items are the nearest one, N_1, and the largest hub; means and deviations over seeds.
 
-    Shares are of the items that are there. ACL counts each image five times among 25,000 text-to-image items, of which
-    only the first copy is ever nearest: its shares with N_1 ≥ 1 are those of "of 5 copies", a fifth of ours.
+    `measured` as in `reproduced`. Shares are of the items that are there, then, text to image, "of 5 copies": ACL
+    counts each image five times among 25,000 items, of which only the first copy is ever nearest.
     """
     lines = []
-    for evaluations in measured.values():
-        place = described(evaluations)
+    for line, evaluations in measured.items():
+        if not evaluations:
+            continue
+        told = described(evaluations)
         figures = pd.DataFrame([evaluation["metrics"] for evaluation in evaluations])
-        for direction, name in DIRECTIONS.items():
-            shares = {sign: 100 * figures[f"hubness/{direction}/{key}"] for sign, key in SHARES.items()}
-            kinds = {"items": shares}
-            if direction == "t2i":
-                kinds["of 5 copies"] = {
-                    sign: (80 if sign == "= 0" else 0) + share / 5 for sign, share in shares.items()
-                }
+        for side, direction in DIRECTIONS.items():
+            shares = {heading: 100 * figures[f"hubness/{side}/{key}"] for heading, key in SHARES.items()}
+            kinds = {"items": shares} | ({"of 5 copies": _of_copies(shares)} if side == "t2i" else {})
             for kind, columns in kinds.items():
-                line = {key: place[key] for key in ("dataset", "loss", "criterion", "protocol", "seeds")}
-                line |= {"direction": name, "shares of": kind}
-                line |= {f"N_1 {sign}, %": _spread(share, 2) for sign, share in columns.items()}
-                lines.append(line | {"largest hub": _spread(figures[f"hubness/{direction}/largest_hub_1"], 1)})
-    return pd.DataFrame(lines)
+                place = {"line": line, **told, "direction": direction, "shares of": kind}
+                spreads = {heading: _spread(share, 2) for heading, share in columns.items()}
+                lines.append(place | spreads | {HUB: _spread(figures[f"hubness/{side}/largest_hub_1"], 1)})
+    return pd.DataFrame(lines, columns=[*OCCURRENCE_PLACE, *SHARE_HEADINGS])
+
+
+def _of_copies(shares: dict[str, pd.Series]) -> dict[str, pd.Series]:
+    """Shares, %, of items of which each is there five times, the last four never nearest."""
+    return {heading: share / 5 + (80 if heading == NEVER else 0) for heading, share in shares.items()}
+
+
+def occurrence_remarks(measured: Mapping[str, Sequence[dict]]) -> list[str]:
+    """The sentences that `occurrence_table` needs."""
+    evaluations = [one for several in measured.values() for one in several]
+    sentences = ["No figures of ACL's table 5 are among those that ship with vsehub: measured ones alone."]
+    sentences += [
+        f"Measured on {name}, protocol {protocol}; ACL's are of COCO, all 5,000 test images in one ranking (full5k)."
+        for name, protocol in sorted({(one["dataset"], one["protocol"]) for one in evaluations})
+        if (name, protocol) != ("coco", "full5k")
+    ]
+    if evaluations:
+        sentences.append(
+            "Means over seeds, ± one sample standard deviation. ACL counts each image five times, once a caption, and "
+            'of equal items only the first is ever nearest: compare its text to image shares with "of 5 copies".'
+        )
+    corrected = sorted({one["criterion"] for one in evaluations} - {"nns"})
+    if corrected:
+        sentences.append(transductive(corrected))
+    alone = [line for line, several in measured.items() if not several]
+    return [*sentences, *([f"Not measured: {', '.join(alone)}."] if alone else [])]
 
 
 def _spread(values: pd.Series, decimals: int) -> str:

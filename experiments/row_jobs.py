@@ -1,0 +1,162 @@
+"""What is to be done for a published table: runs, each trained once, and the measurements of its rows upon them."""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from compare import status
+from features_needed import missing
+from row_files import Row, criterion_settings, elsewhere, read, rows
+
+OCCURRENCES = "acl-srw2019/5"  # N_1 of rows of ACL's other tables, in one ranking of all test images
+OCCURRENCE_LINES = ("2.4", "2.5", "2.6", "3.5", "3.6")  # COCO, ResNet152: sum, max, kNN-margin; with is and csls
+
+
+class LeftOut(Exception):
+    """Why a row cannot be run here; `advice`: what would help, where there is more to say than the reason."""
+
+    def __init__(self, reason: str, advice: str | None = None):
+        super().__init__(reason)
+        self.advice = advice or reason
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where data lies: the papers' data sets, or `data`, the name of another ("scenes" needs no folder)."""
+
+    data: str | None
+    root: Path | None
+    coco: Path | None
+    flickr30k: Path | None
+
+    def settings(self, row: Row) -> list[str]:
+        """The settings that train a row on the data at hand. Raises LeftOut."""
+        if self.data is None:
+            base = getattr(self, row.dataset)
+            if base is None:
+                raise LeftOut(f"no features of {row.dataset} given", f"give {row.dataset.upper()}=FOLDER")
+            advice = missing(row.dataset, base, row.features)
+            if advice:
+                raise LeftOut(f"no features of {row.dataset}, {row.features}, at hand", advice)
+            return [f"experiment={row.trained}", f"data.root={base / row.features}"]
+        regions = row.features == "regions"
+        if self.data == "scenes":
+            if regions:
+                raise LeftOut(f"{row.architecture} compares regions, of which scenes have none")
+            return ["experiment=demo", *elsewhere(row.trained)]
+        folder = features_folder(self.root, 3 if regions else 2)
+        if folder is None:
+            kind, subfolder = ("several regions", "grid") if regions else ("one vector", "global")
+            raise LeftOut(
+                f"no features of {self.data} with {kind} an image",
+                f"{self.root} and {self.root / subfolder} have no train_ims.npy with {kind} an image",
+            )
+        return ["data=precomp", f"data.root={folder}", f"data.name={self.data}", *elsewhere(row.trained)]
+
+
+def features_folder(root: Path, dimensions: int) -> Path | None:
+    """`root`, or that of its subfolders, whose train_ims.npy has 2 (images, F) or 3 (images, regions, F) dimensions."""
+    for folder in (root, root / "global", root / "grid"):
+        path = folder / "train_ims.npy"
+        if path.is_file() and np.load(path, mmap_mode="r").ndim == dimensions:
+            return folder
+    return None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A row with one seed: the run that it is measured on, and what trains that.
+
+    own: the criterion and protocol that training measures by as it ends.
+    """
+
+    row: Row
+    seed: int
+    folder: Path
+    overrides: list[str]
+    own: tuple[str, str]
+
+    def to_do(self) -> list[list[str]]:
+        """The commands that are left, as far as can be told before the first of them is run."""
+        training, measuring = self.training(), self.measuring()
+        row = self.row
+        if training and (row.criterion, row.protocol, row.fit) == (*self.own, False):
+            measuring = None
+        return [command for command in (training, measuring) if command]
+
+    def training(self) -> list[str] | None:
+        """The command that trains or goes on, None where the run is finished."""
+        state = status(self.folder)
+        if state == "finished":
+            return None
+        return ["train", *([f"resume={self.folder}"] if state else [*self.overrides, f"hydra.run.dir={self.folder}"])]
+
+    def measuring(self) -> list[str] | None:
+        """The command that measures the run as the row says, None where that is done."""
+        if self.found() is not None:
+            return None
+        own = [f"criterion={self.row.criterion}", f"protocol={self.row.protocol}"] + ["fit=true"] * self.row.fit
+        return ["evaluate", f"checkpoint={self.folder / 'checkpoints' / 'best.ckpt'}", *own]
+
+    def found(self) -> dict | None:
+        """The evaluation of this row, with its run's name, loss and seed; None where it was not made."""
+        if status(self.folder) != "finished":
+            return None
+        for path in sorted((self.folder / "evaluations").glob(f"test-*-{self.row.criterion}*.json")):
+            one = json.loads(path.read_text())
+            if self._is_of_row(one):
+                run = json.loads((self.folder / "run.json").read_text())
+                return one | {key: run[key] for key in ("dataset", "architecture", "label", "seed")}
+        return None
+
+    def _is_of_row(self, one: dict) -> bool:
+        """Whether an evaluation is the row's: an ensemble's, an inductive or a differently set one is not."""
+        row = self.row
+        same = (one["criterion"], one["protocol"], bool(one["fit"])) == (row.criterion, row.protocol, row.fit)
+        plain = one["reference"] != "inductive" and "ensemble" not in one
+        return same and plain and (row.fit or one["parameters"] == criterion_settings(row.criterion))
+
+
+def jobs(
+    table: str, places: Places, seeds: list[int], lines: list[str], overrides: list[str], out: Path
+) -> tuple[list[Job], dict[str, LeftOut]]:
+    """What is to be done for a table ("aaai2020/2"), seed by seed, and the lines that are left out, with the reason.
+
+    lines: these rows alone; an empty list takes all. Runs go below out/runs, named by their settings.
+    """
+    paper, _, number = table.partition("/")
+    found, others = rows(paper, number) if table != OCCURRENCES else (occurrence_rows(), [])
+    left_out = {line: LeftOut("another paper's architecture") for line in others if not lines or line in lines}
+    work = []
+    for seed in seeds:
+        for row in found:
+            if lines and row.line not in lines:
+                continue
+            try:
+                settings = [*places.settings(row), *overrides]
+            except LeftOut as reason:
+                left_out[row.line] = reason
+                continue
+            own, measured = ("nns", "single"), replace(row, protocol="single")
+            if places.data is None:
+                own = ("nns", read(row.trained)[1]["protocol"])
+                measured = replace(row, protocol="full5k") if table == OCCURRENCES else row
+            folder = out / "runs" / folder_name(settings, seed)
+            work.append(Job(measured, seed, folder, [*settings, f"seed={seed}"], own))
+    return work, left_out
+
+
+def occurrence_rows() -> list[Row]:
+    """The rows that ACL table 5 is made of here."""
+    found = [*rows("acl-srw2019", "2")[0], *rows("acl-srw2019", "4")[0]]
+    return [row for row in found if row.line in OCCURRENCE_LINES]
+
+
+def folder_name(overrides: list[str], seed: int) -> str:
+    """A run folder's name: the loss or the row, a digest of the overrides and of the experiment's file, the seed."""
+    groups = dict(one.split("=", 1) for one in overrides)
+    written = json.dumps([sorted(overrides), read(groups["experiment"]) if "experiment" in groups else None])
+    digest = hashlib.sha256(written.encode()).hexdigest()[:8]
+    return f"{groups.get('loss') or groups['experiment'].replace('/', '-')}-{digest}-{seed}"
