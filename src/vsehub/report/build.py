@@ -16,6 +16,8 @@ from vsehub.report.latex import latex
 from vsehub.report.notes import setting_sentences, warnings
 from vsehub.report.recipes import recipes_by_series, series_of
 from vsehub.report.runs import Run, read_runs
+from vsehub.report.study import study_markdown
+from vsehub.report.sweep_figures import sweep_parts
 from vsehub.report.tables import COLUMNS, aggregate, by_setting, display, markdown, markdown_text, results
 from vsehub.report.verdicts import recipe_differences, verdicts
 
@@ -72,11 +74,14 @@ def build_report(
         texts["published.md"] = published_page(beside)
         texts["published.tex"] = latex(beside.table, beside.heading, [column.heading for column in COLUMNS])
     training = [picture for picture in pictures if picture.setting is None]
+    swept = sweep_parts(shown, frame)
+    if swept:
+        texts["table.md"] += f"\n{study_markdown(swept)}"
     origin = provenance(runs, series, recipes)
     texts["index.html"] = page(
-        title, summary(runs, told), warned, sections, recipe_notes, training, beside, origin, comparison
+        title, summary(runs, told), warned, sections, recipe_notes, training, beside, origin, comparison, swept
     )
-    return write_all(Path(out), texts, pictures)
+    return write_all(Path(out), texts, [*pictures, *(picture for part in swept for picture in part.pictures)])
 
 
 def write_all(out: Path, texts: dict[str, str], pictures: Sequence[Picture]) -> dict[str, Path]:

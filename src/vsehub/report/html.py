@@ -10,6 +10,7 @@ from vsehub.report.drawing import Picture
 from vsehub.report.notes import code_version, hardware, versions_text
 from vsehub.report.recipes import Series, differing
 from vsehub.report.runs import Run
+from vsehub.report.study import Part
 from vsehub.report.tables import DIRECTIONS, HEADINGS, RANKS, Setting, duration
 from vsehub.report.templates import render_page
 
@@ -42,6 +43,7 @@ def page(
     published: Published | None,
     provenance: dict,
     comparison: Comparison | None = None,
+    swept: Sequence[Part] = (),
 ) -> str:
     """The whole page. `provenance` is that of `provenance`; every text is escaped."""
     return render_page(
@@ -56,6 +58,7 @@ def page(
         published=published,
         provenance=provenance,
         compared=None if comparison is None else comparison_values(comparison),
+        swept=swept,
     )
 
 

@@ -100,10 +100,17 @@ def variants(recipes: Sequence[dict[str, str]]) -> list[str]:
     """A short name of each recipe among its peers: what differs, "recipe n" where much does, "" where nothing does."""
     keys = differing(recipes)
     values = [tuple(settings.get(key, "absent") for key in keys) for settings in recipes]
+    short = [tuple(map(_short, row)) for row in values]
+    values = short if len(set(short)) == len(set(values)) else values
     if len(keys) > NAMED_KEYS:
         distinct = sorted(set(values))
         return [f"recipe {distinct.index(row) + 1}" for row in values]
     return [", ".join(f"{key} {value}" for key, value in zip(keys, row, strict=True)) for row in values]
+
+
+def _short(text: str) -> str:
+    """Four figures of a number that has many, as a search draws them."""
+    return f"{float(text):.4g}" if re.fullmatch(r"-?\d+\.\d{5,}", text) else text
 
 
 def recipes_by_series(runs: Sequence[Run], series: dict[str, Series]) -> dict[Series, dict[str, str]]:
