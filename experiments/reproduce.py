@@ -134,8 +134,11 @@ def main() -> None:
     unknown -= {line for _, left_out in found.values() for line in left_out}
     if unknown:
         sys.exit(f"no row {', '.join(sorted(unknown))} in {', '.join(given.tables)}; docs/rows.md lists them")
-    advice = dict.fromkeys(why.advice for _, left_out in found.values() for why in left_out.values())
-    print("".join(f"left out: {text}\n" for text in advice), end="", flush=True)
+    advice: dict[str, list[str]] = {}
+    for table, (_, left_out) in found.items():
+        for line, why in left_out.items():
+            advice.setdefault(why.advice, []).append(f"{table.partition('/')[0]}/{line}")
+    print("".join(f"left out: {', '.join(lines)}: {text}\n" for text, lines in advice.items()), end="", flush=True)
     if not any(work for work, _ in found.values()):
         sys.exit(f"nothing of {', '.join(given.tables)} can be run")
     together = [job for work, _ in found.values() for job in work]

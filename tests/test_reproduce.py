@@ -130,7 +130,7 @@ def test_rows_on_other_data_keep_what_is_theirs(dry):
     assert configs["aaai2020/2.4"].bank.k is None  # 250 is the bank's of COCO
     assert configs["aaai2020/2.14"].similarity._target_.endswith("Order")
     assert {(config.trainer.max_epochs, config.positives) for config in configs.values()} == {(6, "pair")}
-    assert "left out: scan t-i avg compares regions, of which scenes have none" in printed
+    assert "left out: aaai2020/2.25, aaai2020/2.26: scan t-i avg compares regions, of which scenes have none" in printed
 
 
 def test_attention_over_regions_runs_where_there_are_regions(dry, tmp_path):
@@ -227,8 +227,9 @@ def test_a_started_run_goes_on_and_other_evaluations_are_not_the_rows(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("aaai2020/2", "--coco", "nowhere"), "left out: nowhere/resnet152 lacks train_ims.npy"),
-        (("aaai2020/2", "--coco", "nowhere"), "2,048 numbers an image"),
+        (("aaai2020/2", "--coco", "nowhere"), "aaai2020/2.24: nowhere/resnet152 lacks train_ims.npy"),
+        (("aaai2020/2", "--coco", "nowhere"), "36 x 2,048 numbers an image"),
+        (("aaai2020/2", "--coco", "nowhere"), "equal rows, float16 or float32; 1.0 GB"),
         (("aaai2020/2", "--coco", "nowhere"), "fartashf/vsepp"),
         (("aaai2020/1", "--coco", "nowhere"), "give FLICKR30K=FOLDER"),
         (("aaai2020/1", "--data", "flickr8k", "--root", "nowhere"), "nowhere is no folder"),
