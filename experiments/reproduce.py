@@ -67,8 +67,9 @@ def show(work: list[Job]) -> None:
             printed.add(line)
 
 
-def write(table: str, work: list[Job], left_out: dict[str, LeftOut], folder: Path) -> str:
-    """Write table.md, table.csv and table.tex of a published table; the markdown."""
+def write(table: str, work: list[Job], left_out: dict[str, LeftOut], overrides: list[str], out: Path) -> str:
+    """Write table.md, table.csv and table.tex of a published table to its folder below `out`; the markdown."""
+    folder = out / table.replace("/", "-table")
     paper, _, number = table.partition("/")
     measured: dict[str, list[dict]] = {}
     for job in work:
@@ -80,6 +81,7 @@ def write(table: str, work: list[Job], left_out: dict[str, LeftOut], folder: Pat
     else:
         frame = reproduced(paper, number, measured)
         shown, sentences = published.display(frame), published.remarks(frame)
+    sentences += [f"Every training was changed by {', '.join(overrides)}."] if overrides else []
     reasons = {line: str(reason) for line, reason in left_out.items()}
     for reason in dict.fromkeys(reasons.values()):
         lines = ", ".join(line for line, why in reasons.items() if why == reason)
@@ -148,7 +150,7 @@ def main() -> None:
     failed = carry_out(together)
     for table, (work, left_out) in found.items():
         if work or left_out:
-            print(f"\n{write(table, work, left_out, given.out / table.replace('/', '-table'))}")
+            print(f"\n{write(table, work, left_out, given.overrides, given.out)}")
     if failed:
         sys.exit("\n".join([f"{len(failed)} commands failed:", *failed]))
 
