@@ -108,13 +108,20 @@ def figure(value: float, sign: str = "") -> str:
 
 
 def verdict(frame: pd.DataFrame) -> str:
-    """Two sentences: what holds, then what does not."""
+    """Two sentences: what holds, then what does not; what contradicts is always named, long lists are counted."""
+    first = (
+        f"Beyond the spread of the seeds {(frame['outcome'] == 'holds').sum()} of {len(frame)} published claims hold"
+    )
     held = list(frame.loc[frame["outcome"] == "holds", "claim"])
-    first = f"Beyond the spread of the seeds {len(held)} of {len(frame)} published claims hold"
-    first += f": {'; '.join(held)}." if held else "."
-    others = [
-        f"{'; '.join(claims)} ({kind})"
-        for kind in OUTCOMES[1:]
+    told = [
+        f"{kind}: {named(claims, 4 if kind != 'contradicted' else len(claims))}"
+        for kind in ("contradicted", *OUTCOMES[1:2], *OUTCOMES[3:])
         if (claims := list(frame.loc[frame["outcome"] == kind, "claim"]))
     ]
-    return f"{first} {'The others: ' + '; '.join(others) + '.' if others else 'None is contradicted.'}"
+    rest = f"Of the others, {'; '.join(told)}." if told else "None is contradicted."
+    return f"{first}{': ' + named(held, 8) if held else ''}. {rest}"
+
+
+def named(claims: list[str], most: int) -> str:
+    """The claims, or their number where they are more than `most`."""
+    return ", ".join(claims) if len(claims) <= most else f"{len(claims)} (in the table)"

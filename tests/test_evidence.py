@@ -69,8 +69,15 @@ def test_sentences_name_every_claim_once():
     text = evidence.verdict(frame)
     assert text.count("a leads b") == 2
     assert "1 of 2 published claims hold" in text
-    assert "(contradicted)" in text
+    assert "contradicted: a leads b" in text
     assert "10.0 / –" in evidence.judged_table(frame)
+
+
+def test_long_lists_are_counted_but_what_contradicts_is_named():
+    claims = pd.concat([expected("a", "b")] * 9 + [expected("b", "a")] * 9)
+    text = evidence.verdict(evidence.judged(results(a=[10, 12], b=[1, 3]), claims))
+    assert "9 of 18 published claims hold: 9 (in the table)." in text
+    assert text.count("a leads b") == 9
 
 
 def test_a_page_without_marks_is_refused(tmp_path):
