@@ -43,7 +43,8 @@ class Sweep(Callback):
             raise SystemExit(2)
         with flag_override(config, ["struct", "readonly"], False):
             if hydra.sweep.dir == PARENT:
-                hydra.sweep.dir = f"{PARENT}/{name(config)}"
+                sweeper = hydra.runtime.choices["hydra/sweeper"]
+                hydra.sweep.dir = f"{PARENT}/{name(config)}{'' if sweeper == 'basic' else f'-{sweeper}'}"
                 hydra.overrides.hydra.append(f"hydra.sweep.dir={hydra.sweep.dir}")  # jobs compose anew from these
             if hydra.runtime.choices["hydra/sweeper"] == "optuna":
                 given = {one.split("=")[0].lstrip("+") for one in hydra.overrides.hydra}

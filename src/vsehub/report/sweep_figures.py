@@ -62,7 +62,7 @@ def _heat_map(sweep: Sweep, means: pd.DataFrame, figure: Figure) -> Figure:
     axes, values = figure.add_subplot(), means.to_numpy()
     image = axes.imshow(values, cmap="Blues", aspect="auto", origin="lower")
     axes.grid(False)
-    light = (np.nanmin(values) + np.nanmax(values)) / 2
+    light = np.nanmin(values) + 0.6 * (np.nanmax(values) - np.nanmin(values))
     for row, column in np.ndindex(values.shape):
         value = values[row, column]
         if np.isnan(value):
