@@ -7,7 +7,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
-from vsehub.checks import InputError, require
+from vsehub.checks import InputError, fail, require
 from vsehub.data.captioned import CaptionedImages, Source
 from vsehub.data.noise import Noise, NoisySource
 from vsehub.data.noise_file import INDEX_FILE
@@ -48,7 +48,11 @@ def _noise(node: DictConfig) -> Noise:
 
 def _without_noise(node: DictConfig) -> Source:
     try:
-        return instantiate(OmegaConf.masked_copy(node, [key for key in node if key != "noise"]))
+        copy = OmegaConf.masked_copy(node, [key for key in node if key != "noise"])
+        for key in copy:  # a copy no longer knows that it is `data`
+            if OmegaConf.is_missing(copy, key):
+                fail(f"data.{key} is not set; give data.{key}=VALUE")
+        return instantiate(copy)
     except Exception as error:  # Hydra wraps what a constructor raises
         raise unwrapped(error) from error
 
