@@ -32,7 +32,7 @@ def atomic(path: str | Path) -> Iterator[BinaryIO]:
         os.replace(handle.name, path)
     except BaseException as error:
         Path(handle.name).unlink(missing_ok=True)
-        if _is_full_disk(error):
+        if is_full_disk(error):
             raise InputError(
                 f"the disk is full: {path} was not written and what it held before is untouched. "
                 f"Free room on the disk of {path.parent}, then run the command again"
@@ -40,11 +40,15 @@ def atomic(path: str | Path) -> Iterator[BinaryIO]:
         raise
 
 
-def _is_full_disk(error: BaseException | None) -> bool:
+def is_full_disk(error: BaseException | None) -> bool:
     """Whether a full disk is behind the error; torch.save raises a RuntimeError of its own on top of it."""
-    while error is not None and not isinstance(error, OSError):
+    seen = set()  # an error that was unwrapped and raised from its wrapper leads back to itself
+    while error is not None and id(error) not in seen:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
-    return error is not None and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return False
 
 
 def write_text(path: str | Path, text: str) -> None:

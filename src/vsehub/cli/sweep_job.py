@@ -1,6 +1,5 @@
 """One run of a sweep: found again by its settings, skipped, gone on with or begun; its failure ends no sweep."""
 
-import errno
 import fcntl
 import json
 import logging
@@ -17,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from vsehub.checks import InputError, require
 from vsehub.cli.resume import recorded
 from vsehub.cli.sweep_digest import digest
-from vsehub.files import write_json, write_text
+from vsehub.files import is_full_disk, write_json, write_text
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ def run(task: Callable[[DictConfig], float], cfg: DictConfig, folder: Path) -> O
     try:
         return Outcome(FINISHED, str(folder), task(cfg))
     except Exception as error:
-        if _disk_is_full(error):
+        if is_full_disk(error):
             raise
         write_text(crash, traceback.format_exc())
         if isinstance(error, InputError):
@@ -120,13 +119,3 @@ def locked(folder: Path) -> Iterator[None]:
             print(f"another process is at this run, waiting for it: {folder}")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-
-
-def _disk_is_full(error: BaseException | None) -> bool:
-    seen = set()  # an error that was unwrapped and raised from its wrapper leads back to itself
-    while error is not None and id(error) not in seen:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        seen.add(id(error))
-        error = error.__cause__ or error.__context__
-    return False
