@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,7 @@ VSEHUB = Path(sys.executable).with_name("vsehub")
 class Comparison:
     """What is compared: runs of `losses` ("hal+mb" is HAL with the memory bank) x `seeds`, all with `overrides`.
 
-    own: further settings of single losses.
+    own: further settings of single losses. study: the name that groups the runs; None: that of `out`.
     """
 
     out: Path
@@ -33,6 +34,7 @@ class Comparison:
     paper: str | None = None
     table: str | None = None
     own: dict[str, list[str]] = field(default_factory=dict)
+    study: str | None = None
 
     def runs(self) -> dict[Path, list[str]]:
         """Each run's folder and its overrides."""
@@ -40,6 +42,7 @@ class Comparison:
             self.out / "runs" / f"{label}-{seed}": [
                 *loss_overrides(label),
                 f"seed={seed}",
+                f"study={self.study or self.out.name}",
                 *self.overrides,
                 *self.own.get(label, []),
             ]
@@ -81,6 +84,21 @@ class Comparison:
                 subprocess.run([VSEHUB, *command], check=True)
         if not dry_run:
             print(f"{(time.perf_counter() - start) / 60:.1f} minutes; the page: {self.out / 'report' / 'index.html'}")
+
+
+def train_all(comparisons: Sequence[Comparison], dry_run: bool) -> None:
+    """Train what is not finished, in order; a run that fails is named at the end, and the others go on."""
+    waiting = [command for one in comparisons for command in one.commands() if command[0] == "train"]
+    total = sum(len(one.runs()) for one in comparisons)
+    print(f"{total} runs, {total - len(waiting)} of them finished before")
+    failed = []
+    for number, command in enumerate(waiting, 1):
+        line = shlex.join(["vsehub", *command])
+        print(f"[{number}/{len(waiting)}] {line}", flush=True)
+        if not dry_run and subprocess.run([VSEHUB, *command]).returncode:
+            failed.append(line)
+    if failed:
+        sys.exit("\n".join([f"{len(failed)} of {len(waiting)} runs failed:", *failed]))
 
 
 def loss_overrides(label: str) -> list[str]:

@@ -9,6 +9,7 @@ again, unless the run was trained anew since.
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,12 +18,15 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from vsehub.cli.app import conf_folder
-from vsehub.cli.build import restore_module, trained_source
-from vsehub.cli.measure import Encodings, measure
+from vsehub.cli.measure import measure
 from vsehub.files import write_json
 from vsehub.report.claims import compared
 from vsehub.report.runs import Run
-from vsehub.training.datamodule import RetrievalDataModule
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from checkpoints import restored  # noqa: E402 (beside this folder, found by the line above)
 
 CRITERIA = ("is", "csls")
 FACTS = ("label", "seed", "started", "config", "data", "precision", "noise")  # what tells the run and its recipe
@@ -70,15 +74,6 @@ def cells() -> Iterator[tuple[str, str, str, DictConfig]]:
 def done(path: Path, facts: dict) -> bool:
     """Whether a measurement is there, of this training."""
     return path.is_file() and json.loads(path.read_text())["run"] == facts
-
-
-def restored(run: Path, root: str | None) -> Encodings:
-    """A run's best checkpoint and its data."""
-    module, trained, vocabulary = restore_module(str(run / "checkpoints" / "best.ckpt"))
-    source = trained_source(trained, OmegaConf.create({} if root is None else {"root": root}))
-    data = RetrievalDataModule(source, eval_batch_size=256, max_words=trained.loader.max_words)
-    data.use_vocabulary(vocabulary)
-    return Encodings(module, data)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ holds the papers' value.
 """
 
 import argparse
-import shlex
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from compare import VSEHUB, Comparison  # noqa: E402 (beside this folder, found by the line above)
+from compare import Comparison, train_all  # noqa: E402 (beside this folder, found by the line above)
 
 SEEDS = (0, 1, 2)
 EMBEDDING_DIM = 256
@@ -98,6 +96,7 @@ def comparisons(name: str, out: Path, only: list[str] | None, seeds: list[int] |
             overrides=[*settings, f"{one.setting}={value:g}", *more],
             criteria=[],
             references=[],
+            study="claims",
             own=data.own,
         )
         for seed in (data.seeds if seeds is None else seeds)
@@ -122,16 +121,7 @@ def main() -> None:
         parser.error(f"DATA is {arguments.data}, which is no folder; give scenes, or the folder of extracted features")
     seeds = [int(seed) for seed in ",".join(arguments.seeds).split(",")] if arguments.seeds else None
     chosen = comparisons(arguments.data, arguments.out, arguments.only, seeds, arguments.settings)
-    waiting = [command for one in chosen for command in one.commands() if command[0] == "train"]
-    print(f"{len(chosen)} runs, {len(chosen) - len(waiting)} of them finished before")
-    failed = []
-    for number, command in enumerate(waiting, 1):
-        line = shlex.join(["vsehub", *command])
-        print(f"[{number}/{len(waiting)}] {line}", flush=True)
-        if not arguments.dry_run and subprocess.run([VSEHUB, *command]).returncode:
-            failed.append(line)
-    if failed:
-        sys.exit("\n".join([f"{len(failed)} of {len(waiting)} runs failed:", *failed]))
+    train_all(chosen, arguments.dry_run)
 
 
 if __name__ == "__main__":

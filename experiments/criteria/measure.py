@@ -7,18 +7,22 @@ a killed command goes on where it stopped. `collect.py` makes the tables and fig
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 from omegaconf import OmegaConf
 from tqdm import tqdm
 
 from vsehub.cli.app import conf_folder
-from vsehub.cli.build import restore_module, trained_source
-from vsehub.cli.measure import Encodings, measure
+from vsehub.cli.measure import measure
 from vsehub.criteria.parameters import has_grid
 from vsehub.files import write_json
 from vsehub.report.runs import find_runs, read_run
-from vsehub.training.datamodule import RetrievalDataModule
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from checkpoints import restored  # noqa: E402 (beside this folder, found by the line above)
 
 
 def main() -> None:
@@ -55,15 +59,6 @@ def measure_run(run: Path, out: Path, criteria: list[str], root: str | None) -> 
                 if not path.exists():
                     encodings = encodings or restored(run, root)
                     write_json(path, measure(encodings, "test", node, name, protocol, reference, fitted))
-
-
-def restored(run: Path, root: str | None) -> Encodings:
-    """A run's best checkpoint and its data."""
-    module, trained, vocabulary = restore_module(str(run / "checkpoints" / "best.ckpt"))
-    source = trained_source(trained, OmegaConf.create({} if root is None else {"root": root}))
-    data = RetrievalDataModule(source, eval_batch_size=256, max_words=trained.loader.max_words)
-    data.use_vocabulary(vocabulary)
-    return Encodings(module, data)
 
 
 if __name__ == "__main__":

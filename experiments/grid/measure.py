@@ -9,6 +9,7 @@ measured again, unless the run was trained anew since.
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,12 +19,15 @@ from tables import CRITERIA
 from tqdm import tqdm
 
 from vsehub.cli.app import conf_folder
-from vsehub.cli.build import restore_module, trained_source
-from vsehub.cli.measure import Encodings, measure
+from vsehub.cli.measure import measure
 from vsehub.criteria.parameters import has_grid
 from vsehub.files import write_json
 from vsehub.report.runs import Run, find_runs, read_run
-from vsehub.training.datamodule import RetrievalDataModule
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from checkpoints import restored  # noqa: E402 (beside this folder, found by the line above)
 
 FACTS = (
     "label",
@@ -100,15 +104,6 @@ def file_name(criterion: str, reference: str, fitted: bool) -> str:
 def done(path: Path, facts: dict) -> bool:
     """Whether a measurement is there, of this training."""
     return path.is_file() and json.loads(path.read_text())["run"]["started"] == facts["started"]
-
-
-def restored(run: Path, root: str | None) -> Encodings:
-    """A run's best checkpoint and its data."""
-    module, trained, vocabulary = restore_module(str(run / "checkpoints" / "best.ckpt"))
-    source = trained_source(trained, OmegaConf.create({} if root is None else {"root": root}))
-    data = RetrievalDataModule(source, eval_batch_size=256, max_words=trained.loader.max_words)
-    data.use_vocabulary(vocabulary)
-    return Encodings(module, data)
 
 
 if __name__ == "__main__":

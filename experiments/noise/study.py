@@ -9,8 +9,6 @@ folders that were trained without noise by the same recipe; else they are traine
 """
 
 import argparse
-import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from vsehub.checks import existing
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from compare import VSEHUB, Comparison  # noqa: E402 (beside this folder, found by the line above)
+from compare import Comparison, train_all  # noqa: E402 (beside this folder, found by the line above)
 
 SEEDS = (0, 1, 2)
 LOSSES = ("sum", "max", "knn_margin", "hal", "hal+mb")
@@ -74,6 +72,7 @@ def comparisons(arguments: argparse.Namespace) -> list[Comparison]:
             overrides=[*settings, *noise, *arguments.settings],
             criteria=[],
             references=[],
+            study="noise",
             own={"max": ["optimizer.lr=0.0005"]} if scenes else chosen(arguments.losses),
         )
         for seed in arguments.seeds
@@ -95,15 +94,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.data != "scenes" and not Path(arguments.data).is_dir():
         parser.error(f"DATA is {arguments.data}, which is no folder; give scenes, or the folder of extracted features")
-    waiting = [command for one in comparisons(arguments) for command in one.commands() if command[0] == "train"]
-    failed = []
-    for number, command in enumerate(waiting, 1):
-        line = shlex.join(["vsehub", *command])
-        print(f"[{number}/{len(waiting)}] {line}", flush=True)
-        if not arguments.dry_run and subprocess.run([VSEHUB, *command]).returncode:
-            failed.append(line)
-    if failed:
-        sys.exit("\n".join([f"{len(failed)} of {len(waiting)} runs failed:", *failed]))
+    train_all(comparisons(arguments), arguments.dry_run)
 
 
 if __name__ == "__main__":
