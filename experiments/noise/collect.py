@@ -61,7 +61,7 @@ def row(record: dict) -> dict:
         | {"changed": round(noise["changed"], 4), "dataset": record["dataset"], "epochs": record["epochs"]}
         | {"best_epoch": record["best"]["epoch"], "val_rsum": round(record["best"]["val/rsum"], 2)}
         | {figure: round(record["metrics"][f"test/{figure}"], 3) for figure in FIGURES}
-        | {"collapsed": "collapsed" in record, "seconds": round(record["wall_seconds"])}
+        | {"collapsed": record.get("collapsed") is not None, "seconds": round(record["wall_seconds"])}
         | {"hardware": record["hardware"]["gpu"] or record["hardware"]["cpu"]}
     )
 
