@@ -10,7 +10,7 @@ from PIL import Image
 
 from vsehub.report.build import build_report
 from vsehub.report.drawing import styles
-from vsehub.report.recipes import Series
+from vsehub.report.recipes import LABEL_ORDER, Series
 
 HOSTILE = '<script>alert(1)</script>|$\\frac{"&'
 
@@ -67,6 +67,8 @@ def test_every_loss_keeps_its_own_look():
     look = styles(Series("a", "b", label, "") for label in labels)
     assert len({style["color"] for style in look.values()}) == len(labels)
     assert look["hal"] == styles([Series("c", "d", "hal", "")])["hal"]
+    every = styles(Series("a", "b", label, "") for label in (*LABEL_ORDER, "infonce", "nca", "siglip"))
+    assert len({(one["color"], one["marker"]) for one in every.values()}) == len(every)  # more losses than colours
     two = styles(Series("a", "b", "hal", variant) for variant in ("lr 1", "lr 2"))
     first, second = two.values()
     assert first["color"] == second["color"]

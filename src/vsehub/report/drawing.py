@@ -59,12 +59,13 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
     for one in series:
         variants.setdefault(one.label, set()).add(one.variant)
     taken = {LABEL_ORDER.index(label) for label in variants if label in LABEL_ORDER}
-    free = [n for n in range(len(COLOURS)) if n not in taken] or list(range(len(COLOURS)))
+    left = [n for n in range(len(COLOURS)) if n not in taken]
+    free, round_one = (left, 0) if left else (list(range(len(COLOURS))), 1)  # no colour left: its second marker
     others = sorted(set(variants) - set(LABEL_ORDER))
     return {
         Series("", "", label, variant).title: _style(
             LABEL_ORDER.index(label) if label in LABEL_ORDER else free[others.index(label) % len(free)],
-            number + (0 if label in LABEL_ORDER else others.index(label) // len(free)),
+            number + (0 if label in LABEL_ORDER else round_one + others.index(label) // len(free)),
         )
         for label in sorted(variants, key=label_rank)
         for number, variant in enumerate(sorted(variants[label]))
