@@ -1,18 +1,20 @@
-"""Trained models and their data, as the studies measure them."""
+"""Trained models and their data, criteria and protocols, as the studies measure them."""
 
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
-from vsehub.cli.build import restore_module, trained_source
-from vsehub.cli.measure import Encodings
-from vsehub.training.datamodule import RetrievalDataModule
+from vsehub.cli.build import components
+from vsehub.cli.measure import Encodings, encodings_of
 
 
 def restored(run: Path, root: str | None) -> Encodings:
     """A run's best checkpoint with its data, encoded when asked for. root: where the data lies now, if elsewhere."""
-    module, trained, vocabulary = restore_module(str(run / "checkpoints" / "best.ckpt"))
-    source = trained_source(trained, OmegaConf.create({} if root is None else {"root": root}))
-    data = RetrievalDataModule(source, eval_batch_size=256, max_words=trained.loader.max_words)
-    data.use_vocabulary(vocabulary)
-    return Encodings(module, data)
+    return encodings_of(run / "checkpoints" / "best.safetensors", {} if root is None else {"root": root})
+
+
+def chosen(group: str, name: str, **changes: Any) -> Any:
+    """The component of a choice, e.g. of criterion=csls, with some settings changed."""
+    known = components()
+    return known.build(group, OmegaConf.to_container(OmegaConf.load(known.path(group, name))) | changes)

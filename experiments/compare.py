@@ -62,7 +62,7 @@ class Comparison:
             found += [
                 [
                     "evaluate",
-                    f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}",
+                    f"checkpoint={folder / 'checkpoints' / 'best.safetensors'}",
                     f"criterion={criterion}",
                     f"reference={reference}",
                 ]
@@ -71,7 +71,7 @@ class Comparison:
                 if not done(folder, criterion, reference)
             ]
         published = [f"paper={self.paper}", f"table={self.table}"] if self.paper else []
-        return [*found, ["report", str(self.out / "runs"), f"out={self.out / 'report'}", *published]]
+        return [*found, ["report", str(self.out / "runs"), f"out={self.out / 'report'}", "overwrite=true", *published]]
 
     def carry_out(self, dry_run: bool = False) -> None:
         """Run the commands one after the other; stops at the first that fails."""
@@ -116,7 +116,7 @@ def status(folder: Path) -> str | None:
 def done(folder: Path, criterion: str, reference: str) -> bool:
     """Whether the test split was measured so."""
     kind = {"queries": "transductive", "train": "inductive"}[reference]
-    return any((folder / "evaluations").glob(f"test-*-{criterion}*-{kind}.json"))
+    return any((folder / "evaluations").glob(f"test-*-{criterion}-{kind}-*.json"))
 
 
 def main() -> None:

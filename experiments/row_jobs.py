@@ -98,7 +98,7 @@ class Job:
         if self.found() is not None:
             return None
         own = [f"criterion={self.row.criterion}", f"protocol={self.row.protocol}"] + ["fit=true"] * self.row.fit
-        return ["evaluate", f"checkpoint={self.folder / 'checkpoints' / 'best.ckpt'}", *own]
+        return ["evaluate", f"checkpoint={self.folder / 'checkpoints' / 'best.safetensors'}", *own]
 
     def found(self) -> dict | None:
         """The evaluation of this row, with its run's name, loss and seed; None where it was not made."""

@@ -62,7 +62,7 @@ def commands(row: pd.Series) -> str:
     trained = settings.get("evaluates", name)
     lines = [f"`vsehub train experiment={trained} data.root=FOLDER`"]
     if trained != name:
-        lines.append(f"`vsehub evaluate experiment={name} checkpoint=RUN/checkpoints/best.ckpt`")
+        lines.append(f"`vsehub evaluate experiment={name} checkpoint=RUN/checkpoints/best.safetensors`")
     return "<br>".join(lines)
 
 

@@ -115,7 +115,7 @@ def test_resume(refused, trained, tmp_path):
 
 
 def test_checkpoints_that_are_none(refused, trained, tmp_path):
-    best = trained / "checkpoints" / "best.ckpt"
+    best = trained / "checkpoints" / "best.safetensors"
     assert "checkpoint is not set; give checkpoint=" in refused("evaluate")
     assert "no such file or folder: absent.ckpt. Give the path" in refused("evaluate", "checkpoint=absent.ckpt")
     assert f"{trained} is a folder; give a .ckpt file, e.g. {best}" in refused("evaluate", f"checkpoint={trained}")
@@ -135,7 +135,7 @@ def tampered(trained, tmp_path):
     """A function that changes a copy of the best checkpoint and returns the copy's path."""
 
     def tamper(change):
-        checkpoint = torch.load(trained / "checkpoints" / "best.ckpt", weights_only=True)
+        checkpoint = torch.load(trained / "checkpoints" / "best.safetensors", weights_only=True)
         change(checkpoint)
         torch.save(checkpoint, tmp_path / "tampered.ckpt")
         return tmp_path / "tampered.ckpt"
@@ -171,7 +171,7 @@ def test_words_in_another_order(tampered, trained):
         words = checkpoint["vsehub"]["vocabulary"]
         words[-1], words[-2] = words[-2], words[-1]
 
-    vocabulary = restore_module(trained / "checkpoints" / "best.ckpt")[2]
+    vocabulary = restore_module(trained / "checkpoints" / "best.safetensors")[2]
     path = tampered(swap)
     with pytest.raises(InputError, match="is of another vocabulary"):
         require_same_vocabulary(load_checkpoint(path), vocabulary, path)

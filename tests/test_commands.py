@@ -44,7 +44,7 @@ def test_a_run_leaves_its_record(trained):
     assert run["metrics"] == {f"test/{name}": value for name, value in measured.items()}
     recalls = [measured[f"{direction}/r{k}"] for direction in ("i2t", "t2i") for k in (1, 5, 10)]
     assert measured["rsum"] == pytest.approx(sum(recalls))
-    assert {path.name for path in (trained / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    assert {path.name for path in (trained / "checkpoints").iterdir()} == {"best.safetensors", "last.ckpt"}
 
 
 def killed_after(run, process, epochs):
@@ -81,7 +81,7 @@ def test_a_killed_run_ends_as_the_unbroken_one(trained, vsehub, run_settings, tm
 
 def test_a_checkpoint_is_self_contained(trained, vsehub, tmp_path):
     """Alone in a folder, from another working directory, it gives the figures that training gave."""
-    alone = shutil.copy(trained / "checkpoints" / "best.ckpt", tmp_path / "moved.ckpt")
+    alone = shutil.copy(trained / "checkpoints" / "best.safetensors", tmp_path / "moved.ckpt")
     checkpoint = torch.load(alone, weights_only=True)
     assert checkpoint["vsehub"].keys() == {"config", "vocabulary", "image_shape", "text_shape"}
     (tmp_path / "elsewhere").mkdir()
@@ -100,7 +100,7 @@ def test_evaluate_and_report(trained, vsehub, tmp_path):
     shutil.copytree(trained, runs / "hal", ignore=shutil.ignore_patterns("checkpoints"))
     settings = ["trainer.max_epochs=1", "trainer.precision=bf16-mixed", "hydra.run.dir=runs/max"]
     vsehub("train", "loss=max", *settings, cwd=tmp_path, small=True)
-    best = "checkpoint=runs/max/checkpoints/best.ckpt"
+    best = "checkpoint=runs/max/checkpoints/best.safetensors"
     vsehub("evaluate", "-m", best, "criterion=csls", "reference=queries,train", "split=val", cwd=tmp_path)
     evaluations = {path.stem: json.loads(path.read_text()) for path in (runs / "max" / "evaluations").iterdir()}
     transductive, inductive = (evaluations[f"val-single-csls-k10-{kind}"] for kind in ("transductive", "inductive"))
@@ -170,7 +170,7 @@ def test_extracted_features_and_data_that_moved(features, vsehub, tmp_path):
     assert (run["dataset"], run["architecture"]) == ("features", "text_gru+image_features")
     assert run["metrics"]["test/rsum"] > 1.5 * 600 * 10 / 20 / 2, "no better than chance"
     moved = features.rename(tmp_path / "moved")
-    best = "checkpoint=run/checkpoints/best.ckpt"
+    best = "checkpoint=run/checkpoints/best.safetensors"
     refused = vsehub("evaluate", best, cwd=tmp_path, status=2)
     assert f"root: no such file or folder: {features}" in refused.err
     vsehub("evaluate", best, f"data.root={moved}", "out=again", cwd=tmp_path)

@@ -19,7 +19,7 @@ def runs(trained, vsehub, tmp_path_factory):
     """Two runs on the same data whose words are not numbered alike, and one on other data."""
     folder = tmp_path_factory.mktemp("ensemble")
     shutil.copytree(trained, folder / "hal")
-    first = folder / "hal" / "checkpoints" / "best.ckpt"
+    first = folder / "hal" / "checkpoints" / "best.safetensors"
     shutil.copy(first, first.with_name("again.ckpt"))
     words = ["loader.min_count=30", "text_encoder=text_lstm", "similarity=order"]
     vsehub("train", "loss=sum", *words, "trainer.max_epochs=3", "hydra.run.dir=sum", cwd=folder, small=True)
@@ -94,10 +94,10 @@ def test_a_fitted_inductive_criterion_and_the_report(runs, vsehub):
 @pytest.mark.parametrize(
     ("checkpoints", "message"),
     [
-        ("[hal/checkpoints/best.ckpt,hal/evaluations/../checkpoints/best.ckpt]", "is given twice"),
-        ("[hal/checkpoints/best.ckpt,other/checkpoints/best.ckpt]", "was trained on other data (scenes) than"),
-        ("[hal/checkpoints/best.ckpt,alone.ckpt]", "lies in no run folder"),
-        ("[hal/checkpoints/best.ckpt,absent.ckpt]", "no such file or folder: absent.ckpt"),
+        ("[hal/checkpoints/best.safetensors,hal/evaluations/../checkpoints/best.safetensors]", "is given twice"),
+        ("[hal/checkpoints/best.safetensors,other/checkpoints/best.safetensors]", "was trained on other data (scenes) than"),
+        ("[hal/checkpoints/best.safetensors,alone.ckpt]", "lies in no run folder"),
+        ("[hal/checkpoints/best.safetensors,absent.ckpt]", "no such file or folder: absent.ckpt"),
         ("[]", "checkpoint is an empty list"),
     ],
     ids=["twice", "other data", "no run", "absent", "empty"],

@@ -13,10 +13,9 @@ import pandas as pd
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from vsehub.cli.build import build_data, build_module
+from vsehub.cli.build import build, build_data, build_module
 from vsehub.cli.train import run_label
 
 ROOT = Path(__file__).parents[1]
@@ -184,7 +183,7 @@ def test_a_training_row_takes_a_step(name, features):
     data.setup()
     module = build_module(cfg, data.splits["train"].images.shape[1:], data.vocabulary)
     if cfg.bank:
-        callback = instantiate(cfg.bank, fraction=1.0, k=5)  # the row's share and k are those of COCO's 566,435 pairs
+        callback = build("bank", cfg.bank, fraction=1.0, k=5)  # the row's share and k are those of COCO's 566,435 pairs
         around = SimpleNamespace(datamodule=data, current_epoch=callback.first_epoch)
         callback.setup(around, module, "fit")
         callback.refill(around, module)
@@ -210,7 +209,7 @@ def test_rows_through_the_commands(run_here, features, tmp_path):
     small = ("embedding_dim=16", "trainer.max_epochs=1", f"hydra.run.dir={run}")
     printed_table = run_here("train", "experiment=emnlp2019-submission/1.3", f"data.root={features('vgg19')}", *small)
     assert "rescaled_sum, seed 0" in printed_table
-    checkpoint = f"checkpoint={run / 'checkpoints' / 'best.ckpt'}"
+    checkpoint = f"checkpoint={run / 'checkpoints' / 'best.safetensors'}"
 
     run_here("evaluate", "experiment=emnlp2019-submission/4.3", checkpoint)
     (path,) = (run / "evaluations").glob("test-single-rgm-*.json")

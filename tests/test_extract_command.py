@@ -117,7 +117,7 @@ def test_training_on_features_is_training_with_the_frozen_network(command, vsehu
     assert all(torch.equal(value, file[name.split("network.")[1]]) for name, value in frozen.items())
     weights.rename(tmp_path / "away.pth")  # a checkpoint is enough to measure with
     try:
-        vsehub("evaluate", f"checkpoint={tmp_path / 'pictures' / 'checkpoints' / 'best.ckpt'}", cwd=tmp_path)
+        vsehub("evaluate", f"checkpoint={tmp_path / 'pictures' / 'checkpoints' / 'best.safetensors'}", cwd=tmp_path)
     finally:
         (tmp_path / "away.pth").rename(weights)
 

@@ -86,9 +86,9 @@ def test_a_run_under_noise_records_it_goes_on_with_it_and_lends_it(train, run_he
     assert record(lent)["noise"] == told | {"index": str(whole / "noise_index.npz")}
     assert record(lent)["metrics"] != record(whole)["metrics"]
 
-    best = whole / "checkpoints" / "best.ckpt"
+    best = whole / "checkpoints" / "best.safetensors"
     assert "data.noise is no setting" in run_here("evaluate", f"checkpoint={best}", "data.noise.rate=0.4", status=2)
-    together = f"checkpoint=[{best},{lent / 'checkpoints' / 'best.ckpt'}]"
+    together = f"checkpoint=[{best},{lent / 'checkpoints' / 'best.safetensors'}]"
     assert "ensemble of 2" in run_here("evaluate", together)
 
 
@@ -145,7 +145,7 @@ def test_made_foils_are_false(made, monkeypatch):
 
 
 def test_foils_are_measured(trained, made, run_here, tmp_path):
-    best = f"checkpoint={trained / 'checkpoints' / 'best.ckpt'}"
+    best = f"checkpoint={trained / 'checkpoints' / 'best.safetensors'}"
     out = run_here("evaluate", best, f"foil={made}", f"out={tmp_path}")
     (path,) = (tmp_path / "foils").iterdir()
     found = json.loads(path.read_text())
@@ -172,7 +172,7 @@ def test_foils_are_measured(trained, made, run_here, tmp_path):
         "evaluate", best, f"foil={made}", "split=val", f"out={tmp_path}", status=2
     )
     assert "foil takes one checkpoint" in run_here(
-        "evaluate", f"checkpoint=[{trained / 'checkpoints' / 'best.ckpt'},other.ckpt]", f"foil={made}", status=2
+        "evaluate", f"checkpoint=[{trained / 'checkpoints' / 'best.safetensors'},other.ckpt]", f"foil={made}", status=2
     )
 
 

@@ -72,7 +72,7 @@ def test_a_run_leaves_its_record(run, lexicon):
 
 def test_its_checkpoint_is_self_contained(run, lexicon, vsehub, tmp_path):
     """Moved alone, with the data moved too and the training table gone, it gives the same figures."""
-    alone = shutil.copy(run / "checkpoints" / "best.ckpt", tmp_path / "moved.ckpt")
+    alone = shutil.copy(run / "checkpoints" / "best.safetensors", tmp_path / "moved.ckpt")
     description = torch.load(alone, weights_only=True)["vsehub"]
     assert description["vocabulary"] is None
     assert (description["image_shape"], description["text_shape"]) == ([12], [10])
@@ -91,7 +91,7 @@ def test_its_checkpoint_is_self_contained(run, lexicon, vsehub, tmp_path):
 def test_criteria_and_a_report(run, vsehub, tmp_path):
     copied = tmp_path / "runs" / "hal"
     shutil.copytree(run, copied)
-    best = f"checkpoint={copied / 'checkpoints' / 'best.ckpt'}"
+    best = f"checkpoint={copied / 'checkpoints' / 'best.safetensors'}"
     vsehub("evaluate", "-m", best, "criterion=csls,is", "reference=queries,train", cwd=tmp_path)
     found = {path.stem: read(path) for path in (copied / "evaluations").iterdir()}
     kinds = ("nns", "csls-k10-transductive", "csls-k10-inductive")
@@ -118,7 +118,7 @@ def test_shares_and_what_cannot_be(run, lexicon, vsehub, tmp_path):
     vsehub("train", *one_table, "trainer.max_epochs=1", "hydra.run.dir=shares", cwd=tmp_path)
     counted = [one["captions"] for one in read(tmp_path / "shares" / "run.json")["data"].values()]
     assert sum(counted) == 320
-    best = f"checkpoint={run / 'checkpoints' / 'best.ckpt'}"
+    best = f"checkpoint={run / 'checkpoints' / 'best.safetensors'}"
     refused = vsehub("search", best, "a dog", cwd=tmp_path, status=2)
     assert "was trained on texts that are vectors, so it reads no words; search needs one trained on" in refused.err
     refused = vsehub("train", *one_table, "text_encoder=text_gru", "hydra.run.dir=gru", cwd=tmp_path, status=2)

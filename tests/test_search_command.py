@@ -30,7 +30,7 @@ NASTY = 'a "red" circle, it\'s = ${big} [blue]\\'
 @pytest.fixture
 def checkpoint(trained, tmp_path):
     """A copy of the best checkpoint that may be written beside."""
-    return shutil.copy(trained / "checkpoints" / "best.ckpt", tmp_path / "best.ckpt")
+    return shutil.copy(trained / "checkpoints" / "best.safetensors", tmp_path / "best.safetensors")
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_a_second_search_encodes_nothing_until_something_changed(command, checkp
         (["circel"], r"knows no word of the text 'circel': circel \(it knows circle\)"),
         (["?!"], r"the text '\?!' holds no word"),
         (["circle", "images=absent"], "images: no such file or folder: absent. Give the folder of the image files"),
-        (["circle", "images=best.ckpt"], "images: best.ckpt is a file"),
+        (["circle", "images=best.safetensors"], "images: best.safetensors is a file"),
     ],
 )
 def test_bad_input(command, checkpoint, tmp_path, arguments, message):

@@ -313,7 +313,7 @@ def test_optuna_goes_on_and_takes_failures(run_here, tmp_path):
 
 
 def test_lambda_is_swept_on_validation(trained, run_here, tmp_path):
-    best = f"checkpoint={trained}/checkpoints/best.ckpt"
+    best = f"checkpoint={trained}/checkpoints/best.safetensors"
     run_here("evaluate", "-m", "sweep=lambda", best, "criterion.relaxation=1.0,4.0", "out=out")
     found = [json.loads(path.read_text()) for path in (tmp_path / "out").iterdir()]
     assert sorted(one["parameters"]["relaxation"] for one in found) == [1.0, 4.0]

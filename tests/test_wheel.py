@@ -43,4 +43,4 @@ def test_the_wheel_trains(tmp_path, shared_folder):
     environment = os.environ | {"PYTHONPATH": str(site), "XDG_CACHE_HOME": str(shared_folder / "cache")}
     told = run("-c", TRAIN, site, cwd=elsewhere, env=environment)
     assert "rsum" in told
-    assert (elsewhere / "run" / "checkpoints" / "best.ckpt").is_file()
+    assert (elsewhere / "run" / "checkpoints" / "best.safetensors").is_file()

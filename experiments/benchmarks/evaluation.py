@@ -39,7 +39,7 @@ def make(images: int, device: torch.device, dim: int = DIM) -> EncodedSplit:
 
 def run(split: EncodedSplit):
     """The evaluation that is timed."""
-    return evaluate(split, Cosine(), NearestNeighbor(), Protocol("full5k"))
+    return evaluate(split, Cosine(), NearestNeighbor(), Protocol("whole"))
 
 
 def product(split: EncodedSplit) -> None:

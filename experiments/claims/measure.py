@@ -12,13 +12,13 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from collect import trainings
-from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
-from vsehub.cli.app import conf_folder
-from vsehub.cli.measure import measure
+from vsehub.cli.build import components
+from vsehub.cli.measure import Measurement, measure
 from vsehub.files import write_json
 from vsehub.report.claims import compared
 from vsehub.report.runs import Run
@@ -26,7 +26,7 @@ from vsehub.report.runs import Run
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from checkpoints import restored  # noqa: E402 (beside this folder, found by the line above)
+from checkpoints import chosen, restored  # noqa: E402 (beside this folder, found by the line above)
 
 CRITERIA = ("is", "csls")
 FACTS = ("label", "seed", "started", "config", "data", "precision", "noise")  # what tells the run and its recipe
@@ -53,22 +53,20 @@ def measure_run(folder: Path, run: Run, out: Path, root: str | None) -> None:
     lacking = [cell for cell in cells() if not done(out / f"{cell[0]}-{cell[1]}.json", facts)]
     if not lacking:
         return
-    protocol = OmegaConf.create(run.record["config"]["protocol"])
+    protocol = components().build("protocol", run.record["config"]["protocol"])
     encodings = restored(folder, root)
-    for name, split, criterion, node in tqdm(lacking, out.name):
-        record = measure(encodings, split, node, criterion, protocol, "queries")
+    for name, split, criterion, rule in tqdm(lacking, out.name):
+        record = measure(encodings, Measurement(split, rule, criterion, protocol))
         write_json(out / f"{name}-{split}.json", record | {"run": facts})
 
 
-def cells() -> Iterator[tuple[str, str, str, DictConfig]]:
-    """What one run is measured under: file name, split, criterion and its settings."""
+def cells() -> Iterator[tuple[str, str, str, Any]]:
+    """What one run is measured under: file name, split, criterion's name and criterion."""
     for name in CRITERIA:
-        yield name, "test", name, OmegaConf.load(conf_folder() / "criterion" / f"{name}.yaml")
+        yield name, "test", name, chosen("criterion", name)
     for split in ("val", "test"):
         for relaxation in LAMBDAS:
-            node = OmegaConf.load(conf_folder() / "criterion" / "rgm.yaml")
-            node.relaxation = relaxation
-            yield f"rgm-{relaxation:g}", split, "rgm", node
+            yield f"rgm-{relaxation:g}", split, "rgm", chosen("criterion", "rgm", relaxation=relaxation)
 
 
 def done(path: Path, facts: dict) -> bool:

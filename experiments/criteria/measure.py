@@ -10,11 +10,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from omegaconf import OmegaConf
 from tqdm import tqdm
 
 from vsehub.cli.app import conf_folder
-from vsehub.cli.measure import measure
+from vsehub.cli.measure import Measurement, measure
 from vsehub.criteria.parameters import has_grid
 from vsehub.files import write_json
 from vsehub.report.runs import find_runs, read_run
@@ -22,7 +21,7 @@ from vsehub.report.runs import find_runs, read_run
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from checkpoints import restored  # noqa: E402 (beside this folder, found by the line above)
+from checkpoints import chosen, restored  # noqa: E402 (beside this folder, found by the line above)
 
 
 def main() -> None:
@@ -45,20 +44,17 @@ def names() -> list[str]:
 
 def measure_run(run: Path, out: Path, criteria: list[str], root: str | None) -> None:
     """Write every measurement of one run that `out` lacks."""
-    from hydra.utils import instantiate
-
     encodings = None
-    protocol = OmegaConf.load(conf_folder() / "protocol" / "single.yaml")
+    protocol = chosen("protocol", "single")
     for name in tqdm(criteria, out.name):
-        node = OmegaConf.load(conf_folder() / "criterion" / f"{name}.yaml")
-        rule = instantiate(node)
+        rule = chosen("criterion", name)
         references = ["queries"] + (["train"] if rule.inductive and rule.needs_reference else [])
         for reference in references:
             for fitted in [False] + ([True] if has_grid(rule) and name != "gm" else []):  # gm is rgm with λ = 1
                 path = out / f"{name}-{reference}-{'fitted' if fitted else 'default'}.json"
                 if not path.exists():
                     encodings = encodings or restored(run, root)
-                    write_json(path, measure(encodings, "test", node, name, protocol, reference, fitted))
+                    write_json(path, measure(encodings, Measurement("test", rule, name, protocol, reference, fitted)))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Flickr8k's official development images are split into two halves of 500 here; fi
 chosen on the val half have seen it for that choice, so the joint figure is for comparison with others on 1,000 alone.
 
     python experiments/flickr8k/both_halves.py ROOT OUT
-    vsehub evaluate checkpoint=RUN/checkpoints/best.ckpt data.root=OUT out=FOLDER
+    vsehub evaluate checkpoint=RUN/checkpoints/best.safetensors data.root=OUT out=FOLDER
 """
 
 import argparse

@@ -13,13 +13,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hydra.utils import instantiate
-from omegaconf import OmegaConf
 from tables import CRITERIA
 from tqdm import tqdm
 
-from vsehub.cli.app import conf_folder
-from vsehub.cli.measure import measure
+from vsehub.cli.build import components
+from vsehub.cli.measure import Measurement, measure
 from vsehub.criteria.parameters import has_grid
 from vsehub.files import write_json
 from vsehub.report.runs import Run, find_runs, read_run
@@ -27,7 +25,7 @@ from vsehub.report.runs import Run, find_runs, read_run
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from checkpoints import restored  # noqa: E402 (beside this folder, found by the line above)
+from checkpoints import chosen, restored  # noqa: E402 (beside this folder, found by the line above)
 
 FACTS = (
     "label",
@@ -72,15 +70,15 @@ def measure_runs(
 def measure_run(folder: Path, run: Run, out: Path, criteria: Sequence[str], root: str | None) -> None:
     """Write every measurement of one run that `out` lacks or has of an earlier training."""
     facts = {name: run.record[name] for name in FACTS if name in run.record}
-    protocol = OmegaConf.create(run.record["config"]["protocol"])
+    protocol = components().build("protocol", run.record["config"]["protocol"])
     lacking = [cell for cell in cells(criteria) if not done(out / file_name(*cell), facts)]
     if not lacking:
         return
     encodings = restored(folder, root)
     for name, reference, fitted in tqdm(lacking, folder.name):
-        node = OmegaConf.load(conf_folder() / "criterion" / f"{name}.yaml")
-        record = measure(encodings, "test", node, name, protocol, reference, fitted, each_image=True)
-        record |= {"inductive_form": instantiate(node).inductive, "run": facts}
+        rule = chosen("criterion", name)
+        record = measure(encodings, Measurement("test", rule, name, protocol, reference, fitted), each_image=True)
+        record |= {"inductive_form": rule.inductive, "run": facts}
         write_json(out / file_name(name, reference, fitted), record)
 
 
@@ -90,7 +88,7 @@ def cells(criteria: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
     What matches has no inductive form; nns refers to nothing and has nothing to fit; gm is rgm with a relaxation of 1.
     """
     for name in criteria:
-        rule = instantiate(OmegaConf.load(conf_folder() / "criterion" / f"{name}.yaml"))
+        rule = chosen("criterion", name)
         for reference in ["queries"] + (["train"] if rule.inductive and rule.needs_reference else []):
             for fitted in [False] + ([True] if has_grid(rule) and name != "gm" else []):
                 yield name, reference, fitted

@@ -1,5 +1,7 @@
 """Guards at the door: each raises InputError naming what came, what was expected and what to do."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -51,3 +53,15 @@ def whole(name: str, value: Any) -> None:
     """Raise InputError unless `value` is a whole number above zero."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"{name} is {value!r}; expected a whole number above 0")
+
+
+def boolean(name: str, value: Any, or_none: bool = False) -> None:
+    """Raise InputError unless `value` is True or False, or None where that is allowed; words such as "no" are not."""
+    if not (isinstance(value, bool) or (or_none and value is None)):
+        fail(f"{name} is {value!r}; expected {'true, false or null' if or_none else 'true or false'}")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """ " (did you mean NAME?)" with the name most like `name`, for a message; "" where none is like it."""
+    near = get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f" (did you mean {near[0]}?)" if near else ""

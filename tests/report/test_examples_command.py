@@ -45,7 +45,7 @@ def measured(folder):
 def test_what_the_page_says_is_what_evaluation_measures(report, run_here, trained, tmp_path):
     page = report(trained, f"examples={trained}", "criterion=is", "reference=train")
     for name in ("nns", "is"):
-        checkpoint = f"checkpoint={trained}/checkpoints/best.ckpt"
+        checkpoint = f"checkpoint={trained}/checkpoints/best.safetensors"
         run_here("evaluate", checkpoint, f"criterion={name}", "reference=train", f"out={name}")
     plain, corrected = (measured(tmp_path / name) for name in ("nns", "is"))
     assert plain != corrected
@@ -80,7 +80,7 @@ def test_what_the_page_says_is_what_evaluation_measures(report, run_here, traine
 
 def test_two_runs_and_what_differs_between_them(report, copied, tmp_path):
     folder, other = copied("hal", label="hal"), copied("sum", label="sum")
-    torch_file = other / "checkpoints" / "best.ckpt"
+    torch_file = other / "checkpoints" / "best.safetensors"
     changed = torch.load(torch_file, weights_only=True)
     changed["state_dict"]["text_encoder.words.weight"] *= -1
     torch.save(changed, torch_file)
@@ -101,7 +101,7 @@ def test_two_runs_and_what_differs_between_them(report, copied, tmp_path):
 def test_the_best_run_is_that_of_validation(copied, report, tmp_path):
     for number, rsum in enumerate((90.0, 120.0, 100.0, 200.0)):
         folder = copied(f"run-{number}", best={"epoch": 1, "val/rsum": rsum})
-    (folder / "checkpoints" / "best.ckpt").unlink()
+    (folder / "checkpoints" / "best.safetensors").unlink()
     assert best_run([tmp_path / "runs"]).name == "run-1"
     copied("other", dataset="coco")
     assert "several data sets (coco, scenes)" in report("runs", "examples=true", status=2)

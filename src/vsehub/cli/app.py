@@ -1,26 +1,31 @@
-"""What every command shares: where the configuration lies, and errors in one line."""
+"""What every command shares: where the configuration lies, and one boundary at which errors become a line."""
 
-import errno
 import os
+import signal
 import sys
-from collections.abc import Callable
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import hydra
+from hydra.errors import HydraException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 import vsehub
 from vsehub.checks import InputError, require
+from vsehub.cli.overrides import check, explained, readable
+from vsehub.files import is_full_disk
 
-# Choices that mean different things to different people: said before Hydra calls them unknown.
-HINTS = {
-    ("protocol", "5k"): 'the papers\' "5k" is protocol=c2, the mean over five folds of 1,000 images; '
-    "one ranking over 5,000 images, which later papers call 5K, is protocol=full5k",
-    ("protocol", "1k"): 'on COCO the papers\' "1k" is protocol=c1, the first 1,000 images; the mean over five folds of '
-    "1,000, which later papers call 1K, is protocol=c2; Flickr30k's 1,000 test images are the whole split: single",
-}
+BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
+# Their refusals of settings come as errors of Python's own classes.
+_LIBRARIES = ("torch", "pytorch_lightning", "lightning_fabric", "torchvision", "faiss", "wandb")
+_WITHOUT_CHECK = {"--help", "-h", "--hydra-help", "--version", "--shell-completion", "-sc"}
 
 
 def conf_folder() -> Path:
@@ -31,41 +36,128 @@ def conf_folder() -> Path:
 
 
 def run(task: Callable[[DictConfig], float | None], config: str) -> None:
-    """Run `task` with the composed configuration named `config`; bad input ends with its message and status 2.
-
-    VSEHUB_TRACEBACK=1 shows where the message came from.
-    """
-    try:
-        refuse_ambiguous(sys.argv[1:])
-    except InputError as error:
-        end(str(error))
+    """Run `task` with the composed configuration named `config`; what the command line sets is checked first."""
+    arguments = readable(sys.argv[1:])
+    sys.argv = [sys.argv[0], *arguments]
+    if not _WITHOUT_CHECK & set(arguments):
+        check(config, [conf_folder(), *_given_folders(arguments)], arguments)
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets errors through, to `boundary`
 
     @wraps(task)
     def guarded(cfg: DictConfig) -> float | None:
-        try:
+        with boundary():  # before Hydra, which would print a line of its own
             return task(cfg)
-        except InputError as error:
-            end(str(error))
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            end(f"the disk is full ({error.filename or 'while writing'}). Free room, then resume the run")
 
     hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config)(guarded)()
 
 
-def refuse_ambiguous(overrides: list[str]) -> None:
-    """Raise InputError where an override makes a choice that `HINTS` tells apart."""
-    for override in overrides:
-        group, _, choices = override.lstrip("+").partition("=")
-        for choice in choices.split(","):
-            hint = HINTS.get((group, choice))
-            require(hint is None, f"{group}={choice} is ambiguous: {hint}")
+def _given_folders(arguments: Sequence[str]) -> list[Path]:
+    """The folder of --config-dir, as its own argument or after a sign."""
+    for number, argument in enumerate(arguments):
+        name, sign, value = argument.partition("=")
+        if name in ("--config-dir", "-cd"):
+            value = value if sign else (arguments[number + 1] if number + 1 < len(arguments) else "")
+            require(Path(value).is_dir(), f"--config-dir: no such folder: {value}")
+            return [Path(value)]
+    return []
 
 
-def end(message: str) -> NoReturn:
-    """Leave with a message and status 2; from an `except` block alone."""
-    if os.environ.get("VSEHUB_TRACEBACK") == "1":
+@contextmanager
+def boundary() -> Iterator[None]:
+    """Turn every error of the command within into one line and a status, SIGTERM into status 143.
+
+    2: bad input. 1: the machine refused something, or the command itself failed; the traceback is then in the file that
+    the line names. 130: interrupted. VSEHUB_TRACEBACK=1 shows the traceback at once.
+    """
+    before = None
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        yield
+        sys.stdout.flush()
+    except SystemExit:
         raise
+    except BaseException as error:
+        if os.environ.get("VSEHUB_TRACEBACK") == "1":
+            raise
+        end(*told(error))
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _terminated(signum: int, frame: Any) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is left is tidying up
+    raise SystemExit(TERMINATED)
+
+
+def told(error: BaseException) -> tuple[str, int]:
+    """What to say of an error, in one line, and the status to end with."""
+    if isinstance(error, InputError):
+        return str(error), BAD_INPUT
+    if isinstance(error, KeyboardInterrupt):
+        return (
+            "interrupted; whole files were kept, and a command that can go on does when it is given again",
+            INTERRUPTED,
+        )
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return explained(error), BAD_INPUT
+    if is_full_disk(error):
+        return f"the disk is full ({_file(error) or 'while writing'}). Free room, then give the command again", FAILED
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is still to be written
+        return "the program that read the output has ended", FAILED
+    if isinstance(error, OSError):
+        named = _file(error)
+        return f"{named + ': ' if named else ''}{error.strerror or error}", FAILED
+    if isinstance(error, MemoryError) or ("memory" in str(error).lower() and isinstance(error, RuntimeError)):
+        return (
+            f"out of memory: {_line(error) or 'nothing more could be reserved'}. Close other programs, or give "
+            "smaller batches or fewer items",
+            FAILED,
+        )
+    if isinstance(error, UnicodeError):
+        return f"a text is not in the encoding that was expected: {error}", BAD_INPUT
+    log = _log_of(error)
+    if _library(error) in _LIBRARIES and isinstance(error, ValueError | TypeError | RuntimeError | AssertionError):
+        return f"{_library(error)} refuses: {_line(error)}. The traceback: {log}", BAD_INPUT
+    return (
+        f"{type(error).__name__}: {_line(error)}. This is a fault of vsehub, not of yours; its traceback: {log}",
+        FAILED,
+    )
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:500].rstrip(".")
+
+
+def _file(error: BaseException | None) -> str | None:
+    while error is not None:
+        if isinstance(error, OSError) and error.filename is not None:
+            return str(error.filename)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _library(error: BaseException) -> str:
+    """The package of the code that raised the error."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return frames[-1][0].f_globals.get("__name__", "").split(".")[0] if frames else ""
+
+
+def _log_of(error: BaseException) -> str:
+    """A file with the traceback; where none can be written it goes to the screen."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="vsehub-", suffix=".log", delete=False, encoding="utf-8") as file:
+            file.write(f"{' '.join(sys.argv)}\n\n{text}")
+            return file.name
+    except OSError:
+        sys.stderr.write(text)
+        return "above"
+
+
+def end(message: str, status: int = BAD_INPUT) -> NoReturn:
+    """Leave with a message and a status."""
     print(f"{sys.argv[0]}: {message}", file=sys.stderr)
-    raise SystemExit(2)
+    raise SystemExit(status)

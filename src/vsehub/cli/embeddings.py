@@ -8,26 +8,29 @@ from datetime import UTC, datetime
 from typing import Any
 
 import torch
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from vsehub import __version__
 from vsehub.checks import InputError, require, whole
-from vsehub.cli.build import unwrapped
+from vsehub.cli.build import build
 from vsehub.cli.own_files import Given, identity, opened
 from vsehub.criteria.parameters import parameters
 from vsehub.data.vector_checks import Norms, look_through
 from vsehub.data.vectors import VectorFile
 from vsehub.files import write_json
 from vsehub.metrics.positives import Positives
+from vsehub.outputs import Output
+from vsehub.records import EMBEDDINGS
 from vsehub.retrieval.measure import Measured, check_rules, measure
-from vsehub.retrieval.output import PAGE, RESULT, Output
 from vsehub.retrieval.parts import Parts
 from vsehub.retrieval.record import figures, reference_kind
 from vsehub.retrieval.shared_rows import refuse_shared
 from vsehub.training.provenance import code_version, hardware, versions
 
-SCHEMA = 1
+RESULT, PAGE, RANKING, INDEX, USAGE = "result.json", "index.html", "ranking.parquet", "index.faiss", "USAGE.md"
+PARTS = "parts"  # the unfinished work
+FILES = {"diagnose": (RESULT, PAGE), "rerank": (RESULT, PAGE, RANKING, INDEX, USAGE)}
+KINDS = {"diagnose": "a diagnosis", "rerank": "a reranking"}
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,9 @@ class Found:
 def built(name: str, node: DictConfig) -> Any:
     """The criterion of a configuration node; what its constructor refuses comes as the InputError that it is."""
     try:
-        return instantiate(node)
-    except Exception as error:  # Hydra wraps what a constructor raises
-        found = unwrapped(error)
-        raise (InputError(f"criterion {name}: {found}") if isinstance(found, InputError) else found) from error
+        return build("criterion", node)
+    except InputError as error:
+        raise InputError(f"criterion {name}: {error}") from error
 
 
 def find(cfg: DictConfig, kind: str, criteria: Mapping[str, Any]) -> Found:
@@ -56,11 +58,11 @@ def find(cfg: DictConfig, kind: str, criteria: Mapping[str, Any]) -> Found:
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     whole("k", cfg.k)
     require(isinstance(cfg.seed, int), f"seed is {cfg.seed!r}; expected a whole number")
-    device, out = chosen_device(cfg.device), Output(cfg.out, cfg.overwrite)
+    device, out = chosen_device(cfg.device), Output(cfg.out, KINDS[kind], FILES[kind], cfg.overwrite)
     given = opened(cfg, criteria)
     inductive = given.reference is not None
     check_rules(criteria, inductive, len(given.queries), len(given.items), cfg.k)
-    parts = Parts(out.parts, work_settings(cfg, given, criteria, device), cfg.overwrite)
+    parts = Parts(out / PARTS, work_settings(cfg, given, criteria, device), cfg.overwrite)
 
     checking = time.perf_counter()
     sides = {name: side for name, side in vars(given).items() if isinstance(side, VectorFile)}
@@ -73,7 +75,7 @@ def find(cfg: DictConfig, kind: str, criteria: Mapping[str, Any]) -> Found:
     # What an earlier run found took time as well.
     began -= max(0.0, sum(measured.seconds.values()) - (time.perf_counter() - measuring))
     record = {
-        **{"schema": SCHEMA, "kind": kind, "vsehub": __version__, "command": " ".join(sys.argv)},
+        **{"schema": EMBEDDINGS.version, "kind": kind, "vsehub": __version__, "command": " ".join(sys.argv)},
         **{"versions": versions(), "git": code_version(), "hardware": hardware(), "started": started},
         "seconds": {"look_through": measuring - checking, **measured.seconds},
         "queries": described["queries"],
@@ -94,6 +96,7 @@ def finish(found: Found) -> list[str]:
     found.record["seconds"]["total"] = time.perf_counter() - found.began
     write_embeddings_report(found.record, found.out.folder)
     write_json(found.out / RESULT, found.record)
+    found.out.finish()
     found.parts.remove()
     return [RESULT, PAGE]
 
@@ -105,7 +108,9 @@ def chosen_device(name: str) -> torch.device:
     try:
         return torch.zeros(1, device=str(name)).device
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device is {name!r}, which is not to be had here; give auto, cpu or cuda") from error
+        raise InputError(
+            f"device is {name!r}, which is not available on this machine; give auto, cpu or cuda"
+        ) from error
 
 
 def work_settings(cfg: DictConfig, given: Given, criteria: Mapping[str, Any], device: torch.device) -> dict[str, Any]:

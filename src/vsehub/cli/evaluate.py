@@ -1,22 +1,19 @@
 """`vsehub evaluate`: a checkpoint's figures on a split."""
 
-import json
 import sys
 from pathlib import Path
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from vsehub.checks import InputError, existing, one_of, require
+from vsehub.checks import InputError, existing, require
 from vsehub.cli import app
 from vsehub.cli.rows import require_measuring
+from vsehub.records import EVALUATION, RUN, read_record
 
 
 def main() -> None:
     """Run the command; data.KEY=VALUE is for settings of the checkpoint's data, which no yaml can list."""
-    try:
-        require_measuring(sys.argv[1:])
-    except InputError as error:
-        app.end(str(error))
+    require_measuring(sys.argv[1:])
     sys.argv = [f"+{argument}" if argument.startswith("data.") else argument for argument in sys.argv]
     app.run(evaluate, "evaluate")
 
@@ -28,34 +25,37 @@ def evaluate(cfg: DictConfig) -> float | None:
     """
     require(
         not OmegaConf.is_missing(cfg, "checkpoint"),
-        "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.ckpt",
+        "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.safetensors",
     )
-    from vsehub.cli.build import restore_module, trained_source
+    from vsehub.cli.build import build
     from vsehub.cli.foils import measure_foils
-    from vsehub.cli.measure import Encodings, EnsembleEncodings, measure, save, table
-    from vsehub.data.captioned import SPLITS
-    from vsehub.training.datamodule import RetrievalDataModule
+    from vsehub.cli.measure import Encodings, EnsembleEncodings, Measurement, encodings_of, measure, table
+    from vsehub.evaluation.checkpoint import checkpoint_file
+    from vsehub.files import write_json
 
-    one_of("split", cfg.split, SPLITS)
     checkpoints = paths(cfg.checkpoint)
+    for checkpoint in checkpoints:
+        checkpoint_file(checkpoint)
+    out = out_folder(cfg.out, Path(checkpoints[0]))
     if cfg.foil is not None:
         require(len(checkpoints) == 1, "foil takes one checkpoint; give checkpoint=FILE")
-        return measure_foils(cfg, checkpoints[0], out_folder(cfg.out, Path(checkpoints[0])))
+        return measure_foils(cfg, checkpoints[0], out)
+    criterion, protocol = build("criterion", cfg.criterion, cfg.trust), build("protocol", cfg.protocol, cfg.trust)
+    asked = Measurement(cfg.split, criterion, cfg.criterion_name, protocol, cfg.reference, cfg.fit)
     members = described(checkpoints) if len(checkpoints) > 1 else None
-    source, encodings = None, []
+    encodings: list[Encodings] = []
     for checkpoint in checkpoints:
-        module, trained, vocabulary = restore_module(checkpoint)
-        source = source or trained_source(trained, cfg.data)
-        data = RetrievalDataModule(source, eval_batch_size=cfg.eval_batch_size, max_words=trained.loader.max_words)
-        data.use_vocabulary(vocabulary)
-        if encodings:
-            data.splits = encodings[0].data.splits
-        encodings.append(Encodings(module, data))
-    rule = (cfg.criterion, cfg.criterion_name, cfg.protocol, cfg.reference)
+        first = encodings[0] if encodings else None
+        encodings.append(encodings_of(checkpoint, cfg.data, cfg.eval_batch_size, cfg.trust, first))
     together = EnsembleEncodings(encodings) if members else encodings[0]
-    record = measure(together, cfg.split, *rule, fitted=cfg.fit) | ({"ensemble": members} if members else {})
-    path = save(record, out_folder(cfg.out, Path(checkpoints[0])))
-    print(f"{table(record)}\nwritten to {path}")
+    path = asked.file(together, out)
+    if path.exists() and not cfg.overwrite:
+        record = read_record(path, EVALUATION, "Give overwrite=true to measure again")
+        print(f"{table(record)}\nmeasured before: {path}; overwrite=true measures again")
+    else:
+        record = measure(together, asked) | ({"ensemble": members} if members else {})
+        write_json(path, record)
+        print(f"{table(record)}\nwritten to {path}")
     return record["metrics"]["rsum"] if cfg.split == "val" else None  # a sweep may choose on validation alone
 
 
@@ -76,14 +76,14 @@ def described(checkpoints: list[str]) -> list[dict]:
     """
     members, first = [], None
     for checkpoint in checkpoints:
-        path = existing("checkpoint", checkpoint, "Give .ckpt files, e.g. [RUN/checkpoints/best.ckpt,...]")
+        path = existing("checkpoint", checkpoint, "Give checkpoints, e.g. [RUN/checkpoints/best.safetensors,...]")
         record = path.parent.parent / "run.json"
         require(
             record.is_file(),
             f"checkpoint: {path} lies in no run folder, so that nothing says on which data it was trained; "
             "give the file where `vsehub train` wrote it",
         )
-        run = json.loads(record.read_text())
+        run = read_record(record, RUN, "Give the checkpoint of another run")
         data = {split: facts["fingerprint"] for split, facts in run["data"].items()}
         if "noise" in run:  # members may have been trained with different noise on the same data
             data["train"] = run["noise"]["clean_fingerprint"]

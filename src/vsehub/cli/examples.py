@@ -6,8 +6,9 @@ from typing import NamedTuple
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import existing, require
+from vsehub.records import RUN, read_record
 from vsehub.report.comparison import Comparison
-from vsehub.report.runs import RUN_KEYS, find_runs, read_record
+from vsehub.report.runs import find_runs
 
 OPTIONS = ("against", "criterion", "images")
 DEFAULT = {"_target_": "vsehub.criteria.csls.CSLS", "k": 10}
@@ -28,7 +29,7 @@ class Ranker(NamedTuple):
     @property
     def checkpoint(self) -> Path:
         """The weights."""
-        return self.folder / "checkpoints" / "best.ckpt"
+        return self.folder / "checkpoints" / "best.safetensors"
 
 
 def asked(cfg: DictConfig) -> Comparison | None:
@@ -55,8 +56,8 @@ def run_folder(name: str, path: str) -> Path:
     folder = existing(name, path, "Give a run folder, as `vsehub train` wrote it")
     require((folder / "run.json").is_file(), f"{name}: {folder} is no run folder: it holds no run.json; name one run")
     require(
-        (folder / "checkpoints" / "best.ckpt").is_file(),
-        f"{name}: {folder} has no checkpoints/best.ckpt to rank with; name a run that kept its checkpoint",
+        (folder / "checkpoints" / "best.safetensors").is_file(),
+        f"{name}: {folder} has no checkpoints/best.safetensors to rank with; name a run that kept its checkpoint",
     )
     return folder
 
@@ -68,11 +69,11 @@ def best_run(folders: list[str]) -> Path:
     """
     found = []
     for folder in find_runs(folders):
-        record = read_record(folder / "run.json", RUN_KEYS, "Name a run: examples=RUN")
+        record = read_record(folder / "run.json", RUN, "Name a run: examples=RUN")
         rsum = (record.get("best") or {}).get("val/rsum")
-        if rsum is not None and (folder / "checkpoints" / "best.ckpt").is_file():
+        if rsum is not None and (folder / "checkpoints" / "best.safetensors").is_file():
             found.append((rsum, folder, record["dataset"]))
-    require(bool(found), "examples=true: no run has both a validation rsum and checkpoints/best.ckpt; train one")
+    require(bool(found), "examples=true: no run has both a validation rsum and checkpoints/best.safetensors; train one")
     names = sorted({name for _, _, name in found})
     require(
         len(names) == 1,
@@ -104,4 +105,4 @@ def rankers(cfg: DictConfig, folder: Path, other: Path | None) -> tuple[Ranker, 
 
 
 def _record(folder: Path) -> dict:
-    return read_record(folder / "run.json", RUN_KEYS, "Train the run again, or name another")
+    return read_record(folder / "run.json", RUN, "Train the run again, or name another")

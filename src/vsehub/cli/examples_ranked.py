@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from vsehub.checks import one_of, require
-from vsehub.cli.build import restore_module, trained_source
+from vsehub.cli.build import build
 from vsehub.cli.examples import Ranker
-from vsehub.cli.measure import REFERENCES, Encodings
+from vsehub.cli.measure import REFERENCES, Encodings, encodings_of
 from vsehub.cli.search_results import Shown
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.criteria.parameters import parameters
@@ -19,7 +18,6 @@ from vsehub.evaluation.evaluate import transductive_only
 from vsehub.evaluation.scores import DIRECTIONS, both_directions
 from vsehub.report.comparison import Comparison, Entry, Example, HubEntry, Side
 from vsehub.report.tables import criterion_text
-from vsehub.training.datamodule import RetrievalDataModule
 
 NEAREST = 5  # items of a query's list: so many thumbnails stand beside each other on a phone
 
@@ -31,7 +29,9 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
     """
     one_of("split", cfg.split, SPLITS)
     one_of("reference", cfg.reference, tuple(REFERENCES))
-    rules = [NearestNeighbor() if one.criterion is None else instantiate(one.criterion) for one in (before, after)]
+    rules = [
+        NearestNeighbor() if one.criterion is None else build("criterion", one.criterion) for one in (before, after)
+    ]
     references = [_reference(rule, cfg) for rule in rules]
     one = encodings(before, cfg)
     two = one if after.folder == before.folder else encodings(after, cfg)
@@ -73,11 +73,7 @@ def _reference(rule: Any, cfg: DictConfig) -> str:
 
 def encodings(ranker: Ranker, cfg: DictConfig) -> Encodings:
     """The splits as a run's best checkpoint encodes them."""
-    module, trained, vocabulary = restore_module(str(ranker.checkpoint))
-    source = trained_source(trained, cfg.data)
-    data = RetrievalDataModule(source, eval_batch_size=cfg.eval_batch_size, max_words=trained.loader.max_words)
-    data.use_vocabulary(vocabulary)
-    return Encodings(module, data)
+    return encodings_of(ranker.checkpoint, cfg.data, cfg.eval_batch_size, cfg.trust)
 
 
 def _told(ranker: Ranker, rule: Any, cfg: DictConfig) -> str:

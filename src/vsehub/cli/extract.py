@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from vsehub.encoders.backbone import Backbone
 
 log = logging.getLogger(__name__)
-SCHEMA = 1
 
 
 def main() -> None:
@@ -105,9 +104,7 @@ def refuse_settings(cfg: DictConfig, processes: int) -> None:
 
 def built(cfg: DictConfig, splits: "Mapping[str, CaptionedImages]") -> "Backbone":
     """The backbone of the chosen image encoder, in eval mode, for the data's pictures."""
-    from hydra.utils import get_class, instantiate
-
-    from vsehub.cli.build import unwrapped
+    from vsehub.cli.build import build, components, plain
     from vsehub.encoders.image_backbone import ImageBackbone
 
     for split, loaded in splits.items():
@@ -116,14 +113,12 @@ def built(cfg: DictConfig, splits: "Mapping[str, CaptionedImages]") -> "Backbone
             f"{split}: the layout holds pictures with captions of their own; this data's texts are of another kind",
         )
     require(
-        issubclass(get_class(cfg.image_encoder["_target_"]), ImageBackbone),
+        components(cfg.trust).find("image_encoder", plain(cfg.image_encoder)) is ImageBackbone,
         f"{cfg.image_encoder['_target_'].split('.')[-1]} is no pretrained network; give image_encoder=resnet152, "
         "vgg19, inception_resnet_v2, torchvision or timm",
     )
-    try:
-        encoder = instantiate(cfg.image_encoder, image_shape=list(splits[cfg.splits[0]].images.shape[1:]), dim=1)
-    except Exception as error:  # Hydra wraps what a constructor raises
-        raise unwrapped(error) from error
+    shape = list(splits[cfg.splits[0]].images.shape[1:])
+    encoder = build("image_encoder", cfg.image_encoder, cfg.trust, image_shape=shape, dim=1)
     return encoder.eval().backbone
 
 
@@ -183,11 +178,12 @@ def record(
     from vsehub import __version__
     from vsehub.cli.build import plain
     from vsehub.extraction.layout import PREFIXES
+    from vsehub.records import EXTRACTION
     from vsehub.training.provenance import code_version, describe_split, hardware, versions
 
     mean, std = backbone.mean_std
     return {
-        "schema": SCHEMA,
+        "schema": EXTRACTION.version,
         "settings": settings,
         "splits": {split: describe_split(loaded) | {"prefix": PREFIXES[split]} for split, loaded in splits.items()},
         "normalisation": {"mean": mean, "std": std},

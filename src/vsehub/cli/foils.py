@@ -7,15 +7,15 @@ import torch
 from omegaconf import DictConfig
 
 from vsehub.checks import require
-from vsehub.cli.build import fitting, restore_module, trained_source
+from vsehub.cli.build import fitting, restore_model, trained_source
 from vsehub.data.foils import Foils, read_foils, unknown_words
 from vsehub.data.tokens import TokenTable
 from vsehub.data.vocabulary import Vocabulary
 from vsehub.data.words import Words
 from vsehub.evaluation.foils import distinct, foil_figures, foil_scores
 from vsehub.files import write_json
+from vsehub.records import FOILS
 
-SCHEMA = 1
 _SHOWN = 5  # unknown words that are named
 
 
@@ -26,23 +26,23 @@ def measure_foils(cfg: DictConfig, checkpoint: str, folder: Path) -> None:
     changed = [name for name, value in ({"fit": cfg.fit} | chosen).items() if plain[name] != value]
     require(
         not changed,
-        f"foil compares two scores of one image as the model gives them; leave {', '.join(changed)} away",
+        f"foil compares two scores of one image as the model gives them; leave {', '.join(changed)} out",
     )
-    module, trained, vocabulary = restore_module(checkpoint)
+    model, trained, vocabulary = restore_model(checkpoint, cfg.trust)
     require(
         vocabulary is not None,
         f"checkpoint: {checkpoint} was trained on texts that are vectors, so it reads no foils; give one of captions",
     )
-    split = fitting(module, trained_source(trained, cfg.data).load(cfg.split))
+    split = fitting(model, trained_source(trained, cfg.data, cfg.trust).load(cfg.split))
     foils = read_foils(cfg.foil, len(split.images), split.names)
-    table = TokenTable.build(vocabulary, [*foils.captions, *foils.foils], trained.loader.max_words)
-    module = module.to("cuda" if torch.cuda.is_available() else "cpu")
-    encoders = module.image_encoder, module.text_encoder
-    scores = foil_scores(encoders, module.similarity, split.images, foils.images, table, cfg.eval_batch_size)
+    table = TokenTable.build(vocabulary, [*foils.captions, *foils.foils], trained["loader"]["max_words"])
+    model = model.to("cuda" if torch.cuda.is_available() else "cpu")
+    encoders = model.image_encoder, model.text_encoder
+    scores = foil_scores(encoders, model.similarity, split.images, foils.images, table, cfg.eval_batch_size)
     _, read_as = distinct(table)
     digest = hashlib.sha256(Path(cfg.foil).read_bytes()).hexdigest()
     record = {
-        "schema": SCHEMA,
+        "schema": FOILS.version,
         "split": cfg.split,
         "foil": str(cfg.foil),
         "sha256": digest,

@@ -1,9 +1,12 @@
 """`vsehub COMMAND ...`: names the commands and starts one; imports nothing heavy before it must."""
 
+import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 
 from vsehub import __version__
+from vsehub.checks import InputError
 
 COMMANDS = {
     "train": "train encoders with a loss; sweep with -m; go on with resume=RUN_FOLDER",
@@ -31,9 +34,9 @@ examples:
   vsehub train -m loss=sum,max,knn_margin,hal seed=0,1          a sweep
   vsehub train data=precomp data.root=FOLDER loss=hal bank=memory
   vsehub extract data.json=FILE data.images=FOLDER image_encoder=resnet152 out=FEATURES
-  vsehub evaluate checkpoint=RUN/checkpoints/best.ckpt criterion=csls
+  vsehub evaluate checkpoint=RUN/checkpoints/best.safetensors criterion=csls
   vsehub report runs/ out=report
-  vsehub search checkpoint=RUN/checkpoints/best.ckpt "two dogs on a beach"
+  vsehub search checkpoint=RUN/checkpoints/best.safetensors "two dogs on a beach"
   vsehub diagnose queries=captions.npy items=images.npy truth=pairs.csv
   vsehub rerank queries=captions.npy items=images.npy criterion=csls out=reranked
 """
@@ -54,4 +57,19 @@ def main() -> None:
         raise SystemExit(2)
     # Hydra reads the overrides from sys.argv and names its program after the first entry.
     sys.argv = [f"vsehub {command}", *arguments[1:]]
-    import_module(f"vsehub.cli.{command.replace('-', '_')}").main()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # whatever the locale: captions and file names are of any language
+            stream.reconfigure(encoding="utf-8", errors="replace")
+    from vsehub.cli.app import boundary
+
+    with boundary():
+        require_working_folder()
+        import_module(f"vsehub.cli.{command.replace('-', '_')}").main()
+
+
+def require_working_folder() -> None:
+    """Raise InputError where the folder that the command was started in is gone."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise InputError("the working folder does not exist any more; change to one that does") from error

@@ -1,28 +1,30 @@
-"""Evaluating a module on a split: shared by `train` at its end and `evaluate`."""
+"""Measuring a model on a split: shared by `train` at its end, `evaluate` and the studies."""
 
 import hashlib
-import re
+import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import instantiate
-from omegaconf import DictConfig
 
+from vsehub import __version__
 from vsehub.checks import one_of, require
-from vsehub.cli.build import fitting
+from vsehub.cli.build import fitting, restore_model, trained_source
 from vsehub.criteria.parameters import parameters
+from vsehub.data.captioned import SPLITS
+from vsehub.evaluation.checkpoint import Model
 from vsehub.evaluation.encode import EncodedSplit, encode_split
 from vsehub.evaluation.ensemble import MeanSimilarity, together
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.fit import fit
-from vsehub.files import write_json
+from vsehub.evaluation.protocols import Protocol
+from vsehub.records import EVALUATION
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.module import RetrievalModule
 
-SCHEMA = 1
 REFERENCES = {
     "queries": ("transductive", "the {split} queries themselves, fold by fold"),
     "train": ("inductive", "all training queries"),
@@ -30,20 +32,30 @@ REFERENCES = {
 
 
 class Encodings:
-    """The splits of a data module as a module encodes them, each encoded once when first asked for."""
+    """The splits of a data module as a model encodes them, each encoded once when first asked for.
 
-    def __init__(self, module: RetrievalModule, data: RetrievalDataModule, accelerator: str = "auto"):
-        module.to(_device(accelerator)).eval()
-        self.module, self.data, self.similarity = module, data, module.similarity
+    checkpoint: the model's file, by whose SHA-256 records name it.
+    """
+
+    def __init__(self, model: Model, data: RetrievalDataModule, checkpoint: str | Path, accelerator: str = "auto"):
+        model.to(_device(accelerator)).eval()
+        self.model, self.data, self.similarity = model, data, model.similarity
+        self.checkpoint = Path(checkpoint)
         self._found: dict[str, EncodedSplit] = {}
 
     def __call__(self, split: str) -> EncodedSplit:
         if split not in self._found:
-            encoders = self.module.image_encoder, self.module.text_encoder
+            encoders = self.model.image_encoder, self.model.text_encoder
             loaded, table = self.data.load(split)
             batch_size = self.data.eval_batch_size
-            self._found[split] = encode_split(*encoders, fitting(self.module, loaded), table, batch_size, True)
+            self._found[split] = encode_split(*encoders, fitting(self.model, loaded), table, batch_size, True)
         return self._found[split]
+
+    @cached_property
+    def sha256(self) -> list[str]:
+        """Of the checkpoint."""
+        with self.checkpoint.open("rb") as file:
+            return [hashlib.file_digest(file, "sha256").hexdigest()]
 
 
 class EnsembleEncodings:
@@ -56,93 +68,135 @@ class EnsembleEncodings:
     def __call__(self, split: str) -> EncodedSplit:
         return together([member(split) for member in self.members])
 
+    @cached_property
+    def sha256(self) -> list[str]:
+        """Of the checkpoints, in an order of their own: an ensemble is the same in any."""
+        return sorted(sha256 for member in self.members for sha256 in member.sha256)
 
-def measure(
-    encodings: Encodings | EnsembleEncodings,
-    split: str,
-    criterion: DictConfig,
-    criterion_name: str,
-    protocol: DictConfig,
-    reference: str,
-    fitted: bool = False,
-    each_image: bool = False,
-) -> dict:
-    """The evaluation record of a split: what was measured, how, and the figures.
+
+def encodings_of(
+    checkpoint: str | Path, changes: Any = None, batch_size: int = 256, trust: Any = None, like: Encodings | None = None
+) -> Encodings:
+    """The splits that a checkpoint was trained on, as its model encodes them.
+
+    changes: settings of its data that have changed since, e.g. {"root": FOLDER}. like: encodings of the same data by
+    another model, whose loaded splits are taken. Raises InputError where the checkpoint or a change cannot be used.
+    """
+    model, trained, vocabulary = restore_model(checkpoint, trust)
+    source = trained_source(trained, changes or {}, trust) if like is None else like.data.source
+    data = RetrievalDataModule(source, eval_batch_size=batch_size, max_words=trained["loader"]["max_words"])
+    data.use_vocabulary(vocabulary)
+    if like is not None:
+        data.splits = like.data.splits
+    return Encodings(model, data, checkpoint)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is to be measured: a split under a criterion, which reports call `name`, and a protocol.
 
     reference: "queries" lets the criterion see the queries (transductive), "train" the training queries (inductive).
-    fitted: the criterion's settings are chosen on the validation split first. each_image: the record also has
-    "contributions", each image's part of rsum. Raises InputError where the split does not fit the protocol, is
-    validation itself although settings are fitted there, or is the reference itself.
+    tuned: the criterion's settings are chosen on the validation split first. Raises InputError where that is the split
+    to measure, or the reference holds the queries themselves.
     """
-    one_of("reference", reference, tuple(REFERENCES))
-    require(not (fitted and split == "val"), "split=val is what fit=true chooses on; measure split=test")
-    rule, folds = instantiate(criterion), instantiate(protocol)
-    inductive = reference == "train" and rule.needs_reference
-    require(
-        not (inductive and split == "train"),
-        "reference=train with split=train: the reference holds the queries themselves, which is transductive; "
-        "give reference=queries, or another split",
-    )
+
+    split: str
+    criterion: Any
+    name: str
+    protocol: Protocol
+    reference: str = "queries"
+    tuned: bool = False
+
+    def __post_init__(self):
+        one_of("split", self.split, SPLITS)
+        one_of("reference", self.reference, tuple(REFERENCES))
+        require(not (self.tuned and self.split == "val"), "split=val is what fit=true chooses on; measure split=test")
+        require(
+            not (self.inductive and self.split == "train"),
+            "reference=train with split=train: the reference holds the queries themselves, which is transductive; "
+            "give reference=queries, or another split",
+        )
+
+    @property
+    def inductive(self) -> bool:
+        """Whether the criterion takes training queries as its reference."""
+        return self.reference == "train" and self.criterion.needs_reference
+
+    @property
+    def seen(self) -> tuple[str, str]:
+        """Whose scores the criterion sees: "transductive", "inductive" or "none", and in words."""
+        asked = self.criterion.needs_reference or self.criterion.matching is not None
+        kind, words = REFERENCES["train" if self.inductive else "queries"] if asked else ("none", "none")
+        return kind, words.format(split=self.split)
+
+    def settings(self, encodings: Encodings | EnsembleEncodings) -> dict[str, Any]:
+        """All that decides the figures, in plain values: equal settings are the same measurement."""
+        used = [self.split, *(["train"] if self.inductive else []), *(["val"] if self.tuned else [])]
+        return {
+            "vsehub": __version__,
+            "split": self.split,
+            "protocol": asdict(self.protocol),
+            "criterion": [self.name, type(self.criterion).__name__, parameters(self.criterion)],
+            "fit": self.tuned,
+            "reference": self.seen[0],
+            "checkpoints": encodings.sha256,
+            "data": {split: encodings.data.load(split)[0].fingerprint() for split in used},
+        }
+
+    def file(self, encodings: Encodings | EnsembleEncodings, folder: Path) -> Path:
+        """Where the record of this measurement belongs, by a digest of all its settings.
+
+        Raises InputError where the split has too few images for the protocol.
+        """
+        self.protocol.slices(len(encodings.data.load(self.split)[0].images))
+        text = json.dumps(self.settings(encodings), sort_keys=True, default=str)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        named = [self.split, self.protocol.name, self.name, *(["fitted"] if self.tuned else [])]
+        kind = self.seen[0]
+        return folder / f"{'-'.join([*named, *([] if kind == 'none' else [kind])])}-{digest}.json"
+
+
+def measure(encodings: Encodings | EnsembleEncodings, asked: Measurement, each_image: bool = False) -> dict:
+    """The record of a measurement: what was measured, how, and the figures.
+
+    each_image: the record also has "contributions", each image's part of rsum. Raises InputError where the split does
+    not fit the protocol.
+    """
     start = time.perf_counter()
-    loaded = encodings.data.load(split)[0]
-    folds.slices(len(loaded.images))  # too few images are said before the work
-    bank, similarity = encodings("train") if inductive else None, encodings.similarity
+    criterion, protocol, similarity = asked.criterion, asked.protocol, encodings.similarity
+    loaded = encodings.data.load(asked.split)[0]
+    protocol.slices(len(loaded.images))  # too few images are said before the work
+    bank = encodings("train") if asked.inductive else None
     choice = None
-    if fitted:
-        found = fit(rule, encodings("val"), similarity, folds, bank, progress=True)
-        rule = found.criterion
+    if asked.tuned:
+        found = fit(criterion, encodings("val"), similarity, protocol, bank, progress=True)
+        criterion = found.criterion
         choice = {"split": "val", "rsum": found.rsum, "tried": [[settings, rsum] for settings, rsum in found.tried]}
-    queries = encodings(split)
+    queries = encodings(asked.split)
     ranked = time.perf_counter()
-    result = evaluate(queries, similarity, rule, folds, bank)
-    kind, words = REFERENCES[reference] if rule.needs_reference else ("none", "none")
-    if rule.matching is not None:  # the queries are matched with each other in view
-        kind, words = REFERENCES["queries"]
+    result = evaluate(queries, similarity, criterion, protocol, bank)
+    kind, words = asked.seen
+    images = protocol.images(len(loaded.images))
     return {
-        "schema": SCHEMA,
-        "split": split,
-        "protocol": folds.name,
-        "criterion": criterion_name,
-        "parameters": parameters(rule),
+        "schema": EVALUATION.version,
+        "vsehub": __version__,
+        "split": asked.split,
+        "protocol": protocol.name,
+        "fold_images": protocol.fold_images,
+        "folds": protocol.folds,
+        "criterion": asked.name,
+        "parameters": parameters(criterion),
         "fit": choice,
         "reference": kind,
-        "reference_set": words.format(split=split),
-        "images": len(loaded.images),
-        "texts": len(loaded.captions),
-        "folds": folds.folds,
+        "reference_set": words,
+        "images": images,
+        "texts": len(loaded.captions) if images == len(loaded.images) else int((loaded.image_index < images).sum()),
+        "checkpoints": encodings.sha256,
         "seconds": time.perf_counter() - start,
         "ranking_seconds": time.perf_counter() - ranked,
         "metrics": result.metrics,
         "histograms": result.histograms,
     } | ({"contributions": result.contributions} if each_image else {})
-
-
-def save(record: dict, folder: Path) -> Path:
-    """Write a record under a name that tells what it measured, and for an ensemble which models did."""
-    settings = "".join(f"-{name}{_in_a_name(value)}" for name, value in record["parameters"].items())
-    fitted = "-fitted" if record["fit"] else ""
-    kind = "" if record["reference"] == "none" else f"-{record['reference']}"
-    path = folder / (
-        f"{record['split']}-{record['protocol']}-{record['criterion']}{settings}{fitted}{kind}{_members(record)}.json"
-    )
-    write_json(path, record)
-    return path
-
-
-def _members(record: dict) -> str:
-    """ "-ensemble-of-2-1a2b3c": the same for the same checkpoints in any order."""
-    members = record.get("ensemble")
-    if not members:
-        return ""
-    names = "\n".join(sorted(member["checkpoint"] for member in members))
-    return f"-ensemble-of-{len(members)}-{hashlib.sha256(names.encode()).hexdigest()[:6]}"
-
-
-def _in_a_name(value: Any) -> str:
-    """A setting's value in a file's name: "0.5", "-proportional", "1_2-5_1.5" for one value each k."""
-    if isinstance(value, dict):
-        return "-".join(f"{k}_{_in_a_name(one)}" for k, one in value.items())
-    return f"{value:g}" if isinstance(value, int | float) else f"-{re.sub('[^A-Za-z0-9.]+', '_', str(value))}"
 
 
 def table(record: dict) -> str:

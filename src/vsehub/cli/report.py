@@ -5,17 +5,14 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from vsehub.checks import InputError, require
+from vsehub.checks import require
 from vsehub.cli import app
-from vsehub.cli.free_text import with_texts
+from vsehub.cli.overrides import with_texts
 
 
 def main() -> None:
     """Run the command; bare arguments are run folders, data.KEY=VALUE is for settings of a checkpoint's data."""
-    try:
-        arguments = with_texts(sys.argv[1:], "runs")
-    except InputError as error:
-        app.end(str(error))
+    arguments = with_texts(sys.argv[1:], "runs")
     sys.argv = [sys.argv[0], *(f"+{argument}" if argument.startswith("data.") else argument for argument in arguments)]
     app.run(report, "report")
 
@@ -23,10 +20,13 @@ def main() -> None:
 def report(cfg: DictConfig) -> None:
     """Build the report of `cfg.runs` in `cfg.out` and print its table."""
     from vsehub.cli.examples import asked
-    from vsehub.report.build import build_report
+    from vsehub.report.build import build_report, report_output
 
     require(len(cfg.runs) > 0, "no runs were named; give run folders or a folder of them, e.g. vsehub report runs/")
     table = None if cfg.table is None else str(cfg.table)
-    files = build_report([Path(run) for run in cfg.runs], Path(cfg.out), cfg.title, cfg.paper, table, asked(cfg))
+    report_output(cfg.out, cfg.overwrite)  # refused before the rankings are compared
+    files = build_report(
+        [Path(run) for run in cfg.runs], cfg.out, cfg.title, cfg.paper, table, asked(cfg), cfg.overwrite
+    )
     print((files.get("published.md") or files["table.md"]).read_text())
     print(f"page: {files['index.html']}")

@@ -1,6 +1,5 @@
 """`vsehub rerank`: somebody's embeddings, ranked anew with hubs corrected, measured before and after."""
 
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +7,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import require
 from vsehub.cli import app
-from vsehub.cli.file_names import with_quoted_files
 
 if TYPE_CHECKING:
     from vsehub.cli.embeddings import Found
@@ -17,23 +15,21 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command."""
-    sys.argv = [sys.argv[0], *with_quoted_files(sys.argv[1:])]
     app.run(rerank, "rerank")
 
 
 def rerank(cfg: DictConfig) -> None:
     """Rank `cfg.items` for `cfg.queries` under `cfg.criterion`; write the ranking, its record and its page."""
-    from vsehub.cli.embeddings import built, find, finish
+    from vsehub.cli.embeddings import FILES, PAGE, RANKING, RESULT, built, find, finish
     from vsehub.cli.ranking_table import table
     from vsehub.criteria.nns import NearestNeighbor
     from vsehub.data.ranking import write_ranking
-    from vsehub.retrieval.output import RANKING
 
     name = cfg.criterion_name
     rule = built(name, cfg.criterion)
     refuse_index(cfg.index, name, rule)
     found = find(cfg, "rerank", {} if isinstance(rule, NearestNeighbor) else {name: rule})
-    found.out.clear()
+    found.out.begin(FILES["rerank"] if cfg.index is not None else (RESULT, PAGE, RANKING))
     ranked, given = found.measured.rankings[-1], found.given
     write_ranking(found.out / RANKING, ranked.positions, ranked.values, given.query_names.ids, given.item_names.ids)
     files = [RANKING]
@@ -62,21 +58,21 @@ def refuse_index(kind: str | None, name: str, rule: Any) -> None:
 
 def folding() -> list[str]:
     """The criteria that an index can hold."""
-    from hydra.utils import get_class
-
+    from vsehub.cli.build import components
     from vsehub.criteria.base import ItemBias
 
-    files = sorted((app.conf_folder() / "criterion").glob("*.yaml"))
-    return [path.stem for path in files if issubclass(get_class(OmegaConf.load(path)["_target_"]), ItemBias)]
+    known = components()
+    nodes = {name: OmegaConf.load(known.path("criterion", name)) for name in known.choices("criterion")}
+    return [name for name, node in nodes.items() if issubclass(known.find("criterion", node), ItemBias)]
 
 
 def write_index(cfg: DictConfig, rule: Any, found: "Found") -> list[str]:
     """Write the index that gives the corrected ranking, and how to search it; say in the record what it is."""
     import torch
 
+    from vsehub.cli.embeddings import INDEX, USAGE
     from vsehub.files import write_text
     from vsehub.neighbors.served import build_index, measured_recall
-    from vsehub.retrieval.output import INDEX, USAGE
 
     began = time.perf_counter()
     given, ranked = found.given, found.measured.rankings[-1]
@@ -96,8 +92,8 @@ def write_index(cfg: DictConfig, rule: Any, found: "Found") -> list[str]:
 
 def usage(index: "ServedIndex", found: "Found", k: int) -> str:
     """How to search the index with FAISS and numpy alone."""
+    from vsehub.cli.embeddings import INDEX
     from vsehub.neighbors.served_usage import usage_note
-    from vsehub.retrieval.output import INDEX
 
     record, given = found.record, found.given
     criterion = record["rankings"][-1]

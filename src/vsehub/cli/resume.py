@@ -1,39 +1,45 @@
-"""Going on with a run: its own configuration, with what the command line changes of it."""
+"""Going on with a run: its own configuration, with what the command line may change of it."""
 
-import json
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import InputError, existing, require
+from vsehub.checks import InputError, existing, fail, nearest, require
+from vsehub.cli.sweep_digest import counts
+from vsehub.cli.values import literal
+from vsehub.records import RUN, read_record
+
+LONGER = "trainer.max_epochs"
 
 
-def resumed(folder: Path, overrides: list[str]) -> DictConfig:
-    """The configuration of the run in `folder`, changed by key=value overrides of single settings.
+def resumed(folder: Path, overrides: list[str]) -> tuple[DictConfig, dict[str, Any]]:
+    """The configuration of the unfinished run in `folder`, changed by key=value overrides, and its record.
 
-    Raises InputError where the folder holds no run, the run was started elsewhere, or an override names a group or a
-    setting that is not there.
+    Only what is no part of a record's claim can be changed: how long the run is, where its data lie, and settings of
+    the machine. Raises InputError for other changes, and where the folder holds no run or it was started elsewhere.
     """
-    cfg = recorded(folder)
+    cfg, record = recorded(folder)
     changes = [override for override in overrides if not override.startswith("resume=")]
-    for change in OmegaConf.from_dotlist(changes).items() if changes else ():
-        _require_known(cfg, *change, change[0])
-    return OmegaConf.merge(cfg, OmegaConf.from_dotlist(changes))
+    changed = OmegaConf.from_dotlist(changes) if changes else OmegaConf.create()
+    for name, value in _leaves(changed):
+        _require_changeable(cfg, name, value)
+    return OmegaConf.merge(cfg, changed), record
 
 
-def recorded(folder: Path) -> DictConfig:
-    """The configuration of the run in `folder`; InputError where there is none or it was started elsewhere."""
-    record = run_record(folder)
-    try:
-        cfg = OmegaConf.create(json.loads(record.read_text())["config"])
-    except (json.JSONDecodeError, KeyError) as error:
-        raise InputError(f"resume: {record} is damaged ({error}); start a new run") from error
+def recorded(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
+    """The configuration of the run in `folder`, and its record; InputError where there is none or it was moved."""
+    record = read_record(run_record(folder), RUN, "Start a new run in another folder")
+    cfg = literal(record["config"])
     # Lightning keeps the best checkpoint's score by its path alone: elsewhere any later epoch would pass for the best.
+    place = cfg.get("run_folder")
     require(
-        Path(cfg.run_folder).resolve() == folder.resolve(),
-        f"resume: the run in {folder} was started in {cfg.run_folder} and goes on only there; move it back",
+        isinstance(place, str) and Path(place).resolve() == folder.resolve(),
+        f"resume: the run in {folder} was started in {place} and goes on only there; move it back",
     )
-    return cfg
+    if OmegaConf.select(cfg, "logger.save_dir") is not None:
+        cfg.logger.save_dir = place  # no record decides where files are written
+    return cfg, record
 
 
 def run_record(folder: Path) -> Path:
@@ -49,13 +55,46 @@ def last_checkpoint(folder: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def _require_known(cfg: DictConfig, key: str, value, name: str) -> None:
-    require(key in cfg, f"resume: the run has no setting {name}; settings can be changed, not added")
-    if OmegaConf.is_dict(cfg[key]):
+def require_same_data(record: dict[str, Any], data: dict[str, dict]) -> None:
+    """Raise InputError where a split is not the one that the run was started with."""
+    for split, facts in data.items():
+        before = (record["data"].get(split) or {}).get("fingerprint")
         require(
-            OmegaConf.is_dict(value),
-            f"resume: {name}={value} would change a whole component of a run under way; change single settings, "
-            f"e.g. trainer.max_epochs=20, or start a new run",
+            before in (None, facts["fingerprint"]),
+            f"resume: the {split} data are not those that the run was started with ({facts['fingerprint']}, not "
+            f"{before}); give the same data, data.KEY=PLACE where they were moved, or start a new run",
         )
-        for inner, deeper in value.items():
-            _require_known(cfg[key], inner, deeper, f"{name}.{inner}")
+
+
+def _leaves(node: DictConfig, prefix: str = "") -> list[tuple[str, Any]]:
+    found = []
+    for key in node:
+        value = node[key]
+        found += _leaves(value, f"{prefix}{key}.") if OmegaConf.is_dict(value) else [(f"{prefix}{key}", value)]
+    return found
+
+
+def _require_changeable(cfg: DictConfig, name: str, value: Any) -> None:
+    node: Any = cfg
+    *above, last = name.split(".")
+    for key in above:
+        node = node.get(key) if OmegaConf.is_dict(node) and key in node else None
+    require(
+        OmegaConf.is_dict(node) and last in node,
+        f"resume: the run has no setting {name}{nearest(name, [one for one, _ in _leaves(cfg)])}; settings can be "
+        "changed, not added",
+    )
+    if node[last] == value:
+        return
+    moved = name.startswith("data.") and not name.startswith("data.noise") and isinstance(value, str)
+    if OmegaConf.is_config(node[last]) or not (moved or name == LONGER or not counts(name)):
+        fail(
+            f"resume: {name}={value} would make the run's record false: {_shown(node[last])} until now. A run that "
+            f"goes on can change {LONGER}, where its data lie, and settings of the machine; for others start a new run"
+        )
+    if name == LONGER and not isinstance(value, int):
+        raise InputError(f"resume: {name} is {value!r}; expected a whole number of epochs")
+
+
+def _shown(value: Any) -> str:
+    return "it was another component" if OmegaConf.is_config(value) else f"it was {value}"

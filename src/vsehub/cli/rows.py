@@ -13,7 +13,7 @@ def require_training(cfg: DictConfig, name: str) -> None:
         trained is None,
         f"experiment={name} trains nothing of its own, it measures what {trained} trains: run "
         f"`vsehub train experiment={trained} data.root=FOLDER`, then "
-        f"`vsehub evaluate experiment={name} checkpoint=RUN_FOLDER/checkpoints/best.ckpt`",
+        f"`vsehub evaluate experiment={name} checkpoint=RUN_FOLDER/checkpoints/best.safetensors`",
     )
 
 
@@ -37,5 +37,5 @@ def _refuse_training(name: str, settings: DictConfig) -> None:
     protocol = chosen.get("override /protocol", "single")
     fail(
         f"experiment={name} is for training: `vsehub train experiment={name}` measures its best checkpoint as it ends; "
-        f"to measure it again: `vsehub evaluate checkpoint=RUN_FOLDER/checkpoints/best.ckpt protocol={protocol}`"
+        f"to measure it again: `vsehub evaluate checkpoint=RUN_FOLDER/checkpoints/best.safetensors protocol={protocol}`"
     )

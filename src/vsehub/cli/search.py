@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import InputError, one_of, require, whole
 from vsehub.cli import app
-from vsehub.cli.free_text import with_quotes, with_texts
+from vsehub.cli.overrides import with_texts
 
 if TYPE_CHECKING:
     from vsehub.cli.split_search import SplitSearch
@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command; bare arguments are texts, data.KEY=VALUE is for settings of the checkpoint's data."""
-    try:
-        arguments = with_quotes(with_texts(sys.argv[1:], "query"), "image")
-    except InputError as error:
-        app.end(str(error))
+    arguments = with_texts(sys.argv[1:], "query")
     sys.argv = [sys.argv[0], *(f"+{argument}" if argument.startswith("data.") else argument for argument in arguments)]
     app.run(search, "search")
 
@@ -43,10 +40,12 @@ def search(cfg: DictConfig) -> None:
     )
     require(
         not OmegaConf.is_missing(cfg, "checkpoint"),
-        "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.ckpt",
+        "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.safetensors",
     )
     from vsehub.cli.search_results import Shown, listed
-    from vsehub.report.gallery import write_gallery
+    from vsehub.report.gallery import gallery_output, write_gallery
+
+    gallery_output(cfg.out, cfg.overwrite)  # refused before anything is encoded
 
     finder, name = opened(cfg)
     texts = [str(text) for text in texts]
@@ -72,7 +71,7 @@ def search(cfg: DictConfig) -> None:
     command = f"{sys.argv[0]} {shlex.join(sys.argv[1:])}"
     origin = [("checkpoint", str(cfg.checkpoint)), ("command", command)]
     missing = len(set(shown.thumbnails.missing))
-    path = write_gallery(cfg.out, f"Found in {name}", summary, galleries, origin, missing)
+    path = write_gallery(cfg.out, f"Found in {name}", summary, galleries, origin, missing, cfg.overwrite)
     print("\n\n".join([summary, *map(listed, galleries), f"gallery: {path}"]))
 
 
@@ -80,7 +79,7 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
     """What searches, and the name of the data; InputError where settings, checkpoint and data do not fit."""
     import torch
 
-    from vsehub.cli.build import fitting, restore_module, trained_source
+    from vsehub.cli.build import fitting, restore_model, trained_source
     from vsehub.cli.encoded_cache import EncodedCache
     from vsehub.cli.split_search import SplitSearch
     from vsehub.data.captioned import SPLITS
@@ -89,21 +88,21 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
         one_of(name, cfg[name], SPLITS)
     whole("k", cfg.k)
     rule = one_query_rule(cfg)
-    module, trained, vocabulary = restore_module(cfg.checkpoint)
+    model, trained, vocabulary = restore_model(cfg.checkpoint, cfg.trust)
     require(
         vocabulary is not None,
         f"checkpoint: {cfg.checkpoint} was trained on texts that are vectors, so it reads no words; search needs one "
         "trained on captions. To search with vectors, give them to vsehub rerank",
     )
-    kind = type(module.similarity).__name__
+    kind = type(model.similarity).__name__
     require(
-        hasattr(module.similarity, "vectors"),
+        hasattr(model.similarity, "vectors"),
         f"checkpoint: {cfg.checkpoint} was trained with {kind}, which is no inner product of vectors; search needs one",
     )
-    source = trained_source(trained, cfg.data)
-    load: Callable[[str], CaptionedImages] = cache(lambda split: fitting(module, source.load(split)))
+    source = trained_source(trained, cfg.data, cfg.trust)
+    load: Callable[[str], CaptionedImages] = cache(lambda split: fitting(model, source.load(split)))
     finder = SplitSearch(
-        module.to("cuda" if torch.cuda.is_available() else "cpu"),
+        model.to("cuda" if torch.cuda.is_available() else "cpu"),
         vocabulary,
         load,
         cfg.split,
@@ -111,7 +110,7 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
         cfg.criterion_name,
         cfg.reference,
         EncodedCache(cfg.checkpoint),
-        trained.loader.max_words,
+        trained["loader"]["max_words"],
         cfg.eval_batch_size,
     )
     return finder, source.name
@@ -119,9 +118,9 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
 
 def one_query_rule(cfg: DictConfig) -> Any:
     """The criterion; InputError for one that matches queries with items, of which one query alone has none."""
-    from hydra.utils import instantiate
+    from vsehub.cli.build import build
 
-    rule = instantiate(cfg.criterion)
+    rule = build("criterion", cfg.criterion)
     require(
         rule.matching is None and rule.inductive,
         f"criterion={cfg.criterion_name} matches many queries with items at once, a single query cannot be matched; "

@@ -13,9 +13,9 @@ from vsehub.criteria.parameters import parameters
 from vsehub.data.captioned import CaptionedImages
 from vsehub.data.tokens import TokenTable
 from vsehub.data.words import Words
+from vsehub.evaluation.checkpoint import Model
 from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.report.tables import criterion_text
-from vsehub.training.module import RetrievalModule
 
 
 class Hit(NamedTuple):
@@ -34,7 +34,7 @@ class SplitSearch:
     as reference queries. kept: where encoded splits are kept. max_words: as in training, longer texts are cut.
     """
 
-    module: RetrievalModule
+    model: Model
     vocabulary: Words
     load: Callable[[str], CaptionedImages]
     split: str
@@ -48,13 +48,13 @@ class SplitSearch:
     def images_for(self, texts: list[str], k: int) -> list[list[Hit]]:
         """The k best images of each text, best first."""
         table = TokenTable.build(self.vocabulary, texts, self.max_words)
-        queries = encode_texts(self.module.text_encoder, table, np.arange(len(table)), self.batch_size)
+        queries = encode_texts(self.model.text_encoder, table, np.arange(len(table)), self.batch_size)
         return self._search(queries, "images", "captions", k)
 
     def captions_for(self, row: int, k: int) -> list[Hit]:
         """The k best captions of the image `row` of the split, best first."""
         queries = encode_images(
-            self.module.image_encoder, self.load(self.split).images, np.array([row]), self.batch_size
+            self.model.image_encoder, self.load(self.split).images, np.array([row]), self.batch_size
         )
         return self._search(queries, "captions", "images", k)[0]
 
@@ -69,7 +69,7 @@ class SplitSearch:
 
     @torch.no_grad()
     def _search(self, queries: Tensor, items: str, asking: str, k: int) -> list[list[Hit]]:
-        vectors = self.module.similarity.vectors
+        vectors = self.model.similarity.vectors
         queries, found = vectors(queries), vectors(self._encoded(self.split, items))
         reference = vectors(self._encoded(self.reference, asking)) if self.rule.needs_reference else None
         scores, rows = self.rule.search(queries, found, reference, k)
@@ -82,12 +82,12 @@ class SplitSearch:
         loaded = self.load(split)
         encode = self._images if side == "images" else self._captions
         vectors = self.kept.get(f"{split}-{side}", loaded, lambda: encode(loaded))
-        return vectors.to(next(self.module.parameters()).device)
+        return vectors.to(next(self.model.parameters()).device)
 
     def _images(self, split: CaptionedImages) -> Tensor:
         rows = np.arange(len(split.images))
-        return encode_images(self.module.image_encoder, split.images, rows, self.batch_size, progress=True)
+        return encode_images(self.model.image_encoder, split.images, rows, self.batch_size, progress=True)
 
     def _captions(self, split: CaptionedImages) -> Tensor:
         table = TokenTable.build(self.vocabulary, split.captions, self.max_words)
-        return encode_texts(self.module.text_encoder, table, np.arange(len(table)), self.batch_size, progress=True)
+        return encode_texts(self.model.text_encoder, table, np.arange(len(table)), self.batch_size, progress=True)

@@ -15,10 +15,10 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from vsehub.cli.sweep_digest import counts, digest_of
-from vsehub.cli.sweep_job import FAILED, FINISHED, NOT_RETRIED, SKIPPED, Outcome, outcomes
+from vsehub.cli.sweep_job import FAILED, FINISHED, NOT_RETRIED, SKIPPED, STOPPED, Outcome, outcomes
 
 PARENT = "runs/sweeps"  # hydra.sweep.dir as conf/train.yaml has it
-RANK = (FINISHED, FAILED, NOT_RETRIED, SKIPPED)  # of a run that a sweep names twice the first counts
+RANK = (FINISHED, STOPPED, FAILED, NOT_RETRIED, SKIPPED)  # of a run that a sweep names twice the first counts
 
 
 class Sweep(Callback):
@@ -110,6 +110,7 @@ def tell(sweep: str, began: str) -> bool:
         f"\nsweep {sweep}: {number[FINISHED]} run{'' if number[FINISHED] == 1 else 's'} finished, {number[SKIPPED]} "
         f"skipped (finished before), {len(wrong)} failed"
         + (f" ({number[NOT_RETRIED]} of them before, not retried)" if number[NOT_RETRIED] else "")
+        + (f", {number[STOPPED]} stopped: the same command goes on with it" if number[STOPPED] else "")
     )
     for one in wrong:
         print(f"  failed: {one.folder}: {one.error}", file=sys.stderr)

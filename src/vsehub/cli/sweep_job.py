@@ -1,7 +1,5 @@
 """One run of a sweep: found again by its settings, skipped, gone on with or begun; its failure ends no sweep."""
 
-import fcntl
-import json
 import logging
 import traceback
 from collections.abc import Callable, Iterator
@@ -10,22 +8,26 @@ from functools import wraps
 from pathlib import Path
 from typing import NamedTuple
 
+from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import InputError, require
 from vsehub.cli.resume import recorded
+from vsehub.cli.run_folder import LOCK
 from vsehub.cli.sweep_digest import digest
+from vsehub.cli.values import literal
 from vsehub.files import is_full_disk, write_json, write_text
+from vsehub.records import RUN, read_record
 
 log = logging.getLogger(__name__)
 
-FINISHED, SKIPPED, FAILED, NOT_RETRIED = "finished", "skipped", "failed", "not retried"
+FINISHED, SKIPPED, FAILED, NOT_RETRIED, STOPPED = "finished", "skipped", "failed", "not retried", "stopped"
 TRACEBACK = "traceback.txt"  # marks a run that failed; one that was killed or interrupted has none
 
 
 class Outcome(NamedTuple):
-    """What became of a run. state: one of the four above. value: its best validation rsum, None where it failed."""
+    """What became of a run. state: one of the five above. value: its best validation rsum, None where it failed."""
 
     state: str
     folder: str
@@ -42,10 +44,14 @@ def swept(task: Callable[[DictConfig], float]) -> Callable[[DictConfig], float |
             return task(cfg)
         hydra_config = HydraConfig.get()
         folder = Path(hydra_config.runtime.output_dir)
-        with locked(folder):
-            outcome = run(task, cfg, folder)
-        told = outcomes(hydra_config.sweep.dir, hydra_config.callbacks.sweep.began)
-        write_json(told / f"{hydra_config.job.num}.json", outcome._asdict())
+        told = outcomes(hydra_config.sweep.dir, hydra_config.callbacks.sweep.began) / f"{hydra_config.job.num}.json"
+        try:
+            with locked(folder):
+                outcome = run(task, cfg, folder)
+        except (KeyboardInterrupt, SystemExit):  # stopped from outside, and the sweep with it
+            write_json(told, Outcome(STOPPED, str(folder))._asdict())
+            raise
+        write_json(told, outcome._asdict())
         return outcome.value
 
     return job
@@ -98,9 +104,9 @@ def figure(cfg: DictConfig, folder: Path) -> float | None:
     file = folder / "run.json"
     if not file.is_file():
         return None
-    record = json.loads(file.read_text())
+    record = read_record(file, RUN, "Take its folder away, or give another hydra.sweep.dir")
     require(
-        digest(OmegaConf.create(record["config"])) == digest(cfg),
+        digest(literal(record["config"])) == digest(cfg),
         f"{folder} holds a run of other settings; leave hydra.sweep.subdir as it is, or give another hydra.sweep.dir",
     )
     if record["status"] == "finished":
@@ -112,10 +118,13 @@ def figure(cfg: DictConfig, folder: Path) -> float | None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder: another process that has the same run to do waits, and finds it done. A kill lets go."""
-    with (folder / ".lock").open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"another process is at this run, waiting for it: {folder}")
-            fcntl.flock(handle, fcntl.LOCK_EX)
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"another process is at this run, waiting for it: {folder}")
+        lock.acquire()
+    try:
         yield
+    finally:
+        lock.release()

@@ -9,12 +9,14 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub import __version__
-from vsehub.checks import InputError, one_of
+from vsehub.checks import one_of, require
 from vsehub.cli import app
-from vsehub.cli.resume import last_checkpoint, resumed, run_record
+from vsehub.cli.overrides import quoted
 from vsehub.cli.rows import require_training
+from vsehub.cli.run_folder import RunFolder
 from vsehub.cli.sweep import summary
 from vsehub.cli.sweep_job import in_sweep, swept
+from vsehub.cli.values import plain
 
 log = logging.getLogger(__name__)
 
@@ -23,59 +25,109 @@ def main() -> None:
     """Run the command; with resume=FOLDER nothing but that folder is written to."""
     folder = next((argument.removeprefix("resume=") for argument in sys.argv if argument.startswith("resume=")), None)
     if folder not in (None, "", "null"):
-        try:
-            run_record(Path(folder))  # before Hydra makes the folder
-        except InputError as error:
-            app.end(str(error))
-        sys.argv += [f"hydra.run.dir={folder}", "hydra.output_subdir=null"]
-    with summary():
-        app.run(swept(train), "train")
+        if finished(Path(folder), [one for one in sys.argv[1:] if not one.startswith("resume=")]):
+            return
+        sys.argv += [f"hydra.run.dir={quoted(folder)}", "hydra.output_subdir=null"]
+    try:
+        with summary():
+            app.run(swept(train), "train")
+    finally:
+        RunFolder.release()
+
+
+def finished(folder: Path, changes: list[str]) -> bool:
+    """Whether the run in `folder` is finished, which is then said; asked before Hydra writes anything.
+
+    Raises InputError where there is no run, and for changes to one that is finished.
+    """
+    from vsehub.cli.resume import run_record
+    from vsehub.records import RUN, read_record
+
+    record = read_record(run_record(folder), RUN, "Start a new run in another folder")
+    if record["status"] != "finished":
+        return False
+    require(
+        not changes,
+        f"resume: the run in {folder} is finished, its record cannot change any more; start a new run for "
+        f"{' '.join(changes)}",
+    )
+    print(f"{folder} is finished after {record['epochs']} epochs: nothing is left to do")
+    return True
 
 
 def train(cfg: DictConfig) -> float:
-    """Train, then measure the best checkpoint; everything is written to the run's folder.
+    """Train, then measure the best model; everything is written to the run's folder.
 
     Returns the best validation rsum, by which a sweep may choose.
     """
     import torch
-    from hydra.utils import instantiate
 
-    from vsehub.cli.build import build_data, build_logger, build_module, fitting, keep_noise, plain, restore_module
-    from vsehub.cli.measure import Encodings, measure, save, table
-    from vsehub.training.checkpoint import load_checkpoint, require_same_vocabulary
+    from vsehub.cli.build import build, build_data, build_module, components, fitting, keep_noise
+    from vsehub.cli.measure import Encodings, Measurement, measure, table
+    from vsehub.cli.resume import last_checkpoint, require_same_data, resumed
+    from vsehub.evaluation.checkpoint import read_checkpoint, restore
+    from vsehub.files import write_json
+    from vsehub.training.checkpoint import load_state, require_same_vocabulary
     from vsehub.training.fit import fit
     from vsehub.training.loggers import log_final
     from vsehub.training.precision import resolve_precision
     from vsehub.training.provenance import code_version, describe_split, hardware, versions
+    from vsehub.training.settings import check_trainer, try_schedule
 
     hydra_config = HydraConfig.get()
     require_training(cfg, hydra_config.runtime.choices.experiment)
     folder = Path(hydra_config.runtime.output_dir)
-    if cfg.resume is None:
+    before = None
+    if cfg.resume is not None:
+        cfg, before = resumed(folder, list(hydra_config.overrides.task))
+    else:
         choices = hydra_config.runtime.choices
         cfg = OmegaConf.create(plain(cfg) | {"label": run_label(choices), "architecture": architecture(choices)})
-        goes_on = in_sweep() and (folder / "run.json").is_file()  # one of the same settings
-    else:
-        cfg, goes_on = resumed(folder, list(hydra_config.overrides.task)), True
-    checkpoint = last_checkpoint(folder) if goes_on else None
-    if goes_on:
+        if in_sweep() and (folder / "run.json").is_file():  # one of the same settings
+            before = resumed(folder, [])[1]
+    checkpoint = None if before is None else last_checkpoint(folder)
+    if before is not None:
         log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
     one_of("final_split", cfg.final_split, ("val", "test"))
-    logger = build_logger(cfg)
+    require(
+        isinstance(cfg.seed, int) and 0 <= cfg.seed < 1 << 32, f"seed is {cfg.seed!r}; expected a whole number from 0"
+    )
+    check_trainer(plain(cfg.trainer))
+    precision = resolve_precision(cfg.trainer.precision, cfg.trainer.accelerator)
+    bar = cfg.trainer.enable_progress_bar and sys.stderr.isatty()  # in a log file the epochs' lines say it all
+    trainer = build("trainer", cfg.trainer, cfg.trust, precision=precision, enable_progress_bar=bar)
+    try_schedule(
+        build("optimizer", cfg.optimizer, cfg.trust),
+        build("scheduler", cfg.scheduler, cfg.trust),
+        cfg.trainer.max_epochs,
+    )
+    callbacks = [build("callbacks", callback, cfg.trust) for callback in cfg.callbacks.values()]
+    if cfg.bank:
+        callbacks.insert(0, build("bank", cfg.bank, cfg.trust))
+    asked = Measurement(
+        cfg.final_split,
+        build("criterion", cfg.criterion, cfg.trust),
+        cfg.criterion_name,
+        build("protocol", cfg.protocol, cfg.trust),
+    )
+    logger = build("logger", cfg.logger, cfg.trust)
 
     torch.manual_seed(cfg.seed)
-    data = build_data(cfg, folder if goes_on else None)
+    data = build_data(cfg, None if before is None else folder)
     data.setup()
     data.load(cfg.final_split)
-    instantiate(cfg.protocol).slices(len(data.splits[cfg.final_split].images))  # said before hours of training
+    described = {name: describe_split(split) for name, split in data.splits.items()}
+    if before is not None:
+        require_same_data(before, described)
+    asked.protocol.slices(len(data.splits[cfg.final_split].images))  # said before hours of training
     images = data.splits["train"].images
-    module = build_module(cfg, images.shape[1:], data.vocabulary, data.text_shape)
+    module = build_module(cfg, images.shape[1:], data.vocabulary, data.text_shape, resumed=checkpoint is not None)
     for loaded in data.splits.values():
         fitting(module, loaded)
     if checkpoint is None:
         data.start_words(module.text_encoder)
     else:
-        require_same_vocabulary(load_checkpoint(checkpoint), data.vocabulary, checkpoint)
+        require_same_vocabulary(load_state(checkpoint), data.vocabulary, checkpoint)
     for split, loaded in data.splits.items():
         log.info("%s: %d images, %d captions", split, len(loaded.images), len(loaded.captions))
 
@@ -91,14 +143,9 @@ def train(cfg: DictConfig) -> float:
         "git": code_version(),
         "hardware": hardware(),
         "config": plain(cfg),
-        "data": {name: describe_split(split) for name, split in data.splits.items()},
+        "data": described,
+        "precision": precision,
     } | keep_noise(data, folder)
-    precision = resolve_precision(cfg.trainer.precision, cfg.trainer.accelerator)
-    record["precision"] = precision
-    bar = cfg.trainer.enable_progress_bar and sys.stderr.isatty()  # in a log file the epochs' lines say it all
-    callbacks = [instantiate(callback) for callback in cfg.callbacks.values()]
-    if cfg.bank:
-        callbacks.insert(0, instantiate(cfg.bank))
     _quiet()
     recorder, loggers, best = fit(
         module,
@@ -107,21 +154,21 @@ def train(cfg: DictConfig) -> float:
         record,
         callbacks,
         logger=logger,
-        trainer=instantiate(cfg.trainer, _partial_=True, precision=precision, enable_progress_bar=bar),
+        trainer=trainer,
         seed=cfg.seed,
         checkpoint=checkpoint,
     )
 
-    rule = (cfg.criterion, cfg.criterion_name, cfg.protocol, "queries")
     try:
-        module, _, _ = restore_module(best, trusted=True)
-        figures = measure(Encodings(module, data, cfg.trainer.accelerator), cfg.final_split, *rule)
-    except BaseException:
-        recorder.fail()
+        model = restore(read_checkpoint(best), components(cfg.trust))
+        encodings = Encodings(model, data, best, cfg.trainer.accelerator)
+        figures = measure(encodings, asked)
+    except BaseException as error:
+        recorder.end(error)
         raise
-    save(figures, folder / "evaluations")
+    write_json(asked.file(encodings, folder / "evaluations"), figures)
     named = {f"{cfg.final_split}/{name}": value for name, value in figures["metrics"].items()}
-    recorder.finish(named)
+    recorder.finish(named, encodings.sha256[0])
     log_final(loggers, named, recorder.record["best"])
     print(f"\n{cfg.label}, seed {cfg.seed}, best epoch {recorder.record['best']['epoch']}\n{table(figures)}")
     print(f"run folder: {folder}")

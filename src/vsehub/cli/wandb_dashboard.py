@@ -1,10 +1,14 @@
 """`vsehub wandb-dashboard`: the view of a wandb project that compares losses."""
 
+import json
 from pathlib import Path
 
 from omegaconf import DictConfig
 
+from vsehub.checks import require
 from vsehub.cli import app
+
+SCHEMA = 1
 
 
 def main() -> None:
@@ -18,12 +22,26 @@ def dashboard(cfg: DictConfig) -> None:
     from vsehub.training.wandb_account import is_offline
     from vsehub.training.wandb_view import comparison, save, sent
 
-    offline = is_offline(cfg.mode)
+    out, offline = Path(cfg.out), is_offline(cfg.mode)
+    require_free(out, cfg.overwrite)
     view = comparison(cfg.entity, cfg.project, None if cfg.study is None else str(cfg.study))
     if offline:
-        write_json(cfg.out, {"url": None, "view": sent(view)})
-        print(f"offline: nothing was sent. The view: {Path(cfg.out)}; with an account, run this again")
+        write_json(out, {"schema": SCHEMA, "url": None, "view": sent(view)})
+        print(f"offline: nothing was sent. The view: {out}; with an account, run this again with overwrite=true")
         return
     url, written = save(view, None if cfg.view is None else str(cfg.view))
-    write_json(cfg.out, {"url": url, "view": written})
-    print(f"view: {url}\nas it was sent: {Path(cfg.out)}")
+    write_json(out, {"schema": SCHEMA, "url": url, "view": written})
+    print(f"view: {url}\nas it was sent: {out}")
+
+
+def require_free(out: Path, overwrite: bool) -> None:
+    """Raise InputError where `out` is a folder, a file of something else, or an earlier view that is not to replace."""
+    if not out.exists():
+        return
+    require(out.is_file(), f"out: {out} is a folder; give out=FILE.json")
+    try:
+        ours = {"schema", "url", "view"} <= json.loads(out.read_text(encoding="utf-8")).keys()
+    except (ValueError, AttributeError, RecursionError):
+        ours = False
+    require(ours, f"out: {out} is a file that vsehub did not write; give another out=FILE.json")
+    require(overwrite, f"out: {out} holds a view already. Give another out=FILE.json, or overwrite=true to replace it")

@@ -1,7 +1,7 @@
 """Criteria one after the other: scores are corrected, then queries and items are matched on them."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -17,6 +17,7 @@ class Chain:
     terms of queries count too. Raises InputError for other steps.
     """
 
+    SLOTS: ClassVar = {"steps": "criterion"}
     needs_reference = True
     inductive = False
 

@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,6 +32,8 @@ class Karpathy:
     "leave_out" them and their captions. cache: the folder that remembers which files are whole; None is
     $XDG_CACHE_HOME/vsehub, or ~/.cache/vsehub.
     """
+
+    rebuilt: ClassVar = {"cache": None}  # a checkpoint does not say where files are written
 
     def __init__(
         self,

@@ -35,6 +35,7 @@ class Scenes:
     seed: int = 0
     cache: str | None = None
     name: ClassVar[str] = "scenes"
+    rebuilt: ClassVar = {"cache": None}  # a checkpoint does not say where files are written
 
     def __post_init__(self):
         one_of("size", self.size, tuple(SIZES))

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,8 @@ class TextPretrained(nn.Module):
     where transformers or the model is missing, for one that is no text encoder, for settings that contradict each
     other and, when it runs, for captions longer than the model's positions.
     """
+
+    rebuilt: ClassVar = {"pretrained": False}  # and each encoder's own, below: its model's configuration
 
     def __init__(
         self,

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
-from vsehub.checks import require
+from vsehub.checks import require, whole
+
+# What a name means wherever it stands: (fold_images, folds).
+KNOWN = {"single": (None, 1), "c1": (1000, 1), "c2": (1000, 5), "full5k": (5000, 1)}
 
 
 @dataclass(frozen=True)
@@ -10,12 +13,32 @@ class Protocol:
     """Folds of consecutive images, each ranked alone; figures are means over the folds.
 
     name: as reports print it. fold_images: images a fold, None for the whole split. folds: how many. c1 is one fold of
-    1,000, c2 the mean over five folds of 1,000 (the papers' "5k"), full5k one fold of 5,000.
+    1,000, c2 the mean over five folds of 1,000 (the papers' "5k"), full5k one fold of 5,000; other folds go by another
+    name. Raises InputError for folds that are not positive, and for a known name with other folds than its own.
     """
 
     name: str
     fold_images: int | None = None
     folds: int = 1
+
+    def __post_init__(self):
+        whole("folds", self.folds)
+        if self.fold_images is not None:
+            whole("fold_images", self.fold_images)
+        require(
+            self.fold_images is not None or self.folds == 1,
+            f"folds is {self.folds} without fold_images; give the images of a fold, protocol.fold_images=N",
+        )
+        images, folds = KNOWN.get(self.name, (self.fold_images, self.folds))
+        require(
+            (images, folds) == (self.fold_images, self.folds),
+            f"protocol {self.name} is {_words(images, folds)}, but {_words(self.fold_images, self.folds)} was asked "
+            "for; give a protocol of your own another name too: protocol.name=NAME",
+        )
+
+    def images(self, images: int) -> int:
+        """How many of a split's images are ranked."""
+        return images if self.fold_images is None else self.fold_images * self.folds
 
     def slices(self, images: int) -> list[slice]:
         """The folds of a split of so many images. Raises InputError where the split has too few."""
@@ -28,3 +51,7 @@ class Protocol:
             f"{images}; use protocol=single to rank the whole split at once",
         )
         return [slice(fold * self.fold_images, (fold + 1) * self.fold_images) for fold in range(self.folds)]
+
+
+def _words(images: int | None, folds: int) -> str:
+    return "one ranking of the whole split" if images is None else f"{folds} x {images} images"

@@ -40,9 +40,9 @@ def finished(
     begun = (folder / PARTS / SETTINGS).exists()
     there = [name for name in (MANIFEST, *file_names(splits)) if (folder / name).exists()]
     require(
-        overwrite or begun or not there,
-        f"out: {folder} holds {', '.join(there)} already, and no {MANIFEST} of an extraction. Give another out=FOLDER, "
-        "or overwrite=true to replace them",
+        begun or path.exists() or not there,
+        f"out: {folder} holds {', '.join(there)}, and no {MANIFEST} of an extraction: vsehub extract did not write "
+        "them. Give another out=FOLDER",
     )
     if overwrite:
         for name in there:

@@ -7,6 +7,7 @@ import pandas as pd
 
 from vsehub.checks import require
 from vsehub.files import atomic, write_text
+from vsehub.outputs import Output
 from vsehub.report import published as papers
 from vsehub.report.comparison import Comparison
 from vsehub.report.drawing import Picture
@@ -21,6 +22,8 @@ from vsehub.report.sweep_figures import sweep_parts
 from vsehub.report.tables import COLUMNS, aggregate, by_setting, display, markdown, markdown_text, results
 from vsehub.report.verdicts import recipe_differences, verdicts
 
+SURE = ("results.csv", "table.csv", "table.md", "table.tex", "index.html")  # written for any runs
+
 
 def build_report(
     folders: Sequence[str | Path],
@@ -29,14 +32,17 @@ def build_report(
     paper: str | None = None,
     table: str | None = None,
     comparison: Comparison | None = None,
+    overwrite: bool = False,
 ) -> dict[str, Path]:
     """Read every run in or below `folders` and write the report into the folder `out`.
 
     `paper` and `table` (e.g. "aaai2020", "2") add a table beside that published one. `comparison`: two rankings whose
-    hubs and examples the page shows. Returns the written files by their path within `out`. Raises InputError on runs
-    that cannot be read and on an unknown paper or table.
+    hubs and examples the page shows. overwrite: an earlier report is replaced. Returns the written files by their path
+    within `out`. Raises InputError on runs that cannot be read, on an unknown paper or table, and where `out` holds
+    something that is not to be replaced.
     """
     require((paper is None) == (table is None), f"paper is {paper!r} and table is {table!r}; give both or neither")
+    output = report_output(out, overwrite)
     runs = read_runs(folders)
     # a run that left neither a figure nor an epoch belongs to no recipe; the warnings name it
     shown = [run for run in runs if run.evaluations or len(run.history)]
@@ -81,19 +87,26 @@ def build_report(
     texts["index.html"] = page(
         title, summary(runs, told), warned, sections, recipe_notes, training, beside, origin, comparison, swept
     )
-    return write_all(Path(out), texts, [*pictures, *(picture for part in swept for picture in part.pictures)])
+    return write_all(output, texts, [*pictures, *(picture for part in swept for picture in part.pictures)])
 
 
-def write_all(out: Path, texts: dict[str, str], pictures: Sequence[Picture]) -> dict[str, Path]:
+def report_output(out: str | Path, overwrite: bool) -> Output:
+    """The folder of a report; InputError where it holds something that is not to be replaced."""
+    return Output(out, "a report", SURE, overwrite)
+
+
+def write_all(out: Output, texts: dict[str, str], pictures: Sequence[Picture]) -> dict[str, Path]:
     """Write texts and figures below `out`, each atomically; the written files by their path within `out`."""
-    for name, text in texts.items():
-        write_text(out / name, text)
     drawn = {
         f"figures/{p.name}.{kind}": content for p in pictures for kind, content in (("png", p.png), ("svg", p.svg))
     }
+    out.begin([*texts, *drawn])
     for name, content in drawn.items():
         with atomic(out / name) as handle:
             handle.write(content)
+    for name, text in texts.items():
+        write_text(out / name, text)
+    out.finish()
     return {name: out / name for name in (*texts, *drawn)}
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from vsehub.checks import require
 from vsehub.files import write_text
+from vsehub.records import EMBEDDINGS, checked_record
 from vsehub.report import embedding_facts as facts
 from vsehub.report import embedding_origin as origin
 from vsehub.report.bars import bars
@@ -16,7 +16,6 @@ from vsehub.report.occurrence_curves import occurrence_curves, ranking_colours
 from vsehub.report.templates import render_page
 from vsehub.report.thumbnails import Thumbnails
 
-SCHEMA = 1
 Pictures = Mapping[str, str | Path | np.ndarray]
 
 
@@ -34,10 +33,7 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
     file or pixels (3, H, W); None where it is a file's path itself. What is null in the record is left out. Raises
     InputError for a record of another schema.
     """
-    require(
-        record.get("schema") == SCHEMA,
-        f"the record is of schema {record.get('schema')!r}; this vsehub reads {SCHEMA}. Use the one that wrote it",
-    )
+    checked_record(record, EMBEDDINGS, "the record", "Run the command again")
     k = facts.neighbourhood(record)
     rankings = record["rankings"]
     curves = {ranking["criterion"]: ranking["histograms"][str(k)] for ranking in rankings}

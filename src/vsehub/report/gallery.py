@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vsehub.files import write_text
+from vsehub.outputs import Output
 from vsehub.report.templates import render_page
+
+PAGE = "index.html"
 
 
 class Found(NamedTuple):
@@ -46,13 +49,22 @@ def write_gallery(
     galleries: Sequence[Gallery],
     facts: Sequence[tuple[str, str]],
     missing: int = 0,
+    overwrite: bool = False,
 ) -> Path:
     """Write the page as index.html in the folder `out`, atomically, and return its path.
 
     summary: what was searched and how. facts: where it comes from, (name, text). missing: how many pictures could not
-    be shown.
+    be shown. overwrite: an earlier gallery is replaced. Raises InputError where `out` holds something that is not to be
+    replaced.
     """
-    path = Path(out) / "index.html"
+    output = gallery_output(out, overwrite)
     values = {"title": title, "summary": summary, "galleries": galleries, "origin": facts, "missing": missing}
-    write_text(path, render_page("gallery.html.j2", **values))
-    return path
+    output.begin([PAGE])
+    write_text(output / PAGE, render_page("gallery.html.j2", **values))
+    output.finish()
+    return output / PAGE
+
+
+def gallery_output(out: str | Path, overwrite: bool) -> Output:
+    """The folder of a gallery; InputError where it holds something that is not to be replaced."""
+    return Output(out, "a gallery", [PAGE], overwrite)

@@ -12,7 +12,7 @@ from vsehub.report.tables import KEYS, Setting, parameters_text, parted
 
 def warnings(runs: Sequence[Run], frame: pd.DataFrame) -> list[str]:
     """What must be known before a figure of the report is believed; `frame` is `tables.results` of the runs."""
-    return [*unfinished(runs), *repeated_seeds(frame), *varied_parameters(frame), *code_versions(runs)]
+    return [*unfinished(runs), *stale(runs), *repeated_seeds(frame), *varied_parameters(frame), *code_versions(runs)]
 
 
 def unfinished(runs: Sequence[Run]) -> list[str]:
@@ -26,6 +26,16 @@ def unfinished(runs: Sequence[Run]) -> list[str]:
         elif not run.finished:
             sentences.append(f"{told} did not finish its training: its figures are those of the part that ran.")
     return sentences
+
+
+def stale(runs: Sequence[Run]) -> list[str]:
+    """One sentence for each run with evaluations of other checkpoints than its best."""
+    return [
+        f"Run {run.record['name']} ({run.path}) has {len(run.stale)} evaluations of other checkpoints than its best, "
+        f"left out: {', '.join(run.stale)}."
+        for run in runs
+        if run.stale
+    ]
 
 
 def _progress(run: Run) -> str:

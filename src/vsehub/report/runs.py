@@ -1,6 +1,5 @@
 """Reading run folders: run.json, metrics.csv and evaluations/*.json, exactly as training and evaluation wrote them."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from vsehub.checks import existing, fail, require
-
-SCHEMA = 1
-RUN_KEYS = ("status", "name", "label", "dataset", "architecture", "seed", "config")
-EVALUATION_KEYS = ("split", "protocol", "criterion", "reference", "metrics")
+from vsehub.records import EVALUATION, RUN, read_record
 
 
 @dataclass(frozen=True)
@@ -20,13 +16,15 @@ class Run:
     """One run folder.
 
     path: where it lies, relative to the folder that holds all the runs of the report. record: run.json.
-    evaluations: file stem -> its JSON. history: metrics.csv, sparse, empty when the run wrote none.
+    evaluations: file stem -> its JSON, those of the run's best checkpoint or an ensemble with it. history: metrics.csv,
+    sparse, empty when the run wrote none. stale: the evaluations of other checkpoints, left out.
     """
 
     path: str
     record: dict
     evaluations: dict[str, dict]
     history: pd.DataFrame
+    stale: Sequence[str] = ()
 
     @property
     def finished(self) -> bool:
@@ -41,7 +39,9 @@ def read_runs(folders: Sequence[str | Path]) -> list[Run]:
     """
     found = find_runs(folders)
     root = os.path.commonpath([path.parent for path in found])
-    return [read_run(path, path.relative_to(root).as_posix()) for path in found]
+    runs = [read_run(path, path.relative_to(root).as_posix()) for path in found]
+    refuse_mixed_protocols(runs)
+    return runs
 
 
 def find_runs(folders: Sequence[str | Path]) -> list[Path]:
@@ -65,15 +65,31 @@ def find_runs(folders: Sequence[str | Path]) -> list[Path]:
 
 def read_run(folder: Path, path: str) -> Run:
     """The run in `folder`, to be called `path` in the report. Raises InputError on a file that cannot be used."""
-    record = read_record(folder / "run.json", RUN_KEYS, "Train the run again, or take its folder out of the report")
+    record = read_record(folder / "run.json", RUN, "Train the run again, or take its folder out of the report")
     files = sorted((folder / "evaluations").glob("*.json"))
     hint = "Delete that file and evaluate the run again"
-    return Run(
-        path=path,
-        record=record,
-        evaluations={file.stem: named(read_record(file, EVALUATION_KEYS, hint)) for file in files},
-        history=read_history(folder / "metrics.csv"),
-    )
+    evaluations = {file.stem: named(read_record(file, EVALUATION, hint)) for file in files}
+    best = (record.get("best") or {}).get("sha256")
+    # Of an earlier best checkpoint: the run went on after it was measured.
+    stale = [name for name, one in evaluations.items() if best is not None and best not in one["checkpoints"]]
+    kept = {name: one for name, one in evaluations.items() if name not in stale}
+    return Run(path, record, kept, read_history(folder / "metrics.csv"), stale)
+
+
+def refuse_mixed_protocols(runs: Sequence[Run]) -> None:
+    """Raise InputError where one protocol's name stands for different folds: their figures are not comparable."""
+    found: dict[tuple[str, str], dict[tuple, str]] = {}
+    for run in runs:
+        for name, one in run.evaluations.items():
+            folds = one["fold_images"], one["folds"]
+            found.setdefault((one["split"], one["protocol"]), {}).setdefault(folds, f"{run.path}/evaluations/{name}")
+    for (_, protocol), folds in found.items():
+        require(
+            len(folds) == 1,
+            f"the protocol {protocol} stands for different folds: "
+            + ", ".join(f"{count} x {images or 'all'} images in {file}" for (images, count), file in folds.items())
+            + ". Give protocols of your own different names (protocol.name=NAME), or report the runs apart",
+        )
 
 
 def named(evaluation: dict) -> dict:
@@ -83,21 +99,6 @@ def named(evaluation: dict) -> dict:
         return evaluation
     losses = " + ".join(member["label"] for member in members)
     return evaluation | {"criterion": f"{evaluation['criterion']}, ensemble of {len(members)} ({losses})"}
-
-
-def read_record(file: Path, keys: Sequence[str], hint: str) -> dict:
-    """The JSON object in `file`, which must be of schema 1 and have `keys`; else InputError with `hint`: what to do."""
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        fail(f"{file} is not whole JSON ({error}): it was cut short or changed by hand. {hint}")
-    require(isinstance(record, dict), f"{file} holds a {type(record).__name__}; expected a JSON object. {hint}")
-    schema = record.get("schema")
-    if schema != SCHEMA:
-        fail(f"{file} is of schema {schema!r}; this vsehub reads schema {SCHEMA}. Use the vsehub that wrote it. {hint}")
-    missing = [key for key in keys if key not in record]
-    require(not missing, f"{file} lacks {', '.join(missing)}. {hint}")
-    return record
 
 
 def read_history(file: Path) -> pd.DataFrame:

@@ -1,65 +1,96 @@
-"""Checkpoints: one file with weights, configuration and vocabulary, written whole or not at all."""
+"""The files that training writes: last.ckpt, the state that a run goes on from, and the best epoch's model."""
 
 import pickle
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from vsehub.checks import InputError, existing, require
 from vsehub.data.words import Words, restored
+from vsehub.evaluation.checkpoint import SUFFIX, write_checkpoint
 from vsehub.files import atomic
 
+VERSION = 1  # of last.ckpt, in its entry "vsehub"
+_AGAIN = "Start a new run in another folder; best.safetensors, if it is there, is whole and can be evaluated"
 
-class AtomicCheckpointIO(TorchCheckpointIO):
-    """Lightning's checkpoint files under a temporary name first; a full disk is said plainly."""
+
+class BestModel(ModelCheckpoint):
+    """Keeps the model of the best epoch, as `evaluation.checkpoint` writes it."""
+
+    FILE_EXTENSION = SUFFIX
+
+
+class CheckpointFiles(TorchCheckpointIO):
+    """Lightning's checkpoint files, each written whole or not at all, in the run's folder and nowhere else."""
+
+    def __init__(self, folder: Path):
+        super().__init__()
+        self.folder = folder.resolve()
 
     def save_checkpoint(self, checkpoint: dict, path, storage_options=None) -> None:
         """Write `checkpoint` to `path`; what was there before stays until the new file is whole."""
+        if Path(path).suffix == SUFFIX:
+            write_checkpoint(path, checkpoint["state_dict"], checkpoint["vsehub"]["description"])
+            return
         with atomic(path) as handle:
             torch.save(checkpoint, handle)
 
+    def load_checkpoint(self, path, map_location=None, weights_only: bool | None = None) -> dict:
+        """The state in `path`, read without unpickling code."""
+        return load_state(path)
 
-def load_checkpoint(path: str | Path) -> dict:
-    """A checkpoint of ours, on the CPU, read without unpickling code.
+    def remove_checkpoint(self, path) -> None:
+        """Remove an earlier checkpoint; one elsewhere, which only an altered last.ckpt could name, stays."""
+        if Path(path).resolve().parent == self.folder:
+            Path(path).unlink(missing_ok=True)
 
-    Raises InputError where the file is missing, cut short, no checkpoint of ours, or its weights do not fit its
-    vocabulary.
+
+def load_state(path: str | Path) -> dict[str, Any]:
+    """The state of a training under way, last.ckpt, on the CPU, read without unpickling code.
+
+    Raises InputError where the file is missing, cut short, none of ours or of another version.
     """
-    path = existing("checkpoint", path, "Give the path of a .ckpt file, e.g. RUN_FOLDER/checkpoints/best.ckpt")
-    require(path.is_file(), f"checkpoint: {path} is a folder; give a .ckpt file, e.g. {path}/checkpoints/best.ckpt")
+    path = existing("resume", path, "Give the folder of a run that `vsehub train` started")
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, OSError, EOFError, BadZipFile, pickle.UnpicklingError) as error:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (
+        RuntimeError,
+        OSError,
+        EOFError,
+        BadZipFile,
+        pickle.UnpicklingError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+    ) as error:
         raise InputError(
-            f"checkpoint: {path} cannot be read ({type(error).__name__}); it is cut short or no checkpoint "
-            "written by `vsehub train`. Train again, or resume the run from checkpoints/last.ckpt"
+            f"resume: {path} cannot be read ({type(error).__name__}); it is cut short or damaged. {_AGAIN}"
         ) from error
-    description = checkpoint.get("vsehub") if isinstance(checkpoint, dict) else None
+    own = state.get("vsehub") if isinstance(state, dict) else None
+    require(isinstance(own, dict) and "version" in own, f"resume: {path} was not written by `vsehub train`. {_AGAIN}")
     require(
-        bool(description),
-        f"checkpoint: {path} was not written by `vsehub train`: it holds no configuration and no vocabulary",
+        own["version"] == VERSION,
+        f"resume: {path} is of version {own['version']} of its format, this vsehub reads version {VERSION}; go on with "
+        "the vsehub that wrote it (run.json names it), or start a new run",
     )
-    require("vocabulary" in description, f"checkpoint: {path} holds no vocabulary; train again with this version")
-    vocabulary = restored(description["vocabulary"])
-    known = 0 if vocabulary is None else len(vocabulary)
-    words = checkpoint["state_dict"].get("text_encoder.words.weight")
-    require(
-        words is None or len(words) == known,
-        f"checkpoint: {path} is of another vocabulary: it has {0 if words is None else len(words)} word vectors but "
-        f"{known} words",
-    )
-    return checkpoint
+    sound = isinstance(own.get("description"), dict) and isinstance(state.get("state_dict"), dict)
+    require(sound, f"resume: {path} is damaged: it holds no weights or no description. {_AGAIN}")
+    return state
 
 
-def require_same_vocabulary(checkpoint: dict, vocabulary: Words | None, path: str | Path) -> None:
-    """Raise InputError unless training data and checkpoint number the same words alike."""
-    theirs, ours = (_words(one) for one in (restored(checkpoint["vsehub"]["vocabulary"]), vocabulary))
+def require_same_vocabulary(state: dict[str, Any], vocabulary: Words | None, path: str | Path) -> None:
+    """Raise InputError unless training data and the state of a training number the same words alike."""
+    theirs, ours = (_words(one) for one in (restored(state["vsehub"]["description"].get("vocabulary")), vocabulary))
     require(
         theirs == ours,
-        f"checkpoint: {path} is of another vocabulary ({theirs}) than the training captions give ({ours}); resume with "
-        "the data and loader settings of the run's start, or start a new run",
+        f"resume: {path} is of another vocabulary ({theirs}) than the training captions give ({ours}); resume with "
+        "the data of the run's start, or start a new run",
     )
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from vsehub.checks import require
+from vsehub.checks import require, whole
 from vsehub.data.captioned import CaptionedImages, Source
 from vsehub.data.subwords import Subwords
 from vsehub.data.tokens import TokenTable
@@ -44,6 +44,11 @@ class RetrievalDataModule(pl.LightningDataModule):
         seed: int = 0,
     ):
         super().__init__()
+        for name, value in (("batch_size", batch_size), ("eval_batch_size", eval_batch_size), ("min_count", min_count)):
+            whole(name, value)
+        if max_words is not None:
+            whole("max_words", max_words)
+        require(workers >= 0, f"workers is {workers}; expected 0 or more")
         require(
             batch_size >= 2,
             f"batch_size is {batch_size}; expected at least 2, since the negatives are the batch's other pairs",
@@ -106,7 +111,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         require(
             isinstance(self.vocabulary, Vocabulary) and hasattr(text_encoder, "start_words"),
             f"loader.word_vectors is set but {type(text_encoder).__name__} has no embeddings of words; choose another "
-            "text encoder, e.g. text_encoder=text_gru, or leave loader.word_vectors away",
+            "text encoder, e.g. text_encoder=text_gru, or leave loader.word_vectors out",
         )
         vectors, rows = read_word_vectors(self.word_vectors, self.vocabulary.words)
         text_encoder.start_words(torch.from_numpy(rows), torch.from_numpy(vectors))

@@ -1,5 +1,6 @@
 """One fit: callbacks in the order that works, checkpoints, and the record of the run."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 
 from vsehub.checks import require
-from vsehub.training.checkpoint import AtomicCheckpointIO
+from vsehub.training.checkpoint import BestModel, CheckpointFiles
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.epoch_seed import EpochSeed
 from vsehub.training.loggers import log_facts
@@ -29,12 +30,12 @@ def fit(
 ) -> tuple[RunRecorder, list[Logger], str]:
     """Train `module` on `data`, from `checkpoint` on where one is given.
 
-    folder: where checkpoints/best.ckpt (largest val/rsum, weights alone), checkpoints/last.ckpt (everything, each
+    folder: where checkpoints/best.safetensors (largest val/rsum, the model), checkpoints/last.ckpt (everything, each
     epoch), run.json and metrics.csv go. record: the facts for run.json. trainer: makes the Trainer from callbacks,
     logger and plugins. Returns the recorder, the loggers and the best checkpoint's path.
     """
     recorder = RunRecorder(folder, record)
-    best = ModelCheckpoint(
+    best = BestModel(
         folder / "checkpoints",
         filename="best",
         monitor="val/rsum",
@@ -50,7 +51,7 @@ def fit(
     lightning = trainer(
         logger=logger,
         callbacks=[EpochSeed(seed), *callbacks, recorder, best, last],
-        plugins=[AtomicCheckpointIO()],
+        plugins=[CheckpointFiles(folder / "checkpoints")],
         default_root_dir=folder,
         use_distributed_sampler=False,
     )
@@ -60,5 +61,13 @@ def fit(
         "batch's. Set trainer.devices=1",
     )
     log_facts(lightning.loggers, record)
-    lightning.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    interrupt = signal.getsignal(signal.SIGINT)
+    try:
+        lightning.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    except SystemExit as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # Lightning makes an exit of it, of status 1
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, interrupt)  # which Lightning has switched off after Ctrl-C
     return recorder, lightning.loggers, best.best_model_path

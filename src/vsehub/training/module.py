@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from vsehub.checks import one_of, require
 from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding
+from vsehub.training.checkpoint import VERSION
 from vsehub.types import Batch, Loss, NeighborStats, Similarity
 
 POSITIVES = ("image", "pair")
@@ -60,6 +61,8 @@ class RetrievalModule(pl.LightningModule):
         )
         self.positives = positives
         self.description = description or {}
+        shapes = (self.description.get(name) for name in ("image_shape", "text_shape"))
+        self.image_shape, self.text_shape = (None if shape is None else tuple(shape) for shape in shapes)
         self.bank: MemoryBank | None = None
         self.last_step: LastStep | None = None
         self._optimizer, self._scheduler = optimizer, scheduler
@@ -126,8 +129,8 @@ class RetrievalModule(pl.LightningModule):
             )
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
-        """Add what evaluation needs: the resolved configuration and the vocabulary."""
-        checkpoint["vsehub"] = self.description
+        """Add what rebuilds the model: the resolved configuration and the vocabulary."""
+        checkpoint["vsehub"] = {"version": VERSION, "description": self.description}
 
 
 def check_together(image_encoder: nn.Module, text_encoder: nn.Module, similarity: Similarity, loss: Loss) -> None:

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytorch_lightning as pl
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from vsehub.files import write_json, write_text
+from vsehub.records import RUN
 from vsehub.training.provenance import peak_memory
 
 log = logging.getLogger(__name__)
-
-SCHEMA = 1
 
 
 class RunRecorder(pl.Callback):
@@ -26,7 +26,7 @@ class RunRecorder(pl.Callback):
 
     def __init__(self, folder: str | Path, record: dict):
         self.folder = Path(folder)
-        self.record = {"schema": SCHEMA, "status": "running", **record}
+        self.record = {"schema": RUN.version, "status": "running", **record}
         self.rows: list[dict[str, float]] = []
         self._epoch_start = time.perf_counter()
 
@@ -71,19 +71,20 @@ class RunRecorder(pl.Callback):
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
         """Training was broken off."""
-        self.fail()
+        self.end(exception)
 
-    def fail(self) -> None:
-        """The run ended without its figures."""
-        self.record["status"] = "failed"
+    def end(self, error: BaseException) -> None:
+        """The run ended without its figures: by an error, or stopped from outside, after which it can be resumed."""
+        stopped = isinstance(error, KeyboardInterrupt | SystemExit | SIGTERMException)
+        self.record["status"] = "stopped" if stopped else "failed"
         self.write()
 
-    def finish(self, metrics: dict[str, float]) -> None:
-        """The run is over; `metrics` are the final evaluation's, prefixed with their split."""
+    def finish(self, metrics: dict[str, float], sha256: str) -> None:
+        """The run is over; `metrics` are the final evaluation's, prefixed with their split, `sha256` its model's."""
         best = max(self.rows, key=lambda row: row["val/rsum"])
         self.record |= {
             "status": "finished",
-            "best": {"epoch": best["epoch"], "val/rsum": best["val/rsum"]},
+            "best": {"epoch": best["epoch"], "val/rsum": best["val/rsum"], "sha256": sha256},
             "metrics": metrics,
         }
         self.write()

@@ -1,0 +1,309 @@
+"""What the command line sets: file names and texts quoted for Hydra, and every key checked before the work begins."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from vsehub.checks import InputError, nearest, require
+
+# Settings that name files and folders: their values are texts, whatever characters they have. By their last part.
+FILES = frozenset(
+    [
+        "queries",
+        "items",
+        "truth",
+        "image",
+        "query_ids",
+        "item_ids",
+        "query_labels",
+        "item_labels",
+        "item_images",
+        "out",
+        "checkpoint",
+        "images",
+        "foil",
+        "examples",
+        "against",
+        "json",
+        "root",
+        "texts",
+        "cache",
+        "weights",
+        "word_vectors",
+        "resume",
+        "run_folder",
+        "dir",
+    ]
+)
+# Options of Hydra that take the next argument as their value.
+WITH_VALUE = (
+    "-c",
+    "--cfg",
+    "-p",
+    "--package",
+    "-cp",
+    "--config-path",
+    "-cn",
+    "--config-name",
+    "-cd",
+    "--config-dir",
+    "-i",
+    "--info",
+)
+MULTIRUN = {"-m", "--multirun"}
+# Choices that mean different things to different people.
+HINTS = {
+    ("protocol", "5k"): 'the papers\' "5k" is protocol=c2, the mean over five folds of 1,000 images; '
+    "one ranking over 5,000 images, which later papers call 5K, is protocol=full5k",
+    ("protocol", "1k"): 'on COCO the papers\' "1k" is protocol=c1, the first 1,000 images; the mean over five folds of '
+    "1,000, which later papers call 1K, is protocol=c2; Flickr30k's 1,000 test images are the whole split: single",
+}
+_SIMPLE = re.compile(r"[\w./:@+-]*", re.ASCII)
+# What Hydra reads as a setting: a key, with its signs and package, directly before the sign.
+_SETTING = re.compile(r"[+~]{0,2}[\w./@:-]+=|~[\w./@:-]+$")
+_KEY = re.compile(r"[+~]{0,2}[\w./@:-]+$")
+
+
+def quoted(text: str) -> str:
+    """The text as a value in Hydra's grammar that reads as the text itself."""
+    # OmegaConf would replace "${...}"; a backslash before it, and twice as many where there are some, keep it.
+    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    return QuotedString(text=text, quote=Quote.single).with_quotes()
+
+
+def readable(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with quotes around values that Hydra's grammar would refuse or read as something else.
+
+    That are names of files (not under -m, where a comma parts the values of a sweep) and all that does not parse.
+    """
+    several, parser = bool(MULTIRUN & set(arguments)), OverridesParser.create()
+    return [
+        argument if _is_option(arguments, number) else _readable(argument, several, parser)
+        for number, argument in enumerate(arguments)
+    ]
+
+
+def _readable(argument: str, several: bool, parser: OverridesParser) -> str:
+    key, sign, value = argument.partition("=")
+    if not sign or not _KEY.match(key) or value in ("", "null") or value[0] in "'\"":
+        return argument
+    own = not key.lstrip("+").startswith("hydra") and key.split(".")[-1] in FILES
+    if own and not several and not (value.startswith("[") and value.endswith("]")) and _is_text(key, value):
+        return f"{key}={quoted(value)}"
+    try:
+        parser.parse_override(argument)
+    except HydraException:
+        return argument if value[0] in "[{" else f"{key}={quoted(value)}"
+    return argument
+
+
+def _is_text(key: str, value: str) -> bool:
+    # `report examples=true` is no folder's name.
+    return key != "examples" or value not in ("true", "false")
+
+
+def _is_option(arguments: Sequence[str], number: int) -> bool:
+    return arguments[number].startswith("-") or (number > 0 and arguments[number - 1] in WITH_VALUE)
+
+
+def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> None:
+    """Raise InputError for overrides of unknown groups, choices and settings, and for values of another kind.
+
+    config: the command's yaml. folders: conf/ and, where one was given, that of --config-dir.
+    """
+    several = bool(MULTIRUN & set(arguments))
+    words = [one for number, one in enumerate(arguments) if not _is_option(arguments, number)]
+    overrides = [parsed(word, config) for word in words]
+    groups = {one for folder in folders for one in _groups(folder)}
+    own = command_groups(folders[0] / f"{config}.yaml")
+    chosen, values = [], []
+    for one in overrides:
+        name = one.key_or_group
+        if name.split("/")[0].split(".")[0] == "hydra":
+            continue
+        if name in groups and not isinstance(one.value(), dict):
+            require(
+                name in own,
+                f"{config} has no group {name!r}{nearest(name, own)}; its groups: {', '.join(sorted(own))}",
+            )
+            chosen.append(_checked_choice(one, folders, several))
+        else:
+            require(
+                several or not one.is_sweep_override(),
+                f"{one.input_line} gives several values; add -m to run the command for each of them",
+            )
+            values.append(one)
+    if values:
+        settings, names = _defaults(config, folders, chosen)
+        _check_values(values, settings, [*names, *own], several)
+
+
+def parsed(word: str, config: str) -> Override:
+    """An override; InputError where the argument is none."""
+    try:
+        return OverridesParser.create().parse_override(word)
+    except HydraException as error:
+        key = word.partition("=")[0]
+        raise InputError(
+            f"{word!r} is no setting{'' if '=' in word else ': it has no ='}; settings are KEY=VALUE, as in "
+            f"{key if _KEY.match(key) else 'seed'}=1, and `vsehub {config.replace('_', '-')} --help` lists them"
+        ) from error
+
+
+def command_groups(path: Path) -> set[str]:
+    """The groups that a command's yaml chooses from."""
+    found = set()
+    for entry in OmegaConf.to_container(OmegaConf.load(path)).get("defaults", []):
+        if isinstance(entry, dict):
+            (group,) = entry
+            group = group.removeprefix("optional ").removeprefix("override ")
+            found |= set() if group.startswith("hydra/") else {group}
+    return found
+
+
+def _groups(folder: Path) -> Iterator[str]:
+    yield from (path.name for path in folder.iterdir() if path.is_dir() and path.name != "hydra")
+
+
+def _checked_choice(override: Override, folders: Sequence[Path], several: bool) -> str:
+    """The override with one choice, the first of a sweep; InputError for a choice that has no yaml."""
+    name, value = override.key_or_group, override.value()
+    sweep = override.is_sweep_override()
+    require(several or not sweep, f"{override.input_line} gives several choices; add -m to run the command for each")
+    require(
+        several or name != "sweep" or value is None,
+        f"sweep={value} is a grid of runs; add -m to run them: vsehub train -m sweep={value}",
+    )
+    given = list(override.sweep_string_iterator()) if sweep and override.is_discrete_sweep() else [value]
+    for choice in [one for one in given if one is not None and str(one) not in ("null", "none")]:
+        hint = HINTS.get((name, str(choice)))
+        require(hint is None, f"{name}={choice} is ambiguous: {hint}")
+        names = sorted(
+            {
+                path.relative_to(folder / name).with_suffix("").as_posix()
+                for folder in folders
+                for path in (folder / name).rglob("*.yaml")
+            }
+        )
+        shown = names if len(names) <= 30 else [*names[:10], f"... ({len(names)} in all)"]
+        require(
+            str(choice) in names,
+            f"{name}={choice} is no choice of {name}{nearest(str(choice), names)}; choose one of {', '.join(shown)}",
+        )
+    return f"{name}={'null' if given[0] is None else given[0]}"
+
+
+def _defaults(config: str, folders: Sequence[Path], chosen: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """The settings before single ones are changed, nested, not resolved; and their dotted names."""
+    own = [f"hydra.searchpath=[{','.join(quoted(f'file://{folder.resolve()}') for folder in folders[1:])}]"]
+    try:
+        with initialize_config_dir(str(folders[0]), version_base="1.3"):
+            found = compose(config, [*chosen, *(own if folders[1:] else [])])
+    except (HydraException, OmegaConfBaseException) as error:
+        raise InputError(explained(error)) from error
+    settings = OmegaConf.to_container(found, resolve=False)
+    return settings, list(_leaves(settings))
+
+
+def _leaves(value: dict, prefix: str = "") -> Iterator[str]:
+    for key, inner in value.items():
+        if isinstance(inner, dict) and inner:
+            yield from _leaves(inner, f"{prefix}{key}.")
+        elif key not in ("_target_", "_partial_"):
+            yield f"{prefix}{key}"
+
+
+def _check_values(values: Sequence[Override], settings: dict[str, Any], names: list[str], several: bool) -> None:
+    for one in values:
+        key = one.key_or_group
+        if one.is_delete():
+            continue
+        if one.is_add() or one.is_force_add():
+            top = key.split(".")[0]
+            require(top in settings, f"there is no setting {key!r}{_like(key, names)}")
+            continue
+        node, found = settings, True
+        for part in key.split("."):
+            found = found and isinstance(node, dict) and part in node
+            node = node[part] if found else None
+        if not found:
+            require(several, f"there is no setting {key!r}{_like(key, names)}")  # another choice of a sweep may have it
+            continue
+        if one.is_sweep_override():
+            for value in one.sweep_iterator() if one.is_discrete_sweep() else ():
+                _check_kind(key, value, node, names)
+        else:
+            _check_kind(key, one.value(), node, names)
+
+
+def _like(key: str, names: list[str]) -> str:
+    last = key.split(".")[-1]
+    same = [name for name in names if name.split(".")[-1] == last]
+    if same and key not in same:
+        return f" (did you mean {' or '.join(same[:3])}?)"
+    return nearest(key, names) or nearest(last, [name.split(".")[-1] for name in names])
+
+
+def _check_kind(key: str, value: Any, default: Any, names: list[str]) -> None:
+    """InputError where a value cannot stand where `default` stood; None, and an unset default, say nothing."""
+    if isinstance(value, QuotedString):
+        value = value.text
+    if isinstance(default, bool):
+        require(isinstance(value, bool), f"{key} is {value!r}; expected true or false")
+    if isinstance(default, dict) and default:
+        own = [name for name in names if name.startswith(f"{key}.")]
+        require(isinstance(value, dict), f"{key} stands for several settings; set one of them: {', '.join(own[:5])}")
+    if value is None or default is None:
+        return
+    text = str(value)
+    if isinstance(default, int | float) and not isinstance(default, bool) and "${" not in text:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        require(number, f"{key} is {text!r}; expected a number")
+    if isinstance(default, list):
+        require(
+            isinstance(value, list) or key == "criteria", f"{key} is {text!r}; expected a list, as in {key}=[{text}]"
+        )
+    if isinstance(default, str) and not default.startswith("${"):
+        require(
+            not isinstance(value, dict | bool) and (not isinstance(value, list) or key == "checkpoint"),
+            f"{key} is {text}; expected a single value",
+        )
+        require(text != "", f"{key} is empty; give a value, or leave it out")
+
+
+def explained(error: BaseException) -> str:
+    """What Hydra or OmegaConf says, in one line, without its advice."""
+    said = str(error) or str(error.__cause__ or "")
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    kept = [
+        line for line in lines if not line.startswith(("full_key", "object_type", "To append", "Set the environment"))
+    ]
+    return " ".join(kept)
+
+
+def with_texts(arguments: Sequence[str], key: str) -> list[str]:
+    """The arguments, with all that are texts gathered in one list `key=[...]`.
+
+    A text is what is no option and no setting, or comes as `key=TEXT`; a list `key=[...]` in Hydra's own grammar stays.
+    Raises InputError where texts and such a list both come.
+    """
+    texts, rest, listed = [], [], False
+    for number, argument in enumerate(arguments):
+        name, sign, value = argument.partition("=")
+        if sign and name == key and not value.startswith("["):
+            texts += [] if value == "null" else [value]
+        elif _SETTING.match(argument) or _is_option(arguments, number):
+            rest.append(argument)
+            listed |= bool(sign) and name == key
+        else:
+            texts.append(argument)
+    require(not (texts and listed), f"texts and {key}=[...] both came; give all texts one way")
+    return [*rest, f"{key}=[{','.join(map(quoted, texts))}]"] if texts else rest

@@ -1,0 +1,83 @@
+"""The folder of a training run: never one that holds something already, and one process at a time."""
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+from filelock import FileLock, Timeout
+from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+from vsehub.checks import InputError, fail, require
+from vsehub.cli import app
+
+LOCK = ".lock"
+# What a run leaves that was killed before its record was written: Hydra's notes, the log, the lock.
+BEFORE_THE_RECORD = {".hydra", "train.log", LOCK}
+
+
+class RunFolder(Callback):
+    """Claims the folder of a single run before Hydra writes into it; a sweep's runs are claimed one by one."""
+
+    held: ClassVar[FileLock | None] = None
+    made: ClassVar[Path | None] = None  # the folder, where this command made it
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Refuse a folder that is taken; Hydra turns other exceptions in here into warnings."""
+        HydraConfig.instance().set_config(config)  # which Hydra itself does later; the folder's name asks for it
+        folder = Path(config.hydra.run.dir)
+        try:
+            if config.resume is None:
+                require_new(folder)
+            is_new = not folder.exists()
+            RunFolder.held, RunFolder.made = claimed(folder), folder if is_new else None
+        except InputError as error:
+            app.end(str(error), 2)
+        except OSError as error:
+            app.end(f"hydra.run.dir: {folder} cannot be made or written to: {error.strerror or error}", 1)
+
+    @classmethod
+    def release(cls) -> None:
+        """Let go of the folder at the end of the command, and remove it if no run has begun in it."""
+        if cls.held is not None:
+            cls.held.release()
+        if cls.made is not None and not (cls.made / "run.json").exists():
+            with suppress(OSError):
+                shutil.rmtree(cls.made / ".hydra", ignore_errors=True)
+                for name in BEFORE_THE_RECORD - {".hydra"}:
+                    (cls.made / name).unlink(missing_ok=True)
+                cls.made.rmdir()  # not where anything else is in it
+        cls.held = cls.made = None
+
+
+def require_new(folder: Path) -> None:
+    """Raise InputError where `folder` is a file, or holds anything but what a killed start leaves."""
+    if not folder.exists() and not folder.is_symlink():
+        return
+    require(folder.is_dir(), f"hydra.run.dir: {folder} is a file; give another folder")
+    if (folder / "run.json").exists():
+        fail(
+            f"hydra.run.dir: {folder} holds a run already; `vsehub train resume={folder}` goes on with it, or give "
+            "another folder"
+        )
+    other = sorted(path.name for path in folder.iterdir() if path.name not in BEFORE_THE_RECORD)
+    require(
+        not other,
+        f"hydra.run.dir: {folder} holds {', '.join(other[:3])}{' and more' if len(other) > 3 else ''}, which is not a "
+        "run's; give another folder",
+    )
+
+
+def claimed(folder: Path) -> FileLock:
+    """The folder's lock, held until it is released or the process ends; InputError where another process holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        with suppress(OSError):  # filelock leaves what others hold
+            lock.release()
+        fail(f"{folder}: another process is training in this folder; wait for it, or give another folder")
+    return lock

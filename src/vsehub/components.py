@@ -1,0 +1,254 @@
+"""Components from plain values: which classes a group's yaml files name, and building one of them.
+
+A configuration may come from a file that somebody else wrote, a checkpoint for example. Building from it imports and
+calls nothing but the classes that the yaml files of its group name (docs/security.md).
+"""
+
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vsehub.checks import InputError, fail, nearest, require
+
+TARGET, PARTIAL = "_target_", "_partial_"
+MISSING = "???"  # as OmegaConf writes a value that must be given
+# What stays what it is, since it says more than a sentence about settings could.
+_NOT_REFUSALS = (OSError, ImportError, MemoryError)
+
+
+@dataclass(frozen=True)
+class Components:
+    """The classes that each group may name: those of the yaml files below `folders`, and those of `trust`.
+
+    folders: each holds a folder a group (`loss/`, `criterion/`, ...) with a yaml file a choice, as conf/ does. trust:
+    further classes by their full names, "package.module.Class".
+    """
+
+    folders: Sequence[Path]
+    trust: Sequence[str] = ()
+
+    def build(self, group: str, node: Mapping[str, Any], restored: bool = False, **given: Any) -> Any:
+        """The component that `node` describes, or, where its yaml says `_partial_`, a function that makes it.
+
+        node: `_target_`, the class, and plain values for its arguments. Arguments that are components themselves are
+        those of the class attribute `SLOTS` (argument -> group). given: arguments that come from elsewhere. restored:
+        the node comes from a checkpoint, so that the class attribute `rebuilt` (argument -> value) replaces what would
+        read or write other files. Raises InputError for a class that no yaml of the group names, for settings that are
+        unknown, missing or of another kind, and for what the constructor refuses.
+        """
+        made = self.find(group, node)
+        settings = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)} | given
+        if restored:
+            settings |= getattr(made, "rebuilt", {})
+        is_partial = self._targets(group).get(node[TARGET], bool(node.get(PARTIAL)))
+        _check_settings(group, made, settings, given, is_partial)
+        for name, slot in getattr(made, "SLOTS", {}).items():
+            if name in settings:
+                settings[name] = self._slot(slot, settings[name], restored)
+        call = partial(_called, group, made)
+        return partial(call, **settings) if is_partial else call(**settings)
+
+    def find(self, group: str, node: Mapping[str, Any]) -> Callable[..., Any]:
+        """The class that `node` names, imported; InputError where no yaml of the group names it."""
+        target = node.get(TARGET) if isinstance(node, Mapping) else None
+        require(isinstance(target, str), f"{group} is {node!r}; expected a component: a choice, as in {group}=NAME")
+        known = self._targets(group)
+        require(
+            target in known or target in self.trust,
+            f"{group}: {target} is not a class that a yaml file of {group} names; refused, since building it would run "
+            f"its code. If you trust it, give the folder of its yaml with --config-dir, or trust={target}",
+        )
+        module, _, name = target.rpartition(".")
+        try:
+            found = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InputError(f"{group}: {target} cannot be imported ({error})") from error
+        return found
+
+    def choices(self, group: str) -> list[str]:
+        """The names of the yaml files of a group."""
+        return sorted({path.stem for folder in self.folders for path in (folder / group).glob("*.yaml")})
+
+    def path(self, group: str, choice: str) -> Path:
+        """The yaml file of a choice; InputError with the nearest names where there is none."""
+        for folder in reversed(self.folders):
+            path = folder / group / f"{choice}.yaml"
+            if path.is_file():
+                return path
+        names = self.choices(group)
+        fail(f"{group} is {choice!r}{nearest(str(choice), names)}; choose one of {', '.join(names)}")
+
+    def _slot(self, group: str, value: Any, restored: bool) -> Any:
+        if isinstance(value, list | tuple):
+            return [self.build(group, one, restored) for one in value]
+        return None if value is None else self.build(group, value, restored)
+
+    def _targets(self, group: str) -> dict[str, bool]:
+        """Class -> whether its yaml says `_partial_`."""
+        found: dict[str, bool] = {}
+        for folder in self.folders:
+            for path in sorted((folder / group).glob("*.yaml")):
+                content = _read_yaml(path)
+                # A file of the package _global_ has the group as a key among others.
+                own = content.get(group, content) if isinstance(content, dict) else content
+                found |= {node[TARGET]: bool(node.get(PARTIAL)) for node in _nodes(own)}
+        return found
+
+
+_PARSED: dict[tuple[Path, int, int], Any] = {}
+
+
+def _read_yaml(path: Path) -> Any:
+    stat = path.stat()
+    key = path, stat.st_mtime_ns, stat.st_size
+    if key not in _PARSED:
+        try:
+            _PARSED[key] = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} is no yaml: {' '.join(str(error).split())}") from error
+    return _PARSED[key]
+
+
+def _nodes(value: Any) -> Iterable[dict]:
+    """Every mapping that names a class, however deep."""
+    if isinstance(value, dict):
+        if isinstance(value.get(TARGET), str):
+            yield value
+        value = list(value.values())
+    for inner in value if isinstance(value, list) else ():
+        yield from _nodes(inner)
+
+
+def _require_plain(name: str, value: Any) -> None:
+    """InputError where a value that is no component's slot holds a component, or anything but plain values."""
+    if isinstance(value, Mapping):
+        require(
+            TARGET not in value,
+            f"{name} names a class, {value.get(TARGET)}, where only plain values belong; a class that takes components "
+            "declares them in its attribute SLOTS",
+        )
+        for key, inner in value.items():
+            _require_plain(f"{name}.{key}", inner)
+    elif isinstance(value, list | tuple):
+        for place, inner in enumerate(value):
+            _require_plain(f"{name}[{place}]", inner)
+    else:
+        require(
+            value is None or isinstance(value, bool | int | float | str),
+            f"{name} is a {type(value).__name__}; expected a plain value",
+        )
+
+
+def _check_settings(
+    group: str, made: Callable[..., Any], settings: Mapping[str, Any], given: Mapping[str, Any], is_partial: bool
+) -> None:
+    """InputError for settings that the constructor does not have, lacks, or declares of another kind."""
+    parameters = inspect.signature(made).parameters
+    named = {name: one for name, one in parameters.items() if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)}
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    title = getattr(made, "__name__", str(made))
+    kinds = _annotations(made)
+    for name, value in settings.items():
+        require(
+            takes_any or name in named,
+            f"{group}: {title} has no setting {name!r}{nearest(name, named)}; its settings: {', '.join(named)}",
+        )
+        if name not in given:
+            require(value != MISSING, f"{group}.{name} is not set; give {group}.{name}=VALUE")
+            if name not in getattr(made, "SLOTS", {}):
+                _require_plain(f"{group}.{name}", value)
+            require_kind(f"{group}.{name}", value, kinds.get(name, Any))
+    required = [name for name, one in named.items() if one.default is one.empty]
+    lacking = [name for name in required[1 if is_partial else 0 :] if name not in settings]
+    require(not lacking, f"{group}: {title} needs {', '.join(lacking)}; give {group}.{(lacking or [''])[0]}=VALUE")
+
+
+def _annotations(made: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(made.__init__ if inspect.isclass(made) else made)
+    except (NameError, TypeError):  # a library's annotation that only its type checker can read
+        return {}
+
+
+def require_kind(name: str, value: Any, kind: Any) -> None:
+    """Raise InputError where a plain value is not of the declared kind; kinds that are no plain values pass."""
+    wanted = _plain_kinds(kind)
+    if wanted is None or any(_is(value, one) for one in wanted):
+        return
+    words = " or ".join(dict.fromkeys(_WORDS[one] for one in wanted))
+    fail(f"{name} is {value!r}; expected {words}")
+
+
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    type(None): "null",
+    list: "a list",
+    dict: "settings",
+}
+
+
+def _plain_kinds(kind: Any) -> tuple[type, ...] | None:
+    """The plain kinds that an annotation admits; None where it admits others, which are not checked here."""
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        inner = [_plain_kinds(one) for one in typing.get_args(kind)]
+        return None if None in inner else tuple(one for kinds in inner for one in kinds)
+    if origin is typing.Literal:
+        return tuple({type(one) for one in typing.get_args(kind)})
+    if isinstance(origin, type):
+        kind = origin
+    if not isinstance(kind, type):
+        return None
+    if kind in (bool, int, float, str, type(None)):
+        return (kind,)
+    if kind is Path:
+        return (str,)
+    if issubclass(kind, Mapping) or kind is Mapping:
+        return (dict,)
+    return (list,) if issubclass(kind, list | tuple) or kind is Sequence else None
+
+
+def _is(value: Any, kind: type) -> bool:
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind is list:
+        return isinstance(value, list | tuple)
+    return isinstance(value, kind)
+
+
+def make(group: str, made: Callable[..., Any], settings: Mapping[str, Any], **given: Any) -> Any:
+    """What a known class makes of plain values, which are checked as by `Components.build`.
+
+    group: what messages call the settings, as on the command line. given: arguments that come from elsewhere.
+    """
+    _check_settings(group, made, {**settings, **given}, given, False)
+    return _called(group, made, **settings, **given)
+
+
+def _called(group: str, made: Callable[..., Any], *args: Any, **settings: Any) -> Any:
+    """What the constructor makes; its refusal comes as an InputError."""
+    try:
+        return made(*args, **settings)
+    except InputError as error:
+        first, _, rest = str(error).partition(" ")
+        if first.rstrip(":") in settings:  # named in full, as on the command line
+            raise InputError(f"{group}.{first} {rest}") from error
+        raise
+    except _NOT_REFUSALS:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{group}: {getattr(made, '__name__', made)} refuses its settings: {said}") from error

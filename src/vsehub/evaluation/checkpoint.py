@@ -1,0 +1,204 @@
+"""The checkpoint of a trained model: one safetensors file with its weights and, as JSON, all that rebuilds it.
+
+The file holds data alone: reading it runs no code, and no pickle is involved.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from vsehub.checks import InputError, existing, require
+from vsehub.components import Components
+from vsehub.data.words import Words, restored
+from vsehub.files import atomic
+
+SUFFIX = ".safetensors"
+FORMAT, VERSION = "vsehub checkpoint", "1"
+PARTS = ("image_encoder", "text_encoder", "similarity")
+_KEYS = ("config", "vocabulary", "image_shape", "text_shape")
+_AGAIN = "Copy it again, whole, or train again"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds.
+
+    weights: the model's state. config: the resolved configuration of model, data and loader, in plain values.
+    vocabulary: None where texts are vectors. image_shape, text_shape: of one image, and of one text that is a vector.
+    """
+
+    path: Path
+    weights: dict[str, Tensor]
+    config: dict[str, Any]
+    vocabulary: Words | None
+    image_shape: tuple[int, ...]
+    text_shape: tuple[int, ...] | None
+
+
+class Model(nn.Module):
+    """Trained encoders and the similarity that compares what they give.
+
+    image_shape, text_shape: of what they were trained on, as in `Checkpoint`.
+    """
+
+    def __init__(
+        self,
+        image_encoder: nn.Module,
+        text_encoder: nn.Module,
+        similarity: Any,
+        image_shape: tuple[int, ...],
+        text_shape: tuple[int, ...] | None,
+    ):
+        super().__init__()
+        self.image_encoder, self.text_encoder, self.similarity = image_encoder, text_encoder, similarity
+        self.image_shape, self.text_shape = image_shape, text_shape
+
+
+def write_checkpoint(path: str | Path, weights: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
+    """Write the weights of a model's parts and its description, plain values, atomically.
+
+    weights: names begin with those of `PARTS`; others, a loss's for example, are left out.
+    """
+    own = {name: tensor for name, tensor in weights.items() if name.split(".")[0] in PARTS}
+    # A copy each: safetensors takes no two tensors that share their memory.
+    own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in own.items()}
+    told = {"format": FORMAT, "version": VERSION, "description": json.dumps(description)}
+    with atomic(path) as handle:
+        save_file(own, handle.name, told)
+
+
+def checkpoint_file(path: str | Path) -> Path:
+    """The path of a checkpoint; InputError where there is no file, or one of another kind by its name."""
+    path = existing("checkpoint", path, f"Give the path of a checkpoint, e.g. RUN_FOLDER/checkpoints/best{SUFFIX}")
+    best = path / "checkpoints" / f"best{SUFFIX}"
+    require(path.is_file(), f"checkpoint: {path} is a folder; give a file" + (f": {best}" if best.is_file() else ""))
+    require(
+        path.suffix != ".ckpt",
+        f"checkpoint: {path} is the state of a training under way, which only resume= reads; give the model: "
+        f"{path.with_name(f'best{SUFFIX}')}",
+    )
+    return path
+
+
+def read_checkpoint(path: str | Path) -> Checkpoint:
+    """A checkpoint, on the CPU.
+
+    Raises InputError where the file is missing, cut short, none of ours or of another version, or its weights do not
+    fit its vocabulary.
+    """
+    path = checkpoint_file(path)
+    try:
+        with safe_open(path, "pt") as file:
+            told = file.metadata() or {}
+            names = file.keys() if told.get("format") == FORMAT else []
+            weights = {name: file.get_tensor(name) for name in names}
+    except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
+        raise InputError(
+            f"checkpoint: {path} cannot be read as safetensors ({error}); it is cut short, damaged or of "
+            f"something else. {_AGAIN}"
+        ) from error
+    require(
+        told.get("format") == FORMAT, f"checkpoint: {path} was not written by `vsehub train`. Give a run's checkpoint"
+    )
+    require(
+        told.get("version") == VERSION,
+        f"checkpoint: {path} is of version {told.get('version')} of its format, this vsehub reads version {VERSION}; "
+        "use the vsehub that wrote it (its run's run.json names it), or train again",
+    )
+    return described(path, weights, told.get("description", ""))
+
+
+def described(path: Path, weights: dict[str, Tensor], description: str | Mapping[str, Any]) -> Checkpoint:
+    """The checkpoint of weights and a description, JSON or plain values; InputError where they do not fit."""
+    try:
+        told = json.loads(description) if isinstance(description, str) else description
+        config, words, image_shape, text_shape = (told[key] for key in _KEYS)
+        max_words = config["loader"]["max_words"]
+        sound = max_words is None or (type(max_words) is int and max_words > 0)
+        sound = (
+            sound
+            and isinstance(config["data"], dict)
+            and _is_shape(image_shape)
+            and (text_shape is None or _is_shape(text_shape))
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        sound = False
+    require(sound, f"checkpoint: the description in {path} is damaged. {_AGAIN}")
+    vocabulary = restored(words)
+    table = weights.get("text_encoder.words.weight")
+    known = 0 if vocabulary is None else len(vocabulary)
+    require(
+        table is None or len(table) == known,
+        f"checkpoint: {path} is of another vocabulary: it has {0 if table is None else len(table)} word vectors but "
+        f"{known} words. {_AGAIN}",
+    )
+    shapes = tuple(image_shape), None if text_shape is None else tuple(text_shape)
+    return Checkpoint(path, weights, config, vocabulary, *shapes)
+
+
+def restore(checkpoint: Checkpoint, components: Components) -> Model:
+    """The model of a checkpoint, in eval mode; no loss, optimizer or schedule is built.
+
+    components: the classes that the checkpoint may name. Raises InputError for others, and where the weights do not fit
+    the parts that the configuration describes.
+    """
+    config, path = checkpoint.config, checkpoint.path
+    require(
+        all(isinstance(config.get(part), dict) for part in PARTS), f"checkpoint: {path} describes no model. {_AGAIN}"
+    )
+    # No number in a description can exceed the bytes of the weights that it describes.
+    held = sum(tensor.numel() for tensor in checkpoint.weights.values())
+    for part in PARTS:
+        for name, value in config[part].items():
+            require(
+                not isinstance(value, int) or abs(value) <= max(held, 1 << 16),
+                f"checkpoint: {path}: {part}.{name} is {value}, but the file holds {held} numbers. {_AGAIN}",
+            )
+    try:
+        model = Model(
+            components.build(
+                "image_encoder", config["image_encoder"], restored=True, image_shape=list(checkpoint.image_shape)
+            ),
+            components.build(
+                "text_encoder",
+                config["text_encoder"],
+                restored=True,
+                **text_sizes(config["text_encoder"], checkpoint.vocabulary, checkpoint.text_shape),
+            ),
+            components.build("similarity", config["similarity"], restored=True),
+            checkpoint.image_shape,
+            checkpoint.text_shape,
+        )
+        model.load_state_dict(checkpoint.weights)
+    except InputError as error:
+        raise InputError(f"checkpoint: {path}: {error}") from error
+    except RuntimeError as error:  # names and shapes that do not fit
+        said = " ".join(str(error).split())
+        raise InputError(f"checkpoint: the weights in {path} do not fit its model ({said[:300]}). {_AGAIN}") from error
+    return model.eval()
+
+
+def text_sizes(node: Mapping[str, Any], vocabulary: Words | None, text_shape: tuple[int, ...] | None) -> dict[str, Any]:
+    """What a text encoder learns of the data; InputError where one is of captions and the other of vectors."""
+    encoder = str(node.get("_target_")).split(".")[-1]
+    if vocabulary is None:
+        require(
+            "text_shape" in node and text_shape is not None,
+            f"the data's texts are vectors {text_shape}, but {encoder} takes captions; give text_encoder=text_features",
+        )
+        return {"text_shape": list(text_shape or ())}
+    require(
+        "text_shape" not in node,
+        f"{encoder} takes texts that are vectors, but the data's are captions; give text_encoder=text_gru, for example",
+    )
+    return {"vocabulary_size": len(vocabulary)} if "vocabulary_size" in node else {}
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, int) and 0 < one < 1 << 31 for one in value)

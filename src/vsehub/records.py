@@ -1,0 +1,63 @@
+"""The JSON records that commands leave, each of a version, and reading them strictly."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vsehub.checks import fail, require
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of record: its name in messages, the version of its format, and what it must hold, key -> type."""
+
+    name: str
+    version: int
+    keys: dict[str, type | tuple[type, ...]]
+
+
+RUN = Kind(
+    "a run's record",
+    2,
+    {
+        **{"status": str, "name": str, "label": str, "dataset": str, "architecture": str},
+        **{"seed": int, "config": dict, "data": dict},
+    },
+)
+EVALUATION = Kind(
+    "an evaluation",
+    2,
+    {
+        **{"split": str, "protocol": str, "folds": int, "fold_images": (int, type(None)), "criterion": str},
+        **{"parameters": dict, "reference": str, "images": int, "texts": int, "checkpoints": list, "metrics": dict},
+    },
+)
+FOILS = Kind("an evaluation with foils", 1, {"split": str, "figures": dict})
+EMBEDDINGS = Kind("a result of rerank or diagnose", 1, {"kind": str, "queries": dict, "items": dict, "rankings": list})
+EXTRACTION = Kind("an extraction's manifest", 1, {"settings": dict, "files": dict})
+
+
+def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:
+    """The record in `path`; InputError with `hint`, what to do, where it is damaged or of another version."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        fail(f"{path} is not whole JSON ({error}): it was cut short or changed by hand. {hint}")
+    return checked_record(record, kind, str(path), hint)
+
+
+def checked_record(record: Any, kind: Kind, name: str, hint: str) -> dict[str, Any]:
+    """The record, called `name` in messages; InputError with `hint` where it is not one of its kind and version."""
+    require(isinstance(record, dict), f"{name} holds a {type(record).__name__}; expected a JSON object. {hint}")
+    version = record.get("schema")
+    require(
+        type(version) is int and version == kind.version,
+        f"{name} is of schema {version!r}; of {kind.name} this vsehub reads schema {kind.version}. Use the vsehub that "
+        f"wrote it. {hint}",
+    )
+    missing = [key for key in kind.keys if key not in record]
+    require(not missing, f"{name} lacks {', '.join(missing)}. {hint}")
+    wrong = [key for key, types in kind.keys.items() if not isinstance(record[key], types)]
+    require(not wrong, f"{name}: {', '.join(wrong)} is of another type than vsehub writes. {hint}")
+    return record

@@ -1,0 +1,71 @@
+"""Settings of the trainer, the optimizer and the schedule that the libraries would take without a word."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from vsehub.checks import InputError, require, whole
+
+# What `fit` itself gives the trainer, and what would leave a run without its record.
+OURS = ("logger", "callbacks", "plugins", "default_root_dir", "use_distributed_sampler", "fast_dev_run")
+MOST_RATE = 10.0
+_TRIED_EPOCHS = 1000
+
+
+def check_trainer(settings: Mapping[str, Any]) -> None:
+    """Raise InputError for trainer settings with which a run would not end, would not learn, or would keep nothing."""
+    for name in OURS:
+        require(name not in settings, f"trainer.{name} is set by vsehub train itself; leave it out")
+    require(
+        settings.get("enable_checkpointing") is not False,
+        "trainer.enable_checkpointing must stay true: a run keeps its best model",
+    )
+    epochs = settings.get("max_epochs")
+    require(
+        epochs is not None and epochs != -1, f"trainer.max_epochs is {epochs}: training would never end; give a number"
+    )
+    whole("trainer.max_epochs", epochs)
+    clip = settings.get("gradient_clip_val")
+    require(
+        clip is None or (_is_number(clip) and clip >= 0),
+        f"trainer.gradient_clip_val is {clip!r}; expected a number from 0 up, or null: no clipping",
+    )
+    whole("trainer.log_every_n_steps", settings.get("log_every_n_steps", 50))
+    limit = settings.get("limit_train_batches")
+    require(
+        limit is None or (_is_number(limit) and (limit >= 1 if isinstance(limit, int) else 0 < limit <= 1)),
+        f"trainer.limit_train_batches is {limit!r}; expected a whole number above 0, a share up to 1.0, or null",
+    )
+
+
+def try_schedule(optimizer: Callable[..., Any], scheduler: Callable[..., Any], epochs: int) -> None:
+    """Run the schedule over all epochs on a parameter of no use: what it refuses is said before the training.
+
+    Raises InputError for a learning rate that is not above 0 and at most `MOST_RATE`, and for a schedule that fails or
+    leaves the finite numbers.
+    """
+    made = optimizer([torch.nn.Parameter(torch.zeros(1))])
+    rate = made.param_groups[0]["lr"]
+    require(
+        _is_number(rate) and 0 < rate <= MOST_RATE,
+        f"optimizer.lr is {rate}; expected a number above 0, at most {MOST_RATE:g}",
+    )
+    schedule = scheduler(made)
+    made.zero_grad()
+    try:
+        for _ in range(min(epochs, _TRIED_EPOCHS)):
+            made.step()
+            schedule.step()
+            now = made.param_groups[0]["lr"]
+            require(_is_number(now) and 0 <= now <= MOST_RATE * 100, f"scheduler: it takes the learning rate to {now}")
+    except InputError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"scheduler: {type(schedule).__name__} refuses its settings: {said}") from error
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
