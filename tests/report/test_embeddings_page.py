@@ -44,21 +44,83 @@ def measured():
 
 
 def test_the_first_sentences_are_the_records_figures(measured):
-    plain, csls, inverted = measured["rankings"]
+    _, csls, inverted = measured["rankings"]
     assert inverted["hubness"]["largest_hub_10"] < csls["hubness"]["largest_hub_10"]
-    hub = measured["hubs"][0]["occurrences"]
     never = [round(400 * one["hubness"]["antihub_rate_10"]) for one in measured["rankings"]]
     assert never[0] > never[2]
+    hub, skew = ([one["hubness"][f"{key}_10"] for one in measured["rankings"]] for key in ("largest_hub", "skew"))
+    assert skew[2] < skew[0]
+    r1 = [one["truth"]["r1"] for one in measured["rankings"]]
     text = said(measured)
     assert (
-        f"The worst hub is among the 10 nearest items of {hub[0]:,} of 900 queries; a fair share is 22. IS takes it to "
-        f"{hub[2]:,}, and no item is found by more than {inverted['hubness']['largest_hub_10']:.0f}. {never[0]} of 400 "
-        f"items ({never[0] / 4:.1f} %) are found by no query; with IS {never[2]}. R@1 goes from "
-        f"{plain['truth']['r1']:.1f} % to {inverted['truth']['r1']:.1f} %. "
+        f"The largest hub is among the 10 nearest items of {hub[0]:.0f} of 900 queries; a fair share is 22. With IS: "
+        f"largest hub from {hub[0]:.0f} to {hub[2]:.0f} (better), skewness of N_10 from {skew[0]:.2f} to "
+        f"{skew[2]:.2f} (better), R@1 from {r1[0]:.1f} % to {r1[2]:.1f} % (better). {never[0]} of 400 items "
+        f"({never[0] / 4:.1f} %) are found by no query; with IS {never[2]}. "
     ) in text
+    assert "Worse than" not in text
+    assert "No better" not in text
     assert csls["truth"]["r1"] > inverted["truth"]["r1"]
     assert f"The highest R@1 is that of CSLS, {csls['truth']['r1']:.1f} %." in text
     assert "whose largest hub is smallest, chosen among 2 on these very queries" in text
+
+
+# Of plain similarity and of CSLS and IS: the largest hub, whichever item it is, skewness of N_10, and R@1.
+@pytest.mark.parametrize(
+    ("figures", "head", "worse"),
+    [
+        pytest.param(
+            [(65, 2.31, 40.0), (123, 1.502, 41.26), (140, 1.2, 44.0)],
+            "With CSLS: largest hub from 65 to 123 (worse), skewness of N_10 from 2.31 to 1.50 (better), R@1 from 40.0 "
+            "% to 41.3 % (better). No better under any of the 2 corrections: largest hub. ",
+            "CSLS (largest hub 65 → 123); IS (largest hub 65 → 140)",
+            id="the largest hub rises and skewness falls",
+        ),
+        pytest.param(
+            [(1065, 2.31, 40.0), (1023, 1.5, 41.0), (980, -0.4, 38.0)],
+            "With IS: largest hub from 1,065 to 980 (better), skewness of N_10 from 2.31 to −0.40 (better), R@1 from "
+            "40.0 % to 38.0 % (worse). ",
+            "IS (R@1 40.0 % → 38.0 %)",
+            id="both fall, and R@1 with them",
+        ),
+        pytest.param(
+            [(65, 2.31, 40.0), (70, 2.5, 39.0), (66, 2.32, 12.0)],
+            "With IS: largest hub from 65 to 66 (worse), skewness of N_10 from 2.31 to 2.32 (worse), R@1 from 40.0 % "
+            "to 12.0 % (worse). No better under any of the 2 corrections: largest hub, skewness of N_10, R@1. ",
+            "CSLS (largest hub 65 → 70, skewness of N_10 2.31 → 2.50, R@1 40.0 % → 39.0 %); IS (largest hub 65 → 66, "
+            "skewness of N_10 2.31 → 2.32, R@1 40.0 % → 12.0 %)",
+            id="all worsen",
+        ),
+        pytest.param(
+            [(65, 2.3101, 40.0), (65, 2.3149, 40.04), (66, 2.2, 40.0)],
+            "With CSLS: largest hub from 65 to 65 (unchanged), skewness of N_10 from 2.31 to 2.31 (unchanged), R@1 "
+            "from 40.0 % to 40.0 % (unchanged). No better under any of the 2 corrections: largest hub, R@1. ",
+            "IS (largest hub 65 → 66)",
+            id="differences that are not shown are none",
+        ),
+    ],
+)
+def test_better_and_worse_are_said_with_figures(measured, figures, head, worse):
+    record = copy.deepcopy(measured)
+    for ranking, (hub, skew, r1) in zip(record["rankings"], figures, strict=True):
+        ranking["hubness"] |= {"largest_hub_10": float(hub), "skew_10": skew}
+        ranking["truth"]["r1"] = r1
+    text = said(record)
+    assert f"a fair share is 22. {head}" in text
+    assert ("No better" in text) == ("No better" in head)
+    assert f"Worse than plain similarity: {worse}. Measure other criteria with vsehub diagnose criteria=[...]" in text
+    for ranking in record["rankings"]:
+        ranking["truth"] = None
+    bare = said(record | {"truth": None})
+    assert "R@1" not in bare
+    assert ("Worse than plain similarity" in bare) == ("hub" in worse)
+
+
+def test_the_highest_recall_may_be_the_plain_one(measured):
+    record = copy.deepcopy(measured)
+    for ranking, r1 in zip(record["rankings"], (40.0, 39.0, 38.0), strict=True):
+        ranking["truth"]["r1"] = r1
+    assert "The highest R@1 is that of plain similarity, 40.0 %." in said(record)
 
 
 @pytest.mark.parametrize(
@@ -76,11 +138,11 @@ def test_one_correction_and_none(measured):
         entry["occurrences"], entry["wrong"] = entry["occurrences"][:2], entry["wrong"][:2]
     one["hubs"][0]["wrong"], one["antihubs"]["count"] = [500, 200], [12, 0]
     text = said(one)
-    assert "With CSLS the worst is found by 249." in text
+    assert "With CSLS: largest hub from 564 to 249 (better), skewness" in text
     assert "chosen among" not in text
     alone = embedding_record(criteria=())
     text = said(alone)
-    assert "R@1 goes" not in text
+    assert "R@1 from" not in text
     assert "→" not in text
     assert "first item" not in text, "nothing changed against itself"
 

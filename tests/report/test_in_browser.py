@@ -125,7 +125,9 @@ def page(request, tmp_path, write_run, make_evaluation):
         files = [str(tmp_path / f"{item}.png") for item in range(400)]
         for item in range(0, 400, 2):
             Image.new("RGB", (90, 60), (item % 256, 80, 0)).save(files[item])
-        return write_embeddings_report(embedding_record(criteria=("csls", "is"), images=files), tmp_path / "out")
+        record = embedding_record(criteria=("csls", "is"), images=files)
+        record["rankings"][1]["hubness"]["largest_hub_10"] = 123_456.0  # worse than plain similarity: a warning
+        return write_embeddings_report(record, tmp_path / "out")
     found = [Found(n + 1, "0.1234", "0.5678", "x" * 60, "a dog runs", thumbnail(n), n == 1) for n in range(7)]
     galleries = [Gallery(f"“{kind}”", ["a note"], found, kind == "pictures") for kind in ("pictures", "texts")]
     return write_gallery(tmp_path / "out", "Found", "What was searched", galleries, [("checkpoint", "y" * 90)])

@@ -16,7 +16,7 @@ def table(record: dict[str, Any]) -> str:
     width = max(len(ranking["criterion"]) for ranking in record["rankings"])
     heading = "".join(f"{name:>8}" for name in TRUTH.values()) if record["truth"] else ""
     skew = f"skew N_{k}"
-    heading += f"{skew:>11}{'Gini':>7}{'antihubs':>10}{'worst hub':>11}"
+    heading += f"{skew:>11}{'Gini':>7}{'antihubs':>10}{'largest hub':>13}"
     heading += f"{'wrong':>8}" if record["truth"] else ""
     kept = f"top {record['k']} kept"
     heading += f"{'1st moved':>11}{kept:>13}" if len(record["rankings"]) > 1 else ""
@@ -25,7 +25,7 @@ def table(record: dict[str, Any]) -> str:
         found, hubness = ranking["truth"], ranking["hubness"]
         line = "".join(_number(found[name], 8, ".1f") for name in TRUTH) if found else ""
         line += f"{hubness[f'skew_{k}']:11.2f}{hubness[f'gini_{k}']:7.2f}{hubness[f'antihub_rate_{k}']:10.1%}"
-        line += f"{hubness[f'largest_hub_{k}']:11,.0f}"
+        line += f"{hubness[f'largest_hub_{k}']:13,.0f}"
         line += f"{hubness[f'bad_share_{k}']:8.1%}" if found else ""
         if ranking is not record["rankings"][0]:
             line += f"{ranking['changed']['first']:11.1%}{ranking['changed']['overlap']:13.1%}"

@@ -9,10 +9,11 @@ import numpy as np
 from vsehub.files import write_text
 from vsehub.records import EMBEDDINGS, checked_record
 from vsehub.report import embedding_facts as facts
+from vsehub.report import embedding_findings as findings
 from vsehub.report import embedding_origin as origin
 from vsehub.report.bars import bars
 from vsehub.report.embedding_table import column_notes, rankings_table
-from vsehub.report.occurrence_curves import occurrence_curves, ranking_colours
+from vsehub.report.occurrence_curves import occurrence_curves, ranking_colours, share_text
 from vsehub.report.templates import render_page
 from vsehub.report.thumbnails import Thumbnails
 
@@ -44,11 +45,12 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
     return render_page(
         "embeddings.html.j2",
         title=facts.page_title(record),
-        summary=facts.findings(record),
+        summary=findings.findings(record),
         k=k,
-        fair=facts.share_text(facts.fair_share(record)),
-        best=None if (best := facts.gentlest(record)) is None else facts.spoken(rankings[best]["criterion"]),
-        tiles=facts.tiles(record),
+        fair=share_text(facts.fair_share(record)),
+        best=None if (best := findings.gentlest(record)) is None else facts.spoken(rankings[best]["criterion"]),
+        tiles=findings.tiles(record),
+        worse=findings.worsened(record),
         sentences=[text for text in (facts.reference_sentence(record), facts.truth_sentence(record)) if text],
         rankings=rankings_table(record),
         columns=column_notes(record),
