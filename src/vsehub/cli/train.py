@@ -110,6 +110,7 @@ def train(cfg: DictConfig) -> float:
         trainer=instantiate(cfg.trainer, _partial_=True, precision=precision, enable_progress_bar=bar),
         seed=cfg.seed,
         checkpoint=checkpoint,
+        goes_on=goes_on,
     )
 
     rule = (cfg.criterion, cfg.criterion_name, cfg.protocol, "queries")
