@@ -13,7 +13,7 @@ from vsehub.files import write_text
 from vsehub.training.checkpoint import load_checkpoint
 from vsehub.training.wandb_logger import ResumableWandbLogger, require_id
 
-NOT_LOGGED = ("step", "lr", "seconds")  # what a row of metrics.csv has beside the logged metrics
+NOT_LOGGED = ("step", "lr", "seconds", "train/")  # what metrics.csv has beside the metrics logged as an epoch ends
 
 
 def go_on(loggers: Sequence[Logger], folder: Path, checkpoint: Path | None) -> None:
@@ -27,7 +27,7 @@ def go_on(loggers: Sequence[Logger], folder: Path, checkpoint: Path | None) -> N
     if checkpoint is not None:
         state = load_checkpoint(checkpoint)
         step, last = state["global_step"], state["callbacks"]["RunRecorder"]["rows"][-1]
-        epoch = {name: value for name, value in last.items() if name not in NOT_LOGGED}
+        epoch = {name: value for name, value in last.items() if not name.startswith(NOT_LOGGED)}
     for logger in loggers:
         if isinstance(logger, ResumableWandbLogger):
             _wandb(logger, folder, step, epoch)
@@ -62,17 +62,14 @@ def _csv(logger: CSVLogger, step: int, epoch: dict | None) -> None:
         return
     logger._version = version
     file = Path(logger.log_dir) / ExperimentWriter.NAME_METRICS_FILE
-    rows, columns = [], []
-    if file.is_file():
-        with file.open(newline="") as handle:
-            reader = csv.DictReader(handle)
-            rows, columns = list(reader), sorted(reader.fieldnames or ())
-    # A last line that the kill cut off has no number there.
-    rows = [row for row in rows if (row.get("step") or "").isdigit() and int(row["step"]) < step]
+    written = file.read_bytes().decode() if file.is_file() else ""
+    reader = csv.DictReader(io.StringIO(written[: written.rfind("\n") + 1], newline=""))  # the kill may cut a line off
+    columns = sorted(reader.fieldnames or ())
+    rows = [row for row in reader if int(row["step"]) < step]
     if epoch and not any(int(row["step"]) == step - 1 and row.get("val/rsum") for row in rows):
         rows.append(epoch | {"step": step - 1})
         columns = sorted({*columns, *rows[-1]})
-    text = io.StringIO(newline="")
+    text = io.StringIO()
     writer = csv.DictWriter(text, columns)
     if columns:
         writer.writeheader()

@@ -98,7 +98,7 @@ class ResumableWandbLogger(WandbLogger):
             os.fsync(handle.fileno())
 
     def _set_aside(self, run_id: str) -> None:
-        """Rename the run's offline folders: `wandb sync` would send them too, and stops at one that was killed early."""
+        """Rename the run's offline folders, which `wandb sync` would send too, or stop at where they are almost empty."""
         for folder in self._history.parent.glob("offline-run-*"):
             if folder.name.endswith(f"-{run_id}"):
                 folder.rename(folder.with_name(f"replaced-{folder.name}"))
@@ -110,7 +110,7 @@ def require_id(run_id: Any, where: str) -> str:
     require(
         valid and run_id == run_id.strip() and not RESERVED.search(run_id),
         f"{where} names the wandb run {run_id!r}, which is not a wandb id: text of up to {LONGEST} characters without "
-        f"any of : ; , # ? / ' \\. Restore the file, or remove its \"wandb\" entry to log to a new wandb run",
+        f'any of : ; , # ? / \' \\. Restore the file, or remove its "wandb" entry to log to a new wandb run',
     )
     return run_id
 
