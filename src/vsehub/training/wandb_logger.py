@@ -45,7 +45,7 @@ class ResumableWandbLogger(WandbLogger):
         self._set_aside(run_id)
         rows = self._read()
         self._write("".join(f"{json.dumps(row)}\n" for row in rows.values()))
-        at_wandb = self.experiment.step
+        at_wandb = self._number()
         self._sent = {key for key, row in rows.items() if row["number"] < at_wandb}
         kept = [row for row in rows.values() if row["step"] < step]
         for row in kept:
@@ -67,11 +67,15 @@ class ResumableWandbLogger(WandbLogger):
     def _log(self, row: dict) -> None:
         if _key(row) in self._sent:
             return
-        self._append(row | {"number": self.experiment.step})  # first: a kill in between leaves a row to send, not two
+        self._append(row | {"number": self._number()})  # first: a kill in between leaves a row to send, not two
         if "metrics" in row:
             super().log_metrics(row["metrics"], row["step"])
         else:
             self.log_image(PICTURE, [picture(occurrence_figure(row["n_10"]))])
+
+    def _number(self) -> int:
+        """The number that wandb gives to the next row; `step` is 0 until the first, in a run that goes on too."""
+        return max(self.experiment.step, self.experiment.starting_step)
 
     def _read(self) -> dict[tuple, dict]:
         """The rows in the order in which they were first logged, each as it was logged last."""
@@ -98,7 +102,7 @@ class ResumableWandbLogger(WandbLogger):
             os.fsync(handle.fileno())
 
     def _set_aside(self, run_id: str) -> None:
-        """Rename the run's offline folders, which `wandb sync` would send too, or stop at where they are almost empty."""
+        """Rename the run's offline folders: `wandb sync` would send them too, or stop at one that is all but empty."""
         for folder in self._history.parent.glob("offline-run-*"):
             if folder.name.endswith(f"-{run_id}"):
                 folder.rename(folder.with_name(f"replaced-{folder.name}"))
