@@ -1,7 +1,6 @@
 """What the csv and TensorBoard loggers of a run that was killed hold after it was resumed. wandb: test_wandb.py."""
 
 import importlib.util
-import shutil
 
 import pytest
 import torch
@@ -69,4 +68,3 @@ def test_tensorboard(resumed):
     assert [image.step for image in shown.Images("val/n_10")] == ends
     recorded = [float(row["val/rsum"]) for row in csv_rows(folder / "metrics.csv")]
     assert [row["val/rsum"] for row in rows if "val/rsum" in row] == pytest.approx(recorded, rel=1e-6)
-    shutil.rmtree(folder)

@@ -113,6 +113,12 @@ def test_a_killed_offline_run_goes_on_in_its_own(vsehub, tmp_path, swept):
     kill(process, lambda: journal_steps(folder))
     (killed,) = folder.glob("wandb/offline-run-*")
     begun = record(folder)
+    if not swept:
+        (folder / "run.json").write_text(json.dumps(begun | {"wandb": {"id": "../../elsewhere"}}))
+        said = vsehub("train", *again, cwd=tmp_path, status=2, **absent)
+        assert "run.json names the wandb run '../../elsewhere', which is not a wandb id" in said.err
+        assert "Traceback" not in said.err
+        (folder / "run.json").write_text(json.dumps(begun))
     assert begun["status"] == "running"
     assert begun["wandb"] == {"id": killed.name.rsplit("-", 1)[1], "project": "vsehub", "entity": None}
     vsehub("train", *again, cwd=tmp_path, small=swept, **absent)
