@@ -95,7 +95,10 @@ def test_a_fitted_inductive_criterion_and_the_report(runs, vsehub):
     ("checkpoints", "message"),
     [
         ("[hal/checkpoints/best.safetensors,hal/evaluations/../checkpoints/best.safetensors]", "is given twice"),
-        ("[hal/checkpoints/best.safetensors,other/checkpoints/best.safetensors]", "was trained on other data (scenes) than"),
+        (
+            "[hal/checkpoints/best.safetensors,other/checkpoints/best.safetensors]",
+            "was trained on other data (scenes) than",
+        ),
         ("[hal/checkpoints/best.safetensors,alone.ckpt]", "lies in no run folder"),
         ("[hal/checkpoints/best.safetensors,absent.ckpt]", "no such file or folder: absent.ckpt"),
         ("[]", "checkpoint is an empty list"),

@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from broken_off import EPOCHS, SETTINGS, json_lines, kill, require_whole
 from filelock import FileLock
 from wandb_server import KEY, WandbServer
 
@@ -35,10 +37,17 @@ def synced(sweep):
     offline = sorted(sweep.glob("*/wandb/offline-run-*"))
     assert len(offline) == 2, "each run of a sweep is a wandb run of its own"
     with WandbServer() as server:
-        command = [Path(sys.executable).with_name("wandb"), "sync", *offline]
-        done = subprocess.run(command, env=account(server), cwd=sweep, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
+        sync(server, *offline)
     return server
+
+
+def sync(server, *offline):
+    """Send runs by wandb's own command."""
+    command = [Path(sys.executable).with_name("wandb"), "sync", *offline]
+    cwd = offline[0].parent
+    done = subprocess.run(command, env=account(server), cwd=cwd, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "ERROR" not in done.stderr, done.stderr
 
 
 def account(server):
@@ -87,6 +96,96 @@ def test_summaries_are_the_records(sweep, synced):
 
 def last_line(server, run, name):
     return {key: value for line in server.files[run, name] for key, value in line.items()}
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_a_killed_offline_run_goes_on_in_its_own(vsehub, tmp_path, swept):
+    """Resumed, and as a run of a study's sweep: `wandb sync` makes one finished run of it, each row once."""
+    settings = ["logger=wandb", f"study={STUDY}", *SETTINGS]
+    absent = {"NETRC": str(tmp_path / "absent")}
+    if swept:
+        again = ["-m", "seed=5", *settings, f"hydra.sweep.dir={tmp_path}", "hydra.sweep.subdir=run"]
+        first = again
+    else:
+        again, first = [f"resume={tmp_path / 'run'}"], [*settings, f"hydra.run.dir={tmp_path / 'run'}"]
+    folder = tmp_path / "run"
+    process = vsehub("train", *first, cwd=tmp_path, small=True, start=True, **absent)
+    kill(process, lambda: journal_steps(folder))
+    (killed,) = folder.glob("wandb/offline-run-*")
+    begun = record(folder)
+    if not swept:
+        (folder / "run.json").write_text(json.dumps(begun | {"wandb": {"id": "../../elsewhere"}}))
+        said = vsehub("train", *again, cwd=tmp_path, status=2, **absent)
+        assert "run.json names the wandb run '../../elsewhere', which is not a wandb id" in said.err
+        assert "Traceback" not in said.err
+        (folder / "run.json").write_text(json.dumps(begun))
+    assert begun["status"] == "running"
+    assert begun["wandb"] == {"id": killed.name.rsplit("-", 1)[1], "project": "vsehub", "entity": None}
+    vsehub("train", *again, cwd=tmp_path, small=swept, **absent)
+    assert record(folder)["status"] == "finished"
+    assert record(folder)["wandb"] == begun["wandb"]
+    assert (folder / "wandb" / f"replaced-{killed.name}").is_dir()
+    with WandbServer() as server:
+        sync(server, *folder.glob("wandb/offline-run-*"))
+    require_one_whole_run(server, folder)
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_a_killed_online_run_goes_on_in_its_own(vsehub, tmp_path, sent):
+    """Whether wandb had been sent all that was logged or nothing: what it lacks is sent, and nothing twice."""
+    folder = tmp_path / "run"
+    with WandbServer() as server:
+        online = account(server) | {"WANDB__FILE_STREAM_TRANSMIT_INTERVAL": "0.05" if sent else "3600"}
+        settings = ["logger=wandb", *SETTINGS, f"hydra.run.dir={folder}"]
+        process = vsehub("train", *settings, cwd=tmp_path, small=True, start=True, **online)
+
+        def history():
+            return server.files[record(folder)["wandb"]["id"], "wandb-history.jsonl"]
+
+        def before():
+            deadline = time.monotonic() + 20
+            while sent and len(history()) < len(json_lines(folder / "wandb" / "history.jsonl")) - 1:
+                assert time.monotonic() < deadline, "wandb does not send"
+                time.sleep(0.05)
+
+        last = kill(process, lambda: journal_steps(folder), before)
+        assert [row["trainer/global_step"] for row in history() if "train/loss" in row][-1:] in (
+            ([last], [last - 1]) if sent else ([],)
+        )
+        vsehub("train", f"resume={folder}", cwd=tmp_path, **online)
+    require_one_whole_run(server, folder)
+
+
+def journal_steps(folder):
+    return [
+        row["step"] for row in json_lines(folder / "wandb" / "history.jsonl") if "train/loss" in row.get("metrics", ())
+    ]
+
+
+def record(folder):
+    return json.loads((folder / "run.json").read_text())
+
+
+def require_one_whole_run(server, folder):
+    """Assert that the server has one run: that of run.json, finished, with each step and epoch once."""
+    (run,) = server.runs
+    assert run == record(folder)["wandb"]["id"]
+    assert server.ended == {run: 0}
+    sent = server.files[run, "wandb-history.jsonl"]
+    assert [row["_step"] for row in sent] == list(range(len(sent)))
+    require_whole(sent, folder, "trainer/global_step")
+    assert len([row for row in sent if "val/n_10" in row]) == EPOCHS
+    summary = last_line(server, run, "wandb-summary.json")
+    assert summary["test/rsum"] == record(folder)["metrics"]["test/rsum"]
+
+
+@pytest.mark.parametrize("wrong", ["../../elsewhere", "a b:c", " a", "", 3, "a" * 129, "a\nb", None])
+def test_an_id_that_is_none_is_refused(wrong):
+    """run.json is a file like others: what stands there for wandb's run must be able to be one."""
+    from vsehub.training.wandb_logger import require_id
+
+    with pytest.raises(InputError, match=r"run\.json names the wandb run .* which is not a wandb id"):
+        require_id(wrong, "run.json")
 
 
 def test_the_view_shows_what_runs_log(synced):

@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 KEY = "0123456789" * 4
+ENTITY = {"id": "RQ==", "name": "me"}
 USER = {"id": "VXNlcjox", "entity": "me", "username": "me", "email": "", "flags": "{}", "teams": {"edges": []}}
 
 
@@ -14,7 +15,7 @@ class WandbServer:
     """Listens on `url` inside `with`. refuse: it knows no key.
 
     views: what upsertView got. runs: by id, what upsertBucket got last of each variable. files: by run id and file
-    name, the lines streamed.
+    name, the lines streamed. ended: by run id, the exit code.
     """
 
     def __init__(self, refuse: bool = False):
@@ -22,6 +23,7 @@ class WandbServer:
         self.views: list[dict] = []
         self.runs: dict[str, dict] = defaultdict(dict)
         self.files: dict[tuple[str, str], list[dict]] = defaultdict(list)
+        self.ended: dict[str, int] = {}
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"server_kept": self}))
         self.url = f"http://127.0.0.1:{self._http.server_port}"
 
@@ -45,20 +47,45 @@ class WandbServer:
                 if view["name"] == given["viewName"]
             ]
             return {"project": {"allViews": {"edges": [{"node": node} for node in nodes]}}}
+        if "RunResumeStatus" in query:
+            return {"model": {"id": "UA==", "name": given["project"], "entity": ENTITY, "bucket": self.bucket(given)}}
         if "upsertBucket(" in query:
             self.runs[given["name"]] |= {key: value for key, value in given.items() if value is not None}
-            project = {"id": "UA==", "name": given["project"], "entity": {"id": "RQ==", "name": "me"}}
+            project = {"id": "UA==", "name": given["project"], "entity": ENTITY}
             bucket = {"id": "Ug==", "name": given["name"], "project": project, "historyLineCount": 0}
             return {"upsertBucket": {"bucket": bucket, "inserted": True}}
         if "viewer" in query:
             return {"viewer": USER}
         return None
 
-    def streamed(self, run: str, files: dict) -> None:
-        """Keep the lines of a run's history, events and summary; its output is text."""
-        for name, chunk in files.items():
+    def bucket(self, given: dict) -> dict | None:
+        """What a client that resumes a run asks for; None where there is no such run."""
+        if given["name"] not in self.runs:
+            return None
+        history, summary = (self.files[given["name"], f"wandb-{name}"] for name in ("history.jsonl", "summary.json"))
+        return {
+            "id": "Ug==",
+            "name": given["name"],
+            "summaryMetrics": json.dumps(summary[-1] if summary else {}),
+            "displayName": self.runs[given["name"]].get("displayName"),
+            "logLineCount": 0,
+            "historyLineCount": len(history),
+            "eventsLineCount": 0,
+            "historyTail": json.dumps([json.dumps(line) for line in history[-1:]]),
+            "eventsTail": "[]",
+            "config": self.runs[given["name"]]["config"],
+            "tags": self.runs[given["name"]].get("tags"),
+            "notes": None,
+            "wandbConfig": json.dumps({"t": {}}),
+        }
+
+    def streamed(self, run: str, told: dict) -> None:
+        """Keep the lines of a run's history, events and summary, and how it ended; its output is text."""
+        for name, chunk in (told.get("files") or {}).items():
             if name != "output.log":
                 self.files[run, name] += map(json.loads, chunk["content"])
+        if told.get("complete"):
+            self.ended[run] = told["exitcode"]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -78,7 +105,7 @@ class Handler(BaseHTTPRequestHandler):
                 data = self.server_kept.answer(asked["query"], asked.get("variables") or {})
                 reply = {"data": data} if data else {"errors": [{"message": "not spoken here"}]}
         elif self.path.endswith("/file_stream"):
-            self.server_kept.streamed(self.path.split("/")[-2], json.loads(body).get("files") or {})
+            self.server_kept.streamed(self.path.split("/")[-2], json.loads(body))
         written = json.dumps(reply).encode()
         with suppress(ConnectionError):  # telemetry does not wait for its answer
             self.send_response(status)

@@ -157,6 +157,7 @@ def train(cfg: DictConfig) -> float:
         trainer=trainer,
         seed=cfg.seed,
         checkpoint=checkpoint,
+        goes_on=before is not None,
     )
 
     try:

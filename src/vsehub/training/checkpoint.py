@@ -80,7 +80,12 @@ def load_state(path: str | Path) -> dict[str, Any]:
         "the vsehub that wrote it (run.json names it), or start a new run",
     )
     sound = isinstance(own.get("description"), dict) and isinstance(state.get("state_dict"), dict)
-    require(sound, f"resume: {path} is damaged: it holds no weights or no description. {_AGAIN}")
+    try:
+        rows = state["callbacks"]["RunRecorder"]["rows"]
+        sound = sound and type(state["global_step"]) is int and all("val/rsum" in row for row in rows) and len(rows) > 0
+    except (KeyError, TypeError):
+        sound = False
+    require(sound, f"resume: {path} is damaged: it lacks weights, description or history. {_AGAIN}")
     return state
 
 

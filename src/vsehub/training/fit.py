@@ -15,6 +15,7 @@ from vsehub.training.epoch_seed import EpochSeed
 from vsehub.training.loggers import log_facts
 from vsehub.training.module import RetrievalModule
 from vsehub.training.recorder import RunRecorder
+from vsehub.training.resumed_logs import go_on
 
 
 def fit(
@@ -27,9 +28,11 @@ def fit(
     trainer: Callable[..., pl.Trainer],
     seed: int,
     checkpoint: Path | None = None,
+    goes_on: bool = False,
 ) -> tuple[RunRecorder, list[Logger], str]:
     """Train `module` on `data`, from `checkpoint` on where one is given.
 
+    goes_on: the run in `folder` was broken off, perhaps before its first checkpoint; its loggers go on with its logs.
     folder: where checkpoints/best.safetensors (largest val/rsum, the model), checkpoints/last.ckpt (everything, each
     epoch), run.json and metrics.csv go. record: the facts for run.json. trainer: makes the Trainer from callbacks,
     logger and plugins. Returns the recorder, the loggers and the best checkpoint's path.
@@ -60,7 +63,9 @@ def fit(
         f"{lightning.world_size} processes were asked for; training runs on one device, since the negatives are one "
         "batch's. Set trainer.devices=1",
     )
-    log_facts(lightning.loggers, record)
+    if goes_on:
+        go_on(lightning.loggers, folder, checkpoint)
+    recorder.record |= log_facts(lightning.loggers, record)
     interrupt = signal.getsignal(signal.SIGINT)
     try:
         lightning.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from matplotlib.figure import Figure
 from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from vsehub.training.wandb_account import is_offline, sign_in
+from vsehub.training.wandb_logger import ResumableWandbLogger, occurrence_figure
 
 
 def wandb(
@@ -16,7 +16,7 @@ def wandb(
     group: str | None = None,
     tags: Sequence[str] = (),
     mode: str = "auto",
-) -> WandbLogger:
+) -> ResumableWandbLogger:
     """A wandb run in `save_dir`, its own even where an earlier job of this process left one open.
 
     mode: "online", "offline" (send it later with `wandb sync`), or "auto": online where an account is set up on this
@@ -29,9 +29,9 @@ def wandb(
         sign_in()
     if library.run is not None:
         library.finish(exit_code=1)
-    return WandbLogger(
+    return ResumableWandbLogger(
+        save_dir,
         name=name,
-        save_dir=save_dir,
         project=project,
         entity=entity,
         group=group,
@@ -41,8 +41,12 @@ def wandb(
     )
 
 
-def log_facts(loggers: Sequence[Logger], record: dict) -> None:
-    """Tell wandb what a run is: its configuration, and loss, data set and study as tags beside those it has."""
+def log_facts(loggers: Sequence[Logger], record: dict) -> dict:
+    """Tell wandb what a run is: its configuration, and loss, data set and study as tags beside those it has.
+
+    Returns {"wandb": {"id": ..., "project": ..., "entity": ...}} for the run's record, {} without wandb.
+    """
+    known = {}
     facts = {key: record[key] for key in ("dataset", "architecture", "label", "seed")}
     tags = [facts["label"], facts["dataset"], record["config"].get("study")]
     for logger in loggers:
@@ -50,19 +54,17 @@ def log_facts(loggers: Sequence[Logger], record: dict) -> None:
             logger.log_hyperparams(record["config"] | facts)
             run = logger.experiment
             run.tags = tuple(dict.fromkeys([*(run.tags or ()), *(str(tag) for tag in tags if tag is not None)]))
+            known = {"wandb": {"id": run.id, "project": run.project, "entity": run.entity or None}}
+    return known
 
 
 def log_histograms(loggers: Sequence[Logger], histograms: dict, step: int) -> None:
     """Draw the N_10 distributions of both directions where a logger can show pictures."""
-    shown = [logger for logger in loggers if isinstance(logger, WandbLogger | TensorBoardLogger)]
-    if not shown:
-        return
-    figure = occurrence_figure(histograms)
-    for logger in shown:
+    for logger in loggers:
         if isinstance(logger, TensorBoardLogger):
-            logger.experiment.add_figure("val/n_10", figure, step, close=False)
-        else:
-            logger.log_image("val/n_10", [_picture(figure)], step=None)
+            logger.experiment.add_figure("val/n_10", occurrence_figure(histograms), step, close=False)
+        elif isinstance(logger, ResumableWandbLogger):
+            logger.log_histograms(histograms, step)
 
 
 def log_final(loggers: Sequence[Logger], metrics: dict[str, float], best: dict[str, float]) -> None:
@@ -75,23 +77,3 @@ def log_final(loggers: Sequence[Logger], metrics: dict[str, float], best: dict[s
         elif isinstance(logger, TensorBoardLogger):
             rows = "\n".join(f"| {name} | {value:.4g} |" for name, value in metrics.items())
             logger.experiment.add_text("test", f"| metric | value |\n|---|---|\n{rows}")
-
-
-def occurrence_figure(histograms: dict) -> Figure:
-    """How many items have each N_10, log-log, one panel a direction."""
-    figure = Figure(figsize=(8, 3.4), layout="constrained")
-    for axes, (direction, by_k) in zip(figure.subplots(1, 2), histograms.items(), strict=True):
-        points = [(n, items) for n, items in zip(by_k["10"]["occurrences"], by_k["10"]["items"], strict=True) if n]
-        axes.loglog(*zip(*points, strict=True), "o", markersize=3)
-        axes.set(title=direction, xlabel="N_10", ylabel="items")
-    return figure
-
-
-def _picture(figure: Figure):
-    from io import BytesIO
-
-    from PIL import Image
-
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    return Image.open(buffer)

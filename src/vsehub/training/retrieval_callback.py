@@ -25,4 +25,4 @@ class RetrievalCallback(pl.Callback):
         values = {f"val/{name}": value for name, value in figures.metrics.items()}
         module.log("val/rsum", values.pop("val/rsum"), prog_bar=True)
         module.log_dict(values | {"val/seconds": time.perf_counter() - start})
-        log_histograms(trainer.loggers, figures.histograms, trainer.global_step)
+        log_histograms(trainer.loggers, figures.histograms, trainer.global_step - 1)  # the step of the epoch's metrics
