@@ -22,6 +22,7 @@ from vsehub.types import NeighborStats
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
 SOURCES = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+DESCRIBED = re.search(r"^DESCRIBED = \((.*?)\)", SOURCES, re.DOTALL | re.MULTILINE)[1]
 GROUPS = {
     "loss": "train",
     "image_encoder": "train",
@@ -139,8 +140,7 @@ def test_every_key_is_read(config):
     interpolated = "\n".join(path.read_text() for path in CONF.rglob("*.yaml"))
     for key in keys:
         read = re.search(rf"\bcfg(\.{key}\b|\[\"{key}\"\])", SOURCES) or f"${{{key}}}" in interpolated
-        listed = re.search(r"MODEL_KEYS = \((.*?)\)", SOURCES, re.DOTALL)[1]
-        built = f'"{key}"' in listed and re.search(rf"\bcfg\.{key}\b|cfg\[key\]", SOURCES)
+        built = re.search(rf"for key in \([^)]*\"{key}\"", SOURCES) or f'"{key}"' in DESCRIBED
         assert read or built, f"{config}.yaml: nothing reads {key}"
 
 

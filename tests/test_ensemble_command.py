@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 
-from vsehub.cli.build import restore_module, trained_source
+from vsehub.cli.build import restore_model, trained_source
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.tokens import TokenTable
 from vsehub.evaluation.encode import EncodedSplit, encode_split
@@ -20,7 +20,7 @@ def runs(trained, vsehub, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ensemble")
     shutil.copytree(trained, folder / "hal")
     first = folder / "hal" / "checkpoints" / "best.safetensors"
-    shutil.copy(first, first.with_name("again.ckpt"))
+    shutil.copy(first, first.with_name("again.safetensors"))
     words = ["loader.min_count=30", "text_encoder=text_lstm", "similarity=order"]
     vsehub("train", "loss=sum", *words, "trainer.max_epochs=3", "hydra.run.dir=sum", cwd=folder, small=True)
     vsehub("train", "loss=sum", "data.seed=7", "trainer.max_epochs=1", "hydra.run.dir=other", cwd=folder, small=True)
@@ -28,7 +28,7 @@ def runs(trained, vsehub, tmp_path_factory):
 
 
 def best(run, name="best"):
-    return f"{run}/checkpoints/{name}.ckpt"
+    return f"{run}/checkpoints/{name}.safetensors"
 
 
 def ensemble(runs, folder, of=""):
@@ -38,7 +38,8 @@ def ensemble(runs, folder, of=""):
 
 def test_a_model_with_its_copy_gives_its_own_figures(runs, vsehub):
     done = vsehub("evaluate", f"checkpoint=[{best('hal')},{best('hal', 'again')}]", cwd=runs)
-    own = json.loads((runs / "hal" / "evaluations" / "test-single-nns.json").read_text())
+    evaluations = runs / "hal" / "evaluations"
+    (own,) = [json.loads(path.read_text()) for path in evaluations.glob("test-single-nns-*") if "ens" not in path.name]
     both = ensemble(runs, "hal/evaluations")
     assert both["metrics"] == own["metrics"]
     assert both["histograms"] == own["histograms"]
@@ -53,13 +54,13 @@ def test_two_models_rank_by_the_mean_of_their_scores_each_with_its_own_words(run
     vsehub("evaluate", f"checkpoint=[{best('hal')},{best('sum')}]", "out=out", cwd=runs)
     matrices, sizes = [], set()
     for name in ("hal", "sum"):
-        module, trained, vocabulary = restore_module(str(runs / best(name)))
+        model, trained, vocabulary = restore_model(runs / best(name))
         sizes.add(len(vocabulary))
         split = trained_source(trained, {}).load("test")
         table = TokenTable.build(vocabulary, split.captions)
-        encoded = encode_split(module.image_encoder, module.text_encoder, split, table)
+        encoded = encode_split(model.image_encoder, model.text_encoder, split, table)
         with torch.no_grad():
-            matrices.append(module.similarity(encoded.images, encoded.texts))
+            matrices.append(model.similarity(encoded.images, encoded.texts))
     assert len(sizes) == 2
 
     class Given:
@@ -99,14 +100,14 @@ def test_a_fitted_inductive_criterion_and_the_report(runs, vsehub):
             "[hal/checkpoints/best.safetensors,other/checkpoints/best.safetensors]",
             "was trained on other data (scenes) than",
         ),
-        ("[hal/checkpoints/best.safetensors,alone.ckpt]", "lies in no run folder"),
-        ("[hal/checkpoints/best.safetensors,absent.ckpt]", "no such file or folder: absent.ckpt"),
+        ("[hal/checkpoints/best.safetensors,alone.safetensors]", "lies in no run folder"),
+        ("[hal/checkpoints/best.safetensors,absent.safetensors]", "no such file or folder: absent.safetensors"),
         ("[]", "checkpoint is an empty list"),
     ],
     ids=["twice", "other data", "no run", "absent", "empty"],
 )
 def test_what_is_no_ensemble_is_refused(checkpoints, message, runs, vsehub):
-    shutil.copy(runs / best("sum"), runs / "alone.ckpt")
+    shutil.copy(runs / best("sum"), runs / "alone.safetensors")
     refused = vsehub("evaluate", f"checkpoint={checkpoints}", "out=refused", cwd=runs, status=2)
     assert message in refused.err
     assert not (runs / "refused").exists()

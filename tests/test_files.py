@@ -7,7 +7,7 @@ import torch
 
 from vsehub import files
 from vsehub.checks import InputError
-from vsehub.training.checkpoint import AtomicCheckpointIO
+from vsehub.training.checkpoint import CheckpointFiles
 
 
 @pytest.mark.parametrize("killer", [KeyboardInterrupt, ValueError])
@@ -59,10 +59,10 @@ def full_disk(monkeypatch):
 def test_full_disk(tmp_path, full_disk):
     """torch.save raises a RuntimeError of its own over the disk's error."""
     path = tmp_path / "last.ckpt"
-    AtomicCheckpointIO().save_checkpoint({"epoch": 1}, path)
+    CheckpointFiles(tmp_path).save_checkpoint({"epoch": 1}, path)
     full_disk()
     with pytest.raises(InputError, match=r"the disk is full: .*last.ckpt was not written .* untouched. Free room"):
-        AtomicCheckpointIO().save_checkpoint({"weights": torch.zeros(10**6)}, path)
+        CheckpointFiles(tmp_path).save_checkpoint({"weights": torch.zeros(10**6)}, path)
     assert torch.load(path) == {"epoch": 1}
     assert os.listdir(tmp_path) == ["last.ckpt"]
 

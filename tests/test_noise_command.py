@@ -165,14 +165,17 @@ def test_foils_are_measured(trained, made, run_here, tmp_path):
     other, first = (one["figures"]["all"] for one in (json.loads(path.read_text()), found))
     assert (other["right"], other["ties"]) == (len(table) - first["right"] - first["ties"], first["ties"])
 
-    assert "leave fit, criterion away" in run_here(
+    assert "leave fit, criterion out" in run_here(
         "evaluate", best, f"foil={made}", "criterion=csls", "fit=true", f"out={tmp_path}", status=2
     )
     assert "name images that the split does not have" in run_here(
         "evaluate", best, f"foil={made}", "split=val", f"out={tmp_path}", status=2
     )
     assert "foil takes one checkpoint" in run_here(
-        "evaluate", f"checkpoint=[{trained / 'checkpoints' / 'best.safetensors'},other.ckpt]", f"foil={made}", status=2
+        "evaluate",
+        f"checkpoint=[{trained / 'checkpoints' / 'best.safetensors'},other.safetensors]",
+        f"foil={made}",
+        status=2,
     )
 
 

@@ -6,7 +6,8 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
+
+from vsehub.evaluation.checkpoint import read_checkpoint
 
 TIMES = {"seconds", "val/seconds", "bank/seconds"}
 SIZES = {"train": (0, 160), "val": (160, 200), "test": (200, 240)}
@@ -72,17 +73,17 @@ def test_a_run_leaves_its_record(run, lexicon):
 
 def test_its_checkpoint_is_self_contained(run, lexicon, vsehub, tmp_path):
     """Moved alone, with the data moved too and the training table gone, it gives the same figures."""
-    alone = shutil.copy(run / "checkpoints" / "best.safetensors", tmp_path / "moved.ckpt")
-    description = torch.load(alone, weights_only=True)["vsehub"]
-    assert description["vocabulary"] is None
-    assert (description["image_shape"], description["text_shape"]) == ([12], [10])
+    alone = shutil.copy(run / "checkpoints" / "best.safetensors", tmp_path / "moved.safetensors")
+    checkpoint = read_checkpoint(alone)
+    assert checkpoint.vocabulary is None
+    assert (checkpoint.image_shape, checkpoint.text_shape) == ((12,), (10,))
     for name in ("here.npy", "there.npy", "test.csv"):
         shutil.copy(lexicon / name, tmp_path / name)
     moved = [f"data.images={tmp_path / 'here.npy'}", f"data.texts={tmp_path / 'there.npy'}", "data.val=null"]
     moved += ["data.train=null", f"data.test={tmp_path / 'test.csv'}"]
     vsehub("evaluate", f"checkpoint={alone}", *moved, f"out={tmp_path}", cwd=tmp_path)
-    again = read(tmp_path / "test-single-nns.json")
-    assert again["metrics"] == read(run / "evaluations" / "test-single-nns.json")["metrics"]
+    again, first = (read(next(folder.glob("test-single-nns-*.json"))) for folder in (tmp_path, run / "evaluations"))
+    assert again["metrics"] == first["metrics"]
     np.save(tmp_path / "there.npy", np.load(lexicon / "there.npy")[:, :9])
     refused = vsehub("evaluate", f"checkpoint={alone}", *moved, f"out={tmp_path}", cwd=tmp_path, status=2)
     assert "the texts have 9 features but the model was made for 10; give features of the same" in refused.err
@@ -93,17 +94,21 @@ def test_criteria_and_a_report(run, vsehub, tmp_path):
     shutil.copytree(run, copied)
     best = f"checkpoint={copied / 'checkpoints' / 'best.safetensors'}"
     vsehub("evaluate", "-m", best, "criterion=csls,is", "reference=queries,train", cwd=tmp_path)
-    found = {path.stem: read(path) for path in (copied / "evaluations").iterdir()}
-    kinds = ("nns", "csls-k10-transductive", "csls-k10-inductive")
+    found = {path.stem.rpartition("-")[0]: read(path) for path in (copied / "evaluations").iterdir()}
+    kinds = ("nns", "csls-transductive", "csls-inductive")
     rsums = {kind: found[f"test-single-{kind}"]["metrics"]["rsum"] for kind in kinds}
     assert len(set(rsums.values())) == 3
-    assert found["test-single-csls-k10-inductive"]["texts"] == 80
+    assert found["test-single-csls-inductive"]["texts"] == 80
     vsehub("report", "runs", "out=page", cwd=tmp_path)
     assert f"{rsums['nns']:.1f}" in (tmp_path / "page" / "table.md").read_text()
 
 
 def test_a_resumed_run_ends_as_the_unbroken_one(run, lexicon, vsehub, tmp_path):
     vsehub("train", *files(lexicon), *SETTINGS, *BANK, "trainer.max_epochs=2", "hydra.run.dir=broken", cwd=tmp_path)
+    record = read(tmp_path / "broken" / "run.json")
+    refused = vsehub("train", "resume=broken", "trainer.max_epochs=3", cwd=tmp_path, status=2)
+    assert "is finished, its record cannot change any more" in refused.err
+    (tmp_path / "broken" / "run.json").write_text(json.dumps(record | {"status": "stopped"}))
     vsehub("train", "resume=broken", "trainer.max_epochs=3", cwd=tmp_path)
     assert rows(tmp_path / "broken") == rows(run)
     ours, theirs = (read(folder / "run.json")["metrics"] for folder in (tmp_path / "broken", run))

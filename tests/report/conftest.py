@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vsehub.records import EVALUATION, RUN
+
 DIRECTIONS = ("i2t", "t2i")
 
 
@@ -27,7 +29,7 @@ def evaluation(rsum: float, seed: int = 0, criterion: str = "nns", **changes) ->
         metrics |= {f"{side}/medr": 3.0, f"{side}/meanr": 4000 / rsum, f"hubness/{side}/skew_1": 2.5}
     sides = {"i2t": (500, 2500), "t2i": (2500, 500)}
     return {
-        "schema": 1,
+        "schema": EVALUATION.version,
         "split": "test",
         "protocol": "single",
         "criterion": criterion,
@@ -36,7 +38,9 @@ def evaluation(rsum: float, seed: int = 0, criterion: str = "nns", **changes) ->
         "reference_set": None,
         "images": 500,
         "texts": 2500,
+        "fold_images": None,
         "folds": 1,
+        "checkpoints": ["5a5a"],
         "seconds": 1.2,
         "metrics": metrics,
         "histograms": {side: {str(k): histogram(rng, *sizes, k) for k in (1, 5, 10)} for side, sizes in sides.items()},
@@ -55,7 +59,7 @@ def write_run(tmp_path):
         (path / "evaluations").mkdir(parents=True)
         data = {"images": 2000, "captions": 10000, "fingerprint": "ab12cd34ef56"}
         record = {
-            "schema": 1,
+            "schema": RUN.version,
             "status": "finished",
             "name": name,
             "label": label,

@@ -213,7 +213,8 @@ def test_from_runs_to_the_page(run_here, tmp_path):
         ("hal", 32, 0): "batch_size",
     }  # fmt: skip
     for key, folder in folders.items():
-        evaluation = json.loads((folder / "evaluations" / "test-single-nns.json").read_text())
+        (path,) = (folder / "evaluations").glob("test-single-nns-*.json")
+        evaluation = json.loads(path.read_text())
         assert plain.loc[key, "rsum"] == pytest.approx(evaluation["metrics"]["rsum"], rel=1e-5)
     assert sorted(set(pd.read_csv(page / "lambda.csv")["split"])) == ["test", "val"]
 

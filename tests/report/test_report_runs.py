@@ -31,11 +31,11 @@ def test_no_folder_or_an_absent_one_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"schema": 1, "na', "cut short"),
+        ('{"schema": 2, "na', "cut short"),
         ("", "cut short"),
         ("[1]", "expected a JSON object"),
-        ('{"schema": 2}', "schema 2"),
-        ('{"schema": 1, "name": "x"}', "lacks status"),
+        ('{"schema": 1}', "schema 1; of a run's record this vsehub reads schema 2"),
+        ('{"schema": 2, "name": "x"}', "lacks status"),
     ],
 )
 def test_an_unusable_run_json_is_named(write_run, text, message):
@@ -55,7 +55,7 @@ def test_an_unusable_evaluation_is_named(write_run):
 
 def test_a_run_killed_at_once_is_noted_not_dropped(tmp_path, write_run):
     write_run("max", 0)
-    killed = write_run("hal", 1, rsums=(), status="running", name="killed", data=None, config={}, best=None)
+    killed = write_run("hal", 1, rsums=(), status="running", name="killed", data={}, config={}, best=None)
     (killed / "metrics.csv").unlink()
     write_run("hal", 2, rsums=(), name="unevaluated")
     files = build_report([tmp_path / "runs"], tmp_path / "out")

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from vsehub.retrieval.output import Output
 
 from vsehub.checks import InputError
 from vsehub.data.vectors import open_vectors
 from vsehub.retrieval import shared_rows as sharing
 from vsehub.retrieval.names import Names, read_images
-from vsehub.retrieval.output import Output
 from vsehub.retrieval.shared_rows import refuse_shared, shared_rows
 
 

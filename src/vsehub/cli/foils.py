@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from omegaconf import DictConfig
 
-from vsehub.checks import require
+from vsehub.checks import existing, require
 from vsehub.cli.build import fitting, restore_model, trained_source
 from vsehub.data.foils import Foils, read_foils, unknown_words
 from vsehub.data.tokens import TokenTable
@@ -14,7 +14,7 @@ from vsehub.data.vocabulary import Vocabulary
 from vsehub.data.words import Words
 from vsehub.evaluation.foils import distinct, foil_figures, foil_scores
 from vsehub.files import write_json
-from vsehub.records import FOILS
+from vsehub.records import FOILS, read_record
 
 _SHOWN = 5  # unknown words that are named
 
@@ -28,6 +28,13 @@ def measure_foils(cfg: DictConfig, checkpoint: str, folder: Path) -> None:
         not changed,
         f"foil compares two scores of one image as the model gives them; leave {', '.join(changed)} out",
     )
+    digest, weights = (hashlib.sha256(Path(one).read_bytes()).hexdigest() for one in (existing_foil(cfg.foil), checkpoint))
+    name = f"{cfg.split}-{Path(cfg.foil).stem}-{digest[:6]}-{weights[:6]}.json"
+    path = folder / "foils" / name
+    if path.exists() and not cfg.overwrite:
+        record = read_record(path, FOILS, "Give overwrite=true to measure again")
+        print(f"{table_of(record)}\nmeasured before: {path}; overwrite=true measures again")
+        return
     model, trained, vocabulary = restore_model(checkpoint, cfg.trust)
     require(
         vocabulary is not None,
@@ -40,7 +47,6 @@ def measure_foils(cfg: DictConfig, checkpoint: str, folder: Path) -> None:
     encoders = model.image_encoder, model.text_encoder
     scores = foil_scores(encoders, model.similarity, split.images, foils.images, table, cfg.eval_batch_size)
     _, read_as = distinct(table)
-    digest = hashlib.sha256(Path(cfg.foil).read_bytes()).hexdigest()
     record = {
         "schema": FOILS.version,
         "split": cfg.split,
@@ -52,9 +58,15 @@ def measure_foils(cfg: DictConfig, checkpoint: str, folder: Path) -> None:
         "unknown": _unknown(vocabulary, foils),
         "figures": foil_figures(scores, foils.types),
     }
-    path = folder / "foils" / f"{cfg.split}-{Path(cfg.foil).stem}-{digest[:6]}.json"
     write_json(path, record)
     print(f"{table_of(record)}\nwritten to {path}")
+
+
+def existing_foil(path: str) -> Path:
+    """The path of the table; InputError where it is no file."""
+    found = existing("foil", path, "Give a .csv with the columns image, caption and foil")
+    require(found.is_file(), f"foil: {path} is a folder; give a .csv with the columns image, caption and foil")
+    return found
 
 
 def _unknown(vocabulary: Words, foils: Foils) -> dict | None:

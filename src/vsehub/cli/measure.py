@@ -152,8 +152,9 @@ class Measurement:
         text = json.dumps(self.settings(encodings), sort_keys=True, default=str)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         named = [self.split, self.protocol.name, self.name, *(["fitted"] if self.tuned else [])]
-        kind = self.seen[0]
-        return folder / f"{'-'.join([*named, *([] if kind == 'none' else [kind])])}-{digest}.json"
+        kind, models = self.seen[0], len(encodings.sha256)
+        named += ([] if kind == "none" else [kind]) + ([f"ensemble-of-{models}"] if models > 1 else [])
+        return folder / f"{'-'.join(named)}-{digest}.json"
 
 
 def measure(encodings: Encodings | EnsembleEncodings, asked: Measurement, each_image: bool = False) -> dict:

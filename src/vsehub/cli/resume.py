@@ -66,11 +66,11 @@ def require_same_data(record: dict[str, Any], data: dict[str, dict]) -> None:
         )
 
 
-def _leaves(node: DictConfig, prefix: str = "") -> list[tuple[str, Any]]:
+def _leaves(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    values = OmegaConf.to_container(node, resolve=False) if OmegaConf.is_config(node) else node
     found = []
-    for key in node:
-        value = node[key]
-        found += _leaves(value, f"{prefix}{key}.") if OmegaConf.is_dict(value) else [(f"{prefix}{key}", value)]
+    for key, value in values.items():
+        found += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
     return found
 
 

@@ -44,11 +44,7 @@ class RunFolder(Callback):
         if cls.held is not None:
             cls.held.release()
         if cls.made is not None and not (cls.made / "run.json").exists():
-            with suppress(OSError):
-                shutil.rmtree(cls.made / ".hydra", ignore_errors=True)
-                for name in BEFORE_THE_RECORD - {".hydra"}:
-                    (cls.made / name).unlink(missing_ok=True)
-                cls.made.rmdir()  # not where anything else is in it
+            shutil.rmtree(cls.made, ignore_errors=True)  # which this command has made, with all that is in it
         cls.held = cls.made = None
 
 

@@ -3,6 +3,7 @@
 import logging
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -95,7 +96,9 @@ def train(cfg: DictConfig) -> float:
     check_trainer(plain(cfg.trainer))
     precision = resolve_precision(cfg.trainer.precision, cfg.trainer.accelerator)
     bar = cfg.trainer.enable_progress_bar and sys.stderr.isatty()  # in a log file the epochs' lines say it all
-    trainer = build("trainer", cfg.trainer, cfg.trust, precision=precision, enable_progress_bar=bar)
+    trainer = partial(build, "trainer", cfg.trainer, cfg.trust, precision=precision, enable_progress_bar=bar)
+    _quiet()
+    trainer(logger=False, enable_checkpointing=False)  # what it refuses is said before the data are read
     try_schedule(
         build("optimizer", cfg.optimizer, cfg.trust),
         build("scheduler", cfg.scheduler, cfg.trust),
@@ -146,7 +149,6 @@ def train(cfg: DictConfig) -> float:
         "data": described,
         "precision": precision,
     } | keep_noise(data, folder)
-    _quiet()
     recorder, loggers, best = fit(
         module,
         data,
