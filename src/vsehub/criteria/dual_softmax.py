@@ -22,8 +22,10 @@ class DualSoftmax(Criterion):
         self.beta = beta
 
     def item_terms(self, reference_scores: Tensor) -> Terms:
-        """log Σ_r e^{βs(r,m)} of scores (R, m): (m,)."""
-        return ((self.beta * reference_scores).logsumexp(dim=0),)
+        """log Σ_r e^{βs(r,m)} of scores (R, m): (m,) in float64, so that the largest share is 1 at any scale of scores."""
+        largest = reference_scores.amax(dim=0)
+        shares = (self.beta * (reference_scores - largest)).exp().sum(dim=0)
+        return (self.beta * largest.double() + shares.log(),)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """The score times its share, float64."""
