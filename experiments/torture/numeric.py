@@ -9,10 +9,11 @@ Criteria are those of conf/criterion: a new one is tortured without a line here.
 formula, its search is held against its own dense form only, and the command says so.
 
     python experiments/torture/numeric.py --cases 100000 --seed 0
-    python experiments/torture/numeric.py --seed 0 --only 4711          one case of a report again, with the error raised
+    python experiments/torture/numeric.py --seed 0 --only 4711      one case of a report again, its error raised
 """
 
 import argparse
+import itertools
 import logging
 import math
 import signal
@@ -110,7 +111,7 @@ def _other(random: np.random.Generator, name: str, value: Any) -> Any:
         return float(random.choice([0.5, 1.0, 1.3, 1.5, 2.0, 3.5]))
     if name == "capacity":
         return str(random.choice(["proportional", "paper"]))
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return int(random.choice([1, 2, 3, value, 100000 if name == "k" else 4]))
     if isinstance(value, float) and not name.endswith("seconds"):
         return value * float(random.choice([0.1, 0.5, 1.0, 2.0, 7.0]))
@@ -205,7 +206,7 @@ def refused(call: Callable[[], Any]) -> tuple[Any, InputError | None]:
 
 def bad_setting(random: np.random.Generator, one: Tested) -> None:
     """Settings that are no number of the right kind are refused when the criterion is built."""
-    numbers = [name for name, value in parameters(one.rule).items() if isinstance(value, int | float)]
+    numbers = [name for name, value in parameters(one.rule).items() if type(value) in (int, float)]
     if not numbers:
         return
     name, value = random.choice(numbers), BAD_SETTINGS[random.integers(len(BAD_SETTINGS))]
@@ -252,7 +253,8 @@ def rescore(random: np.random.Generator, one: Tested) -> None:
 def room_of(wanted: oracles.Answer, number: torch.finfo, epsilons: float) -> np.ndarray:
     """How far (Q, M) rounding may move an answer."""
     wide = torch.finfo(torch.float64).eps * wanted.wide
-    return epsilons * (number.eps * wanted.slack + wide + number.tiny * (wanted.slack > 0))
+    steep = wanted.steep if epsilons == PRODUCTS else 0.0
+    return epsilons * (number.eps * (wanted.slack + steep) + wide + number.tiny * (wanted.slack > 0))
 
 
 def describe(values: Tensor) -> str:
@@ -285,7 +287,9 @@ def rescore_matching(random: np.random.Generator, one: Tested, scores: Tensor) -
     pairs, found = [tuple(pair) for pair in answer[0].tolist()], exact(answer[1])
     check(not np.isnan(found).any() and (found < np.inf).all(), f"{described}: NaN or inf in the answer")
     check_pairs(one, pairs, wanted, k, limits(scores.dtype), described)
-    if not one.corrects:
+    if name == "Assignment":
+        check(dict(pairs[: len(s)]) == dict(enumerate(found.argmax(axis=1).tolist())), f"{described}: first items")
+    if not one.corrects and greedy:
         check_lists(found, oracles.matched_order(s, pairs), described)
 
 
@@ -300,22 +304,29 @@ def check_pairs(one: Tested, pairs: list, wanted: oracles.Answer, k: int, number
         given = [query for query, _ in first]
         check(sorted(given) == list(range(queries)), f"{described}: not each query has an item")
         check(max(np.bincount([item for _, item in first])) <= places, f"{described}: an item has too many queries")
-        check(max(np.bincount([query for query, _ in pairs])) <= min(k, settings["solutions"]), f"{described}: too many")
-        total, best = sum(s[pair] for pair in first), oracles.best_total(s)
-        check(abs(total - best) <= ROUNDING * queries * 1e-15 * oracles.largest(s), f"{described}: {total} is not {best}")
-        return
+        check(
+            max(np.bincount([query for query, _ in pairs])) <= min(k, settings["solutions"]), f"{described}: too many"
+        )
+        return check_total(s, first, described)
     if name != "RelaxedGreedyMatching":
-        return
+        return None
     if pairs == oracles.greedy_pairs(s, k, **settings):
-        return
+        return None
     check(one.corrects, f"{described}: pairs {pairs}, the oracle's are {oracles.greedy_pairs(s, k, **settings)}")
     room = oracles.places(queries, items, k, **settings)
     slack = 2 * ROUNDING * (number.eps * np.max(wanted.slack, initial=0) + number.tiny)
     if settings["capacity"] == "proportional":
         blocked = oracles.blocking_pair(s, pairs, k, room, np.full(s.shape, slack))
-        check(blocked is None, f"{described}: {blocked} would both rather be matched")
-    else:
-        check(tied(s, slack), f"{described}: pairs {pairs}, the oracle's are {oracles.greedy_pairs(s, k, **settings)}")
+        return check(blocked is None, f"{described}: {blocked} would both rather be matched")
+    return check(
+        tied(s, slack), f"{described}: pairs {pairs}, the oracle's are {oracles.greedy_pairs(s, k, **settings)}"
+    )
+
+
+def check_total(s: np.ndarray, pairs: list, described: str) -> None:
+    """That the sum of an assignment is the largest."""
+    total, best = sum(s[pair] for pair in pairs), oracles.best_total(s)
+    check(abs(total - best) <= ROUNDING * len(s) * 1e-15 * oracles.largest(s), f"{described}: {total} is not {best}")
 
 
 def tied(values: np.ndarray, slack: float) -> bool:
@@ -378,7 +389,14 @@ def product(queries: Tensor, items: Tensor, number: torch.finfo) -> np.ndarray:
 
 
 def check_search(
-    one: Tested, s: np.ndarray, r: np.ndarray | None, k: int, number: torch.finfo, whole: bool, said: tuple, described: str
+    one: Tested,
+    s: np.ndarray,
+    r: np.ndarray | None,
+    k: int,
+    number: torch.finfo,
+    whole: bool,
+    said: tuple,
+    described: str,
 ) -> None:
     """The lists of a search against the oracle's."""
     found, error = said
@@ -392,7 +410,10 @@ def check_search(
     values, positions = (np.asarray(side).astype(float if place == 0 else int) for place, side in enumerate(found))
     check(values.shape == positions.shape == (len(s), k), f"{described}: lists of shape {positions.shape}")
     check(np.isfinite(values).all(), f"{described}: values are NaN or infinite")
-    check(all(len(set(row)) == k and 0 <= min(row) <= max(row) < s.shape[1] for row in positions.tolist()), f"{described}: no items")
+    check(
+        all(len(set(row)) == k and 0 <= min(row) <= max(row) < s.shape[1] for row in positions.tolist()),
+        f"{described}: no items",
+    )
     wanted = one.oracle(s, r) if one.corrects else oracles.nns(s, s)
     if wanted is None:
         return check_against_itself(one, s, r, values, positions, described)
@@ -424,10 +445,12 @@ def check_matched_search(
     name, settings = one.matching
     # Chains stream the item's term and the query's; the inverted softmax's own query stays in its sum.
     s = wanted.ranked if one.steps[0][0] == "InvertedSoftmax" else wanted.values
+    if name == "Assignment" and not room.any():
+        return check_total(s, list(enumerate(positions[:, 0].tolist())), described)
     if name != "RelaxedGreedyMatching" or (room.any() and tied(s, 4 * room.max())):
-        return
+        return None
     best = [row[:k] for row in oracles.matched_order(s, oracles.greedy_pairs(s, k, **settings))]
-    check(positions.tolist() == best, "{}: {}, the oracle's are {}", described, positions.tolist(), best)
+    return check(positions.tolist() == best, "{}: {}, the oracle's are {}", described, positions.tolist(), best)
 
 
 def check_against_itself(
@@ -491,7 +514,11 @@ def sets(mask: np.ndarray) -> list[set[int]]:
 def close(found: dict[str, float], wanted: dict[str, float], described: str) -> None:
     """That figures are the oracle's, all of them."""
     check(found.keys() == wanted.keys(), f"{described}: keys {sorted(found.keys() ^ wanted.keys())}")
-    far = {key: (found[key], wanted[key]) for key in wanted if not abs(found[key] - wanted[key]) <= 1e-8 * (1 + abs(wanted[key]))}
+    far = {
+        key: (found[key], wanted[key])
+        for key in wanted
+        if not abs(found[key] - wanted[key]) <= 1e-8 * (1 + abs(wanted[key]))
+    }
     check(not far, f"{described}: (found, oracle's) {far}")
 
 
@@ -506,11 +533,13 @@ def case_of_hubness(random: np.random.Generator) -> None:
     if np.isnan(s).any():
         return check(error, f"{described}: NaN is not refused")
     check(not error, f"{described}: refused: {error}")
+    counted = hubness.k_occurrences(scores, ks)
     wanted = {}
     for direction, matrix_, marks in (("i2t", s, mask), ("t2i", s.T, None if mask is None else mask.T)):
         lists, items = [oracles.order(row) for row in matrix_.tolist()], matrix_.shape[1]
         for k in ks:
             counts = oracles.occurrences(lists, items, k)
+            check(direction == "t2i" or counted[k].tolist() == counts, f"{described}: N_{k}")
             figures = oracles.occurrence_figures(counts, k)
             if marks is not None:
                 bad = oracles.bad_occurrences(lists, items, k, sets(marks))
@@ -533,14 +562,17 @@ def case_of_ranking(random: np.random.Generator) -> None:
     check(pairs.counts.tolist() == [len(one) for one in mine], f"{described}: counts of positives")
     ks = ((), (1,), (1, 5, 10), (3, 200))[random.integers(4)]
     cuts = [0, *sorted(random.integers(0, queries + 1, size=2).tolist()), queries]
-    blocks = [(a, scores[a:b]) for a, b in zip(cuts, cuts[1:], strict=False) if a < b]
+    blocks = [(a, scores[a:b]) for a, b in itertools.pairwise(cuts) if a < b]
     ranking, error = refused(lambda: ranks.rank_blocks(blocks, pairs, ks))
     if np.isnan(s).any():
         return check(error, f"{described}: NaN is not refused")
     check(not error, f"{described}: refused: {error}")
     wanted = [oracles.rank(row, one) for row, one in zip(s.tolist(), mine, strict=True)]
     check(ranking.ranks.tolist() == wanted, "{}: ranks {} are not {}", described, ranking.ranks.tolist(), wanted)
-    at_r = [oracles.precision_at_r(oracles.negatives_first(row, one), one) for row, one in zip(s.tolist(), mine, strict=True)]
+    at_r = [
+        oracles.precision_at_r(oracles.negatives_first(row, one), one)
+        for row, one in zip(s.tolist(), mine, strict=True)
+    ]
     got = np.stack((ranking.average_precision.numpy(), ranking.r_precision.numpy()), axis=1)
     same = np.allclose(got, at_r, rtol=1e-9, atol=1e-12)
     check(same, "{}: AP@R, R-Precision {} are not {}", described, got, at_r)
@@ -587,7 +619,11 @@ def case_of_lists(random: np.random.Generator) -> None:
     pairs = positives.Positives.from_pairs(*(torch.from_numpy(side) for side in mask.nonzero()), queries, items, False)
     ks = tuple(random.choice([1, 2, 5, 10, 100], size=random.integers(0, 3), replace=False).tolist())
     with_relevance = random.random() < 0.5
-    given = torch.from_numpy(lists).to((torch.int64, torch.int64, torch.int32)[random.integers(3)]) if spoil > 0.1 else torch.from_numpy(lists)
+    given = (
+        torch.from_numpy(lists).to((torch.int64, torch.int64, torch.int32)[random.integers(3)])
+        if spoil > 0.1
+        else torch.from_numpy(lists)
+    )
     found, error = refused(lambda: relevance.list_metrics(given, pairs, ks, with_relevance))
     known = ((lists >= 0) & (lists < items)).all()
     good = known and all(len(set(row)) == depth for row in lists.tolist()) and depth >= min(max(ks, default=0), items)
@@ -599,7 +635,9 @@ def case_of_lists(random: np.random.Generator) -> None:
         wanted = {f"r{k}": 100 * oracles.mean([bool(set(row[:k]) & one) for row, one in measured]) for k in ks}
         if with_relevance:
             at_r = [oracles.precision_at_r(row, one) for row, one in measured]
-            wanted |= {name: 100 * oracles.mean([one[i] for one in at_r]) for i, name in enumerate(("map_r", "r_precision"))}
+            wanted |= {
+                name: 100 * oracles.mean([one[i] for one in at_r]) for i, name in enumerate(("map_r", "r_precision"))
+            }
         close(found, wanted | {"queries": len(measured)}, described)
     counted, error = refused(lambda: Occurrences(items, ks))
     _, error = refused(lambda: counted.add_judged(given, pairs))
@@ -610,7 +648,8 @@ def case_of_lists(random: np.random.Generator) -> None:
         for k in ks:
             check(counted.counts[k].tolist() == oracles.occurrences(lists.tolist(), items, k), f"N_{k} of {described}")
             check(
-                counted.bad[k].tolist() == oracles.bad_occurrences(lists.tolist(), items, k, mine), f"BN_{k} of {described}"
+                counted.bad[k].tolist() == oracles.bad_occurrences(lists.tolist(), items, k, mine),
+                f"BN_{k} of {described}",
             )
         hits = [[item in one for item in row] for row, one in zip(lists.tolist(), mine, strict=True)]
         check(pairs.hits(given).tolist() == hits, f"hits of {described}")
@@ -635,7 +674,9 @@ def case_of_counts(random: np.random.Generator) -> None:
     wanted = oracles.occurrence_figures(counts.tolist(), k)
     close(hubness.occurrence_metrics({k: given}), wanted, described)
     one_by_one = {f"skew_{k}": hubness.skewness, f"gini_{k}": hubness.gini, f"atkinson_{k}": hubness.atkinson}
-    close({key: figure(given) for key, figure in one_by_one.items()}, {key: wanted[key] for key in one_by_one}, described)
+    close(
+        {key: figure(given) for key, figure in one_by_one.items()}, {key: wanted[key] for key in one_by_one}, described
+    )
     drawn = hubness.histogram(given)
     check(drawn["occurrences"] == sorted(set(counts.tolist())), f"histogram of {described}")
     check(drawn["items"] == [counts.tolist().count(n) for n in drawn["occurrences"]], f"histogram of {described}")
@@ -768,8 +809,8 @@ def main() -> None:
     for name in without_formula():
         print(f"{name}: no formula in oracles.py; only search against rescore")
     print(
-        f"numbers: {result['cases']:,} cases, seed {given.seed}, {len(discover())} criteria: {len(result['wrong'])} wrong, "
-        f"{seconds:.0f} s ({result['cases'] / seconds:.0f} a second)"
+        f"numbers: {result['cases']:,} cases, seed {given.seed}, {len(discover())} criteria, {len(METRICS)} kinds of "
+        f"metric cases: {len(result['wrong'])} wrong, {seconds:.0f} s ({result['cases'] / seconds:.0f} a second)"
     )
     sys.exit(1 if result["wrong"] else 0)
 

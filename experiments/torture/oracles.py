@@ -19,7 +19,8 @@ class Answer:
 
     values: (Q, M) what a dense correction gives. ranked: (Q, M) the same without what shifts or scales a query's scores
     alone. slack: (Q, M) a bound of the rounding error, divided by the machine epsilon; 0 where nothing is computed.
-    size: the largest magnitude that is met on the way. wide: as slack, of what is computed in float64 whatever the scores are.
+    size: the largest magnitude that is met on the way. wide: as slack, of what is computed in float64 whatever the
+    scores are. steep: as slack, what is added where the scores themselves are inexact products of unit vectors.
     """
 
     values: np.ndarray
@@ -27,6 +28,7 @@ class Answer:
     slack: np.ndarray
     size: float
     wide: np.ndarray | float = 0.0
+    steep: np.ndarray | float = 0.0
 
 
 def log_sum(values):
@@ -93,7 +95,9 @@ def inverted_softmax(s, r, beta, own):
     found = biased(s, beta, [log_sum(column) for column in columns(beta * r)], 4 * size, 4 * size)
     if own and len(s) > 1:
         logits = (beta * s).tolist()
-        rows = [[log_sum([logits[p][m] for p in range(len(s)) if p != q]) for m in range(s.shape[1])] for q in range(len(s))]
+        rows = [
+            [log_sum([logits[p][m] for p in range(len(s)) if p != q]) for m in range(s.shape[1])] for q in range(len(s))
+        ]
         found.values = beta * s - np.array(rows)
     return found
 
@@ -140,10 +144,13 @@ def local_scaling(s, r, k):
         return math.sqrt(max(2 - 2 * k_largest(values, k)[-1], LEAST**2))
 
     squared = np.maximum(2 - 2 * s, 0)
-    ranked = -squared / np.array([distance(column) for column in columns(r)])
-    values = ranked / np.array([[distance(row)] for row in s.tolist()])
-    slack = 8 * np.maximum(np.abs(values), np.abs(ranked))
-    return Answer(values, ranked, slack, max(4 * largest(s, r), largest(values, ranked)))
+    items = np.array([distance(column) for column in columns(r)])
+    queries = np.array([[distance(row)] for row in s.tolist()])
+    ranked = -squared / items
+    values = ranked / queries
+    most = np.maximum(np.abs(values), np.abs(ranked))
+    steep = 2 / items * np.maximum(1, 1 / queries) + most * (2 / items**2 + 2 / queries**2)
+    return Answer(values, ranked, 8 * most, max(4 * largest(s, r), largest(values, ranked)), steep=steep)
 
 
 def sinkhorn(s, r, temperature, rounds):
@@ -151,7 +158,10 @@ def sinkhorn(s, r, temperature, rounds):
     v = [0.0] * items
     for _ in range(rounds):
         u = [-math.log(queries) - log_sum([x + y for x, y in zip(row, v, strict=True)]) for row in plan]
-        v = [-math.log(items) - log_sum([x + y for x, y in zip(column, u, strict=True)]) for column in zip(*plan, strict=True)]
+        v = [
+            -math.log(items) - log_sum([x + y for x, y in zip(column, u, strict=True)])
+            for column in zip(*plan, strict=True)
+        ]
     size = largest(s, r) / temperature + math.log(items * queries) + 1
     return biased(s, 1 / temperature, [-x for x in v], (4 * rounds + 8) * size, 8 * size)
 

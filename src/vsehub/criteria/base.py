@@ -18,8 +18,8 @@ Columns = Callable[[], Iterator[Tensor]]
 Terms = tuple[Tensor, ...]
 
 NOT_FINITE = (
-    "are NaN or infinite; expected finite numbers. Look for NaN or infinite embeddings or scores, and for numbers so large "
-    "that products or sums of them pass the largest of their type: divide such vectors by their norms"
+    "are NaN or infinite; expected finite numbers. Look for NaN or infinite embeddings or scores, and for numbers so "
+    "large that products or sums of them pass the largest of their type: divide such vectors by their norms"
 )
 
 
@@ -86,8 +86,9 @@ class Criterion(ABC):
         numpy arrays, memory maps, or open files (`data.vectors`). Returns values and positions, both (Q, k), best
         first, of equal values the lower position; numpy arrays where the queries are one, else tensors on their device.
         The ranking is that of `rescore` on the whole matrix. Values lack what shifts or scales a query's scores alone.
-        Raises InputError where dimensions differ, a side is empty or k exceeds the items, and where terms or values that
-        are found are NaN or infinite: NaN and infinity stand first among values, so that none can hide behind a finite one.
+        Raises InputError where dimensions differ, a side is empty or k exceeds the items, and where an item's or a
+        query's terms, or values that are found, are NaN or infinite. NaN and infinity stand first among the values, so
+        that none is hidden by finite ones.
         """
         sides = as_sides(queries, items, reference)
         whole("k", k)
@@ -170,9 +171,7 @@ def checked_scores(scores: Tensor, reference_scores: Tensor | None) -> tuple[Ten
     if reference_scores is not None:
         matrix("reference_scores", reference_scores, columns=scores.shape[1])
         require(len(reference_scores) > 0, "reference_scores is empty; expected at least one reference query")
-    widened = [
-        _checked(name, values) for name, values in (("scores", scores), ("reference_scores", reference_scores))
-    ]
+    widened = [_checked(name, values) for name, values in (("scores", scores), ("reference_scores", reference_scores))]
     return widened[0], widened[1]
 
 

@@ -22,7 +22,10 @@ class DualSoftmax(Criterion):
         self.beta = beta
 
     def item_terms(self, reference_scores: Tensor) -> Terms:
-        """log Σ_r e^{βs(r,m)} of scores (R, m): (m,) in float64, so that the largest share is 1 at any scale of scores."""
+        """log Σ_r e^{βs(r,m)} of scores (R, m): (m,), float64.
+
+        β times the largest is taken in float64 as in `corrected`, so that shares are right at any scale of the scores.
+        """
         largest = reference_scores.amax(dim=0)
         shares = (self.beta * (reference_scores - largest)).exp().sum(dim=0)
         return (self.beta * largest.double() + shares.log(),)

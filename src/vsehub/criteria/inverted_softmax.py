@@ -46,7 +46,7 @@ def _log_sum_without_own(logits: Tensor) -> Tensor:
     """log Σ_{q'≠q} e^{logits(q',m)} for each entry (Q, M) of at least two queries.
 
     The whole sum less an entry's own part loses all digits where one query owns the column, so the largest entry of a
-    column is answered from the others directly. For the others the largest stays in the sum, which is at least its part.
+    column is answered from the others directly. Any other's sum holds the largest, so that little of it is taken away.
     """
     top, at = logits.max(dim=0, keepdim=True)
     parts = (logits - top).exp()
