@@ -21,6 +21,7 @@ class Answer:
     alone. slack: (Q, M) a bound of the rounding error, divided by the machine epsilon; 0 where nothing is computed.
     size: the largest magnitude that is met on the way. wide: as slack, of what is computed in float64 whatever the
     scores are. steep: as slack, what is added where the scores themselves are inexact products of unit vectors.
+    gap: the least difference of two scores whose order decides which formula a query gets.
     """
 
     values: np.ndarray
@@ -29,6 +30,7 @@ class Answer:
     size: float
     wide: np.ndarray | float = 0.0
     steep: np.ndarray | float = 0.0
+    gap: float = math.inf
 
 
 def log_sum(values):
@@ -166,12 +168,19 @@ def sinkhorn(s, r, temperature, rounds):
     return biased(s, 1 / temperature, [-x for x in v], (4 * rounds + 8) * size, 8 * size)
 
 
+def gap_behind(scores, n):
+    """The least difference between the n-th and the next largest of a row."""
+    rows = [k_largest(row, n + 1) for row in scores.tolist()]
+    return min((row[n - 1] - row[n] for row in rows if len(row) > n), default=math.inf)
+
+
 def qb_norm(s, r, beta, k):
     hubs = {m for row in r.tolist() for m in order(row)[:k]}
     bias = np.array([log_sum(column) / beta for column in columns(beta * r)])
     values = np.array([row - bias if order(row.tolist())[0] in hubs else row for row in s])
     size = largest(s, r) + (math.log(len(r)) + 1) / beta
-    return Answer(values, values, np.full(s.shape, 4 * size), max(4, 4 * beta) * size)
+    gap = min(gap_behind(s, 1), gap_behind(r, k))
+    return Answer(values, values, np.full(s.shape, 4 * size), max(4, 4 * beta) * size, gap=gap)
 
 
 # Class of a criterion -> its formula (s, r, settings).

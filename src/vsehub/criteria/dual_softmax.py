@@ -27,7 +27,7 @@ class DualSoftmax(Criterion):
         β times the largest is taken in float64 as in `corrected`, so that shares are right at any scale of the scores.
         """
         largest = reference_scores.amax(dim=0)
-        shares = (self.beta * (reference_scores - largest)).exp().sum(dim=0)
+        shares = (reference_scores - largest).mul_(self.beta).exp_().sum(dim=0)
         return (self.beta * largest.double() + shares.log(),)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
