@@ -260,11 +260,15 @@ def search(random: np.random.Generator, one: Tested) -> None:
     number = limits(dtype)
     s, r = product(sides[0], sides[1], number), None if own else product(sides[2], sides[1], number)
     finite = all(bool(side.isfinite().all()) for side in (sides[:2] if own or not one.rule.needs_reference else sides))
-    # An inner product is a sum, whose parts may be too large although it is not.
-    parts = max((np.abs(exact(side)) @ np.abs(exact(sides[1])).T).max() for side in (sides[0], sides[0 if own else 2]))
-    if error and not (finite and parts < number.max / 64):
+    if error and not (finite and most_of_a_sum(sides[:2] if own else sides) < number.max / 64):
         return None
     check_search(one, s, r, k, number, whole, (found, error), described)
+
+
+def most_of_a_sum(sides: list[Tensor]) -> float:
+    """The largest sum of magnitudes in an inner product: parts may be too large where the whole is not."""
+    queries, items, *reference = (np.abs(exact(side)) for side in sides)
+    return max((one @ items.T).max() for one in (queries, *reference))
 
 
 def product(queries: Tensor, items: Tensor, number: torch.finfo) -> np.ndarray:

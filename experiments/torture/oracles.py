@@ -118,7 +118,10 @@ def log_normal(z):
     """log of the share of a normal distribution below z."""
     if z > -30:
         return math.log(0.5 * math.erfc(-z / math.sqrt(2)))
-    return -z * z / 2 - math.log(-z) - math.log(2 * math.pi) / 2 + math.log1p(-1 / (z * z) + 3 / (z * z) / (z * z))
+    t = 1 / (z * z)  # the asymptotic series of Mills' ratio
+    return (
+        -z * z / 2 - math.log(-z) - math.log(2 * math.pi) / 2 + math.log1p(-t * (1 - 3 * t * (1 - 5 * t * (1 - 7 * t))))
+    )
 
 
 def moments(values):
