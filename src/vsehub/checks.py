@@ -1,7 +1,9 @@
 """Guards at the door: each raises InputError naming what came, what was expected and what to do."""
 
+import math
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Real
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,9 +30,9 @@ def one_of(name: str, value: Any, choices: tuple) -> None:
 
 
 def positive(name: str, value: float) -> None:
-    """Raise InputError unless `value` is a number above zero."""
-    if not value > 0:
-        raise InputError(f"{name} is {value!r}; expected a number above 0")
+    """Raise InputError unless `value` is a finite number above zero."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise InputError(f"{name} is {value!r}; expected a number above 0, and a finite one")
 
 
 def matrix(name: str, array: Any, rows: int | None = None, columns: int | None = None) -> None:

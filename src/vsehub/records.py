@@ -33,7 +33,11 @@ EVALUATION = Kind(
         **{"parameters": dict, "reference": str, "images": int, "texts": int, "checkpoints": list, "metrics": dict},
     },
 )
-FOILS = Kind("an evaluation with foils", 1, {"split": str, "images": int, "read_alike": int, "unknown": (dict, type(None)), "figures": dict})
+FOILS = Kind(
+    "an evaluation with foils",
+    1,
+    {"split": str, "images": int, "read_alike": int, "unknown": (dict, type(None)), "figures": dict},
+)
 EMBEDDINGS = Kind("a result of rerank or diagnose", 1, {"kind": str, "queries": dict, "items": dict, "rankings": list})
 EXTRACTION = Kind("an extraction's manifest", 1, {"settings": dict, "files": dict})
 

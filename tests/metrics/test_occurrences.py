@@ -128,8 +128,8 @@ NEAREST = torch.tensor([[0, 1, 2], [3, 2, 1]])
         (lambda found: found.add(NEAREST, NEAREST), r"wrong is torch.int64 \(2, 3\); expected a boolean matrix"),
         (lambda found: found.add(NEAREST, NEAREST[:, :2] > 0), r"wrong is torch.bool \(2, 2\)"),
         (lambda found: found.add(NEAREST[0]), r"nearest has shape \(3,\)"),
-        (lambda found: Occurrences(0), "items is 0; expected a number above 0"),
-        (lambda found: Occurrences(3, (1, 0)), "k is 0; expected a number above 0"),
+        (lambda found: Occurrences(0), "items is 0; expected a whole number above 0"),
+        (lambda found: Occurrences(3, (1, 0)), "k is 0; expected a whole number above 0"),
         (lambda found: hubness(torch.rand(3, 4), positives=torch.ones(4, 3).bool()), "positives has shape"),
     ],
 )

@@ -156,7 +156,7 @@ def test_nan_is_refused(place):
         (lambda: rank_blocks([(0, torch.rand(4, 3))], Positives.from_mask(EYE)), "scores of queries 0 to 4"),
         (lambda: rank_blocks([(0, torch.rand(2, 3))], Positives.from_mask(EYE)), "scores end at query 2; expected 3"),
         (lambda: hubness(torch.rand(3)), r"scores has shape \(3,\); expected a matrix"),
-        (lambda: hubness(torch.rand(3, 3), (0,)), "k is 0; expected a number above 0"),
+        (lambda: hubness(torch.rand(3, 3), (0,)), "k is 0; expected a whole number above 0"),
     ],
 )
 def test_bad_input(call, message):

@@ -143,7 +143,7 @@ LISTS = torch.tensor([[0, 1, 2], [3, 2, 1]])
         (lambda p: list_metrics(LISTS.double(), p, (1,)), "positions is torch.float64; expected whole numbers"),
         (lambda p: list_metrics(torch.tensor([[0, 1, 2], [3, 1, 3]]), p), "recall at 10 needs 4"),
         (lambda p: list_metrics(torch.tensor([[0, 1, 2], [3, 1, 3]]), p, (1,)), "lists item 3 twice for query 1"),
-        (lambda p: list_metrics(LISTS, p, (0,)), "k is 0; expected a number above 0"),
+        (lambda p: list_metrics(LISTS, p, (0,)), "k is 0; expected a whole number above 0"),
     ],
 )
 def test_bad_lists(call, message):

@@ -28,7 +28,8 @@ def measure_foils(cfg: DictConfig, checkpoint: str, folder: Path) -> None:
         not changed,
         f"foil compares two scores of one image as the model gives them; leave {', '.join(changed)} out",
     )
-    digest, weights = (hashlib.sha256(Path(one).read_bytes()).hexdigest() for one in (existing_foil(cfg.foil), checkpoint))
+    files = existing_foil(cfg.foil), Path(checkpoint)
+    digest, weights = (hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
     name = f"{cfg.split}-{Path(cfg.foil).stem}-{digest[:6]}-{weights[:6]}.json"
     path = folder / "foils" / name
     if path.exists() and not cfg.overwrite:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import matrix, require
+from vsehub.checks import matrix, require, whole
 from vsehub.neighbors.corrections import Affine, Correction
 from vsehub.neighbors.rows import Rows, as_rows
 from vsehub.neighbors.tiles import nearest, row_blocks, score_columns
@@ -16,6 +16,11 @@ from vsehub.neighbors.tiles import nearest, row_blocks, score_columns
 # Yields the reference queries' scores (R, m) against some items at a time, all items in order, anew at each call.
 Columns = Callable[[], Iterator[Tensor]]
 Terms = tuple[Tensor, ...]
+
+NOT_FINITE = (
+    "are NaN or infinite; expected finite numbers. Look for NaN or infinite embeddings or scores, and for numbers so "
+    "large that products or sums of them pass the largest of their type: divide such vectors by their norms"
+)
 
 
 class Criterion(ABC):
@@ -51,21 +56,26 @@ class Criterion(ABC):
         return self
 
     def fit(self, columns: Columns) -> Terms:
-        """The terms, each (M,), of all items."""
-        return joined([self.item_terms(block) for block in columns()])
+        """The terms, each (M,), of all items. Raises InputError where one is NaN or infinite."""
+        return finite_terms(joined([self.item_terms(block) for block in columns()]))
 
     def rescore(self, scores: Tensor, reference_scores: Tensor | None = None) -> Tensor:
         """Corrected scores (Q, M) of scores (Q, M).
 
         reference_scores: (R, M) scores of the reference queries against the same items; None takes the queries
-        themselves (transductive). Raises InputError where the items differ in number or the reference is empty.
+        themselves (transductive). Raises InputError where the items differ in number, a side is empty or no matrix of
+        floating-point numbers, and where scores, given or corrected, are NaN or infinite.
         """
         scores, reference_scores = checked_scores(scores, reference_scores)
-        return self.apply(scores, self.fit(lambda: iter((scores if reference_scores is None else reference_scores,))))
+        terms = self.fit(lambda: iter((scores if reference_scores is None else reference_scores,)))
+        return finite("corrected scores", self.apply(scores, terms))
 
     def apply(self, scores: Tensor, item_terms: Terms) -> Tensor:
-        """Corrected scores (b, M) of some queries' scores against all items."""
-        return self.corrected(scores, self.query_terms((scores,), item_terms), item_terms)
+        """Corrected scores (b, M) of some queries' scores against all items.
+
+        Raises InputError where a query's terms are NaN or infinite.
+        """
+        return self.corrected(scores, finite_terms(self.query_terms((scores,), item_terms)), item_terms)
 
     def search(
         self, queries: Any, items: Any, reference: Any = None, k: int = 10, progress: bool = False
@@ -76,12 +86,16 @@ class Criterion(ABC):
         numpy arrays, memory maps, or open files (`data.vectors`). Returns values and positions, both (Q, k), best
         first, of equal values the lower position; numpy arrays where the queries are one, else tensors on their device.
         The ranking is that of `rescore` on the whole matrix. Values lack what shifts or scales a query's scores alone.
-        Raises InputError where dimensions differ, the reference is empty or k exceeds the items.
+        Raises InputError where dimensions differ, a side is empty or k exceeds the items, and where an item's or a
+        query's terms, or values that are found, are NaN or infinite. NaN and infinity stand first among the values, so
+        that none is hidden by finite ones.
         """
         sides = as_sides(queries, items, reference)
+        whole("k", k)
         require(0 < k <= len(sides[1]), f"k is {k}; expected 1 to {len(sides[1])}, the number of items")
         terms = fit_all([self], *sides[1:], progress)[0]
         best = nearest(*sides[:2], k, [self.over(*sides[:2], terms)], "searching" if progress else None)[0]
+        finite("values", best[0])
         return tuple(side.cpu().numpy() for side in best) if isinstance(queries, np.ndarray) else best
 
     def over(self, queries: Rows, items: Rows, item_terms: Terms) -> Correction | None:
@@ -98,7 +112,7 @@ class Criterion(ABC):
 
     def _own_terms(self, queries: Rows, items: Rows, item_terms: Terms) -> Terms:
         found = [self.query_terms(blocks, item_terms) for blocks in row_blocks(queries, items)]
-        return joined(found)
+        return finite_terms(joined(found))
 
 
 class ItemBias(Criterion):
@@ -135,7 +149,7 @@ def fit_all(criteria: Sequence[Criterion], items: Rows, reference: Rows, progres
     for block in columns() if together else ():
         for rule in together:
             shared[id(rule)].append(rule.item_terms(block))
-    return [joined(shared[id(rule)]) if id(rule) in shared else rule.fit(columns) for rule in criteria]
+    return [finite_terms(joined(shared[id(rule)])) if id(rule) in shared else rule.fit(columns) for rule in criteria]
 
 
 def joined(parts: Sequence[Terms]) -> Terms:
@@ -151,13 +165,32 @@ def as_sides(queries: Any, items: Any, reference: Any = None) -> tuple[Rows, Row
 
 
 def checked_scores(scores: Tensor, reference_scores: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Both matrices in float32 at least, or InputError where they do not fit each other."""
+    """Both matrices in float32 at least, or InputError where they do not fit each other or are not finite."""
     matrix("scores", scores)
+    require(scores.numel() > 0, f"scores has shape {tuple(scores.shape)}; expected at least one query and one item")
     if reference_scores is not None:
         matrix("reference_scores", reference_scores, columns=scores.shape[1])
         require(len(reference_scores) > 0, "reference_scores is empty; expected at least one reference query")
-    widened = [
-        values.float() if values is not None and values.dtype in (torch.float16, torch.bfloat16) else values
-        for values in (scores, reference_scores)
-    ]
+    widened = [_checked(name, values) for name, values in (("scores", scores), ("reference_scores", reference_scores))]
     return widened[0], widened[1]
+
+
+def _checked(name: str, scores: Tensor | None) -> Tensor | None:
+    if scores is None:
+        return None
+    require(scores.is_floating_point(), f"{name} holds {scores.dtype} numbers; expected floating-point scores")
+    return finite(name, scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores)
+
+
+def finite(name: str, values: Tensor) -> Tensor:
+    """The values, or InputError where one is NaN or infinite; one pass, without memory of its own."""
+    least, most = values.aminmax()  # both are NaN where one value is
+    require(bool((least > -torch.inf) & (most < torch.inf)), f"{name} {NOT_FINITE}")
+    return values
+
+
+def finite_terms(terms: Terms) -> Terms:
+    """Terms of items or queries, or InputError where one is NaN or infinite."""
+    for term in terms:
+        finite("terms of the criterion", term)
+    return terms

@@ -1,5 +1,6 @@
 """Cross-domain similarity local scaling (Conneau 2018; ACL eq. 6)."""
 
+import logging
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -9,11 +10,14 @@ from vsehub.checks import whole
 from vsehub.criteria.base import ItemBias, Terms
 from vsehub.neighbors.running import top_k_of_blocks
 
+log = logging.getLogger(__name__)
+
 
 class CSLS(ItemBias):
     """2s - mean of the query's k nearest items - mean of the item's k nearest reference queries.
 
-    k: neighbours on either side, at most what there are. Raises InputError for a k that is not positive.
+    k: neighbours on either side, at most what there are; fewer reference queries than k are a warning in the log, once.
+    Raises InputError for a k that is not positive.
 
     >>> import torch
     >>> images, captions = torch.eye(3), torch.eye(3)[[0, 0, 1, 2]]
@@ -28,9 +32,16 @@ class CSLS(ItemBias):
     def __init__(self, k: int = 10):
         whole("k", k)
         self.k = k
+        self._warned = False
 
     def bias(self, reference_scores: Tensor) -> Tensor:
         """Mean similarity of each item to its k nearest reference queries: (R, m) -> (m,)."""
+        if self.k > len(reference_scores) and not self._warned:
+            self._warned = True
+            log.warning(
+                "CSLS: k is %d, but there are %d reference queries: k is taken as %d for the items",
+                *(self.k, len(reference_scores), len(reference_scores)),
+            )
         return mean_of_nearest(reference_scores, self.k)
 
     def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:

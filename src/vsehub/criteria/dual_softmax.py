@@ -22,8 +22,13 @@ class DualSoftmax(Criterion):
         self.beta = beta
 
     def item_terms(self, reference_scores: Tensor) -> Terms:
-        """log Σ_r e^{βs(r,m)} of scores (R, m): (m,)."""
-        return ((self.beta * reference_scores).logsumexp(dim=0),)
+        """log Σ_r e^{βs(r,m)} of scores (R, m): (m,), float64.
+
+        β times the largest is taken in float64 as in `corrected`, so that shares are right at any scale of the scores.
+        """
+        largest = reference_scores.amax(dim=0)
+        shares = (reference_scores - largest).mul_(self.beta).exp_().sum(dim=0)
+        return (self.beta * largest.double() + shares.log(),)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """The score times its share, float64."""

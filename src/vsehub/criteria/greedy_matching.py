@@ -33,7 +33,7 @@ class RelaxedGreedyMatching(Matching):
         several = isinstance(relaxation, Mapping)
         for value in relaxation.values() if several else (relaxation,):
             require(
-                isinstance(value, Real) and 0 < value < math.inf,
+                isinstance(value, Real) and not isinstance(value, bool) and 0 < value < math.inf,
                 f"relaxation is {value!r}; expected a number above 0, or such a number for each k",
             )
         for k in relaxation if several else ():

@@ -6,14 +6,16 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import positive
-from vsehub.criteria.base import ItemBias, checked_scores
+from vsehub.criteria.base import ItemBias, checked_scores, finite
 
 
 class InvertedSoftmax(ItemBias):
     """Logarithm of e^{βs(q,m)} / Σ_q' e^{βs(q',m)}.
 
     beta: the inverse temperature. With the queries as their own reference the sum leaves the query itself out, as ACL
-    eq. 5 prints it; with reference queries it runs over those. Raises InputError for a beta that is not positive.
+    eq. 5 prints it; with reference queries it runs over those. A single query that is its own reference has no others:
+    its sum keeps it in, so that every item's value is 0, which is the ranking of the bias. Raises InputError for a beta
+    that is not positive and finite.
     """
 
     GRID: ClassVar = {"beta": (5.0, 10.0, 20.0, 30.0, 50.0, 100.0)}
@@ -34,20 +36,20 @@ class InvertedSoftmax(ItemBias):
         scores, reference_scores = checked_scores(scores, reference_scores)
         logits = self.scale * scores
         if reference_scores is not None:
-            return logits - self.bias(reference_scores)
-        return logits - _log_sum_without_own(logits)
+            answer = logits - self.bias(reference_scores)
+        else:
+            answer = logits - (_log_sum_without_own(logits) if len(scores) > 1 else self.bias(scores))
+        return finite("corrected scores", answer)
 
 
 def _log_sum_without_own(logits: Tensor) -> Tensor:
-    """log Σ_{q'≠q} e^{logits(q',m)} for each entry (Q, M); -inf where there is one query alone.
+    """log Σ_{q'≠q} e^{logits(q',m)} for each entry (Q, M) of at least two queries.
 
-    log(Σ - e^x) = Σ + log(1 - e^{x - Σ}) loses all digits where one query owns the column, so the largest entry of a
-    column is answered from the others directly.
+    The whole sum less an entry's own part loses all digits where one query owns the column, so the largest entry of a
+    column is answered from the others directly. Any other's sum holds the largest, so that little of it is taken away.
     """
-    if len(logits) == 1:
-        return torch.full_like(logits, -torch.inf)
-    total = logits.logsumexp(dim=0)
-    without = total + torch.log(-torch.expm1((logits - total).clamp(max=0)))
-    top = logits.argmax(dim=0, keepdim=True)
-    rest = logits.scatter(0, top, -torch.inf).logsumexp(dim=0, keepdim=True)
-    return without.scatter(0, top, rest)
+    top, at = logits.max(dim=0, keepdim=True)
+    parts = (logits - top).exp()
+    without = top + (parts.sum(dim=0) - parts).log()
+    rest = logits.scatter(0, at, -torch.inf).logsumexp(dim=0, keepdim=True)
+    return without.scatter(0, at, rest)

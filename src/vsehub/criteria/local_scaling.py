@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
-from vsehub.checks import whole
-from vsehub.criteria.base import Criterion, Terms
+from vsehub.checks import require, whole
+from vsehub.criteria.base import NOT_FINITE, Criterion, Terms
 from vsehub.neighbors.running import top_k_of_blocks
 
 LEAST_DISTANCE = 1e-6  # k copies of one vector are no nearer than this: a division by their distance stays finite
@@ -16,7 +17,8 @@ class LocalScaling(Criterion):
     """Logarithm of e^{-d² / (d_k(query) · d_k(item))}; 1 minus that similarity is the paper's distance.
 
     d² = 2 - 2s, the squared distance of unit vectors; d_k the distance to the k-th nearest on the other side, items for
-    a query, reference queries for an item. k: at most what there are. Raises InputError for a k that is not positive.
+    a query, reference queries for an item. A score above 1 counts as 1, a distance d_k below 1e-6 as 1e-6. k: at most
+    what there are. Raises InputError for a k that is not positive.
     """
 
     GRID: ClassVar = {"k": (1, 2, 5, 10, 20)}
@@ -39,4 +41,7 @@ class LocalScaling(Criterion):
         return scaled / query_terms[0] if query_terms else scaled
 
     def _distances(self, blocks: Iterable[Tensor]) -> Tensor:
-        return (2 - 2 * top_k_of_blocks(blocks, self.k)[0][:, -1:]).clamp(min=LEAST_DISTANCE**2).sqrt()
+        largest = top_k_of_blocks(blocks, self.k)[0]
+        # NaN and infinity stand first: the k-th would not show them.
+        require(bool((largest[:, 0] < torch.inf).all()), f"scores {NOT_FINITE}")
+        return (2 - 2 * largest[:, -1:]).clamp(min=LEAST_DISTANCE**2).sqrt()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail, require, whole
-from vsehub.criteria.base import as_sides
+from vsehub.criteria.base import as_sides, finite
 from vsehub.criteria.candidates import RowsOf
 from vsehub.criteria.matching_rows import Noted, product_rows, rows_of, widened
 from vsehub.criteria.nns import NearestNeighbor
@@ -114,8 +114,8 @@ class Matching(ABC):
 
         queries (Q, D), items (M, D): tensors, numpy arrays, memory maps, or open files (`data.vectors`). Returns scores
         and positions, both (Q, k), best first: a matched item stands above others whatever its score. numpy arrays
-        where the queries are one. Raises InputError where dimensions differ, k exceeds the items or a reference is
-        given.
+        where the queries are one. Raises InputError where dimensions differ, k exceeds the items, a reference is given
+        or scores are NaN or infinite.
         """
         self.refuse_reference(reference)
         return self.search_rows(lambda scores: scores, queries, items, k)
@@ -129,7 +129,7 @@ class Matching(ABC):
         rows = Noted(product_rows(asked, among, correct), len(asked), len(among), min(k + 1, len(among)))
         scores, positions, pairs = rows.with_pairs(*self.accepted(rows, len(asked), len(among), k))
         columns = top_k(self.lift(scores, pairs), k)[1]
-        found = scores.gather(1, columns), positions.gather(1, columns)
+        found = finite("scores", scores.gather(1, columns)), positions.gather(1, columns)
         return tuple(side.cpu().numpy() for side in found) if isinstance(queries, np.ndarray) else found
 
     def refuse_reference(self, reference: Any) -> None:

@@ -12,7 +12,8 @@ class MutualProximity(Criterion):
     """Logarithm of P(Q' < s) · P(M' < s): the pair is closer than its query's and item's usual pairs.
 
     Q' is normal with mean and deviation of the query's scores over the items, M' with those of the item's scores over
-    the reference queries. The logarithm keeps far pairs, whose product is 0 in floating point, in their order.
+    the reference queries; a deviation below 1e-6 counts as 1e-6, which is meant for scores about as large as cosines.
+    The logarithm keeps far pairs, whose product is 0 in floating point, in their order.
     """
 
     query_terms_rank = True

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import positive, whole
-from vsehub.criteria.base import Columns, Criterion, Terms
+from vsehub.criteria.base import Columns, Criterion, Terms, finite_terms
 from vsehub.neighbors.running import top_k_of_blocks, with_block
 
 
@@ -42,7 +42,7 @@ class QBNorm(Criterion):
         bias = torch.cat(bias)
         hubs = torch.zeros(first, dtype=torch.bool, device=bias.device)
         hubs[best[1].flatten()] = True
-        return bias, hubs
+        return finite_terms((bias, hubs))
 
     def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
         """Whether each query is active: its nearest item, of equal ones the first, is a hub of the bank."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import positive, whole
-from vsehub.criteria.base import Columns, ItemBias, Terms
+from vsehub.criteria.base import Columns, ItemBias, Terms, finite_terms
 
 
 class Sinkhorn(ItemBias):
@@ -45,4 +45,4 @@ class Sinkhorn(ItemBias):
                 total = part if total is None else torch.logaddexp(total, part)
             items = sum(len(part) for part in scaled) or 1
             queries = math.log(items) - math.log(len(total)) - total
-        return (math.log(items) - torch.cat(scaled),)
+        return finite_terms((math.log(items) - torch.cat(scaled),))

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from vsehub.checks import matrix
+from vsehub.checks import matrix, require
 from vsehub.metrics.occurrences import KS, Occurrences
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.topk import top_k
@@ -17,7 +17,7 @@ def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None =
     scores: (I, T), higher is closer. ks: neighbourhood sizes. positives: (I, T) boolean, at least one in every row and
     column; None leaves out the figures of bad hubs. Returns what `occurrence_metrics` does for each direction under
     "i2t/" (items are texts) and "t2i/" (items are images), and "hs_sum", the sum of all skews. Raises InputError where
-    scores is no matrix, positives is no mask of its shape or a k is not positive.
+    scores is no matrix, is empty or holds NaN, positives is no mask of its shape or a k is not positive.
     """
     matrix("scores", scores)
     if positives is not None:
@@ -34,13 +34,19 @@ def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None =
 
 
 def k_occurrences(scores: Tensor, ks: tuple[int, ...] = KS) -> dict[int, Tensor]:
-    """N_k of each item for each k: scores (Q, M) -> (M,) counts; of equal scores the lower item is nearer."""
+    """N_k of each item for each k: scores (Q, M) -> (M,) counts; of equal scores the lower item is nearer.
+
+    Raises InputError where scores is no matrix, is empty or holds NaN, or a k is not positive.
+    """
     return _counted(scores, ks).counts
 
 
 def _counted(scores: Tensor, ks: tuple[int, ...], positives: Positives | None = None) -> Occurrences:
+    matrix("scores", scores)
+    require(scores.numel() > 0, f"scores has shape {tuple(scores.shape)}; expected at least one query and one item")
     found = Occurrences(scores.shape[1], ks, scores.device)
-    nearest = top_k(scores, min(max(ks), scores.shape[1]))[1]
+    largest, nearest = top_k(scores, min(max(ks, default=1), scores.shape[1]))
+    require(not largest[:, 0].isnan().any(), "scores hold NaN; look for NaN or infinite embeddings")
     if positives is None:
         found.add(nearest)
     else:
@@ -65,7 +71,7 @@ def occurrence_metrics(
     """
     metrics = {}
     for k, counts in occurrences.items():
-        n = counts.double()
+        n = _checked(counts)
         total = n.sum().clamp(min=1)
         metrics |= {
             f"skew_{k}": skewness(n),
@@ -91,24 +97,46 @@ def occurrence_metrics(
 
 
 def gini(counts: Tensor) -> float:
-    """Gini index Σ_ij |n_i - n_j| / (2 M Σ n) of the counts (M,); 0 where all are equal, 1 - 1/M where one has all."""
-    n = counts.double().sort().values
+    """Gini index Σ_ij |n_i - n_j| / (2 M Σ n) of the counts (M,); 0 where all are equal, 1 - 1/M where one has all.
+
+    Raises InputError for counts that are negative, NaN or infinite, and where there are none.
+    """
+    n = _checked(counts).sort().values
     places = torch.arange(1 - len(n), len(n), 2, dtype=n.dtype, device=n.device)  # 2i - M - 1 of the i-th smallest
     return ((places * n).sum() / (len(n) * n.sum())).item() if n.any() else 0.0
 
 
 def atkinson(counts: Tensor) -> float:
-    """Atkinson index 1 - mean(√n)² / mean(n), ε = 1/2, of the counts (M,); 0 where all are equal."""
-    n = counts.double()
+    """Atkinson index 1 - mean(√n)² / mean(n), ε = 1/2, of the counts (M,); 0 where all are equal.
+
+    Raises InputError for counts that are negative, NaN or infinite, and where there are none.
+    """
+    n = _checked(counts)
     # The same number as a variance, which does not take one of two nearly equal numbers from the other.
     return (n.sqrt().var(correction=0) / n.mean()).item() if n.any() else 0.0
 
 
 def skewness(counts: Tensor) -> float:
-    """Population skewness m3 / m2^1.5 of the counts (M,); 0 where all are equal."""
-    centred = counts.double() - counts.double().mean()
+    """Population skewness m3 / m2^1.5 of the counts (M,); 0 where all are equal.
+
+    Raises InputError for counts that are negative, NaN or infinite, and where there are none.
+    """
+    n = _checked(counts)
+    centred = n - n.mean()
     variance = centred.square().mean()
     return (centred.pow(3).mean() / variance.pow(1.5)).item() if variance > 0 else 0.0
+
+
+def _checked(counts: Tensor) -> Tensor:
+    """The counts in float64, or InputError where they are none."""
+    require(counts.ndim == 1 and len(counts) > 0, f"counts has shape {tuple(counts.shape)}; expected one an item, (M,)")
+    n = counts.double()
+    least, most = n.aminmax()
+    require(
+        bool((least >= 0) & (most < torch.inf)),
+        f"counts lie between {least.item():g} and {most.item():g}; expected how often each item occurs, 0 or more",
+    )
+    return n
 
 
 def skew_sum(metrics: dict[str, float]) -> float:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from vsehub.checks import matrix, positive, require
+from vsehub.checks import matrix, require, whole
 from vsehub.metrics.positives import Positives, checked_positions
 
 KS = (1, 5, 10)
@@ -18,9 +18,9 @@ class Occurrences:
     """
 
     def __init__(self, items: int, ks: tuple[int, ...] = KS, device: torch.device | str = "cpu"):
-        positive("items", items)
+        whole("items", items)
         for k in ks:
-            positive("k", k)
+            whole("k", k)
         self.items = items
         self.counts, self.bad = (
             {k: torch.zeros(items, dtype=torch.int64, device=device) for k in ks} for _ in range(2)

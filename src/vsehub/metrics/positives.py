@@ -24,11 +24,12 @@ class Positives:
 
     @classmethod
     def from_mask(cls, mask: Tensor) -> "Positives":
-        """From a boolean (Q, M) mask. Raises InputError where a query has no positive."""
+        """From a boolean (Q, M) mask. Raises InputError where it is empty or a query has no positive."""
         require(
             mask.ndim == 2 and mask.dtype == torch.bool,
             f"positives is {mask.dtype} {tuple(mask.shape)}; expected a boolean matrix (queries, items)",
         )
+        require(mask.numel() > 0, f"positives has shape {tuple(mask.shape)}; expected at least one query and one item")
         query, item = mask.nonzero(as_tuple=True)
         return cls(query, item, *mask.shape)._complete()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vsehub.checks import require
+from vsehub.checks import matrix, require
 from vsehub.metrics.occurrences import Occurrences
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import at_r_of_scores
@@ -41,7 +41,7 @@ class Ranking:
 def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: tuple[int, ...] = ()) -> Ranking:
     """Rank from blocks (first query, scores (b, M)) that cover all queries in order.
 
-    Raises InputError where scores are NaN, or a block does not fit or is missing.
+    Raises InputError where scores are NaN or no floating-point numbers, or a block does not fit or is missing.
     """
     starts = [0, *positives.counts.cumsum(0).tolist()]
     device = positives.query.device
@@ -52,6 +52,8 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
     deepest = min(max(ks, default=1), positives.items)
     last = 0
     for first, block in blocks:
+        matrix("scores", block)
+        require(block.is_floating_point(), f"scores holds {block.dtype} numbers; expected floating-point scores")
         require(
             first == last and block.shape[1] == positives.items and first + len(block) <= positives.queries,
             f"scores of queries {first} to {first + len(block)} have {block.shape[1]} columns; expected "

@@ -7,7 +7,7 @@ R is the number of the query's positives. R-Precision is the share of positives 
 import torch
 from torch import Tensor
 
-from vsehub.checks import fail, matrix, positive, require
+from vsehub.checks import fail, matrix, require, whole
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.topk import at_least, largest
 
@@ -27,7 +27,7 @@ def list_metrics(
     what is asked (a list of all items always is), repeat an item or hold a position that is no item's.
     """
     for k in ks:
-        positive("k", k)
+        whole("k", k)
     matrix("positions", positions, rows=positives.queries)
     _check_depth(positions.shape[1], positives, ks, relevance)
     found = dict.fromkeys(ks, 0)

@@ -1,0 +1,254 @@
+"""Cases of metrics: ranks, recalls, relevance, k-occurrences and their figures, against the oracles."""
+
+import itertools
+
+import numpy as np
+import oracles
+import torch
+from drawing import SHARES, TYPES, check, describe, exact, matrix, refused, scaled, size, spoilt, tensor
+from torch import Tensor
+
+from vsehub.metrics import hubness, positives, ranks, recall, relevance, topk
+from vsehub.metrics.occurrences import Occurrences
+
+
+def scores_of_metrics(random: np.random.Generator, rows: int, columns: int, bad: float) -> Tensor:
+    """Scores of any type and scale."""
+    dtype = TYPES[random.choice(4, p=SHARES)]
+    return tensor(random, spoilt(random, scaled(random, matrix(random, rows, columns, False), dtype), bad), dtype)
+
+
+def case_of_top_k(random: np.random.Generator) -> None:
+    """`topk`: the k largest, what reaches a value."""
+    rows, columns = size(random), size(random) if random.random() < 0.9 else int(random.integers(300, 900))
+    scores = scores_of_metrics(random, rows, columns, 0.2)
+    s, k, described = exact(scores), int(random.integers(1, 15)), describe(scores)
+    values, found = topk.top_k(scores, k)
+    best = [oracles.nearest_first(row)[:k] for row in s.tolist()]
+    kept = np.take_along_axis(s, found.numpy(), 1)
+    check(found.shape == values.shape == (rows, min(k, columns)), f"top_k {described}: {found.shape}")
+    check(np.array_equal(kept, exact(values), equal_nan=True), f"top_k {described}: values of other columns")
+    known = ~np.isnan(kept)  # among NaN there is no order
+    check((known == ~np.isnan(np.take_along_axis(s, np.array(best), 1))).all(), f"top_k {described}: not all NaN first")
+    same = (found.numpy() == np.array(best))[known]
+    check(same.all(), "top_k {}: {} is not {}", described, found.tolist(), best)
+    count = min(k, columns)
+    check(np.array_equal(exact(topk.largest(scores, count)[0]), kept, equal_nan=True), f"largest {described}")
+    least = scores[:, int(random.integers(columns))]
+    reached = [sum(x >= bar for x in row) for row, bar in zip(s.tolist(), exact(least).tolist(), strict=True)]
+    check(topk.at_least(scores, least).tolist() == reached, f"at_least {described}")
+
+
+def mask_of(random: np.random.Generator, rows: int, columns: int, complete: bool) -> np.ndarray:
+    """Which items answer which query; complete: every row and column has one."""
+    mask = random.random((rows, columns)) < random.choice([0.1, 0.3, 0.7, 1.0])
+    mask[random.integers(rows), random.integers(columns)] = True
+    if complete:
+        mask[np.arange(rows), random.integers(columns, size=rows)] = True
+        mask[random.integers(rows, size=columns), np.arange(columns)] = True
+    return mask
+
+
+def sets(mask: np.ndarray) -> list[set[int]]:
+    """The items of each query."""
+    return [set(np.flatnonzero(row).tolist()) for row in mask]
+
+
+def close(found: dict[str, float], wanted: dict[str, float], described: str) -> None:
+    """That figures are the oracle's, all of them."""
+    check(found.keys() == wanted.keys(), f"{described}: keys {sorted(found.keys() ^ wanted.keys())}")
+    far = {
+        key: (found[key], wanted[key])
+        for key in wanted
+        if not abs(found[key] - wanted[key]) <= 1e-8 * (1 + abs(wanted[key]))
+    }
+    check(not far, f"{described}: (found, oracle's) {far}")
+
+
+def case_of_hubness(random: np.random.Generator) -> None:
+    """`hubness`: N_k of both directions and all figures of them."""
+    scores = scores_of_metrics(random, size(random), size(random), 0.15)
+    ks = tuple(random.choice([1, 2, 5, 10, 100], size=random.integers(0, 4), replace=False).tolist())
+    mask = mask_of(random, *scores.shape, True) if random.random() < 0.5 else None
+    s, described = exact(scores), f"hubness {describe(scores)} ks {ks}"
+    given = None if mask is None else torch.from_numpy(mask)
+    found, error = refused(lambda: hubness.hubness(scores, ks, given))
+    if np.isnan(s).any():
+        return check(error, f"{described}: NaN is not refused")
+    check(not error, f"{described}: refused: {error}")
+    counted = hubness.k_occurrences(scores, ks)
+    wanted = {}
+    for direction, matrix_, marks in (("i2t", s, mask), ("t2i", s.T, None if mask is None else mask.T)):
+        lists, items = [oracles.order(row) for row in matrix_.tolist()], matrix_.shape[1]
+        for k in ks:
+            counts = oracles.occurrences(lists, items, k)
+            check(direction == "t2i" or counted[k].tolist() == counts, f"{described}: N_{k}")
+            figures = oracles.occurrence_figures(counts, k)
+            if marks is not None:
+                bad = oracles.bad_occurrences(lists, items, k, sets(marks))
+                figures |= oracles.bad_figures(bad, k, sum(counts))
+            wanted |= {f"{direction}/{key}": value for key, value in figures.items()}
+    wanted["hs_sum"] = sum(value for key, value in wanted.items() if "/skew_" in key)
+    close(found, wanted, described)
+    return None
+
+
+def case_of_ranking(random: np.random.Generator) -> None:
+    """`ranks`: rank_blocks, queries without a positive among them."""
+    queries, items = size(random), size(random) if random.random() < 0.9 else int(random.integers(300, 900))
+    scores = scores_of_metrics(random, queries, items, 0.15)
+    mask = mask_of(random, queries, items, False)
+    s, described, mine = exact(scores), f"rank_blocks {describe(scores)}", sets(mask)
+    query, item = (torch.from_numpy(side) for side in mask.nonzero())
+    shuffled = torch.from_numpy(random.permutation(len(query)))
+    pairs = positives.Positives.from_pairs(query[shuffled], item[shuffled], queries, items, complete=False)
+    check(pairs.counts.tolist() == [len(one) for one in mine], f"{described}: counts of positives")
+    ks = ((), (1,), (1, 5, 10), (3, 200))[random.integers(4)]
+    cuts = [0, *sorted(random.integers(0, queries + 1, size=2).tolist()), queries]
+    blocks = [(a, scores[a:b]) for a, b in itertools.pairwise(cuts) if a < b]
+    ranking, error = refused(lambda: ranks.rank_blocks(blocks, pairs, ks))
+    if np.isnan(s).any():
+        return check(error, f"{described}: NaN is not refused")
+    check(not error, f"{described}: refused: {error}")
+    wanted = [oracles.rank(row, one) for row, one in zip(s.tolist(), mine, strict=True)]
+    check(ranking.ranks.tolist() == wanted, "{}: ranks {} are not {}", described, ranking.ranks.tolist(), wanted)
+    at_r = [
+        oracles.precision_at_r(oracles.negatives_first(row, one), one)
+        for row, one in zip(s.tolist(), mine, strict=True)
+    ]
+    got = np.stack((ranking.average_precision.numpy(), ranking.r_precision.numpy()), axis=1)
+    same = np.allclose(got, at_r, rtol=1e-9, atol=1e-12)
+    check(same, "{}: AP@R, R-Precision {} are not {}", described, got, at_r)
+    lists = [oracles.order(row) for row in s.tolist()]
+    for k in ks:
+        counts = oracles.occurrences(lists, items, k), oracles.bad_occurrences(lists, items, k, mine)
+        check(ranking.occurrences[k].tolist() == counts[0], f"{described}: N_{k}")
+        check(ranking.bad[k].tolist() == counts[1], f"{described}: BN_{k}")
+    figures = {name: value for name, value in recall.rank_metrics(ranking).items()}
+    close(figures, oracles.recall_figures(s.tolist(), mine), described)
+    return None
+
+
+def case_of_recall(random: np.random.Generator) -> None:
+    """`recall`: both directions of a matrix."""
+    scores = scores_of_metrics(random, size(random), size(random), 0.15)
+    mask = mask_of(random, *scores.shape, random.random() < 0.9)
+    s, described = exact(scores), f"recall_metrics {describe(scores)}"
+    found, error = refused(lambda: recall.recall_metrics(scores, torch.from_numpy(mask)))
+    if np.isnan(s).any() or not (mask.any(axis=0).all() and mask.any(axis=1).all()):
+        return check(error, f"{described}: NaN or a missing positive is not refused")
+    check(not error, f"{described}: refused: {error}")
+    wanted = {}
+    for direction, matrix_, marks in (("i2t", s, mask), ("t2i", s.T, mask.T)):
+        figures = oracles.recall_figures(matrix_.tolist(), sets(marks))
+        wanted |= {f"{direction}/{key}": value for key, value in figures.items()}
+    wanted["rsum"] = sum(wanted[f"{direction}/r{k}"] for direction in ("i2t", "t2i") for k in (1, 5, 10))
+    close(found, wanted, described)
+    return None
+
+
+def case_of_lists(random: np.random.Generator) -> None:
+    """`relevance` and `occurrences`: figures of lists of positions."""
+    queries, items = size(random), size(random)
+    depth = int(random.integers(1, items + 1))
+    lists = np.stack([random.permutation(items)[:depth] for _ in range(queries)])
+    mask = mask_of(random, queries, items, False)
+    mine, described = sets(mask), f"list_metrics ({queries}, {depth}) of {items} items"
+    spoil = random.random()
+    if spoil < 0.05:
+        lists[random.integers(queries), random.integers(depth)] = random.choice([-1, items, 2**40])
+    elif spoil < 0.1 and depth > 1:
+        lists[random.integers(queries), :2] = random.integers(items)
+    pairs = positives.Positives.from_pairs(*(torch.from_numpy(side) for side in mask.nonzero()), queries, items, False)
+    ks = tuple(random.choice([1, 2, 5, 10, 100], size=random.integers(0, 3), replace=False).tolist())
+    with_relevance = random.random() < 0.5
+    given = (
+        torch.from_numpy(lists).to((torch.int64, torch.int64, torch.int32)[random.integers(3)])
+        if spoil > 0.1
+        else torch.from_numpy(lists)
+    )
+    found, error = refused(lambda: relevance.list_metrics(given, pairs, ks, with_relevance))
+    known = ((lists >= 0) & (lists < items)).all()
+    good = known and all(len(set(row)) == depth for row in lists.tolist()) and depth >= min(max(ks, default=0), items)
+    if not good or (with_relevance and depth < max(map(len, mine))):
+        check(error, f"{described}: bad lists are not refused")
+    else:
+        check(not error, f"{described}: refused: {error}")
+        measured = [(row, one) for row, one in zip(lists.tolist(), mine, strict=True) if one]
+        wanted = {f"r{k}": 100 * oracles.mean([bool(set(row[:k]) & one) for row, one in measured]) for k in ks}
+        if with_relevance:
+            at_r = [oracles.precision_at_r(row, one) for row, one in measured]
+            wanted |= {
+                name: 100 * oracles.mean([one[i] for one in at_r]) for i, name in enumerate(("map_r", "r_precision"))
+            }
+        close(found, wanted | {"queries": len(measured)}, described)
+    counted, error = refused(lambda: Occurrences(items, ks))
+    _, error = refused(lambda: counted.add_judged(given, pairs))
+    if not known or depth < min(max(ks, default=0), items):
+        return check(error, f"Occurrences of {described}: bad lists are not refused")
+    check(not error, f"Occurrences of {described}: refused: {error}")
+    if spoil > 0.1:
+        for k in ks:
+            check(counted.counts[k].tolist() == oracles.occurrences(lists.tolist(), items, k), f"N_{k} of {described}")
+            check(
+                counted.bad[k].tolist() == oracles.bad_occurrences(lists.tolist(), items, k, mine),
+                f"BN_{k} of {described}",
+            )
+        hits = [[item in one for item in row] for row, one in zip(lists.tolist(), mine, strict=True)]
+        check(pairs.hits(given).tolist() == hits, f"hits of {described}")
+    return None
+
+
+def case_of_counts(random: np.random.Generator) -> None:
+    """`hubness`: figures of given N_k."""
+    items, k = size(random), int(random.choice([1, 5, 10]))
+    most = random.choice([1, 2, 5, 50, 10**6, 10**9])
+    counts = random.integers(0, most, size=items) if random.random() < 0.8 else np.full(items, random.integers(most))
+    if random.random() < 0.3:
+        counts = counts * (random.random(items) < 0.3)
+    given, described = torch.from_numpy(counts), f"N_{k} {counts.tolist()}"
+    if random.random() < 0.15:
+        given = given.to(TYPES[random.integers(2)])
+        given[random.integers(items)] = float(random.choice([np.nan, np.inf, -np.inf, -1]))
+        for figure in (hubness.skewness, hubness.gini, hubness.atkinson):
+            value, error = refused(lambda figure=figure: figure(given))
+            check(error, f"{figure.__name__} of {given.tolist()} is {value}: it is not refused")
+        return
+    wanted = oracles.occurrence_figures(counts.tolist(), k)
+    close(hubness.occurrence_metrics({k: given}), wanted, described)
+    one_by_one = {f"skew_{k}": hubness.skewness, f"gini_{k}": hubness.gini, f"atkinson_{k}": hubness.atkinson}
+    close(
+        {key: figure(given) for key, figure in one_by_one.items()}, {key: wanted[key] for key in one_by_one}, described
+    )
+    drawn = hubness.histogram(given)
+    check(drawn["occurrences"] == sorted(set(counts.tolist())), f"histogram of {described}")
+    check(drawn["items"] == [counts.tolist().count(n) for n in drawn["occurrences"]], f"histogram of {described}")
+
+
+def case_of_positives(random: np.random.Generator) -> None:
+    """`positives`: from a mask and from ids."""
+    queries, items = size(random), size(random)
+    ids = [random.integers(0, random.choice([1, 3, 20]), size=n) for n in (queries, items)]
+    mask, described = ids[0][:, None] == ids[1], f"Positives ({queries}, {items})"
+    found = [
+        refused(lambda: positives.Positives.from_mask(torch.from_numpy(mask))),
+        refused(lambda: positives.Positives.from_ids(*(torch.from_numpy(side) for side in ids))),
+    ]
+    wanted = [(q, m) for q in range(queries) for m in range(items) if ids[0][q] == ids[1][m]]
+    for made, error in found:
+        if not mask.any(axis=1).all():
+            check(error, f"{described}: a query without a positive is not refused")
+            continue
+        check(not error, f"{described}: refused: {error}")
+        check(list(zip(made.query.tolist(), made.item.tolist(), strict=True)) == wanted, f"{described}: pairs")
+
+
+METRICS = (
+    case_of_top_k,
+    case_of_hubness,
+    case_of_ranking,
+    case_of_recall,
+    case_of_lists,
+    case_of_counts,
+    case_of_positives,
+)

@@ -1,0 +1,143 @@
+"""NaN, infinity and numbers beyond their type end in an InputError; settings are finite numbers; edges are defined."""
+
+import logging
+import math
+
+import pytest
+import torch
+from criteria.test_formulas import FORMULAS
+
+from vsehub.checks import InputError
+from vsehub.criteria.assignment import Assignment
+from vsehub.criteria.chain import Chain
+from vsehub.criteria.csls import CSLS
+from vsehub.criteria.distribution_normalization import DistributionNormalization
+from vsehub.criteria.dual_softmax import DualSoftmax
+from vsehub.criteria.greedy_matching import RelaxedGreedyMatching
+from vsehub.criteria.inverted_softmax import InvertedSoftmax
+from vsehub.criteria.local_scaling import LocalScaling
+from vsehub.criteria.nnn import NNN
+from vsehub.criteria.nns import NearestNeighbor
+from vsehub.criteria.qb_norm import QBNorm
+from vsehub.criteria.sinkhorn import Sinkhorn
+
+CRITERIA = [NearestNeighbor(), *(rule for rule, _ in FORMULAS)]
+MATCHING = [RelaxedGreedyMatching(), Assignment(), Chain([CSLS(), RelaxedGreedyMatching()])]
+BAD = (math.nan, math.inf, -math.inf)
+
+
+def unit(rows, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.nn.functional.normalize(torch.randn(rows, 5, generator=generator), dim=1)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("bad", BAD)
+def test_one_such_score_is_refused(criterion, bad):
+    scores, spoilt = torch.rand(6, 8), torch.rand(6, 8)
+    spoilt[2, 3] = bad
+    for given in ((spoilt, None), (spoilt, scores), (scores, spoilt)):
+        with pytest.raises(InputError, match="are NaN or infinite"):
+            criterion.rescore(*given)
+    with pytest.raises(InputError, match="are NaN or infinite"):
+        criterion.rescore(spoilt.double())
+
+
+@pytest.mark.parametrize("criterion", [*CRITERIA, *MATCHING], ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_one_such_vector_is_refused(criterion, bad):
+    """Wherever it lies; only items whose product is -inf may stay behind what is found."""
+    whole = (unit(6, 0), unit(8, 1), unit(7, 2))
+    inductive = not isinstance(criterion, tuple(type(rule) for rule in MATCHING))
+    for side in (0, 1, 2) if inductive and criterion.needs_reference else (0, 1):
+        given = [vectors.clone() for vectors in whole]
+        given[side][4, 1] = bad
+        with pytest.raises(InputError, match="NaN or inf"):
+            criterion.search(*(given if inductive else given[:2]), k=8)
+
+
+@pytest.mark.parametrize("criterion", [*CRITERIA, *MATCHING], ids=lambda rule: type(rule).__name__)
+def test_products_beyond_the_type_are_refused(criterion):
+    queries, items = 1e20 * unit(6, 0), 1e20 * unit(8, 1)
+    with pytest.raises(InputError, match="NaN or inf"):
+        criterion.search(queries, items, k=8)
+
+
+def test_a_nan_does_not_hide_above_the_kth():
+    reference = torch.rand(6, 4)
+    reference[0, 0] = math.nan
+    with pytest.raises(InputError, match="scores are NaN or infinite"):
+        LocalScaling(3).item_terms(reference)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda rule: type(rule).__name__)
+def test_empty_and_whole_numbers_are_refused(criterion):
+    for scores in (torch.zeros(0, 4), torch.zeros(3, 0)):
+        with pytest.raises(InputError, match="expected at least one query and one item"):
+            criterion.rescore(scores)
+    with pytest.raises(InputError, match=r"scores holds torch\.int64 numbers"):
+        criterion.rescore(torch.ones(3, 4, dtype=torch.int64))
+    for k in (1.0, "3", None, True):
+        with pytest.raises(InputError, match=r"k is .*; expected a whole number"):
+            criterion.search(unit(3, 0), unit(4, 1), k=k)
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, 0, -1.0, "30", None, True, [1]])
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [
+        ("beta", InvertedSoftmax),
+        ("beta", DualSoftmax),
+        ("beta", QBNorm),
+        ("weight", lambda value: NNN(4, value)),
+        ("weight", DistributionNormalization),
+        ("temperature", Sinkhorn),
+        ("limit_seconds", lambda value: Assignment(1, value)),
+        ("relaxation", RelaxedGreedyMatching),
+    ],
+)
+def test_settings_are_finite_numbers_above_zero(name, build, value):
+    with pytest.raises(InputError, match=rf"{name} is .*; expected a number above 0"):
+        build(value)
+
+
+def test_a_single_query_has_no_others_to_share_with():
+    """Its bias is its own score: all items are equal, dense, streaming and matched."""
+    query, items = unit(1, 0), unit(5, 1)
+    rule = InvertedSoftmax(30.0)
+    assert torch.equal(rule.rescore(query @ items.T), torch.zeros(1, 5))
+    values, positions = rule.search(query, items, k=5)
+    assert positions.tolist() == [[0, 1, 2, 3, 4]]
+    assert values.abs().max() < 1e-4
+    assert Chain([rule, RelaxedGreedyMatching()]).match(query @ items.T, 2).tolist() == [[0, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6, 1e30])
+def test_two_queries_that_want_an_item_alike(scale):
+    """At a large scale log 2 is lost beside the logits; neither query's sum of others is empty for that."""
+    scores = scale * torch.tensor([[1.0, 0.5], [1.0, -0.5], [-1.0, 0.5]])
+    answer = InvertedSoftmax(30.0).rescore(scores)
+    assert torch.isfinite(answer).all()
+    assert answer[0, 0] == answer[1, 0]
+    assert abs(answer[0, 0]) < 1e-3
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4, 1e6, 1e30])
+def test_dual_softmax_at_any_scale(scale):
+    """Who scores highest by far has all of the item; β·s in float32 alone is off by more than 1 beyond 1e5."""
+    scores = scale * torch.tensor([[1.0, 0.3], [-1.0, 0.1], [0.2, 0.7]])
+    answer = DualSoftmax(100.0).rescore(scores)
+    wanted = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 0.7]]).double()
+    torch.testing.assert_close(answer / scale, wanted, rtol=1e-6, atol=1e-12)
+
+
+def test_csls_says_once_that_k_is_more_than_there_is(caplog):
+    rule, scores = CSLS(100000), torch.rand(60, 12, generator=torch.Generator().manual_seed(0))
+    with caplog.at_level(logging.WARNING, "vsehub"):
+        answer = rule.rescore(scores)
+        rule.rescore(scores)
+        CSLS(60).rescore(scores)
+    assert [record.getMessage() for record in caplog.records] == [
+        "CSLS: k is 100000, but there are 60 reference queries: k is taken as 60 for the items"
+    ]
+    assert torch.equal(answer, CSLS(60).rescore(scores))
