@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from vsehub.retrieval.output import Output
 
 from vsehub.checks import InputError
 from vsehub.data.vectors import open_vectors
@@ -76,26 +75,3 @@ def test_images_without_ids(tmp_path):
         Names("items", 2, images=read_images(tmp_path))
     with pytest.raises(InputError, match="no such file or folder"):
         read_images(tmp_path / "absent")
-
-
-def test_a_folder_that_holds_something(tmp_path):
-    folder = tmp_path / "out"
-    Output(folder)
-    folder.mkdir()
-    (folder / "notes.txt").touch()
-    Output(folder)
-    (folder / "ranking.parquet").touch()
-    with pytest.raises(InputError, match=r"holds ranking.parquet already\. Give another out=FOLDER, or overwrite=true"):
-        Output(folder)
-    (folder / "parts").mkdir()
-    Output(folder)  # killed while it wrote: its parts still lie there
-    (folder / "result.json").touch()
-    with pytest.raises(InputError, match=r"holds result.json, ranking.parquet already"):
-        Output(folder)
-    (folder / ".index.faiss.1234.part").touch()
-    Output(folder, overwrite=True).clear()
-    assert {path.name for path in folder.iterdir()} == {"notes.txt", "parts"}
-    with pytest.raises(InputError, match="is a file; give out=FOLDER"):
-        Output(folder / "notes.txt")
-    with pytest.raises(InputError, match="nothing can be written to"):
-        Output(folder / "notes.txt" / "below")

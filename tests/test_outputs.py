@@ -1,0 +1,82 @@
+"""Folders that commands fill: what is not ours stays, what is ours is replaced only where that is said."""
+
+import json
+
+import pytest
+
+from vsehub.checks import InputError
+from vsehub.outputs import MARK, Output
+
+NAMES = ("index.html", "result.json")
+
+
+def written(folder, **settings):
+    out = Output(folder, "a report", NAMES, **settings)
+    out.begin([*NAMES, "figures/a.png"])
+    (out / "figures").mkdir(exist_ok=True)
+    for name in (*NAMES, "figures/a.png"):
+        (out / name).write_text(name)
+    out.finish()
+    return out
+
+
+def test_ours_is_replaced_only_on_demand(tmp_path):
+    folder = tmp_path / "out"
+    written(folder)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"holds a report already\. Give another out=FOLDER, or overwrite=true"):
+        Output(folder, "a report", NAMES)
+    again = Output(folder, "a report", NAMES, overwrite=True)
+    again.begin(NAMES)
+    assert {path.name for path in folder.iterdir()} == {"notes.txt", MARK, "figures"}
+    assert not list((folder / "figures").iterdir()), "what the new one does not have goes"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_not_ours_is_never_touched(tmp_path, overwrite):
+    (tmp_path / "index.html").write_text("mine")
+    with pytest.raises(InputError, match=r"holds index.html, which vsehub did not write\. Give another out=FOLDER"):
+        Output(tmp_path, "a report", NAMES, overwrite)
+    (tmp_path / "index.html").unlink()
+    out = Output(tmp_path, "a report", NAMES, overwrite)
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "a.png").write_text("mine, made meanwhile")
+    with pytest.raises(InputError, match=r"holds figures/a\.png"):
+        out.begin([*NAMES, "figures/a.png"])
+    assert (tmp_path / "figures" / "a.png").read_text() == "mine, made meanwhile"
+
+
+def test_what_a_kill_left_unfinished_is_replaced(tmp_path):
+    out = Output(tmp_path, "a report", NAMES)
+    out.begin(NAMES)
+    (out / "index.html").write_text("half")
+    (tmp_path / ".index.html.1234.part").write_text("half")
+    again = Output(tmp_path, "a report", NAMES)
+    again.begin(NAMES)
+    assert [path.name for path in tmp_path.iterdir()] == [MARK]
+
+
+def test_other_kinds_versions_and_hostile_marks(tmp_path):
+    written(tmp_path / "out")
+    with pytest.raises(InputError, match="holds a report, not a gallery of this version"):
+        Output(tmp_path / "out", "a gallery", NAMES, overwrite=True)
+    for damage in ("", "[]", "[" * 100_000, '{"version": 2, "kind": "a report", "files": [], "finished": true}'):
+        (tmp_path / "out" / MARK).write_text(damage)
+        with pytest.raises(InputError, match="not a report of this version"):
+            Output(tmp_path / "out", "a report", NAMES, overwrite=True)
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "out" / "link").symlink_to(tmp_path)
+    mark = {"version": 1, "kind": "a report", "finished": True}
+    mark |= {"files": ["../mine.txt", str(tmp_path / "mine.txt"), "link/mine.txt"]}
+    (tmp_path / "out" / MARK).write_text(json.dumps(mark))
+    for name in NAMES:
+        (tmp_path / "out" / name).unlink()
+    Output(tmp_path / "out", "a report", NAMES, overwrite=True).begin(NAMES)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_places_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    for place, message in (("file", "is a file"), ("file/below", "nothing can be written to"), ("", "out is empty")):
+        with pytest.raises(InputError, match=message):
+            Output(place and tmp_path / place, "a report", NAMES)

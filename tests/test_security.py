@@ -1,0 +1,225 @@
+"""Files from elsewhere are data: what a hostile one asks for is refused, and nothing of it runs (docs/security.md)."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from vsehub.checks import InputError
+from vsehub.cli.build import components, restore_model, trained_source
+from vsehub.cli.values import literal, plain
+from vsehub.components import Components
+from vsehub.training.checkpoint import CheckpointFiles, load_state
+
+# Names that lead to code by way of modules and attributes, each with arguments that would leave a trace.
+ATTACKS = [
+    {"_target_": "vsehub.data.vectors.np.testing.runstring", "astr": "open('trace', 'w')", "dict": {}},
+    {"_target_": "torch.optim.optimizer.torch.utils.collect_env.run", "command": "touch trace"},
+    {"_target_": "torch.optim.optimizer.torch.load", "f": "payload", "weights_only": False},
+    {"_target_": "vsehub.files.write_text", "path": "trace", "text": "x"},
+    {"_target_": "os.system", "command": "touch trace"},
+    {"_target_": "builtins.eval", "source": "open('trace', 'w')"},
+    {"_target_": "hydra.utils.instantiate", "config": {"_target_": "os.system", "command": "touch trace"}},
+    {"_target_": "vsehub.similarities.cosine.Cosine", "_args_": ["touch trace"]},
+    {"_target_": ["os.system"], "command": "touch trace"},
+    {"_target_": "vsehub.losses.hal.HAL", "gamma": {"_target_": "os.system", "command": "touch trace"}},
+    {"_target_": "vsehub.criteria.chain.Chain", "steps": [{"_target_": "os.system", "command": "touch trace"}]},
+    "os.system",
+    None,
+]
+
+
+class Payload:
+    def __reduce__(self):
+        return Path.touch, (Path("trace"),)
+
+
+@pytest.fixture
+def hostile(trained, tmp_path, monkeypatch):
+    """A function that puts a node into the description of a copy of a checkpoint, and returns the copy's path."""
+    monkeypatch.chdir(tmp_path)
+    torch.save(Payload(), tmp_path / "payload")
+
+    def make(part, node):
+        path = tmp_path / "hostile.safetensors"
+        with safe_open(trained / "checkpoints" / "best.safetensors", "pt") as file:
+            facts, weights = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        description = json.loads(facts["description"])
+        description["config"][part] = node
+        save_file(weights, path, facts | {"description": json.dumps(description)})
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize("node", ATTACKS, ids=[str(node)[:60] for node in ATTACKS])
+def test_a_checkpoint_chooses_no_code(hostile, tmp_path, node):
+    for part in ("similarity", "image_encoder", "text_encoder"):
+        with pytest.raises(InputError, match="checkpoint"):
+            restore_model(hostile(part, node))
+    with pytest.raises(InputError):
+        trained_source(restore_model(hostile("data", node))[1], {})
+    assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "search"])
+def test_the_commands_refuse_it(run_here, hostile, tmp_path, command):
+    for part in ("similarity", "data"):
+        more = ["a red circle"] if command == "search" else ["out=out"]
+        path = hostile(part, ATTACKS[0])
+        said = run_here(command, f"checkpoint={path}", *more, status=2)
+        assert "runstring is not a class that a yaml file of" in said
+        assert len(said.splitlines()) == 1
+    assert not (tmp_path / "trace").exists()
+
+
+def test_a_pickle_is_no_checkpoint(run_here, tmp_path, trained):
+    torch.save({"vsehub": Payload(), "state_dict": {}}, tmp_path / "hostile.safetensors")
+    assert "cannot be read as safetensors" in run_here(
+        "evaluate", "checkpoint=hostile.safetensors", "out=out", status=2
+    )
+    torch.save({"vsehub": {"version": 1}, "more": Payload()}, tmp_path / "last.ckpt")
+    with pytest.raises(InputError, match="cannot be read"):
+        load_state(tmp_path / "last.ckpt")
+    assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize(
+    "part", ["loss", "optimizer", "logger", "trainer", "criterion", "protocol", "data", "callbacks"]
+)
+def test_a_record_chooses_no_code(run_here, trained, tmp_path, part):
+    run = shutil.copytree(trained, tmp_path / "run")
+    record = json.loads((run / "run.json").read_text()) | {"status": "stopped"}
+    record["config"] |= {"run_folder": str(run)}
+    record["config"][part] = {"own": ATTACKS[4]} if part == "callbacks" else record["config"][part] | ATTACKS[4]
+    (run / "run.json").write_text(json.dumps(record))
+    said = run_here("train", f"resume={run}", status=2)
+    assert f"{part}: os.system is not a class that a yaml file of {part} names; refused" in said
+    assert not (tmp_path / "trace").exists()
+
+
+def test_a_record_writes_nowhere_else(run_here, trained, tmp_path):
+    run = shutil.copytree(trained, tmp_path / "run")
+    record = json.loads((run / "run.json").read_text()) | {"status": "stopped"}
+    record["config"] |= {"run_folder": str(run)}
+    record["config"]["logger"]["save_dir"] = str(tmp_path / "elsewhere")
+    record["config"]["data"]["cache"] = str(tmp_path / "elsewhere")
+    (run / "run.json").write_text(json.dumps(record))
+    run_here("train", f"resume={run}", "trainer.max_epochs=5")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_what_a_file_says_is_never_an_interpolation(monkeypatch):
+    monkeypatch.setenv("SECRET", "secret")
+    cfg = literal({"name": "${oc.env:SECRET}", "more": ["\\${oc.env:SECRET}", {"x": "a ${b} c"}]})
+    assert plain(cfg) == {"name": "${oc.env:SECRET}", "more": ["\\${oc.env:SECRET}", {"x": "a ${b} c"}]}
+
+
+def test_a_state_removes_no_file_elsewhere(tmp_path):
+    (tmp_path / "run").mkdir()
+    for path in (tmp_path / "mine.txt", tmp_path / "run" / "old.ckpt"):
+        path.write_text("x")
+    files = CheckpointFiles(tmp_path / "run")
+    files.remove_checkpoint(tmp_path / "mine.txt")
+    files.remove_checkpoint(tmp_path / "run" / ".." / "mine.txt")
+    files.remove_checkpoint(tmp_path / "run" / "old.ckpt")
+    assert (tmp_path / "mine.txt").exists()
+    assert not (tmp_path / "run" / "old.ckpt").exists()
+
+
+MINE = """
+import torch
+from torch import Tensor, nn
+
+
+class Mine(nn.Module):
+    takes, largest = "vectors", None
+
+    def __init__(self, power: float = 1.0):
+        super().__init__()
+        self.power = power
+
+    def vectors(self, encoding: Tensor) -> Tensor:
+        return nn.functional.normalize(encoding, dim=1) * self.power
+
+    def forward(self, images: Tensor, texts: Tensor) -> Tensor:
+        return self.vectors(images) @ self.vectors(texts).T
+"""
+
+
+@pytest.fixture
+def own_class(tmp_path, monkeypatch):
+    """A similarity of somebody's own: a module on the path, and the yaml that names it."""
+    (tmp_path / "mypackage.py").write_text(MINE)
+    (tmp_path / "mydir" / "similarity").mkdir(parents=True)
+    (tmp_path / "mydir" / "similarity" / "mine.yaml").write_text("_target_: mypackage.Mine\npower: 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_classes_from_elsewhere_by_their_yaml_or_by_trust(own_class, run_here, tmp_path):
+    small = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8", "image_encoder.width=4")
+    run_here("train", "--config-dir", "mydir", "similarity=mine", *small, "trainer.max_epochs=1", "hydra.run.dir=run")
+    best = "checkpoint=run/checkpoints/best.safetensors"
+    said = run_here("evaluate", best, "criterion=csls", status=2)
+    assert "similarity: mypackage.Mine is not a class that a yaml file of similarity names" in said
+    assert "give the folder of its yaml with --config-dir, or trust=mypackage.Mine" in said
+    by_yaml = run_here("evaluate", "--config-dir", "mydir", best, "criterion=csls")
+    by_trust = run_here("evaluate", "trust=mypackage.Mine", best, "criterion=csls", "overwrite=true")
+    assert by_yaml.splitlines()[:-1] == by_trust.splitlines()[:-1]
+    assert "rsum" in run_here("evaluate", best, "trust=[other.Thing,mypackage.Mine]", "criterion=is")
+
+
+def test_building_checks_settings():
+    known = components()
+    node = {"_target_": "vsehub.losses.hal.HAL", "gamma": 3.0}
+    assert known.build("loss", node).gamma == 3.0
+    for change, message in (
+        ({"gama": 1}, r"loss: HAL has no setting 'gama' \(did you mean gamma\?\); its settings: gamma, "),
+        ({"gamma": "x"}, "loss.gamma is 'x'; expected a number"),
+        ({"gamma": True}, "loss.gamma is True; expected a number"),
+        ({"variant": 3}, "loss.variant is 3; expected a text"),
+        ({"neighbors_k": 2.5}, "loss.neighbors_k is 2.5; expected a whole number or null"),
+        ({"gamma": "???"}, "loss.gamma is not set; give loss.gamma=VALUE"),
+        ({"gamma": -1}, "loss.gamma is -1; expected a number above 0"),
+    ):
+        with pytest.raises(InputError, match=message):
+            known.build("loss", node | change)
+    with pytest.raises(InputError, match="is not a class that a yaml file of similarity names"):
+        known.build("similarity", node)  # a class of another group
+    with pytest.raises(InputError, match="expected a component"):
+        known.build("loss", {"gamma": 3})
+    with pytest.raises(InputError, match="text_encoder: TextGRU needs vocabulary_size"):
+        known.build("text_encoder", {"_target_": "vsehub.encoders.text_gru.TextGRU"})
+    chain = known.build(
+        "criterion",
+        {
+            "_target_": "vsehub.criteria.chain.Chain",
+            "steps": [
+                {"_target_": "vsehub.criteria.csls.CSLS", "k": 3},
+                {"_target_": "vsehub.criteria.greedy_matching.RelaxedGreedyMatching"},
+            ],
+        },
+    )
+    assert chain.correction.k == 3
+
+
+def test_a_broken_yaml_and_a_class_that_is_not_there(tmp_path):
+    (tmp_path / "loss").mkdir()
+    (tmp_path / "loss" / "a.yaml").write_text("_target_: nowhere.at.All\n")
+    with pytest.raises(InputError, match=r"loss: nowhere\.at\.All cannot be imported"):
+        Components([tmp_path]).build("loss", {"_target_": "nowhere.at.All"})
+    (tmp_path / "loss" / "b.yaml").write_text("a: [1\n")
+    with pytest.raises(InputError, match=r"b\.yaml is no yaml"):
+        Components([tmp_path]).build("loss", {"_target_": "nowhere.at.All"})
+
+
+def test_arrays_of_objects_are_not_unpickled(run_here, tmp_path):
+    np.save(tmp_path / "q.npy", np.array([Payload()], dtype=object), allow_pickle=True)
+    np.save(tmp_path / "m.npy", np.eye(3, dtype=np.float32))
+    run_here("diagnose", "queries=q.npy", "items=m.npy", status=2)
+    assert not (tmp_path / "trace").exists()
