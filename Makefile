@@ -43,6 +43,10 @@ demo-embeddings: $(INSTALLED) ## measure and correct the hubness of made-up embe
 test: $(INSTALLED) ## run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 $(ARGS)
 
+MINUTES ?= $(if $(HOURS),$(shell awk 'BEGIN {print 60 * $(HOURS)}'),10)
+torture: $(INSTALLED) ## malformed inputs, kills, faults, fuzzing, numbers: ten minutes, or HOURS=8; SEED=0
+	OMP_NUM_THREADS=1 $(BIN)/python experiments/torture/torture.py --minutes $(MINUTES) --seed $(or $(SEED),0) $(ARGS)
+
 lint: $(INSTALLED) ## check style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check src tests experiments notebooks
 
@@ -111,4 +115,4 @@ wheel: $(INSTALLED) ## build a wheel that holds the configuration too
 clean: ## remove what was built, never runs
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo demo-embeddings test lint reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search gpu-check wheel clean
+.PHONY: help setup demo demo-embeddings test torture lint reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search gpu-check wheel clean
