@@ -261,9 +261,12 @@ def _check_kind(key: str, value: Any, default: Any, names: list[str]) -> None:
     if isinstance(default, dict) and default:
         own = [name for name in names if name.startswith(f"{key}.")]
         require(isinstance(value, dict), f"{key} stands for several settings; set one of them: {', '.join(own[:5])}")
+    text = str(value)
+    require(
+        text != "" or key.split(".")[-1] not in FILES, f"{key} is empty; give a file or a folder, or leave it out"
+    )
     if value is None or default is None:
         return
-    text = str(value)
     if isinstance(default, int | float) and not isinstance(default, bool) and "${" not in text:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         require(number, f"{key} is {text!r}; expected a number")
