@@ -308,7 +308,10 @@ def test_paths_that_will_not_do(tmp_path):
     assert "ends in '.pt'; vectors are read from .npy, .npz, .safetensors, .parquet" in refused(
         open_vectors, tmp_path / "v.pt"
     )
-    assert "normalize is 'yes'; choose one of None, True, False" in refused(open_vectors, matrix(), normalize="yes")
+    for given in ("no", "false", 0, 1, 1.0):
+        assert f"normalize is {given!r}; expected true, false or null" in refused(
+            open_vectors, matrix(), normalize=given
+        )
     assert "a key chooses among the arrays of a file" in refused(open_vectors, matrix(), key="v")
 
 

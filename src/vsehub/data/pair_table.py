@@ -10,12 +10,16 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import InputError, require
+from vsehub.data.csv_records import long_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS = ("query", "item")
 _NAMED = 5  # lines named in a message; the rest are counted
+_SHOWN = 500  # characters of a header
+_MOST_BLOCK = 2**31 - 1  # bytes that Arrow reads in one block
+_DIGITS = 18  # of a row number at most: such a number fits into 64 bits
 
 
 class PairTable:
@@ -83,15 +87,16 @@ class PairTable:
             text or pa.types.is_integer(entries.type),
             f"{self.path}: the column {column} holds {entries.type}. {advice}",
         )
-        try:
-            return entries.cast(pa.int64()).to_numpy()
-        except pa.ArrowInvalid:
-            numbers = pc.match_substring_regex(entries.cast(pa.string()), "^[0-9]{1,18}$").to_numpy()
-            self.refuse(~numbers, "give no row number", advice, column)
+        # Arrow's cast takes more than plain digits for numbers: 0x1, and -0.
+        if text or not pa.types.is_signed_integer(entries.type):
+            words = entries.cast(pa.string())
+            numbers = pc.and_(pc.ascii_is_decimal(words), pc.less_equal(pc.binary_length(words), _DIGITS)).to_numpy()
+            if not numbers.all():
+                self.refuse(~numbers, "give no row number", advice, column)
+        return entries.cast(pa.int64()).to_numpy()
 
     def _read_csv(self) -> "dict[str, pa.ChunkedArray]":
         import pyarrow as pa
-        from pyarrow import csv as arrow
 
         try:
             header = self._header()
@@ -99,15 +104,28 @@ class PairTable:
                 require(
                     header.count(column) == 1,
                     f"{self.path}:1: the header has {header.count(column)} columns {column!r}; expected one. Columns "
-                    f"there: {', '.join(header)}. The first line names the columns, parted by commas: query,item",
+                    f"there: {', '.join(header)[:_SHOWN]}. The first line names the columns, parted by commas: query,item",
                 )
-            options = arrow.ConvertOptions(
-                include_columns=list(COLUMNS), column_types=dict.fromkeys(COLUMNS, pa.string())
-            )
-            table = arrow.read_csv(self.path, convert_options=options)
+            table = self._arrow_table()
         except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
             raise InputError(f"{self.path}{self._damage(error)}") from error
         return {column: table.column(column) for column in COLUMNS}
+
+    def _arrow_table(self) -> "pa.Table":
+        import pyarrow as pa
+        from pyarrow import csv as arrow
+
+        convert = arrow.ConvertOptions(include_columns=list(COLUMNS), column_types=dict.fromkeys(COLUMNS, pa.string()))
+        parse = arrow.ParseOptions(newlines_in_values=True)
+        try:
+            return arrow.read_csv(self.path, parse_options=parse, convert_options=convert)
+        except pa.ArrowInvalid:
+            size = self.path.stat().st_size
+            if not arrow.ReadOptions().block_size < size < _MOST_BLOCK:
+                raise
+        # A line longer than a block is an error to Arrow: the file is read again in one block.
+        whole = arrow.ReadOptions(block_size=size)
+        return arrow.read_csv(self.path, read_options=whole, parse_options=parse, convert_options=convert)
 
     def _read_parquet(self) -> "dict[str, pa.ChunkedArray]":
         import pyarrow as pa
@@ -128,12 +146,12 @@ class PairTable:
         return {column: table.column(column) for column in COLUMNS}
 
     def _header(self) -> list[str]:
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
+        with long_fields(), self.path.open(encoding="utf-8-sig", newline="") as file:
             return next(filter(None, csv.reader(file)), [])
 
     def _lines(self, pairs: list[int]) -> list[int]:
         """The line numbers of pairs, given in rising order; empty lines are no pairs."""
-        with self.path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
+        with long_fields(), self.path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
             reader = csv.reader(file)
             filled = (reader.line_num for record in reader if record)  # slow: only for messages
             before = -1  # the header
@@ -151,7 +169,7 @@ class PairTable:
                     line.decode()
                 except UnicodeDecodeError as bad:
                     return f":{number}: byte 0x{line[bad.start]:02x} is not UTF-8. Save the file as UTF-8"
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
+        with long_fields(), self.path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
             try:
                 records = filter(None, reader)

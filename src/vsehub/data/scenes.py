@@ -86,7 +86,7 @@ class Scenes:
             note = {"checksums": _checksums(images, captions), "captions": captions}
             write_text(self.folder / f"{split}.json", json.dumps(note, indent=0))
         except OSError as error:
-            fail(f"cache: {self.folder} cannot be written ({error}). Choose another folder with cache=FOLDER")
+            fail(f"cache: {self.folder} cannot be written ({error}). Choose another folder with data.cache=FOLDER")
 
     def _read(self, split: str) -> tuple[np.ndarray, list[str]] | None:
         """What the cache holds of the split; None where it is absent, cut short or altered."""

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import existing, fail, one_of, require
+from vsehub.checks import existing, fail, require
+from vsehub.data.flags import flag
 from vsehub.data.stored import Stored, checked_kind
 from vsehub.data.stored_numpy import read_npy, read_npz
 from vsehub.data.stored_parquet import read_parquet
@@ -41,7 +42,7 @@ class VectorFile:
     normalize: bool | None = None
 
     def __post_init__(self):
-        one_of("normalize", self.normalize, (None, True, False))
+        flag("normalize", self.normalize, optional=True)
 
     def __len__(self) -> int:
         return len(self.source)
