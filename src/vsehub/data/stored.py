@@ -13,7 +13,8 @@ import torch
 from vsehub.checks import InputError, require
 
 FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
-_DAMAGE = (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error)  # what readers say of it
+# What readers say of damage: RecursionError and NotImplementedError are RuntimeErrors, UnicodeError is a ValueError.
+DAMAGE = (ValueError, EOFError, OSError, RuntimeError, OverflowError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def readable(path: Path, *damage: type[Exception]) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (*_DAMAGE, *damage) as error:
+    except (*DAMAGE, *damage) as error:
         raise InputError(
             f"{path} cannot be read as {path.suffix} ({error}). The file is cut short, damaged or of another format: "
             "copy, download or write it again"

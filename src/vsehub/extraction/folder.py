@@ -1,16 +1,18 @@
 """The folder that an extraction fills: finished, begun, or somebody else's."""
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vsehub.checks import require
-from vsehub.extraction.chunks import SETTINGS, differing
-from vsehub.extraction.layout import file_names, verify
+from vsehub.data.flags import flag
+from vsehub.extraction.chunks import SETTINGS, content, differing
+from vsehub.extraction.layout import IDS, file_names, verify
 
 MANIFEST, PARTS = "manifest.json", "parts"
+SCHEMA = 1  # of the manifest
+_AGAIN = "Give overwrite=true to extract again"
 
 
 def finished(
@@ -26,11 +28,19 @@ def finished(
     Raises InputError where files have changed, and where the folder holds something else that is not to be replaced.
     """
     require(folder.is_dir() or not folder.exists(), f"out: {folder} is a file; give out=FOLDER")
+    flag("overwrite", overwrite)
+    flag("verify", thoroughly)
     path = folder / MANIFEST
     if path.exists():
-        other = differing(path, "settings", settings)
+        manifest, other = content(path), differing(path, "settings", settings)
+        require(overwrite or manifest, f"out: {path} is damaged: it is no JSON object. {_AGAIN}")
+        require(
+            overwrite or manifest.get("schema") == SCHEMA,
+            f"out: {path} is of schema {manifest.get('schema')!r}; this vsehub reads schema {SCHEMA}. Use the vsehub that wrote it, give "
+            "another out=FOLDER, or overwrite=true to extract again",
+        )
         if not other and not overwrite:
-            verify(folder, json.loads(path.read_text())["files"], thoroughly)
+            verify(folder, _written(path, manifest, splits), thoroughly)
             return True
         require(
             overwrite,
@@ -48,6 +58,20 @@ def finished(
         for name in there:
             (folder / name).unlink()
     return False
+
+
+def _written(path: Path, manifest: Mapping[str, Any], splits: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The files of a manifest; InputError unless they are those of the splits, each with its size and checksum."""
+    files = manifest.get("files")
+    names = set(files) if isinstance(files, dict) else set()
+    optional = {name for name in file_names(splits) if name.endswith(IDS)}
+    require(
+        names | optional == set(file_names(splits))
+        and all(isinstance(one, dict) and {"bytes", "sha256"} <= set(one) for one in files.values()),
+        f"out: {path} is damaged: it does not name the files of the splits {', '.join(splits)} with size and checksum. "
+        + _AGAIN,
+    )
+    return files
 
 
 def require_room(folder: Path, size: int) -> None:
