@@ -167,7 +167,9 @@ class TestMemory:
         assert set(decoded) <= {"6.png", "7.png", "8.png", "9.png"}
         assert "7.png" in decoded
 
-    @pytest.mark.parametrize("content", ["{", "[]", '{"1.png": 3}', "\x00", '{"version": 2, "whole": {}}', '{"version": 1, "whole": []}'])
+    @pytest.mark.parametrize(
+        "content", ["{", "[]", '{"1.png": 3}', "\x00", '{"version": 2, "whole": {}}', '{"version": 1, "whole": []}']
+    )
     def test_a_damaged_memory_is_none(self, tmp_path, decoded, content):
         coco(tmp_path)
         source(tmp_path).load("train")

@@ -191,7 +191,14 @@ def test_versions_and_facts(tmp_path):
     index.write(path)
     rewritten(path, version=None)
     assert np.array_equal(read_index(path, split()).numbers, index.numbers), "files before the first version"
-    for changed in ({"rate": "0.2"}, {"rate": True}, {"rate": 1.5}, {"protocol": "rows"}, {"seed": "a"}, {"rate": None}):
+    for changed in (
+        {"rate": "0.2"},
+        {"rate": True},
+        {"rate": 1.5},
+        {"protocol": "rows"},
+        {"seed": "a"},
+        {"rate": None},
+    ):
         index.write(path)
         rewritten(path, **changed)
         with pytest.raises(InputError, match="does not say which protocol, rate, seed and data it is of"):

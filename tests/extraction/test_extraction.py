@@ -161,7 +161,9 @@ class TestChunkFiles:
         ChunkFiles(tmp_path, SETTINGS).write(chunk, np.ones((2, 3)))
         path = tmp_path / "settings.json"
         path.write_text(path.read_text().replace('"version": 1', version))
-        with pytest.raises(InputError, match=r"unfinished work of version (2|None); this vsehub goes on with version 1"):
+        with pytest.raises(
+            InputError, match=r"unfinished work of version (2|None); this vsehub goes on with version 1"
+        ):
             ChunkFiles(tmp_path, SETTINGS)
         assert not ChunkFiles(tmp_path, SETTINGS, overwrite=True).done(chunk)
 
@@ -296,7 +298,10 @@ class TestFolder:
             (lambda text: text.replace('"schema": 1', '"schema": 2'), "is of schema 2; this vsehub reads schema 1"),
             (lambda text: text[:-30], "manifest.json is damaged: it is no JSON object"),
             (lambda text: "[" * 100_000, "manifest.json is damaged: it is no JSON object"),
-            (lambda text: text.replace("train_ims.npy", "../precious.npy"), "does not name the files of the splits train"),
+            (
+                lambda text: text.replace("train_ims.npy", "../precious.npy"),
+                "does not name the files of the splits train",
+            ),
             (lambda text: text.replace('"sha256"', '"md5"'), "does not name the files of the splits train with size"),
             (lambda text: text.replace('"files": {', '"files": [], "old": {'), "does not name the files"),
         ],
