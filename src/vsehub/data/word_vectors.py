@@ -104,7 +104,8 @@ def _numbers(parts: list[bytes]) -> np.ndarray | None:
     if max(map(len, parts)) > _LONGEST:
         return None
     try:
-        numbers = np.array(parts).astype(np.float32)
+        with np.errstate(over="ignore"):
+            numbers = np.array(parts).astype(np.float32)
     except ValueError:
         return None
     return numbers if np.isfinite(numbers).all() else None
