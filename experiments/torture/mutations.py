@@ -1,14 +1,43 @@
-"""Ways to damage a file: by accident, as disks and editors do, and on purpose, as somebody would who knows the format."""
+"""Ways to damage a file, by accident, as disks and editors do, and on purpose, by somebody who knows the format."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-EXTREMES = (0, 1, -1, 127, 128, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 10**9, 10**12, 2**40, 2**62, 2**63 - 1)
+EXTREMES = (
+    0,
+    1,
+    -1,
+    127,
+    128,
+    255,
+    2**15,
+    2**16 - 1,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    10**9,
+    10**12,
+    2**40,
+    2**62,
+    2**63 - 1,
+)
 NUMBERS = (b"", b"-1", b"-0", b"0", b"1", b"00", b"0x1", b"1e3", b"1e309", b"1.5", b"nan", b"999999999999", b"9" * 25)
 WORDS = (
     *(b",", b'"', b'""', b"\n", b"\r", b"\r\n", b"\0", b" ", b"\t", b";", b":", b"{", b"}", b"[", b"]", b"\\", b"'"),
-    *(b"null", b"true", b"[]", b"{}", b'""', b"NaN", b"Infinity", b"-1e400", b"1" * 5000, b"[" * 100_000, b"x" * 200_000),
+    *(
+        b"null",
+        b"true",
+        b"[]",
+        b"{}",
+        b'""',
+        b"NaN",
+        b"Infinity",
+        b"-1e400",
+        b"1" * 5000,
+        b"[" * 100_000,
+        b"x" * 200_000,
+    ),
     *(b"../", b"/etc/passwd", b"..", b"::", b"\\ud83d", b"\\u0000", b"\xff", b"\xc3", b"\xef\xbb\xbf", "é".encode()),
 )
 _EDGE = 256  # bytes at either end, where headers and footers are

@@ -275,7 +275,7 @@ IMAGE = {"filename": "0.png", "split": "train", "sentences": [{"raw": "a"}]}
         ({"images": [IMAGE, IMAGE]}, r"1 pictures come more than once, 0 of them in several splits: 0.png \(train, tr"),
         (
             {"images": [IMAGE | {"filename": f"{n % 8}", "split": ("val", "test")[n // 8]} for n in range(15)]},
-            r"7 pictures come more than once, 7 of them in several splits: 0 \(val, test\), 1 .*, 4 \(val, test\), \.\.\.",
+            r"7 pictures come more than once, 7 of them in several splits: 0 \(val, test\), .*, 4 \(val, test\), \.\.",
         ),
         (
             {"images": [IMAGE | {"filepath": "a"}, IMAGE | {"filename": "./0.png", "filepath": "a", "split": "test"}]},

@@ -69,7 +69,12 @@ def test_picture_files(tmp_path, monkeypatch):
     files.append(tmp_path / "copy.bmp")
     shutil.copy(files[2], files[-1])
     opened = []
-    monkeypatch.setattr(overlap, "open", lambda file, mode: opened.append(Path(file).stem) or open(file, mode), False)
+
+    def opening(file, mode):
+        opened.append(Path(file).stem)
+        return open(file, mode)
+
+    monkeypatch.setattr(overlap, "open", opening, raising=False)
     train, test = ([str(one) for one in some] for some in (files[:3], files[3:]))
     assert shared(split(Pictures(train), texts(0)), split(Pictures(test), texts(1))) == Shared(1, 0)
     assert opened.count("begin") == opened.count("copy") == 2, "its end, then all of it"

@@ -163,6 +163,10 @@ def test_files_that_are_no_tables(tmp_path):
         (tmp_path / name).write_text("query,item\n0,0\n")
     assert "is no .csv or .parquet file" in refused(read_truth, tmp_path / "pairs.txt", 1, 1)
     assert "cannot be read as .parquet" in refused(read_truth, tmp_path / "pairs.parquet", 1, 1)
+    pq.write_table(pa.table({"query": [0], "item": [0], "remark": ["a"]}), tmp_path / "pairs.parquet")
+    content = (tmp_path / "pairs.parquet").read_bytes()
+    (tmp_path / "pairs.parquet").write_bytes(content.replace(b"remark", b"\xffemark"))
+    assert "cannot be read as .parquet" in refused(read_truth, tmp_path / "pairs.parquet", 1, 1)
 
 
 def test_lines_of_ids_and_labels(tmp_path):

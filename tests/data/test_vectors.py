@@ -5,6 +5,7 @@ import struct
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -202,6 +203,18 @@ def test_bad_ids_of_npz(tmp_path, ids, message):
     assert re.search(message, refused(open_vectors, tmp_path / "v.npz"))
 
 
+@pytest.mark.parametrize("code", [0xD800, 0xDFFF, 0x110000, 2**32 - 1])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_ids_that_are_no_text(tmp_path, code, order):
+    """Numbers where characters should be: Python cannot make strings of them, or no file can take them."""
+    codes = np.full((7, 3), 97, f"{order}u4") + np.arange(7, dtype=f"{order}u4")[:, None]
+    write_npz(tmp_path / "v.npz", matrix(), ids=codes.astype(f"{order}u4").view(f"{order}U3")[:, 0])
+    assert open_vectors(tmp_path / "v.npz").ids[:2] == ["aaa", "bbb"]
+    codes[3, 1] = code
+    write_npz(tmp_path / "v.npz", matrix(), ids=codes.astype(f"{order}u4").view(f"{order}U3")[:, 0])
+    assert "v.npz::ids holds numbers that are no characters" in refused(open_vectors, tmp_path / "v.npz")
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -325,7 +338,9 @@ def test_a_full_temporary_folder(tmp_path, monkeypatch, name):
 
     monkeypatch.setattr("os.posix_fallocate", full)
     if name == "lists.parquet":  # its rows are written as they are found
-        monkeypatch.setattr("tempfile.TemporaryFile", lambda prefix, buffering: open("/dev/full", "r+b", buffering))
+        monkeypatch.setattr(
+            "tempfile.TemporaryFile", lambda prefix, buffering: Path("/dev/full").open("r+b", buffering)
+        )
     assert re.search(
         "temporary folder .*No space left on device.. Free room there, set TMPDIR", refused(open_vectors, path)
     )

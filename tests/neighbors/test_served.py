@@ -323,7 +323,7 @@ def vector_set(faiss, vector, place, value):
 def test_facts_made_to_do_harm(changed, sides, tmp_path):
     _, items, bias = sides
     build_index(items, bias, 2.0).save(tmp_path / "index.faiss")
-    with pytest.raises(InputError, match="the facts at the end of .*(are those of no index|are not those of its ind)"):
+    with pytest.raises(InputError, match=r"the facts at the end of .*(are those of no index|are not those of its ind)"):
         load_index(resealed(tmp_path / "index.faiss", lambda content: None, **changed))
 
 

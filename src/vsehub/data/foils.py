@@ -67,7 +67,8 @@ def _read(path: Path) -> tuple[list[int], list[dict[str, str]], bool]:
                 require(
                     header.count(column) == 1,
                     f"{path}:1: the header has {header.count(column)} columns {column!r}; expected one. The first line "
-                    f"names the columns, parted by commas: {','.join(COLUMNS)},type. There are: {', '.join(header)[:_SHOWN]}",
+                    f"names the columns, separated by commas: {','.join(COLUMNS)},type. There are: "
+                    f"{', '.join(header)[:_SHOWN]}",
                 )
             for row in reader:
                 require(

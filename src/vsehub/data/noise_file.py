@@ -108,7 +108,8 @@ def _require_facts(path: Path, facts: Any) -> None:
         and 0 <= facts["rate"] < 1
         and (facts.get("seed") is None or is_number(facts["seed"], int))
         and isinstance(facts.get("clean_fingerprint"), str),
-        f"data.noise.index: {path} does not say which protocol, rate, seed and data it is of; give a run's {INDEX_FILE}",
+        f"data.noise.index: {path} does not say which protocol, rate, seed and data it is of; give a run's "
+        f"{INDEX_FILE}",
     )
 
 

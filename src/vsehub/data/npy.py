@@ -72,7 +72,7 @@ def load_array(path: Path) -> np.ndarray:
 
 
 def load_archive(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of a .npz, by name, in memory. What it raises where the file is damaged: `stored.DAMAGE`, InputError."""
+    """All arrays of a .npz, by name, in memory; InputError or one of `stored.DAMAGE` where the file is damaged."""
     with zipfile.ZipFile(path) as archive:
         return {name: load_member(path, archive, info) for name, info in members(archive).items()}
 

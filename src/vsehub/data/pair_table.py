@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("query", "item")
 _NAMED = 5  # lines named in a message; the rest are counted
-_SHOWN = 500  # characters of a header
+_SHOWN = 500  # characters of a header or an entry
 _MOST_BLOCK = 2**31 - 1  # bytes that Arrow reads in one block
 _DIGITS = 18  # of a row number at most: such a number fits into 64 bits
 
@@ -72,7 +72,7 @@ class PairTable:
         unit, numbers = ("line", self._lines(named)) if self._csv else ("row", named)
         unit += "s" if len(bad) > 1 else ""
         said = ", ".join(map(str, numbers)) + (f", ... ({len(bad)} in all)" if len(bad) > _NAMED else "")
-        entry = "" if column is None else f" (the first: {str(self._columns[column][named[0]])!r})"
+        entry = "" if column is None else f" (the first: {str(self._columns[column][named[0]])[:_SHOWN]!r})"
         counted = "" if self._csv else ", counted from 0,"
         raise InputError(f"{self.path}: {unit} {said}{counted} {what}{entry}. {advice}")
 
@@ -104,7 +104,8 @@ class PairTable:
                 require(
                     header.count(column) == 1,
                     f"{self.path}:1: the header has {header.count(column)} columns {column!r}; expected one. Columns "
-                    f"there: {', '.join(header)[:_SHOWN]}. The first line names the columns, parted by commas: query,item",
+                    f"there: {', '.join(header)[:_SHOWN]}. The first line names the columns, separated by commas: "
+                    "query,item",
                 )
             table = self._arrow_table()
         except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
@@ -139,7 +140,7 @@ class PairTable:
                         names.count(column) == 1, f"{self.path} has the columns {', '.join(names)}; expected {column}"
                     )
                 table = file.read(columns=list(COLUMNS))
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(
                 f"{self.path} cannot be read as .parquet ({error}). Copy, download or write it again"
             ) from error

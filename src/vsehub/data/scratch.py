@@ -22,7 +22,7 @@ class ScratchRows:
 
     def __enter__(self) -> "ScratchRows":
         # Without a buffer: a full disk shows where it is written to.
-        self._file = tempfile.TemporaryFile(prefix="vsehub-", buffering=0)  # noqa: SIM115 (closed on leaving)
+        self._file = tempfile.TemporaryFile(prefix="vsehub-", buffering=0)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:

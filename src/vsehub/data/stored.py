@@ -46,8 +46,8 @@ def readable(path: Path, *damage: type[Exception]) -> Iterator[None]:
         raise
     except (*DAMAGE, *damage) as error:
         raise InputError(
-            f"{path} cannot be read as {path.suffix} ({shortened(error)}). The file is cut short, damaged or of another format: "
-            "copy, download or write it again"
+            f"{path} cannot be read as {path.suffix} ({shortened(error)}). The file is cut short, damaged or of "
+            "another format: copy, download or write it again"
         ) from error
 
 

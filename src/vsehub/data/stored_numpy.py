@@ -40,7 +40,7 @@ def read_npz(path: Path, key: str | None) -> Stored:
                 len(shape) == 1 and re.match("str|bytes|u?int", kind) is not None,
                 f"{path}::ids is {kind} {shape}; expected one string or whole number a row: ids.astype(str)",
             )
-            ids = _as_strings(load_member(path, archive, arrays["ids"]))
+            ids = _as_strings(path, load_member(path, archive, arrays["ids"]))
         return Stored(array, dtype, ids)
 
 
@@ -64,5 +64,12 @@ def _npz_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> 
         return array.T if header.fortran else array
 
 
-def _as_strings(array: np.ndarray) -> list[str]:
+def _as_strings(path: Path, array: np.ndarray) -> list[str]:
+    if array.dtype.kind == "U":
+        # Numbers that are no characters: halves of surrogate pairs, and those beyond Unicode, which Python rejects.
+        codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))).view(np.uint32)
+        require(
+            not (((codes >= 0xD800) & (codes <= 0xDFFF)) | (codes > 0x10FFFF)).any(),
+            f"{path}::ids holds numbers that are no characters. Copy, download or write it again",
+        )
     return (np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(str)).tolist()

@@ -70,7 +70,7 @@ def _from_lists(path: Path, file: "pq.ParquetFile", key: str | None, lists: list
     dim = 0
     bad = {what: Rows() for what in ("have no list", "have another length", _HOLES)}
     with ScratchRows(np.dtype(found[column][1]), f"the numbers of {path}") as scratch:
-        for first, batch in _batches(path, file, [column]):
+        for first, batch in _batches(path, file, [column], nested=True):
             part = batch.column(column)
             part = part.storage if isinstance(part, pa.ExtensionArray) else part
             lengths = pc.list_value_length(part).fill_null(-1).to_numpy(zero_copy_only=False)
@@ -130,16 +130,19 @@ def _from_columns(path: Path, file: "pq.ParquetFile") -> np.ndarray:
     return array
 
 
-def _batches(path: Path, file: "pq.ParquetFile", columns: list[str]) -> Iterator[tuple[int, "pa.RecordBatch"]]:
-    """(first row, batch) over all rows of some columns; InputError where there are other than the file says."""
-    rows, first, names = file.metadata.num_rows, 0, set(columns)
-    total = sum(
-        chunk.total_uncompressed_size
-        for group in map(file.metadata.row_group, range(file.metadata.num_row_groups))
-        for chunk in map(group.column, range(group.num_columns))
-        if chunk.path_in_schema.split(".")[0] in names
-    )
-    step = min(max(1, _BATCH_BYTES * rows // max(1, total)), _BATCH_ROWS)
+def _batches(
+    path: Path, file: "pq.ParquetFile", columns: list[str], nested: bool = False
+) -> Iterator[tuple[int, "pa.RecordBatch"]]:
+    """(first row, batch) over all rows of some columns; InputError where there are other than the file says.
+
+    nested: the columns are lists, among which and others the bytes of a row are not shared evenly.
+    """
+    rows, first = file.metadata.num_rows, 0
+    # Of all columns, as a bound: what the metadata says of one of them ends the process where it is damaged, since
+    # Arrow's exception then finds nobody.
+    total = sum(file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups))
+    total = max(1, total if nested else total * len(columns) // len(file.schema_arrow))
+    step = min(max(1, _BATCH_BYTES * rows // total), _BATCH_ROWS)
     with byte_bar(f"unpacking {path.name}", total) as progress:
         for batch in file.iter_batches(batch_size=step, columns=columns, use_threads=False):
             if len(batch):

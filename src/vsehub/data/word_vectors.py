@@ -87,8 +87,8 @@ def _layout(path: Path) -> tuple[int, int, int | None]:
     if len(first) == 2 and all(part.isdigit() for part in first):
         require(
             max(map(len, first)) <= _DIGITS and 0 < int(first[1]) <= path.stat().st_size,
-            f"word vectors: {path}:1 promises {first[0][:40].decode()} words of {first[1][:40].decode()} numbers, which "
-            "the file cannot hold; get the file again",
+            f"word vectors: {path}:1 promises {first[0][:40].decode()} words of {first[1][:40].decode()} numbers, "
+            "which the file cannot hold; get the file again",
         )
         return 2, int(first[1]), int(first[0])
     require(

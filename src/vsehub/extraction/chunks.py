@@ -17,6 +17,7 @@ from vsehub.files import atomic, write_json
 SETTINGS = "settings.json"
 VERSION = 1  # of the chunks and their settings
 _POLL_SECONDS = 0.2
+_SHOWN = 40  # settings that differ, and characters of one's name
 
 
 class Chunk(NamedTuple):
@@ -64,8 +65,9 @@ class ChunkFiles:
             other_version = bool(begun) and begun.get("version") != VERSION
             require(
                 overwrite or not other_version,
-                f"{folder} holds unfinished work of version {begun.get('version')!r}; this vsehub goes on with version {VERSION}. "
-                "Finish it with the vsehub that began it, give another out=FOLDER, or overwrite=true to throw it away",
+                f"{folder} holds unfinished work of version {begun.get('version')!r}; this vsehub goes on with version "
+                f"{VERSION}. Finish it with the vsehub that began it, give another out=FOLDER, or overwrite=true to throw "
+                "it away",
             )
             found = differing(folder / SETTINGS, "settings", settings)
             if found or other_version:
@@ -125,12 +127,12 @@ class ChunkFiles:
 
 
 def differing(path: Path, key: str, settings: Mapping[str, Any]) -> list[str]:
-    """The names of the settings that are others in the JSON file `path` under `key`; all, where it cannot be read."""
+    """The first names of settings that are others in the JSON file `path` under `key`; all, where it cannot be read."""
     try:
         found = dict(content(path)[key])
     except (ValueError, KeyError, TypeError):
         return list(settings)
-    return [name for name in {**settings, **found} if settings.get(name) != found.get(name)]
+    return [name[:_SHOWN] for name in {**settings, **found} if settings.get(name) != found.get(name)][:_SHOWN]
 
 
 def content(path: Path) -> dict[str, Any]:

@@ -36,8 +36,8 @@ def finished(
         require(overwrite or manifest, f"out: {path} is damaged: it is no JSON object. {_AGAIN}")
         require(
             overwrite or manifest.get("schema") == SCHEMA,
-            f"out: {path} is of schema {manifest.get('schema')!r}; this vsehub reads schema {SCHEMA}. Use the vsehub that wrote it, give "
-            "another out=FOLDER, or overwrite=true to extract again",
+            f"out: {path} is of schema {manifest.get('schema')!r}; this vsehub reads schema {SCHEMA}. Use the "
+            "vsehub that wrote it, give another out=FOLDER, or overwrite=true to extract again",
         )
         if not other and not overwrite:
             verify(folder, _written(path, manifest, splits), thoroughly)

@@ -30,8 +30,8 @@ def require_layout(path: Path, size: int, kind: str, items: int, dimensions: int
         _expect(content.left == 0, f"{content.left} bytes follow the index")
     except _Wrong as wrong:
         raise InputError(
-            f"index: {path} is no {kind} index of {items} vectors of {dimensions} numbers as FAISS writes it ({wrong}); "
-            "build it again"
+            f"index: {path} is no {kind} index of {items} vectors of {dimensions} numbers as FAISS writes it "
+            f"({wrong}); build it again"
         ) from wrong
 
 

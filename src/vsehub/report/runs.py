@@ -71,9 +71,20 @@ def read_run(folder: Path, path: str) -> Run:
     return Run(
         path=path,
         record=record,
-        evaluations={file.stem: named(read_record(file, EVALUATION_KEYS, hint)) for file in files},
+        evaluations={file.stem: _evaluation(file, hint) for file in files},
         history=read_history(folder / "metrics.csv"),
     )
+
+
+def _evaluation(file: Path, hint: str) -> dict:
+    evaluation = read_record(file, EVALUATION_KEYS, hint)
+    members = evaluation.get("ensemble") or []
+    labelled = isinstance(members, list) and all(isinstance(one, dict) and "label" in one for one in members)
+    require(
+        labelled and isinstance(evaluation["metrics"], dict),
+        f"{file} has an ensemble without labels, or metrics that are no object: it was changed by hand. {hint}",
+    )
+    return named(evaluation)
 
 
 def named(evaluation: dict) -> dict:
@@ -81,7 +92,7 @@ def named(evaluation: dict) -> dict:
     members = evaluation.get("ensemble")
     if not members:
         return evaluation
-    losses = " + ".join(member["label"] for member in members)
+    losses = " + ".join(str(member["label"]) for member in members)
     return evaluation | {"criterion": f"{evaluation['criterion']}, ensemble of {len(members)} ({losses})"}
 
 
@@ -89,7 +100,7 @@ def read_record(file: Path, keys: Sequence[str], hint: str) -> dict:
     """The JSON object in `file`, which must be of schema 1 and have `keys`; else InputError with `hint`: what to do."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         fail(f"{file} is not whole JSON ({error}): it was cut short or changed by hand. {hint}")
     require(isinstance(record, dict), f"{file} holds a {type(record).__name__}; expected a JSON object. {hint}")
     schema = record.get("schema")
