@@ -282,6 +282,7 @@ IMAGE = {"filename": "0.png", "split": "train", "sentences": [{"raw": "a"}]}
             r"1 pictures come more than once, 1 of them in several splits: a/0.png \(train, test\)",
         ),
         ({"images": [IMAGE | {"sentences": [{"raw": "a \ud83d"}]}]}, r"0.png: the caption 'a \\ud83d' holds half of a"),
+        ({"images": [IMAGE | {"filename": "a\n.png"}]}, r"image 0, counted from 0: filename 'a\\n.png' has a line br"),
         ({"images": [IMAGE | {"filename": "\ud83d"}]}, r"image 0, counted from 0: filename '\\ud83d' holds half"),
     ],
 )

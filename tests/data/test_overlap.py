@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,7 @@ def test_what_is_said(caplog):
     caplog.clear()
     warn_of_shared({name: splits[name] for name in ("train",)})
     warn_of_shared({})
+    warn_of_shared({name: replace(split, pairs=split.training_pairs()) for name, split in splits.items()})
     assert not caplog.records
 
 

@@ -1,11 +1,11 @@
 import io
 import json
+import os
 import re
 import struct
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -338,9 +338,7 @@ def test_a_full_temporary_folder(tmp_path, monkeypatch, name):
 
     monkeypatch.setattr("os.posix_fallocate", full)
     if name == "lists.parquet":  # its rows are written as they are found
-        monkeypatch.setattr(
-            "tempfile.TemporaryFile", lambda prefix, buffering: Path("/dev/full").open("r+b", buffering)
-        )
+        monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: os.fdopen(os.open("/dev/full", os.O_RDWR), "r+b", 0))
     assert re.search(
         "temporary folder .*No space left on device.. Free room there, set TMPDIR", refused(open_vectors, path)
     )

@@ -121,6 +121,8 @@ def test_a_folder_that_holds_something(tmp_path):
     (folder / ".index.faiss.1234.part").touch()
     Output(folder, overwrite=True).clear()
     assert {path.name for path in folder.iterdir()} == {"notes.txt", "parts"}
+    with pytest.raises(InputError, match="overwrite is 'no'; expected true or false"):
+        Output(folder, overwrite="no")
     with pytest.raises(InputError, match="is a file; give out=FOLDER"):
         Output(folder / "notes.txt")
     with pytest.raises(InputError, match="nothing can be written to"):

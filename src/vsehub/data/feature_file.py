@@ -23,8 +23,8 @@ def open_features(path: Path) -> np.ndarray:
     except Exception as error:  # numpy parses the header as Python: damage raises almost anything
         raise InputError(
             f"{path} cannot be read as features (numpy says: {shortened(error)}). Expected one whole .npy file of "
-            "float16 or float32 numbers without Python objects: copy or download it again, or save it with np.save(path, "
-            "array). "
+            "float16 or float32 numbers without Python objects: copy or download it again, or save it with "
+            "np.save(path, array). "
             "Where images have different numbers of regions, fill up with rows of zeros: image_regions leaves them out"
         ) from error
     require(

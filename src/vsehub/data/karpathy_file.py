@@ -74,6 +74,10 @@ def _entry(path: Path, number: int, image: Any) -> Entry:
             )
         require(_encodes(raw), f"json: {path}: image {number}, {filename}: the caption {raw!r} {_HALF}")
         captions.append(" ".join(raw.split()))
+    require(
+        not {"\n", "\r"} & set(filename),
+        f"json: {path}: image {number}, counted from 0: filename {filename!r} has a line break; rename the file",
+    )
     entry = Entry(filename, text("filepath", ""), text("split"), captions)
     require(
         entry.split in SPLITS,

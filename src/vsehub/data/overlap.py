@@ -43,8 +43,10 @@ def shared(a: CaptionedImages, b: CaptionedImages) -> Shared:
 def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
     """Log a warning for each two splits that share pictures, or more than 5 % of the second one's captions.
 
-    splits: by name, in any order; train is compared with val and test, val with test. Every row is hashed once.
+    splits: by name, in any order; train is compared with val and test, val with test. Every row is hashed once. Splits
+    of `pairs`, in which a text may belong to several images, are left out: `data.pairs` compares their row numbers.
     """
+    splits = {name: split for name, split in splits.items() if split.pairs is None}
     order = [name for name in ("train", "val", "test") if name in splits]
     order += [name for name in splits if name not in order]
     contents = {name: _Content(splits[name]) for name in order}

@@ -66,8 +66,8 @@ class ChunkFiles:
             require(
                 overwrite or not other_version,
                 f"{folder} holds unfinished work of version {begun.get('version')!r}; this vsehub goes on with version "
-                f"{VERSION}. Finish it with the vsehub that began it, give another out=FOLDER, or overwrite=true to throw "
-                "it away",
+                f"{VERSION}. Finish it with the vsehub that began it, give another out=FOLDER, or overwrite=true to "
+                "throw it away",
             )
             found = differing(folder / SETTINGS, "settings", settings)
             if found or other_version:

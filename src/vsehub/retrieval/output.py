@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from vsehub.checks import require
+from vsehub.data.flags import flag
 
 RESULT = "result.json"  # written last: where it lies, the folder is whole
 PAGE, RANKING, INDEX, USAGE = "index.html", "ranking.parquet", "index.faiss", "USAGE.md"
@@ -19,6 +20,7 @@ class Output:
     """
 
     def __init__(self, folder: str | Path, overwrite: bool = False):
+        flag("overwrite", overwrite)
         self.folder = Path(folder)
         self.parts = self.folder / PARTS
         require(self.folder.is_dir() or not self.folder.exists(), f"out: {folder} is a file; give out=FOLDER")
