@@ -41,7 +41,7 @@ class Names:
             f"the images in {self.images} are found by ids, which {self.side} does not have: give the ids, or a text "
             "file with the path of an image on each line",
         )
-        if isinstance(self.images, Path):
+        if isinstance(self.images, Path) and self.rows:
             self._require_images()
 
     def of(self, row: int) -> dict[str, str | None]:
