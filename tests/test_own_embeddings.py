@@ -284,7 +284,7 @@ def test_a_folder_that_holds_a_result(files, here):
         (["queries=q.npy", "items=m.npy", "k=121"], "k is 121; expected at most 120, the number of items"),
         (["queries=q.npy", "items=m.npy", "k=ten"], "k is 'ten'; expected a whole number above 0"),
         (["queries=q.npy", "items=raw.npy"], r"the norms of the rows lie between .* Set normalize=true"),
-        (["queries=q.npy", "items=m.npy", "normalize=maybe"], "normalize is 'maybe'; choose one of"),
+        (["queries=q.npy", "items=m.npy", "normalize=maybe"], "normalize is 'maybe'; expected true, false or null"),
         (["queries=q.npy", "items=m.npy", "reference=q.npy"], "q.npy is the queries' own file. Leave reference out"),
         (["queries=q.npy", "items=m.npy", "reference=photos/../q.npy"], "is the queries' own file"),
         (["queries=q.npy", "items=m.npy", "device=abacus"], "device is 'abacus', which is not to be had here"),

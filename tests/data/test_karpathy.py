@@ -109,7 +109,8 @@ def test_damaged_files_stop_or_are_left_out(tmp_path, caplog):
     break_files(tmp_path, range(0, 24, 2))
     message = refused(tmp_path)
     assert "images: 12 of 24 files of the split 'train' cannot be decoded: 0.png (not a picture), 2.png " in message
-    assert "8.png (not a picture), .... Copy them again" in message
+    assert "8.png (not a picture), .... Copy them again, or leave them" in message
+    assert message.endswith("with data.unreadable=leave_out")
     assert "10.png" not in message
     found = source(tmp_path, unreadable="leave_out").load("train")
     assert found.names == [f"{n}.png" for n in range(1, 24, 2)]
@@ -166,7 +167,9 @@ class TestMemory:
         assert set(decoded) <= {"6.png", "7.png", "8.png", "9.png"}
         assert "7.png" in decoded
 
-    @pytest.mark.parametrize("content", ["{", "[]", '{"1.png": 3}', "\x00"])
+    @pytest.mark.parametrize(
+        "content", ["{", "[]", '{"1.png": 3}', "\x00", '{"version": 2, "whole": {}}', '{"version": 1, "whole": []}']
+    )
     def test_a_damaged_memory_is_none(self, tmp_path, decoded, content):
         coco(tmp_path)
         source(tmp_path).load("train")
@@ -206,6 +209,29 @@ def test_missing_files(tmp_path):
     assert f"Looked in {tmp_path / 'pictures'}, {tmp_path / 'pictures' / 'train2014'}. Unpack" in message
 
 
+def test_one_name_in_two_folders(tmp_path):
+    """Without their folders they would be one file: that is missing, not taken for both."""
+    names = [("train", "train2014"), ("val", "val2014")]
+    entries = [
+        {"filename": "0.png", "filepath": folder, "split": split, "sentences": [{"raw": split}]}
+        for split, folder in names
+    ]
+    coco(tmp_path, COCO[:1], flat=True)
+    (tmp_path / "splits.json").write_text(json.dumps({"images": entries}))
+    assert "1 of 1 files of the split 'val' are missing: 0.png" in refused(tmp_path, "val")
+    for n, (_, folder) in enumerate(names):
+        (tmp_path / "pictures" / folder).mkdir()
+        Image.new("L", (12, 9), 10 * n).save(tmp_path / "pictures" / folder / "0.png")
+    assert [greys(source(tmp_path).load(split)) for split, _ in names] == [[0], [10]]
+
+
+def test_links_in_the_folder_are_followed(tmp_path):
+    coco(tmp_path, COCO[:2])
+    (tmp_path / "pictures" / "train2014").rename(tmp_path / "elsewhere")
+    (tmp_path / "pictures" / "train2014").symlink_to(tmp_path / "elsewhere")
+    assert greys(source(tmp_path).load("train")) == [10]
+
+
 def test_missing_splits(tmp_path):
     coco(tmp_path, COCO[:2])
     message = refused(tmp_path, "test")
@@ -233,6 +259,31 @@ IMAGE = {"filename": "0.png", "split": "train", "sentences": [{"raw": "a"}]}
         ({"images": [IMAGE | {"sentences": None}]}, "image 0, 0.png, has no captions"),
         ({"images": [IMAGE | {"sentences": ["a"]}]}, r"0.png, has a caption without words \(raw is None\)"),
         ({"images": [IMAGE | {"sentences": [{"raw": " \n"}]}]}, r"without words \(raw is ' \\n'\)"),
+        (
+            {"images": [IMAGE, IMAGE | {"filename": "1.png", "split": "trian"}]},
+            "image 1, 1.png, is of the split 'trian'; known are train, restval, val, test. Correct it",
+        ),
+        *(
+            ({"images": [IMAGE | named]}, f"image 0 lies in {said}; expected a path inside the folder of images")
+            for named, said in (
+                ({"filename": "../0.png"}, "'' as '../0.png'"),
+                ({"filename": "/etc/0.png"}, "'' as '/etc/0.png'"),
+                ({"filepath": "a/../.."}, "'a/../..' as '0.png'"),
+                ({"filepath": "/etc"}, "'/etc' as '0.png'"),
+            )
+        ),
+        ({"images": [IMAGE, IMAGE]}, r"1 pictures come more than once, 0 of them in several splits: 0.png \(train, tr"),
+        (
+            {"images": [IMAGE | {"filename": f"{n % 8}", "split": ("val", "test")[n // 8]} for n in range(15)]},
+            r"7 pictures come more than once, 7 of them in several splits: 0 \(val, test\), .*, 4 \(val, test\), \.\.",
+        ),
+        (
+            {"images": [IMAGE | {"filepath": "a"}, IMAGE | {"filename": "./0.png", "filepath": "a", "split": "test"}]},
+            r"1 pictures come more than once, 1 of them in several splits: a/0.png \(train, test\)",
+        ),
+        ({"images": [IMAGE | {"sentences": [{"raw": "a \ud83d"}]}]}, r"0.png: the caption 'a \\ud83d' holds half of a"),
+        ({"images": [IMAGE | {"filename": "a\n.png"}]}, r"image 0, counted from 0: filename 'a\\n.png' has a line br"),
+        ({"images": [IMAGE | {"filename": "\ud83d"}]}, r"image 0, counted from 0: filename '\\ud83d' holds half"),
     ],
 )
 def test_bad_json(tmp_path, content, message):

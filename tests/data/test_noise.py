@@ -1,6 +1,8 @@
 """Noise in the training captions: who is permuted, how many, what a file says, what stays as it was."""
 
+import io
 import json
+import zipfile
 from collections import Counter
 
 import numpy as np
@@ -163,10 +165,58 @@ def test_files_that_are_damaged_or_of_other_data(tmp_path):
         with pytest.raises(InputError, match="cannot be read"):
             noisy(split(), index=path)
     np.savez(path, numbers=np.arange(200), facts=np.array(json.dumps(["not ours"])))
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="does not say which protocol, rate, seed and data it is of"):
         noisy(split(), index=path)
     with pytest.raises(InputError, match="no such file or folder"):
         noisy(split(), index=tmp_path / "absent.npz")
+
+
+def rewritten(path, **changed):
+    """Our own file with other facts, those of value None left out."""
+    stored = dict(np.load(path))
+    facts = json.loads(str(stored["facts"])) | changed
+    facts = {key: value for key, value in facts.items() if value is not None}
+    np.savez(path, numbers=stored["numbers"], facts=np.array(json.dumps(facts)))
+
+
+def test_versions_and_facts(tmp_path):
+    path = tmp_path / "noise.npz"
+    index = noisy(split(), protocol="captions", rate=0.2)[0].index
+    index.write(path)
+    assert json.loads(str(np.load(path)["facts"]))["version"] == 1
+    assert "version" not in index.facts()
+    rewritten(path, version=2)
+    with pytest.raises(InputError, match=r"is of version 2; this vsehub reads version 1\. Use the vsehub that wrote"):
+        read_index(path, split())
+    index.write(path)
+    rewritten(path, version=None)
+    assert np.array_equal(read_index(path, split()).numbers, index.numbers), "files before the first version"
+    for changed in (
+        {"rate": "0.2"},
+        {"rate": True},
+        {"rate": 1.5},
+        {"protocol": "rows"},
+        {"seed": "a"},
+        {"rate": None},
+    ):
+        index.write(path)
+        rewritten(path, **changed)
+        with pytest.raises(InputError, match="does not say which protocol, rate, seed and data it is of"):
+            read_index(path, split())
+
+
+@pytest.mark.parametrize("name", ["index.npy", "stored.npz", "packed.npz"])
+def test_files_that_claim_more_than_they_hold(tmp_path, name):
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": "<i8", "fortran_order": False, "shape": (10**12,)})
+    path = tmp_path / name
+    path.write_bytes(content.getvalue())
+    if name.endswith(".npz"):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED if name[0] == "s" else zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("numbers.npy", content.getvalue())
+            archive.writestr("facts.npy", content.getvalue())
+    with pytest.raises(InputError, match=r"data.noise.index: .* is cut short: \(1000000000000,\) int64 numbers take"):
+        read_index(path, split())
 
 
 def test_one_caption_an_image_leaves_the_protocol_open(tmp_path):

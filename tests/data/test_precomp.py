@@ -116,6 +116,7 @@ def test_missing_files(tmp_path):
     write(tmp_path, features(2), 10, prefix="testall")
     message = refused(tmp_path, "test")
     assert f"the split 'test' has no file {tmp_path / 'test_ims.npy'}; features there: testall, train" in message
+    assert message.endswith("or name another prefix, as in data.test=testall")
     (tmp_path / "train_caps.txt").unlink()
     assert f"has no file {tmp_path / 'train_caps.txt'}" in refused(tmp_path)
     with pytest.raises(InputError, match="is a file; give a folder"):

@@ -124,6 +124,21 @@ def test_a_render_that_fails_leaves_nothing_behind(tmp_path, refuse_to_render):
     assert list(tmp_path.rglob("*")) == []
 
 
+def test_a_cache_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"Choose another folder with data\.cache=FOLDER$"):
+        Scenes("tiny", cache=str(tmp_path / "file")).load("val")
+
+
+def test_a_cache_of_another_edition_is_made_anew(tmp_path, tiny):
+    source = Scenes("tiny", cache=str(tmp_path))
+    source.load("val")
+    note = source.folder / "val.json"
+    note.write_text(note.read_text().replace('"edition": 1', '"edition": 2'))
+    assert source.load("val").fingerprint() == tiny["val"].fingerprint()
+    assert '"edition": 1' in note.read_text()
+
+
 def test_the_cache_follows_xdg(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert Scenes("tiny").folder.parent == tmp_path / "vsehub"

@@ -1,3 +1,4 @@
+import csv
 import re
 
 import numpy as np
@@ -97,8 +98,9 @@ def test_against_a_dictionary(truth):
         ("query,item\n99999999999999999999,1\n", "line 2 give no row number"),
         (
             "query,item\n0,1\n2,3\n-1,0\n3,4\n",
-            "lines 4, 5 name rows that the queries do not have .the first: '-1'.. .* 0 to 2",
+            "line 4 give no row number .the first: '-1'.. The queries have no ids",
         ),
+        ("query,item\n0,1\n2,3\n3,4\n", "line 4 name rows that the queries do not have .the first: '3'.. .* 0 to 2"),
         ("query,item\n0,1\n2,4\n", "line 3 name rows that the items do not have .the first: '4'.. .* 0 to 3"),
         (
             "item,query\n\n" + "1,0\n" * 2 + "\n" + "2,0\n" + "1,0\n" * 6,
@@ -113,6 +115,30 @@ def test_against_a_dictionary(truth):
 )
 def test_bad_tables(truth, text, message):
     assert re.search(message, refused(truth, text, 3, 4))
+
+
+@pytest.mark.parametrize("entry", ["0x1", "0X1", " 1", "1 ", "\t1", "1e3", "1.0", "+1", "-0", "1_0", "\u0661", "0b1"])
+def test_only_plain_digits_are_row_numbers(truth, entry):
+    for given in (f"query,item\n0,1\n1,{entry}\n", {"query": [0, 1], "item": ["1", entry]}):
+        assert re.search(r"(line 3|row 1, counted from 0,) give no row number", refused(truth, given, 4, 4))
+    assert truth("query,item\n0,01\n", 4, 4) == [(0, 1)]
+
+
+def test_fields_of_any_length(truth):
+    """Longer than the csv module's 131,072 characters and Arrow's block of a megabyte; the limit stays as it was."""
+    for length in (200_000, 3_000_000):
+        text = "query,item,note\n0,1,x\n2,3," + length * "y" + "\n1,{},z\n"
+        assert truth(text.format(0), 3, 4) == [(0, 1), (2, 3), (1, 0)]
+        assert "line 4 give no row number" in refused(truth, text.format("x"), 3, 4)
+        assert "pairs.csv:4: 4 entries; expected 3" in refused(truth, text.format("0,0"), 3, 4)
+        assert "the header has 0 columns 'item'" in refused(truth, "query," + length * "i" + "\n0,0\n", 3, 4)
+    assert csv.field_size_limit() == 131_072
+
+
+def test_notes_of_several_lines(truth):
+    """More text than a block of Arrow's, with line breaks in quotes wherever the blocks meet."""
+    text = "query,item,note\n" + "".join(f'{n},{n},"a note\nof {n}\n"\n' for n in range(90_000))
+    assert truth(text, 90_000, 90_000)[-1] == (89_999, 89_999)
 
 
 def test_unknown_ids(truth):
@@ -136,6 +162,10 @@ def test_files_that_are_no_tables(tmp_path):
     for name in ("pairs.txt", "pairs.parquet"):
         (tmp_path / name).write_text("query,item\n0,0\n")
     assert "is no .csv or .parquet file" in refused(read_truth, tmp_path / "pairs.txt", 1, 1)
+    assert "cannot be read as .parquet" in refused(read_truth, tmp_path / "pairs.parquet", 1, 1)
+    pq.write_table(pa.table({"query": [0], "item": [0], "remark": ["a"]}), tmp_path / "pairs.parquet")
+    content = (tmp_path / "pairs.parquet").read_bytes()
+    (tmp_path / "pairs.parquet").write_bytes(content.replace(b"remark", b"\xffemark"))
     assert "cannot be read as .parquet" in refused(read_truth, tmp_path / "pairs.parquet", 1, 1)
 
 

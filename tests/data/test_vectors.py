@@ -1,4 +1,6 @@
 import io
+import json
+import os
 import re
 import struct
 import subprocess
@@ -201,6 +203,18 @@ def test_bad_ids_of_npz(tmp_path, ids, message):
     assert re.search(message, refused(open_vectors, tmp_path / "v.npz"))
 
 
+@pytest.mark.parametrize("code", [0xD800, 0xDFFF, 0x110000, 2**32 - 1])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_ids_that_are_no_text(tmp_path, code, order):
+    """Numbers where characters should be: Python cannot make strings of them, or no file can take them."""
+    codes = np.full((7, 3), 97, f"{order}u4") + np.arange(7, dtype=f"{order}u4")[:, None]
+    write_npz(tmp_path / "v.npz", matrix(), ids=codes.astype(f"{order}u4").view(f"{order}U3")[:, 0])
+    assert open_vectors(tmp_path / "v.npz").ids[:2] == ["aaa", "bbb"]
+    codes[3, 1] = code
+    write_npz(tmp_path / "v.npz", matrix(), ids=codes.astype(f"{order}u4").view(f"{order}U3")[:, 0])
+    assert "v.npz::ids holds numbers that are no characters" in refused(open_vectors, tmp_path / "v.npz")
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -308,7 +322,10 @@ def test_paths_that_will_not_do(tmp_path):
     assert "ends in '.pt'; vectors are read from .npy, .npz, .safetensors, .parquet" in refused(
         open_vectors, tmp_path / "v.pt"
     )
-    assert "normalize is 'yes'; choose one of None, True, False" in refused(open_vectors, matrix(), normalize="yes")
+    for given in ("no", "false", 0, 1, 1.0):
+        assert f"normalize is {given!r}; expected true, false or null" in refused(
+            open_vectors, matrix(), normalize=given
+        )
     assert "a key chooses among the arrays of a file" in refused(open_vectors, matrix(), key="v")
 
 
@@ -320,6 +337,8 @@ def test_a_full_temporary_folder(tmp_path, monkeypatch, name):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.posix_fallocate", full)
+    if name == "lists.parquet":  # its rows are written as they are found
+        monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: os.fdopen(os.open("/dev/full", os.O_RDWR), "r+b", 0))
     assert re.search(
         "temporary folder .*No space left on device.. Free room there, set TMPDIR", refused(open_vectors, path)
     )
@@ -335,6 +354,81 @@ def test_unpacking_leaves_nothing_behind(tmp_path, monkeypatch, reserves):
     given = [open_vectors(written(tmp_path, name, matrix())) for name in ("packed.npz", "lists.parquet")]
     assert list(folder.iterdir()) == []
     assert all(torch.equal(one.rows(0, 7), torch.from_numpy(matrix())) for one in given)
+
+
+def claimed(path, shape, save):
+    """A file that claims a matrix of `shape` and holds hardly anything."""
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    content = content.getvalue() + bytes(1200)
+    if path.suffix == ".npy":
+        path.write_bytes(content)
+        return
+    if path.suffix == ".npz":
+        with zipfile.ZipFile(path, "w", save) as archive:
+            archive.writestr("v.npy", content)
+            ids = io.BytesIO()
+            np.lib.format.write_array_header_1_0(ids, {"descr": "<U9", "fortran_order": False, "shape": shape[:1]})
+            archive.writestr("ids.npy", ids.getvalue())
+        return
+    header = json.dumps({"v": {"dtype": "F32", "shape": shape, "data_offsets": [0, 4 * shape[0] * shape[1]]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(1200))
+
+
+@pytest.mark.parametrize("shape", [(10**12, 3), (2**62, 4), (2**40, 2**40), (-1, 3), (3, 2**63)])
+@pytest.mark.parametrize("name", ["v.npy", "stored.npz", "packed.npz", "v.safetensors"])
+def test_a_header_that_claims_more_than_the_file_holds(tmp_path, monkeypatch, name, shape):
+    def reserved(*arguments):
+        raise AssertionError("room was made for what is not there")
+
+    monkeypatch.setattr("os.posix_fallocate", reserved)
+    claimed(tmp_path / name, shape, zipfile.ZIP_DEFLATED if name[0] == "p" else zipfile.ZIP_STORED)
+    message = refused(open_vectors, tmp_path / name)
+    assert re.search("is cut short: |cannot be read as |has shape", message), message
+
+
+def test_ids_that_claim_more_than_the_file_holds(tmp_path):
+    content, ids = io.BytesIO(), io.BytesIO()
+    np.save(content, matrix())
+    np.lib.format.write_array_header_1_0(ids, {"descr": "<U9", "fortran_order": False, "shape": (10**12,)})
+    for save in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with zipfile.ZipFile(tmp_path / "v.npz", "w", save) as archive:
+            archive.writestr("v.npy", content.getvalue())
+            archive.writestr("ids.npy", ids.getvalue())
+        assert r"is cut short: (1000000000000,) str288 numbers take" in refused(open_vectors, tmp_path / "v.npz")
+
+
+def number_of_thrift(value):
+    """A positive number as the footer of a .parquet writes its 64-bit numbers: zigzag, seven bits a byte."""
+    value, parts = 2 * value, []
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return b"\x16" + bytes([*parts, value])
+
+
+@pytest.mark.parametrize("rows", [10**12, 2**62, 2000, 1000])
+@pytest.mark.parametrize("name", ["fixed.parquet", "lists.parquet", "columns.parquet"])
+@pytest.mark.parametrize("places", [1, -1], ids=["the file's", "the row groups' too"])
+def test_a_parquet_that_claims_other_rows_than_it_has(tmp_path, name, rows, places):
+    array = matrix(1234)
+    columns = {
+        "fixed.parquet": {"v": fixed(array)},
+        "lists.parquet": {"v": pa.array(list(array))},
+        "columns.parquet": {f"d{column}": array[:, column] for column in range(3)},
+    }[name]
+    path = tmp_path / name
+    table(columns, path)
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    whole = data[-8 - length : -8]
+    footer = whole.replace(number_of_thrift(1234), number_of_thrift(rows), places)
+    assert footer != whole
+    path.write_bytes(data[: -8 - length] + footer + len(footer).to_bytes(4, "little") + data[-4:])
+    if rows < 1234 and places == -1:
+        assert torch.equal(open_vectors(path).rows(0, rows), torch.from_numpy(array[:rows]))
+    else:
+        assert f"says that it has {rows} rows, but 1234 are there" in refused(open_vectors, path)
 
 
 def test_a_safetensors_file_beyond_the_memory(tmp_path):

@@ -56,6 +56,14 @@ def test_a_last_line_without_its_end_counts(tmp_path):
         ([b"x 1 2 3"], "holds none of the 9 words"),
         ([b"PK\x03\x04 \x00\x01 zip"], "vectors.txt:1 is neither"),
         ([b""], "vectors.txt:1 is neither"),
+        ([b"the " + b"9" * 5000], "vectors.txt:1 is neither"),
+        (
+            [b"9" * 5000 + b" 3", b"the 1 2 3"],
+            "vectors.txt:1 promises 9{40} words of 3 numbers, which the file cannot hold",
+        ),
+        ([b"2 1000000000000", b"the 1 2 3"], "promises 2 words of 1000000000000 numbers"),
+        ([b"2 0", b"the"], "promises 2 words of 0 numbers"),
+        ([b"x " + b"1 " * 100_000 + b"0" * 100_000], "vectors.txt:1 is neither"),
     ],
 )
 def test_damage_is_named_by_its_line(tmp_path, lines, message):

@@ -153,6 +153,17 @@ def test_bad_pairs(tmp_path, rows, names, said):
         read_foils(written(tmp_path, *rows), 3, names)
 
 
+def test_captions_of_any_length(tmp_path):
+    """Longer than the csv module's 131,072 characters; with a quote that is never closed it is said so."""
+    long = "word " * 50_000
+    path = written(tmp_path, ("0", long, "b", "x"), ("1", "a", long + "c", "y"))
+    assert read_foils(path, 3).captions == [long.strip(), "a"]
+    path.write_text(path.read_text() + '2,"a,b,x\n' + long)
+    with pytest.raises(InputError, match=r"foils.csv cannot be read as a UTF-8 .csv \(unexpected end of data\)"):
+        read_foils(path, 3)
+    assert csv.field_size_limit() == 131_072
+
+
 def test_bad_files(tmp_path):
     path = written(tmp_path, ("0", "a", "b"), header=("image", "caption", "false"))
     with pytest.raises(InputError, match="0 columns 'foil'"):

@@ -155,6 +155,26 @@ class TestChunkFiles:
         with pytest.raises(InputError, match="another command"):
             ChunkFiles(tmp_path / PARTS, SETTINGS)
 
+    @pytest.mark.parametrize("version", ['"version": 2', '"other": 1'])
+    def test_of_another_version(self, tmp_path, version):
+        chunk = chunks_of({"train": 2}, 2)[0]
+        ChunkFiles(tmp_path, SETTINGS).write(chunk, np.ones((2, 3)))
+        path = tmp_path / "settings.json"
+        path.write_text(path.read_text().replace('"version": 1', version))
+        with pytest.raises(
+            InputError, match=r"unfinished work of version (2|None); this vsehub goes on with version 1"
+        ):
+            ChunkFiles(tmp_path, SETTINGS)
+        assert not ChunkFiles(tmp_path, SETTINGS, overwrite=True).done(chunk)
+
+    def test_a_chunk_that_claims_more_than_it_holds(self, tmp_path):
+        files, chunk = ChunkFiles(tmp_path, SETTINGS), chunks_of({"train": 2}, 2)[0]
+        for shape in ((2, 10**12), (2, 2**62, 2**62), (2, -1)):
+            with (tmp_path / chunk.name).open("wb") as file:
+                np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+            with pytest.raises(InputError, match="was damaged and has been removed"):
+                files.read(chunk)
+
     def test_what_is_not_ours_stays(self, tmp_path):
         (tmp_path / "notes-of-mine.npy").write_text("precious")
         for overwrite in (False, True):
@@ -243,7 +263,7 @@ class TestFolder:
         chunks, files = chunks_of({"train": 3}, 2), ChunkFiles(folder / PARTS, SETTINGS)
         run(splits, chunks, files)
         written = assemble(folder, splits, chunks, files, 1)
-        write_json(folder / MANIFEST, {"settings": SETTINGS, "files": written})
+        write_json(folder / MANIFEST, {"schema": 1, "settings": SETTINGS, "files": written})
         files.remove()
         return written
 
@@ -271,6 +291,39 @@ class TestFolder:
         path.unlink()
         with pytest.raises(InputError, match=r"train_ims\.npy is missing"):
             finished(tmp_path, SETTINGS, ["train"])
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda text: text.replace('"schema": 1', '"schema": 2'), "is of schema 2; this vsehub reads schema 1"),
+            (lambda text: text[:-30], "manifest.json is damaged: it is no JSON object"),
+            (lambda text: "[" * 100_000, "manifest.json is damaged: it is no JSON object"),
+            (
+                lambda text: text.replace("train_ims.npy", "../precious.npy"),
+                "does not name the files of the splits train",
+            ),
+            (lambda text: text.replace('"sha256"', '"md5"'), "does not name the files of the splits train with size"),
+            (lambda text: text.replace('"files": {', '"files": [], "old": {'), "does not name the files"),
+        ],
+    )
+    def test_a_manifest_that_cannot_be_used(self, tmp_path, change, message):
+        self.done(tmp_path)
+        (tmp_path / MANIFEST).write_text(change((tmp_path / MANIFEST).read_text()))
+        with pytest.raises(InputError, match=message) as caught:
+            finished(tmp_path, SETTINGS, ["train"])
+        assert "overwrite=true" in str(caught.value)
+        assert not finished(tmp_path, SETTINGS, ["train"], overwrite=True)
+
+    def test_text_is_no_flag(self, tmp_path):
+        """overwrite=no on a command line is the text "no", which Python counts as true."""
+        self.done(tmp_path)
+        with pytest.raises(InputError, match="overwrite is 'no'; expected true or false"):
+            finished(tmp_path, SETTINGS, ["train"], overwrite="no")
+        with pytest.raises(InputError, match="verify is 'no'; expected true or false"):
+            finished(tmp_path, SETTINGS, ["train"], thoroughly="no")
+        with pytest.raises(InputError, match="overwrite is 'no'; expected true or false"):
+            ChunkFiles(tmp_path / PARTS, SETTINGS, overwrite="no")
+        assert finished(tmp_path, SETTINGS, ["train"])
 
     def test_somebodys_own_features_are_left_alone(self, tmp_path):
         (tmp_path / "dev_ims.npy").write_text("precious")

@@ -1,4 +1,7 @@
+import json
 import logging
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -165,7 +168,11 @@ def flipped(place):
         (flipped(5000), r"is damaged: .* \(checksum\)"),
         (flipped(-30), r"is damaged"),
         (flipped(-13), r"is no index of vsehub|the facts at its end"),
-        (flipped(-1), "is no index of vsehub"),
+        (
+            flipped(-1),
+            "is of version '0'; this vsehub reads version 1. Use the vsehub that wrote it, or write it again",
+        ),
+        (flipped(-3), "is no index of vsehub"),
     ],
 )
 def test_damaged_or_foreign_files(change, message, sides, tmp_path):
@@ -190,8 +197,142 @@ def test_facts_of_another_index(tmp_path, sides, monkeypatch):
     index = build_index(*sides[1:], 2.0)
     monkeypatch.setattr(index, "facts", served.IndexFacts("flat", 7, 24, 2.0, 0.0))
     index.save(tmp_path / "index.faiss")
-    with pytest.raises(InputError, match="are not those of its index"):
+    with pytest.raises(InputError, match="is no flat index of 7 vectors of 25 numbers as FAISS writes it"):
         load_index(tmp_path / "index.faiss")
+
+
+def resealed(path, change, **changed):
+    """A file whose index or facts were changed by somebody who mended size and checksum too."""
+    content = path.read_bytes()
+    length = int.from_bytes(content[-16:-8], "little")
+    facts, index = json.loads(content[-16 - length : -16]), bytearray(content[: -16 - length])
+    index = bytes(change(index) or index)
+    facts = json.dumps(facts | {"bytes": len(index), "crc32": zlib.crc32(index)} | changed).encode()
+    path.write_bytes(index + facts + len(facts).to_bytes(8, "little") + b"vsehub-1")
+    return path
+
+
+def patched(place, form, value):
+    def change(content):
+        struct.pack_into(f"<{form}", content, place % len(content), value)
+
+    return change
+
+
+def last_of(code, form, value, after=0):
+    """A number that stands `after` bytes behind the last time that `code` stands in the index."""
+
+    def change(content):
+        struct.pack_into(f"<{form}", content, content.rfind(code) + len(code) + after, value)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("flat", patched(37, "Q", 10**12), "4000000000000 bytes are announced where 400000 are left"),
+        ("flat", patched(37, "Q", 2**62), "bytes are announced"),
+        ("flat", patched(37, "Q", 3), "it holds 3 numbers"),
+        ("flat", patched(4, "i", 24), "it says 4000 vectors of 24 numbers"),
+        ("flat", patched(8, "q", 2**60), "it says 1152921504606846976 vectors"),
+        ("flat", patched(0, "4s", b"ImRQ"), "its kind is b'ImRQ', not b'IxFI'"),
+        ("flat", lambda content: content + bytes(8), "8 bytes follow the index"),
+        ("ivf", patched(37, "Q", 2**50), "it says 10[0-9] vectors"),
+        ("ivf", patched(45, "Q", 0), "0 of 10[0-9] lists are searched"),
+        ("ivf", patched(53, "4s", b"ImRQ"), "its kind is b'ImRQ'"),
+        ("ivf", last_of(b"ilar", "Q", 10**15), "its lists are b'ilar', 1000000000000000"),
+        ("ivf", last_of(b"full", "Q", 10**15), "bytes are announced"),
+        ("ivf", last_of(b"full", "Q", 2**40, 8), "its lists hold [0-9]* vectors"),
+        ("ivf", patched(-8, "q", 4000), "its lists hold positions of no item"),
+        ("ivf", patched(-8, "q", -1), "its lists hold positions of no item"),
+        ("hnsw", patched(37, "Q", 2**61), "bytes are announced"),
+        ("hnsw", last_of(b"IxFI", "i", 0, -24), "its search begins at vector|searches among"),
+    ],
+)
+def test_files_made_to_do_harm(kind, change, message, sides, tmp_path):
+    _, items, bias = sides
+    build_index(items, bias, 2.0, kind).save(tmp_path / "index.faiss")
+    with pytest.raises(InputError, match=rf"is no {kind} index of 4000 vectors of 25 numbers .*{message}"):
+        load_index(resealed(tmp_path / "index.faiss", change))
+
+
+def test_graphs_made_to_do_harm(sides, tmp_path):
+    """Each field of a graph in turn, found as FAISS shows it."""
+    _, items, bias = sides
+    index, faiss = build_index(items, bias, 2.0, "hnsw"), load_faiss()
+    graph, path = index._index.hnsw, tmp_path / "index.faiss"
+
+    def refused():
+        index.save(path)
+        with pytest.raises(InputError, match="is no hnsw index of 4000 vectors of 25 numbers as FAISS writes it"):
+            load_index(path)
+
+    for name, place, value in (
+        ("neighbors", 0, 4000),
+        ("neighbors", 0, -2),
+        ("offsets", 7, 2**40),
+        ("offsets", 4000, 1),
+        ("levels", 3, 99),
+        ("levels", 3, 0),
+        ("cum_nneighbor_per_level", 1, 2**30),
+        ("cum_nneighbor_per_level", 0, 1),
+    ):
+        vector = getattr(graph, name)
+        before = faiss.vector_to_array(vector)[place]
+        vector_set(faiss, vector, place, value)
+        refused()
+        vector_set(faiss, vector, place, before)
+    for name, value in (("entry_point", 4000), ("entry_point", -1), ("max_level", 40), ("efSearch", 2**30)):
+        before = getattr(graph, name)
+        setattr(graph, name, value)
+        refused()
+        setattr(graph, name, before)
+    levels = faiss.vector_to_array(graph.levels)
+    high, low = int(np.flatnonzero(levels > 1)[0]), int(np.flatnonzero(levels == 1)[0])
+    offsets, links = map(faiss.vector_to_array, (graph.offsets, graph.cum_nneighbor_per_level))
+    place = int(offsets[high]) + int(links[1])
+    before = faiss.vector_to_array(graph.neighbors)[place]
+    vector_set(faiss, graph.neighbors, place, low)
+    refused()
+    vector_set(faiss, graph.neighbors, place, before)
+    index.save(path)
+    assert len(load_index(path)) == 4000
+
+
+def vector_set(faiss, vector, place, value):
+    changed = faiss.vector_to_array(vector)
+    changed[place] = value
+    faiss.copy_array_to_vector(changed, vector)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"kind": "pq"},
+        {"items": 0},
+        {"items": 10**18},
+        {"dim": -1},
+        {"dim": "24"},
+        {"scale": "2"},
+        {"scale": float("nan")},
+        {"mean_bias": None},
+        {"scale": 0.0},
+    ],
+)
+def test_facts_made_to_do_harm(changed, sides, tmp_path):
+    _, items, bias = sides
+    build_index(items, bias, 2.0).save(tmp_path / "index.faiss")
+    with pytest.raises(InputError, match=r"the facts at the end of .*(are those of no index|are not those of its ind)"):
+        load_index(resealed(tmp_path / "index.faiss", lambda content: None, **changed))
+
+
+def test_limits_of_faiss_are_as_before(sides, tmp_path):
+    faiss = load_faiss()
+    before = faiss.get_deserialization_vector_byte_limit()
+    build_index(*sides[1:], 2.0).save(tmp_path / "index.faiss")
+    load_index(tmp_path / "index.faiss")
+    assert faiss.get_deserialization_vector_byte_limit() == before
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,5 +1,6 @@
 """Reading run folders: what is found, and what is said about what cannot be read."""
 
+import json
 import os
 
 import pytest
@@ -36,6 +37,7 @@ def test_no_folder_or_an_absent_one_is_refused(tmp_path):
         ("[1]", "expected a JSON object"),
         ('{"schema": 1}', "schema 1; of a run's record this vsehub reads schema 2"),
         ('{"schema": 2, "name": "x"}', "lacks status"),
+        ("[" * 100_000, "is not whole JSON"),
     ],
 )
 def test_an_unusable_run_json_is_named(write_run, text, message):
@@ -51,6 +53,16 @@ def test_an_unusable_evaluation_is_named(write_run):
     (path / "evaluations" / "broken.json").write_text("{")
     with pytest.raises(InputError, match=r"broken\.json.*evaluate the run again"):
         read_runs([path])
+
+
+@pytest.mark.parametrize("changed", [{"ensemble": ["hal"]}, {"ensemble": [{"loss": "hal"}]}, {"metrics": [1.0]}])
+def test_an_evaluation_that_was_changed_by_hand(write_run, changed):
+    path = write_run()
+    file = sorted((path / "evaluations").glob("*.json"))[0]
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+    with pytest.raises(InputError, match=r"an ensemble without labels|metrics is of another type") as caught:
+        read_runs([path])
+    assert str(file) in str(caught.value)
 
 
 def test_a_run_killed_at_once_is_noted_not_dropped(tmp_path, write_run):

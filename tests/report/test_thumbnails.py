@@ -2,6 +2,7 @@
 
 import base64
 import io
+import os
 
 import numpy as np
 import pytest
@@ -75,6 +76,23 @@ def test_what_is_no_picture_is_counted(tmp_path):
     thumbnails = Thumbnails()
     assert [thumbnails(tmp_path / name, name) for name in names] == [None] * len(names)
     assert thumbnails.missing == names
+
+
+def test_what_could_not_be_shown_is_said(tmp_path, caplog):
+    halves(9, 9).save(tmp_path / "whole.png")
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "words.png").write_text("these are words")
+    thumbnails = Thumbnails()
+    thumbnails(tmp_path / "whole.png", "whole")
+    thumbnails.warn()
+    assert not caplog.records
+    assert thumbnails(tmp_path / "pipe.png", "pipe") is None
+    assert thumbnails(tmp_path / "words.png", "words") is None
+    thumbnails.absent("absent", "no file")
+    thumbnails(np.asarray(halves(8, 8)).transpose(2, 0, 1), "pixels")
+    thumbnails.warn()
+    first = f"pipe ({tmp_path / 'pipe.png'}: no such file)"
+    assert caplog.messages == [f"3 of 5 images of the page could not be shown, the first: {first}"]
 
 
 @pytest.mark.parametrize(

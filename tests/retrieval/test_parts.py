@@ -1,5 +1,9 @@
 """What a killed search leaves, and who may take it up."""
 
+import io
+import zipfile
+
+import numpy as np
 import pytest
 import torch
 
@@ -53,6 +57,44 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
         with pytest.raises(InputError, match="is in the way"):
             Parts(folder, SETTINGS, overwrite)
     assert (folder / "mine.npz").read_text() == "precious"
+
+
+@pytest.mark.parametrize("version", ['"version": 2', '"other": 1'])
+def test_parts_of_another_version(tmp_path, version):
+    folder = tmp_path / "parts"
+    Parts(folder, SETTINGS).put("some", [(torch.zeros(1),)], 0.0)
+    settings = folder / "settings.json"
+    settings.write_text(settings.read_text().replace('"version": 1', version))
+    with pytest.raises(InputError, match=r"unfinished work of version (2|None); this vsehub goes on with version 1"):
+        Parts(folder, SETTINGS)
+    assert Parts(folder, SETTINGS, overwrite=True).get("some") is None
+
+
+def test_text_is_no_flag(tmp_path):
+    """overwrite=no on a command line is the text "no", which Python counts as true."""
+    Parts(tmp_path / "parts", SETTINGS).put("some", [(torch.zeros(1),)], 0.0)
+    with pytest.raises(InputError, match="overwrite is 'no'; expected true or false"):
+        Parts(tmp_path / "parts", SETTINGS | {"k": 5}, overwrite="no")
+    assert Parts(tmp_path / "parts", SETTINGS).get("some") is not None
+
+
+@pytest.mark.parametrize("name", ["pieces", "0.0", "1.0"])
+def test_parts_that_claim_more_than_they_hold_are_computed_again(tmp_path, name):
+    """A header of 10^12 numbers, stored and deflated, and 10^12 pieces."""
+    parts = Parts(tmp_path / "parts", SETTINGS)
+    parts.put("some", [(torch.zeros(3),), (torch.ones(2),)], 0.0)
+    whole = dict(np.load(tmp_path / "parts" / "some.npz"))
+    for save in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with zipfile.ZipFile(tmp_path / "parts" / "some.npz", "w", save) as archive:
+            for key in whole:
+                content = io.BytesIO()
+                np.save(content, np.array(10**12) if key == name == "pieces" else whole[key])
+                if key == name != "pieces":
+                    content = io.BytesIO()
+                    header = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
+                    np.lib.format.write_array_header_1_0(content, header)
+                archive.writestr(f"{key}.npy", content.getvalue())
+        assert parts.get("some") is None
 
 
 def test_settings_that_cannot_be_read(tmp_path):

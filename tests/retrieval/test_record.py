@@ -50,6 +50,23 @@ def test_fewer_items_than_are_shown(queries, items):
     assert len(record["antihubs"]["examples"]) == min(EXAMPLES, items - hit)
 
 
+def test_images_of_which_none_is_shown(tmp_path, caplog):
+    """The first ids have their images, the items on the page have none."""
+    generator = np.random.default_rng(0)
+    measured = measure(generator.normal(size=(80, 5)), generator.normal(size=(200, 5)) + 0.8)
+    shown = figures(measured, {}, False, Names("queries", 80), Names("items", 200))
+    items = {entry["item"] for entry in [*shown["hubs"], *shown["antihubs"]["examples"]]}
+    first = next(item for item in range(100) if item not in items)
+    (tmp_path / f"{first}.png").touch()
+    ids = [str(item) for item in range(200)]
+    figures(measured, {}, False, Names("queries", 80), Names("items", 200, ids, images=tmp_path))
+    assert caplog.messages == [f"of the {len(items)} images of the page none is in {tmp_path}: it has no pictures"]
+    caplog.clear()
+    (tmp_path / f"{min(items)}.png").touch()
+    figures(measured, {}, False, Names("queries", 80), Names("items", 200, ids, images=tmp_path))
+    assert not caplog.records
+
+
 def test_whose_scores_a_criterion_sees():
     assert reference_kind(None, True) == reference_kind(NearestNeighbor(), True) == "none"
     assert [reference_kind(CSLS(), inductive) for inductive in (True, False)] == ["inductive", "transductive"]

@@ -70,6 +70,32 @@ def test_names_of_another_number(given, message):
         Names("items", 2, **given)
 
 
+def test_images_of_a_folder_that_is_not_theirs(tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "b.jpg").touch()
+    (tmp_path / "secret.jpg").touch()
+    photos = read_images(tmp_path / "photos")
+    with pytest.raises(
+        InputError, match=r"an image of none of the first 2 ids of items: there is neither 'c' nor that"
+    ):
+        Names("items", 2, ["c", "d"], images=photos)
+    with pytest.raises(InputError, match=r"an image of none of the first 100 ids of items"):
+        Names("items", 101, [*(f"a{n}" for n in range(100)), "b"], images=photos)
+    assert Names("items", 100, [*(f"a{n}" for n in range(99)), "b"], images=photos).image(99) == str(photos / "b.jpg")
+    for outside in ("../secret", "x/../../secret.jpg", str(tmp_path / "secret.jpg")):
+        with pytest.raises(InputError, match=rf"1 ids would lie outside it, the first '{outside}' \(row 1\)"):
+            Names("items", 2, ["b", outside], images=photos)
+    (photos / "link").symlink_to(tmp_path)
+    assert Names("items", 1, ["link/secret"], images=photos).image(0) == str(photos / "link" / "secret.jpg")
+
+
+def test_lists_stay_in_their_folder(tmp_path):
+    for line in ("../secret.jpg", "photos/../../secret.jpg"):
+        (tmp_path / "list.txt").write_text(f"photos/a..b.jpg\n{line}\n")
+        with pytest.raises(InputError, match=rf"item_images: .*list.txt:2: '{line}' leads outside the folder"):
+            read_images(tmp_path / "list.txt", "item_images")
+
+
 def test_images_without_ids(tmp_path):
     with pytest.raises(InputError, match="are found by ids, which items does not have"):
         Names("items", 2, images=read_images(tmp_path))

@@ -262,9 +262,7 @@ def _check_kind(key: str, value: Any, default: Any, names: list[str]) -> None:
         own = [name for name in names if name.startswith(f"{key}.")]
         require(isinstance(value, dict), f"{key} stands for several settings; set one of them: {', '.join(own[:5])}")
     text = str(value)
-    require(
-        text != "" or key.split(".")[-1] not in FILES, f"{key} is empty; give a file or a folder, or leave it out"
-    )
+    require(text != "" or key.split(".")[-1] not in FILES, f"{key} is empty; give a file or a folder, or leave it out")
     if value is None or default is None:
         return
     if isinstance(default, int | float) and not isinstance(default, bool) and "${" not in text:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
 from vsehub.checks import InputError, require
 from vsehub.data.passes import Rows, byte_bar
+from vsehub.data.stored import shortened
 
 REPEAT = 5  # VSE++ writes an image's row once for each of its five captions
 _BLOCK_BYTES = 16 << 20
@@ -20,10 +20,11 @@ def open_features(path: Path) -> np.ndarray:
     """
     try:
         features = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, BadZipFile) as error:
+    except Exception as error:  # numpy parses the header as Python: damage raises almost anything
         raise InputError(
-            f"{path} cannot be read as features (numpy says: {error}). Expected one whole .npy file of float16 or "
-            "float32 numbers without Python objects: copy or download it again, or save it with np.save(path, array). "
+            f"{path} cannot be read as features (numpy says: {shortened(error)}). Expected one whole .npy file of "
+            "float16 or float32 numbers without Python objects: copy or download it again, or save it with "
+            "np.save(path, array). "
             "Where images have different numbers of regions, fill up with rows of zeros: image_regions leaves them out"
         ) from error
     require(

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from vsehub.checks import InputError, existing, fail, require
+from vsehub.data.csv_records import long_fields
 from vsehub.data.vocabulary import UNKNOWN, Vocabulary, tokenize
 
 COLUMNS = ("image", "caption", "foil")
 _NAMED = 5  # lines named in a message; the rest are counted
+_SHOWN = 500  # characters of a header
 
 
 @dataclass(frozen=True)
@@ -58,14 +60,15 @@ def _read(path: Path) -> tuple[list[int], list[dict[str, str]], bool]:
     """The line numbers and entries of all records, and whether there are types."""
     lines, rows = [], []
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with long_fields(), path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             header = reader.fieldnames or []
             for column in COLUMNS:
                 require(
                     header.count(column) == 1,
                     f"{path}:1: the header has {header.count(column)} columns {column!r}; expected one. The first line "
-                    f"names the columns, parted by commas: {','.join(COLUMNS)},type. There are: {', '.join(header)}",
+                    f"names the columns, separated by commas: {','.join(COLUMNS)},type. There are: "
+                    f"{', '.join(header)[:_SHOWN]}",
                 )
             for row in reader:
                 require(

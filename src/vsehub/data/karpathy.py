@@ -17,7 +17,7 @@ from vsehub.data.pictures import Pictures
 
 log = logging.getLogger(__name__)
 
-_RESTVAL = "restval"  # COCO's validation images that Karpathy left for training
+_RESTVAL = "restval"
 _NAMED = 5  # files named in an error; a warning names more, since it is all that is left of them
 _NAMED_LEFT_OUT = 20
 
@@ -26,7 +26,8 @@ class Karpathy:
     """The json of the splits and a folder of image files, decoded when asked for.
 
     json: dataset_coco.json, dataset_flickr30k.json, dataset_flickr8k.json or one of that layout. images: the folder of
-    the files, or of COCO's folders train2014 and val2014. name: for reports, by default the json's. restval: "train"
+    the files, or of COCO's folders train2014 and val2014; the json names files inside it only, links in it are
+    followed. name: for reports, by default the json's. restval: "train"
     adds COCO's restval images to train, "leave" leaves them out. size, resize, crops, threads: as `Pictures`. augment:
     "vsepp", random crops and mirrors in training, or "none". unreadable: "stop" at files that cannot be decoded, or
     "leave_out" them and their captions. cache: the folder that remembers which files are whole; None is
@@ -115,8 +116,14 @@ class Karpathy:
         return found
 
     def _path(self, entry: Entry) -> str | None:
-        places = (os.path.join(entry.folder, entry.filename), entry.filename)
+        """In its folder, or without it where no other image has the same file name."""
+        alone = self._filenames[entry.filename] == 1
+        places = (os.path.join(entry.folder, entry.filename), *((entry.filename,) if alone else ()))
         return next((place for place in places if os.path.isfile(self.images / place)), None)
+
+    @cached_property
+    def _filenames(self) -> Counter[str]:
+        return Counter(entry.filename for entry in self._read[1])
 
     def _without_damaged(self, split: str, files: list[str]) -> list[str | None]:
         """The files with None in the place of those that cannot be decoded, if they may be left out."""
@@ -128,7 +135,7 @@ class Karpathy:
         require(
             self._unreadable == "leave_out",
             f"images: {said}: {_listed(named, _NAMED)}. Copy them again, or leave them and their captions out with "
-            "unreadable=leave_out",
+            "data.unreadable=leave_out",
         )
         require(len(named) < len(files), f"images: {said}, which is all: {_listed(named, _NAMED)}. Copy them again")
         log.warning("%s and are left out with their captions: %s", said, _listed(named, _NAMED_LEFT_OUT))

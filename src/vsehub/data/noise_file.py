@@ -2,17 +2,21 @@
 
 import hashlib
 import json
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
+from typing import Any
 
 import numpy as np
 
 from vsehub.checks import InputError, existing, fail, one_of, require
 from vsehub.data.captioned import CaptionedImages
+from vsehub.data.npy import load_archive, load_array
+from vsehub.data.stored import DAMAGE
 from vsehub.files import atomic
 
 PROTOCOLS = ("captions", "images")
+VERSION = 1  # of our own file; one without a version is of the first
 INDEX_FILE = "noise_index.npz"  # in a run's folder
 # Permuted captions that come to their own image again are a handful whatever the size; others round the rate down.
 _STAYED, _ROUNDED = 20, 1
@@ -43,7 +47,8 @@ class NoiseIndex:
     def write(self, path: str | Path) -> None:
         """As .npz: `numbers`, and what they are of as JSON text; no pickle."""
         with atomic(path) as handle:
-            np.savez_compressed(handle, numbers=self.numbers, facts=np.array(json.dumps(self.facts())))
+            facts = json.dumps({"version": VERSION} | self.facts())
+            np.savez_compressed(handle, numbers=self.numbers, facts=np.array(facts))
 
 
 def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = None, rate: float = 0) -> NoiseIndex:
@@ -57,12 +62,12 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
     path = existing("data.noise.index", path, f"Give a run's {INDEX_FILE}, or a published .npy")
     one_of("data.noise.index: the file's ending", path.suffix, (".npz", ".npy"))
     try:
-        with path.open("rb") as handle:
-            loaded = np.load(handle, allow_pickle=False)
-            own = isinstance(loaded, np.lib.npyio.NpzFile)
-            numbers, told = (loaded["numbers"], json.loads(str(loaded["facts"]))) if own else (loaded, {})
-            facts = {key: told[key] for key in ("protocol", "rate", "seed", "clean_fingerprint")} if own else {}
-    except (OSError, ValueError, EOFError, KeyError, TypeError, BadZipFile) as error:
+        own = zipfile.is_zipfile(path)
+        loaded = load_archive(path) if own else {"numbers": load_array(path)}
+        numbers, facts = loaded["numbers"], json.loads(str(loaded["facts"])) if own else {}
+    except InputError as error:
+        raise InputError(f"data.noise.index: {error}") from error
+    except (*DAMAGE, KeyError) as error:
         raise InputError(
             f"data.noise.index: {path} cannot be read ({error}); give a run's {INDEX_FILE}, or a published .npy"
         ) from error
@@ -72,6 +77,8 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
         "image",
     )
     numbers = numbers.astype(np.int64)
+    if own:
+        _require_facts(path, facts)
     index = _own(path, numbers, facts, clean) if own else _published(path, numbers, clean, protocol, rate)
     require(
         protocol in (None, index.protocol) and rate in (0, index.rate),
@@ -82,6 +89,30 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
     return index
 
 
+def _require_facts(path: Path, facts: Any) -> None:
+    """InputError unless the facts of our own file are of this version, and are of the kinds that `write` writes."""
+    version = facts.get("version", VERSION) if isinstance(facts, dict) else VERSION
+    require(
+        version == VERSION,
+        f"data.noise.index: {path} is of version {version!r}; this vsehub reads version {VERSION}. Use the vsehub that "
+        "wrote it, or draw the noise anew: data.noise.protocol, data.noise.rate and no data.noise.index",
+    )
+
+    def is_number(value: Any, *kinds: type) -> bool:
+        return isinstance(value, kinds) and not isinstance(value, bool)
+
+    require(
+        isinstance(facts, dict)
+        and facts.get("protocol") in PROTOCOLS
+        and is_number(facts.get("rate"), int, float)
+        and 0 <= facts["rate"] < 1
+        and (facts.get("seed") is None or is_number(facts["seed"], int))
+        and isinstance(facts.get("clean_fingerprint"), str),
+        f"data.noise.index: {path} does not say which protocol, rate, seed and data it is of; give a run's "
+        f"{INDEX_FILE}",
+    )
+
+
 def _own(path: Path, numbers: np.ndarray, facts: dict, clean: CaptionedImages) -> NoiseIndex:
     fingerprint = clean.fingerprint()
     require(
@@ -89,7 +120,7 @@ def _own(path: Path, numbers: np.ndarray, facts: dict, clean: CaptionedImages) -
         f"data.noise.index: {path} was made of other training data ({facts['clean_fingerprint']}) than this "
         f"({fingerprint}); give an index of this data, or draw a new one",
     )
-    return NoiseIndex(facts["protocol"], facts["rate"], facts["seed"], numbers, fingerprint)
+    return NoiseIndex(facts["protocol"], facts["rate"], facts.get("seed"), numbers, fingerprint)
 
 
 def _published(

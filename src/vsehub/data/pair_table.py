@@ -10,12 +10,16 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import InputError, require
+from vsehub.data.csv_records import long_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS = ("query", "item")
 _NAMED = 5  # lines named in a message; the rest are counted
+_SHOWN = 500  # characters of a header or an entry
+_MOST_BLOCK = 2**31 - 1  # bytes that Arrow reads in one block
+_DIGITS = 18  # of a row number at most: such a number fits into 64 bits
 
 
 class PairTable:
@@ -68,7 +72,7 @@ class PairTable:
         unit, numbers = ("line", self._lines(named)) if self._csv else ("row", named)
         unit += "s" if len(bad) > 1 else ""
         said = ", ".join(map(str, numbers)) + (f", ... ({len(bad)} in all)" if len(bad) > _NAMED else "")
-        entry = "" if column is None else f" (the first: {str(self._columns[column][named[0]])!r})"
+        entry = "" if column is None else f" (the first: {str(self._columns[column][named[0]])[:_SHOWN]!r})"
         counted = "" if self._csv else ", counted from 0,"
         raise InputError(f"{self.path}: {unit} {said}{counted} {what}{entry}. {advice}")
 
@@ -83,15 +87,16 @@ class PairTable:
             text or pa.types.is_integer(entries.type),
             f"{self.path}: the column {column} holds {entries.type}. {advice}",
         )
-        try:
-            return entries.cast(pa.int64()).to_numpy()
-        except pa.ArrowInvalid:
-            numbers = pc.match_substring_regex(entries.cast(pa.string()), "^[0-9]{1,18}$").to_numpy()
-            self.refuse(~numbers, "give no row number", advice, column)
+        # Arrow's cast takes more than plain digits for numbers: 0x1, and -0.
+        if text or not pa.types.is_signed_integer(entries.type):
+            words = entries.cast(pa.string())
+            numbers = pc.and_(pc.ascii_is_decimal(words), pc.less_equal(pc.binary_length(words), _DIGITS)).to_numpy()
+            if not numbers.all():
+                self.refuse(~numbers, "give no row number", advice, column)
+        return entries.cast(pa.int64()).to_numpy()
 
     def _read_csv(self) -> "dict[str, pa.ChunkedArray]":
         import pyarrow as pa
-        from pyarrow import csv as arrow
 
         try:
             header = self._header()
@@ -99,15 +104,29 @@ class PairTable:
                 require(
                     header.count(column) == 1,
                     f"{self.path}:1: the header has {header.count(column)} columns {column!r}; expected one. Columns "
-                    f"there: {', '.join(header)}. The first line names the columns, parted by commas: query,item",
+                    f"there: {', '.join(header)[:_SHOWN]}. The first line names the columns, separated by commas: "
+                    "query,item",
                 )
-            options = arrow.ConvertOptions(
-                include_columns=list(COLUMNS), column_types=dict.fromkeys(COLUMNS, pa.string())
-            )
-            table = arrow.read_csv(self.path, convert_options=options)
+            table = self._arrow_table()
         except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
             raise InputError(f"{self.path}{self._damage(error)}") from error
         return {column: table.column(column) for column in COLUMNS}
+
+    def _arrow_table(self) -> "pa.Table":
+        import pyarrow as pa
+        from pyarrow import csv as arrow
+
+        convert = arrow.ConvertOptions(include_columns=list(COLUMNS), column_types=dict.fromkeys(COLUMNS, pa.string()))
+        parse = arrow.ParseOptions(newlines_in_values=True)
+        try:
+            return arrow.read_csv(self.path, parse_options=parse, convert_options=convert)
+        except pa.ArrowInvalid:
+            size = self.path.stat().st_size
+            if not arrow.ReadOptions().block_size < size < _MOST_BLOCK:
+                raise
+        # A line longer than a block is an error to Arrow: the file is read again in one block.
+        whole = arrow.ReadOptions(block_size=size)
+        return arrow.read_csv(self.path, read_options=whole, parse_options=parse, convert_options=convert)
 
     def _read_parquet(self) -> "dict[str, pa.ChunkedArray]":
         import pyarrow as pa
@@ -121,19 +140,19 @@ class PairTable:
                         names.count(column) == 1, f"{self.path} has the columns {', '.join(names)}; expected {column}"
                     )
                 table = file.read(columns=list(COLUMNS))
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(
                 f"{self.path} cannot be read as .parquet ({error}). Copy, download or write it again"
             ) from error
         return {column: table.column(column) for column in COLUMNS}
 
     def _header(self) -> list[str]:
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
+        with long_fields(), self.path.open(encoding="utf-8-sig", newline="") as file:
             return next(filter(None, csv.reader(file)), [])
 
     def _lines(self, pairs: list[int]) -> list[int]:
         """The line numbers of pairs, given in rising order; empty lines are no pairs."""
-        with self.path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
+        with long_fields(), self.path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
             reader = csv.reader(file)
             filled = (reader.line_num for record in reader if record)  # slow: only for messages
             before = -1  # the header
@@ -151,7 +170,7 @@ class PairTable:
                     line.decode()
                 except UnicodeDecodeError as bad:
                     return f":{number}: byte 0x{line[bad.start]:02x} is not UTF-8. Save the file as UTF-8"
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
+        with long_fields(), self.path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
             try:
                 records = filter(None, reader)

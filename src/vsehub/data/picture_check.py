@@ -15,6 +15,7 @@ from vsehub.files import write_text
 
 log = logging.getLogger(__name__)
 
+_VERSION = 1  # of what is remembered; another is forgotten
 _AT_ONCE = 1024  # pictures given to the threads together, so that not every one of a split waits in memory
 
 
@@ -59,14 +60,15 @@ def _state(path: Path) -> list[int]:
 
 def _remembered(memory: Path) -> dict[str, list[int]]:
     try:
-        whole = json.loads(memory.read_bytes())
-    except (OSError, ValueError):
+        found = json.loads(memory.read_bytes())
+    except (OSError, ValueError, RecursionError):
         return {}
-    return whole if isinstance(whole, dict) else {}
+    ours = isinstance(found, dict) and found.get("version") == _VERSION and isinstance(found.get("whole"), dict)
+    return found["whole"] if ours else {}
 
 
 def _remember(memory: Path, whole: dict[str, list[int]]) -> None:
     try:
-        write_text(memory, json.dumps(whole, indent=0))
+        write_text(memory, json.dumps({"version": _VERSION, "whole": whole}, indent=0))
     except (OSError, ValueError) as error:
         log.warning("%s cannot be written (%s): the pictures will be checked again at the next start", memory, error)

@@ -60,7 +60,7 @@ class Precomp:
             there = sorted(file.name.removesuffix("_ims.npy") for file in self.root.glob("*_ims.npy"))
             fail(
                 f"the split {split!r} has no file {path}; features there: {', '.join(there) or 'of no split'}. "
-                f"Put the file there, or name another prefix, as in {split}={(there or [prefix])[0]}"
+                f"Put the file there, or name another prefix, as in data.{split}={(there or [prefix])[0]}"
             )
         return path
 

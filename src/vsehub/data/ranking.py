@@ -103,7 +103,7 @@ def read_ranking(
             require(not empty, f"{path}: the columns {', '.join(empty)} have empty entries; expected none")
             query, item = (_numbers(path, name, table.column(name), ids) for name, ids in naming.items())
             rank, score = table.column("rank").cast(pa.int64()).to_numpy(), table.column("score").to_numpy()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as .parquet ({error}). Write or copy it again") from error
     queries = int(query.max()) + 1 if query_ids is None else len(query_ids)
     depth = int(rank.max())

@@ -84,10 +84,10 @@ class Scenes:
         try:
             with atomic(self.folder / f"{split}.npy") as handle:
                 np.save(handle, images)
-            note = {"checksums": _checksums(images, captions), "captions": captions}
+            note = {"edition": EDITION, "checksums": _checksums(images, captions), "captions": captions}
             write_text(self.folder / f"{split}.json", json.dumps(note, indent=0))
         except OSError as error:
-            fail(f"cache: {self.folder} cannot be written ({error}). Choose another folder with cache=FOLDER")
+            fail(f"cache: {self.folder} cannot be written ({error}). Choose another folder with data.cache=FOLDER")
 
     def _read(self, split: str) -> tuple[np.ndarray, list[str]] | None:
         """What the cache holds of the split; None where it is absent, cut short or altered."""
@@ -96,8 +96,9 @@ class Scenes:
             images = np.load(self.folder / f"{split}.npy", mmap_mode="r", allow_pickle=False)
             captions = note["captions"]
             whole = images.shape == (self._count(split), 3, SIDE, SIDE) and len(captions) == 5 * len(images)
-            return (images, captions) if whole and note["checksums"] == _checksums(images, captions) else None
-        except (OSError, EOFError, ValueError, TypeError, KeyError):
+            whole &= note["edition"] == EDITION and note["checksums"] == _checksums(images, captions)
+            return (images, captions) if whole else None
+        except (OSError, EOFError, ValueError, TypeError, KeyError, RecursionError):
             return None
 
 

@@ -13,7 +13,9 @@ import torch
 from vsehub.checks import InputError, require
 
 FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
-_DAMAGE = (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error)  # what readers say of it
+# What readers say of damage: RecursionError and NotImplementedError are RuntimeErrors, UnicodeError is a ValueError.
+DAMAGE = (ValueError, EOFError, OSError, RuntimeError, OverflowError, zipfile.BadZipFile, zlib.error)
+_LONGEST = 300  # characters of a library's message
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,12 @@ class Stored:
     ids: list[str] | None = None
 
 
+def shortened(error: Exception) -> str:
+    """What an error says, cut where it repeats the file's bytes at length."""
+    said = str(error)
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]} ..."
+
+
 @contextmanager
 def readable(path: Path, *damage: type[Exception]) -> Iterator[None]:
     """Turn what a reader says of a damaged file into an InputError; damage: exceptions of the reader's own."""
@@ -36,10 +44,10 @@ def readable(path: Path, *damage: type[Exception]) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (*_DAMAGE, *damage) as error:
+    except (*DAMAGE, *damage) as error:
         raise InputError(
-            f"{path} cannot be read as {path.suffix} ({error}). The file is cut short, damaged or of another format: "
-            "copy, download or write it again"
+            f"{path} cannot be read as {path.suffix} ({shortened(error)}). The file is cut short, damaged or of "
+            "another format: copy, download or write it again"
         ) from error
 
 

@@ -1,15 +1,13 @@
 """Vectors in .npy and .npz files, mapped where they lie; compressed archives are inflated once."""
 
-import math
 import re
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from vsehub.checks import require
+from vsehub.data.npy import NpyHeader, load_member, members, opened_member
 from vsehub.data.scratch import scratch_array
 from vsehub.data.stored import Stored, checked_kind, chosen, readable
 
@@ -19,74 +17,43 @@ _CHUNK_BYTES = 16 << 20
 def read_npy(path: Path, key: str | None) -> Stored:
     require(key is None, f"{path} is one array without a name; take '::{key}' away")
     with readable(path), path.open("rb") as file:
-        header = _NpyHeader.read(file)
+        header = NpyHeader.read(file)
         dtype = checked_kind(str(path), header.shape, header.dtype.name)
         return Stored(header.mapped(path, file.tell(), path.stat().st_size - file.tell()), dtype)
 
 
 def read_npz(path: Path, key: str | None) -> Stored:
     with readable(path), zipfile.ZipFile(path) as archive:
-        members = {info.filename[:-4]: info for info in archive.infolist() if info.filename.endswith(".npy")}
+        arrays = members(archive)
         found = {}
-        for name, info in members.items():
+        for name, info in arrays.items():
             with archive.open(info) as member:
-                header = _NpyHeader.read(member)
+                header = NpyHeader.read(member)
                 found[name] = (header.shape, header.dtype.name)
         name = chosen(path, key, found)
         dtype = checked_kind(f"{path}::{name}", *found[name])
-        array = _npz_member(path, archive, members[name])
+        array = _npz_member(path, archive, arrays[name])
         ids = None
-        if "ids" in members and name != "ids":
+        if "ids" in arrays and name != "ids":
             shape, kind = found["ids"]
             require(
                 len(shape) == 1 and re.match("str|bytes|u?int", kind) is not None,
                 f"{path}::ids is {kind} {shape}; expected one string or whole number a row: ids.astype(str)",
             )
-            with archive.open(members["ids"]) as member:
-                ids = _as_strings(np.lib.format.read_array(member, allow_pickle=False))
+            ids = _as_strings(path, load_member(path, archive, arrays["ids"]))
         return Stored(array, dtype, ids)
-
-
-@dataclass(frozen=True)
-class _NpyHeader:
-    """What stands before the numbers of a .npy file."""
-
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype
-
-    @classmethod
-    def read(cls, file: BinaryIO) -> "_NpyHeader":
-        """Read the header, after which the file stands at the numbers; ValueError where there is none."""
-        version = np.lib.format.read_magic(file)
-        if version == (1, 0):
-            return cls(*np.lib.format.read_array_header_1_0(file))
-        if version == (2, 0):
-            return cls(*np.lib.format.read_array_header_2_0(file))
-        raise ValueError(f"version {version[0]}.{version[1]} of the format holds records, no plain numbers")
-
-    def mapped(self, path: Path, begin: int, length: int) -> np.ndarray:
-        """The array, whose `length` bytes lie in `path` from `begin` on; InputError where they are too few."""
-        wanted = math.prod(self.shape) * self.dtype.itemsize
-        require(
-            length >= wanted,
-            f"{path} is cut short: {self.shape} {self.dtype.name} numbers take {wanted} bytes, {length} are there. "
-            "Copy, download or write it again",
-        )
-        return np.memmap(path, self.dtype, "r", begin, self.shape, "F" if self.fortran else "C")
 
 
 def _npz_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     """The array of an archive's member: mapped where it lies uncompressed, inflated to a scratch file once else."""
-    with archive.open(info) as member:
-        header = _NpyHeader.read(member)
+    with opened_member(path, archive, info) as (member, header):
         if info.compress_type == zipfile.ZIP_STORED:
             with path.open("rb") as file:
                 # A member's bytes follow its local header: 30 bytes, the last four the lengths of its name and extras.
                 file.seek(info.header_offset + 26)
                 lengths = np.frombuffer(file.read(4), "<u2")
             begin = info.header_offset + 30 + int(lengths.sum())
-            return header.mapped(path, begin + member.tell(), info.file_size - member.tell())
+            return header.mapped(path, begin + member.tell(), info.compress_size - member.tell())
         shape = header.shape[::-1] if header.fortran else header.shape
         array = scratch_array(shape, header.dtype, f"the numbers of {path}")
         left = array.reshape(-1).view(np.uint8)
@@ -97,5 +64,12 @@ def _npz_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> 
         return array.T if header.fortran else array
 
 
-def _as_strings(array: np.ndarray) -> list[str]:
+def _as_strings(path: Path, array: np.ndarray) -> list[str]:
+    if array.dtype.kind == "U":
+        # Numbers that are no characters: halves of surrogate pairs, and those beyond Unicode, which Python rejects.
+        codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))).view(np.uint32)
+        require(
+            not (((codes >= 0xD800) & (codes <= 0xDFFF)) | (codes > 0x10FFFF)).any(),
+            f"{path}::ids holds numbers that are no characters. Copy, download or write it again",
+        )
     return (np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(str)).tolist()

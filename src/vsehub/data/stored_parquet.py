@@ -8,7 +8,7 @@ import numpy as np
 
 from vsehub.checks import require
 from vsehub.data.passes import Rows, byte_bar
-from vsehub.data.scratch import scratch_array
+from vsehub.data.scratch import ScratchRows, scratch_array
 from vsehub.data.stored import FLOATS, Stored, checked_kind, chosen, readable
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _BATCH_BYTES = 8 << 20
+_BATCH_ROWS = 1 << 18
 _TOGETHER = 64  # float columns decoded at a time: each keeps a page or two of its own, a megabyte each, in memory
 _HOLES = "lack a number (null, which pandas makes of NaN)"
 _PANDAS_INDEX = "__index_level_"
@@ -66,29 +67,31 @@ def _from_lists(path: Path, file: "pq.ParquetFile", key: str | None, lists: list
     found = {name: ((rows, 1), _float_name(kind.value_type)) for name, kind in types.items()}
     column = chosen(path, key, found)
     checked_kind(f"{path}::{column}", *found[column])
-    array, dim = None, 0
-    bad = {what: np.zeros(rows, bool) for what in ("have no list", "have another length", _HOLES)}
-    for first, batch in _batches(path, file, [column]):
-        here = slice(first, first + len(batch))
-        part = batch.column(column)
-        part = part.storage if isinstance(part, pa.ExtensionArray) else part
-        lengths = pc.list_value_length(part).fill_null(-1).to_numpy(zero_copy_only=False)
-        values = part.flatten()
-        if array is None:
-            dim = int(lengths[0])
-            require(
-                dim > 0, f"{path}::{column} begins with a row without numbers; expected a list of floats in every row"
-            )
-            array = scratch_array((rows, dim), np.dtype(found[column][1]), f"the numbers of {path}")
-        bad["have no list"][here] = lengths < 0
-        bad["have another length"][here] = (lengths != dim) & (lengths >= 0)
-        if values.null_count:
-            null = values.is_null().to_numpy(zero_copy_only=False)
-            bad[_HOLES][first + pc.list_parent_indices(part).to_numpy()[null]] = True
-        if (lengths == dim).all():
-            array[here] = values.to_numpy(zero_copy_only=False).reshape(-1, dim)
-    _refuse(f"{path}::{column}, whose first row has {dim} numbers", bad)
-    return array
+    dim = 0
+    bad = {what: Rows() for what in ("have no list", "have another length", _HOLES)}
+    with ScratchRows(np.dtype(found[column][1]), f"the numbers of {path}") as scratch:
+        for first, batch in _batches(path, file, [column], nested=True):
+            part = batch.column(column)
+            part = part.storage if isinstance(part, pa.ExtensionArray) else part
+            lengths = pc.list_value_length(part).fill_null(-1).to_numpy(zero_copy_only=False)
+            values = part.flatten()
+            if first == 0:
+                dim = int(lengths[0])
+                require(
+                    dim > 0,
+                    f"{path}::{column} begins with a row without numbers; expected a list of floats in every row",
+                )
+            bad["have no list"].add(first, lengths < 0)
+            bad["have another length"].add(first, (lengths != dim) & (lengths >= 0))
+            if values.null_count:
+                null = values.is_null().to_numpy(zero_copy_only=False)
+                holes = np.zeros(len(batch), bool)
+                holes[pc.list_parent_indices(part).to_numpy()[null]] = True
+                bad[_HOLES].add(first, holes)
+            if not any(rows.count for rows in bad.values()):
+                scratch.add(values.to_numpy(zero_copy_only=False).reshape(-1, dim))
+        _refuse(f"{path}::{column}, whose first row has {dim} numbers", bad)
+        return scratch.array(dim)
 
 
 def _from_columns(path: Path, file: "pq.ParquetFile") -> np.ndarray:
@@ -107,7 +110,8 @@ def _from_columns(path: Path, file: "pq.ParquetFile") -> np.ndarray:
         f"{path}: the columns {', '.join(whole[:5])} ({len(whole)} in all) hold whole numbers among {len(columns)} "
         "columns of floats. Make them floats where they are dimensions, leave them out where they are not",
     )
-    rows = file.metadata.num_rows
+    # The rows are counted before room is made for them: what the file says of their number may be wrong.
+    rows = sum(len(batch) for _, batch in _batches(path, file, columns[:1]))
     dtype = np.result_type(*(_float_name(kinds[name]) for name in columns))
     array = scratch_array((rows, len(columns)), dtype, f"the numbers of {path}")
     holes = np.zeros(rows, bool)
@@ -120,33 +124,40 @@ def _from_columns(path: Path, file: "pq.ParquetFile") -> np.ndarray:
                 array[here, place] = part.to_numpy(zero_copy_only=False)
                 if part.null_count:
                     holes[here] |= part.is_null().to_numpy(zero_copy_only=False)
-    _refuse(str(path), {_HOLES: holes})
+    found = Rows()
+    found.add(0, holes)
+    _refuse(str(path), {_HOLES: found})
     return array
 
 
-def _batches(path: Path, file: "pq.ParquetFile", columns: list[str]) -> Iterator[tuple[int, "pa.RecordBatch"]]:
-    """(first row, batch) over all rows of some columns."""
-    rows, first, names = file.metadata.num_rows, 0, set(columns)
-    total = sum(
-        chunk.total_uncompressed_size
-        for group in map(file.metadata.row_group, range(file.metadata.num_row_groups))
-        for chunk in map(group.column, range(group.num_columns))
-        if chunk.path_in_schema.split(".")[0] in names
-    )
-    step = max(1, _BATCH_BYTES * rows // max(1, total))
+def _batches(
+    path: Path, file: "pq.ParquetFile", columns: list[str], nested: bool = False
+) -> Iterator[tuple[int, "pa.RecordBatch"]]:
+    """(first row, batch) over all rows of some columns; InputError where there are other than the file says.
+
+    nested: the columns are lists, among which and others the bytes of a row are not shared evenly.
+    """
+    rows, first = file.metadata.num_rows, 0
+    # Of all columns, as a bound: what the metadata says of one of them ends the process where it is damaged, since
+    # Arrow's exception then finds nobody.
+    total = sum(file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups))
+    total = max(1, total if nested else total * len(columns) // len(file.schema_arrow))
+    step = min(max(1, _BATCH_BYTES * rows // total), _BATCH_ROWS)
     with byte_bar(f"unpacking {path.name}", total) as progress:
         for batch in file.iter_batches(batch_size=step, columns=columns, use_threads=False):
-            yield first, batch
+            if len(batch):
+                yield first, batch
             first += len(batch)
             progress.update(total * len(batch) // rows)
+    require(
+        first == rows,
+        f"{path} says that it has {rows} rows, but {first} are there. Copy, download or write it again",
+    )
 
 
-def _refuse(label: str, bad: dict[str, np.ndarray]) -> None:
-    """InputError where any of the masks (rows,) is true somewhere, naming those rows."""
-    found = {what: Rows() for what in bad}
-    for what, mask in bad.items():
-        found[what].add(0, mask)
-    said = "; ".join(f"{rows} {what}" for what, rows in found.items() if rows.count)
+def _refuse(label: str, bad: dict[str, Rows]) -> None:
+    """InputError where there are any of the bad rows, naming them."""
+    said = "; ".join(f"{rows} {what}" for what, rows in bad.items() if rows.count)
     require(not said, f"{label}: of the rows, counted from 0, {said}. Give every row all its numbers, or leave it out")
 
 

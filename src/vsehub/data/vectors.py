@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import existing, fail, one_of, require
+from vsehub.checks import boolean, existing, fail, require
 from vsehub.data.stored import Stored, checked_kind
 from vsehub.data.stored_numpy import read_npy, read_npz
 from vsehub.data.stored_parquet import read_parquet
@@ -41,7 +41,7 @@ class VectorFile:
     normalize: bool | None = None
 
     def __post_init__(self):
-        one_of("normalize", self.normalize, (None, True, False))
+        boolean("normalize", self.normalize, or_none=True)
 
     def __len__(self) -> int:
         return len(self.source)

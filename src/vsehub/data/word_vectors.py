@@ -8,6 +8,8 @@ from tqdm import tqdm
 
 from vsehub.checks import InputError, existing, require
 
+_LONGEST = 64  # bytes of a number
+_DIGITS = 18  # of a count
 _BIG = 2**27  # bytes from which reading takes long enough for a progress bar
 
 
@@ -83,6 +85,11 @@ def _layout(path: Path) -> tuple[int, int, int | None]:
     with open(path, "rb") as file:
         first = file.readline(2**20).split()
     if len(first) == 2 and all(part.isdigit() for part in first):
+        require(
+            max(map(len, first)) <= _DIGITS and 0 < int(first[1]) <= path.stat().st_size,
+            f"word vectors: {path}:1 promises {first[0][:40].decode()} words of {first[1][:40].decode()} numbers, "
+            "which the file cannot hold; get the file again",
+        )
         return 2, int(first[1]), int(first[0])
     require(
         len(first) > 2 and _numbers(first[1:]) is not None,
@@ -94,8 +101,11 @@ def _layout(path: Path) -> tuple[int, int, int | None]:
 
 def _numbers(parts: list[bytes]) -> np.ndarray | None:
     """The parts as finite float32, or None."""
+    if max(map(len, parts)) > _LONGEST:
+        return None
     try:
-        numbers = np.array(parts).astype(np.float32)
+        with np.errstate(over="ignore"):
+            numbers = np.array(parts).astype(np.float32)
     except ValueError:
         return None
     return numbers if np.isfinite(numbers).all() else None

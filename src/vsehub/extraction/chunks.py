@@ -8,11 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vsehub.checks import fail, require
+from vsehub.checks import boolean, fail, require
+from vsehub.data.npy import load_array
+from vsehub.data.stored import DAMAGE
 from vsehub.files import atomic, write_json
 
 SETTINGS = "settings.json"
+VERSION = 1  # of the chunks and their settings
 _POLL_SECONDS = 0.2
+_SHOWN = 40  # settings that differ, and characters of one's name
 
 
 class Chunk(NamedTuple):
@@ -45,6 +49,7 @@ class ChunkFiles:
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], overwrite: bool = False):
+        boolean("overwrite", overwrite)
         self.folder = folder
         require(folder.is_dir() or not folder.exists(), f"{folder} is in the way: unfinished work is kept there")
         # Listed before the settings are read: another process writes them before its first chunk.
@@ -55,7 +60,16 @@ class ChunkFiles:
                 (folder / SETTINGS).is_file(),
                 f"{folder} is in the way: unfinished work is kept there, and it holds something else. Give another out",
             )
-            if found := differing(folder / SETTINGS, "settings", settings):
+            begun = content(folder / SETTINGS)
+            other_version = bool(begun) and begun.get("version") != VERSION
+            require(
+                overwrite or not other_version,
+                f"{folder} holds unfinished work of version {begun.get('version')!r}; this vsehub goes on with version "
+                f"{VERSION}. Finish it with the vsehub that began it, give another out=FOLDER, or overwrite=true to "
+                "throw it away",
+            )
+            found = differing(folder / SETTINGS, "settings", settings)
+            if found or other_version:
                 require(
                     overwrite,
                     f"{folder} holds the unfinished work of another command (other {', '.join(found)}). Give that "
@@ -63,7 +77,7 @@ class ChunkFiles:
                 )
                 self.remove()
         if not (folder / SETTINGS).is_file():
-            write_json(folder / SETTINGS, {"settings": settings})
+            write_json(folder / SETTINGS, {"version": VERSION, "settings": settings})
 
     def done(self, chunk: Chunk) -> bool:
         """Whether the chunk has been found."""
@@ -78,10 +92,10 @@ class ChunkFiles:
         """The chunk's features. Where its file is damaged, it is taken away and InputError says to go on."""
         path = self.folder / chunk.name
         try:
-            features = np.load(path, allow_pickle=False)
-            if len(features) == chunk.stop - chunk.start:
+            features = load_array(path)
+            if features.ndim > 0 and len(features) == chunk.stop - chunk.start:
                 return features
-        except (OSError, ValueError, EOFError):
+        except DAMAGE:  # InputError is a ValueError
             pass
         path.unlink(missing_ok=True)
         fail(f"{path} was damaged and has been removed; give the same command again to extract its images anew")
@@ -112,9 +126,18 @@ class ChunkFiles:
 
 
 def differing(path: Path, key: str, settings: Mapping[str, Any]) -> list[str]:
-    """The names of the settings that are others in the JSON file `path` under `key`; all, where it cannot be read."""
+    """The first names of settings that are others in the JSON file `path` under `key`; all, where it cannot be read."""
     try:
-        found = dict(json.loads(path.read_text())[key])
-    except (OSError, ValueError, KeyError, TypeError):
+        found = dict(content(path)[key])
+    except (ValueError, KeyError, TypeError):
         return list(settings)
-    return [name for name in {**settings, **found} if settings.get(name) != found.get(name)]
+    return [name[:_SHOWN] for name in {**settings, **found} if settings.get(name) != found.get(name)][:_SHOWN]
+
+
+def content(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; an empty one where it holds none."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,16 +1,17 @@
 """The folder that an extraction fills: finished, begun, or somebody else's."""
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vsehub.checks import require
-from vsehub.extraction.chunks import SETTINGS, differing
-from vsehub.extraction.layout import file_names, verify
+from vsehub.checks import boolean, require
+from vsehub.extraction.chunks import SETTINGS, content, differing
+from vsehub.extraction.layout import IDS, file_names, verify
+from vsehub.records import EXTRACTION
 
 MANIFEST, PARTS = "manifest.json", "parts"
+_AGAIN = "Give overwrite=true to extract again"
 
 
 def finished(
@@ -26,11 +27,22 @@ def finished(
     Raises InputError where files have changed, and where the folder holds something else that is not to be replaced.
     """
     require(folder.is_dir() or not folder.exists(), f"out: {folder} is a file; give out=FOLDER")
+    boolean("overwrite", overwrite)
+    boolean("verify", thoroughly)
     path = folder / MANIFEST
     if path.exists():
-        other = differing(path, "settings", settings)
+        manifest, other = content(path), differing(path, "settings", settings)
+        require(
+            {"schema", "settings", "files"} <= manifest.keys(),
+            f"out: {path} is damaged, or no manifest of an extraction. Give another out=FOLDER, or remove what is there",
+        )
+        require(
+            overwrite or manifest["schema"] == EXTRACTION.version,
+            f"out: {path} is of schema {manifest['schema']!r}; this vsehub reads schema {EXTRACTION.version}. Use the "
+            "vsehub that wrote it, give another out=FOLDER, or overwrite=true to extract again",
+        )
         if not other and not overwrite:
-            verify(folder, json.loads(path.read_text())["files"], thoroughly)
+            verify(folder, _written(path, manifest, splits), thoroughly)
             return True
         require(
             overwrite,
@@ -48,6 +60,20 @@ def finished(
         for name in there:
             (folder / name).unlink()
     return False
+
+
+def _written(path: Path, manifest: Mapping[str, Any], splits: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The files of a manifest; InputError unless they are those of the splits, each with its size and checksum."""
+    files = manifest.get("files")
+    names = set(files) if isinstance(files, dict) else set()
+    optional = {name for name in file_names(splits) if name.endswith(IDS)}
+    require(
+        names | optional == set(file_names(splits))
+        and all(isinstance(one, dict) and {"bytes", "sha256"} <= set(one) for one in files.values()),
+        f"out: {path} is damaged: it does not name the files of the splits {', '.join(splits)} with size and checksum. "
+        + _AGAIN,
+    )
+    return files
 
 
 def require_room(folder: Path, size: int) -> None:

@@ -14,7 +14,8 @@ from vsehub.files import atomic
 
 PREFIXES = {"train": "train", "val": "dev", "test": "test"}
 MOST_CAPTIONS = 5
-_ENDINGS = ("ims.npy", "caps.txt", "ids.txt")
+IDS = "ids.txt"
+_ENDINGS = ("ims.npy", "caps.txt", IDS)
 
 
 def file_names(splits: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ is stored is b less its mean: a constant changes no ranking, and approximate ind
 """
 
 import logging
+import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -124,8 +125,9 @@ def load_index(path: str | Path) -> ServedIndex:
     index, told = read_index(required_faiss(*FAISS_FOR), path)
     try:
         facts = IndexFacts(**{field.name: told[field.name] for field in fields(IndexFacts)})
-        fits = facts.kind in KINDS and (index.d, index.ntotal) == (facts.dim + 1, facts.items)
-    except (KeyError, TypeError):
+        numbers = all(type(one) in (int, float) and math.isfinite(one) for one in (facts.scale, facts.mean_bias))
+        fits = numbers and facts.scale > 0 and (index.d, index.ntotal) == (facts.dim + 1, facts.items)
+    except (KeyError, TypeError, OverflowError):
         fits = False
     if not fits:
         raise InputError(f"index: the facts at the end of {path} are not those of its index; build it again")

@@ -42,6 +42,7 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
     hubs = [entries.card(entry) for entry in record.get("hubs") or []]
     antihubs = record.get("antihubs") or {}
     examples = [entries.card(entry) for entry in antihubs.get("examples") or []]
+    entries.thumbnails.warn()
     return render_page(
         "embeddings.html.j2",
         title=facts.page_title(record),
@@ -93,8 +94,7 @@ class Entries:
     def _thumbnail(self, image: str | None, name: str) -> str | None:
         picture = image if self._pictures is None else self._pictures.get(image)
         if picture is None:
-            self.thumbnails.missing.append(name)
-            return None
+            return self.thumbnails.absent(name, "no file")
         return self.thumbnails(picture, name)
 
 

@@ -68,7 +68,7 @@ def read_run(folder: Path, path: str) -> Run:
     record = read_record(folder / "run.json", RUN, "Train the run again, or take its folder out of the report")
     files = sorted((folder / "evaluations").glob("*.json"))
     hint = "Delete that file and evaluate the run again"
-    evaluations = {file.stem: named(read_record(file, EVALUATION, hint)) for file in files}
+    evaluations = {file.stem: _evaluation(file, hint) for file in files}
     best = (record.get("best") or {}).get("sha256")
     # Of an earlier best checkpoint: the run went on after it was measured.
     stale = [name for name, one in evaluations.items() if best is not None and best not in one["checkpoints"]]
@@ -92,12 +92,20 @@ def refuse_mixed_protocols(runs: Sequence[Run]) -> None:
         )
 
 
+def _evaluation(file: Path, hint: str) -> dict:
+    evaluation = read_record(file, EVALUATION, hint)
+    members = evaluation.get("ensemble") or []
+    labelled = isinstance(members, list) and all(isinstance(one, dict) and "label" in one for one in members)
+    require(labelled, f"{file} has an ensemble without labels: it was changed by hand. {hint}")
+    return named(evaluation)
+
+
 def named(evaluation: dict) -> dict:
     """The evaluation; an ensemble's has its members' losses in its criterion, apart from the run's own figures."""
     members = evaluation.get("ensemble")
     if not members:
         return evaluation
-    losses = " + ".join(member["label"] for member in members)
+    losses = " + ".join(str(member["label"]) for member in members)
     return evaluation | {"criterion": f"{evaluation['criterion']}, ensemble of {len(members)} ({losses})"}
 
 

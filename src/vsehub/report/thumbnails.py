@@ -1,7 +1,7 @@
 """Small pictures that a page carries within itself."""
 
 import io
-import struct
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +10,9 @@ from PIL import Image, ImageOps
 from vsehub.checks import fail, require
 from vsehub.report.templates import data_url
 
+log = logging.getLogger(__name__)
+
 SIDE = 128
-# What Pillow's readers raise on files that are no pictures, or were cut short or altered.
-_BROKEN = (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error, Image.DecompressionBombError)
 
 
 class Thumbnails:
@@ -21,34 +21,52 @@ class Thumbnails:
     def __init__(self, side: int = SIDE):
         self.side = side
         self.missing: list[str] = []
+        self._asked, self._first = 0, ""
 
     def __call__(self, picture: str | Path | np.ndarray, name: str) -> str | None:
         """The thumbnail of an image file or of pixels (3, H, W), uint8 or floats in 0..1; enlarged never.
 
         None, and `name` among `missing`, where the file is absent or broken. Raises InputError for other arrays.
         """
-        small = _of_pixels(picture) if isinstance(picture, np.ndarray) else _of_file(Path(picture), self.side)
-        if small is None:
-            self.missing.append(name)
-            return None
+        if isinstance(picture, np.ndarray):
+            self._asked += 1
+            small = _of_pixels(picture)
+        else:
+            try:
+                small = _of_file(Path(picture), self.side)
+            except Exception as error:  # Pillow's readers raise almost anything on files that were altered
+                reason = "not a picture" if isinstance(error, Image.UnidentifiedImageError) else str(error)
+                return self.absent(name, f"{picture}: {reason or type(error).__name__}")
+            self._asked += 1
         small.thumbnail((self.side, self.side), Image.Resampling.LANCZOS)
         content = io.BytesIO()
         small.save(content, "JPEG", quality=82)
         return data_url("image/jpeg", content.getvalue())
 
+    def absent(self, name: str, why: str) -> None:
+        """Count an image that cannot be shown, and `name` among `missing`. why: for the warning, of the first."""
+        self._asked += 1
+        self._first = self._first or f"{name} ({why})"
+        self.missing.append(name)
 
-def _of_file(path: Path, side: int) -> Image.Image | None:
-    """The picture, upright and on white where it is transparent; None where it cannot be read."""
-    try:
-        with Image.open(path) as picture:
-            picture.draft("RGB", (2 * side, 2 * side))  # a JPEG is read at a fraction of its size
-            upright = ImageOps.exif_transpose(picture)
-            if upright.has_transparency_data:
-                clear = upright.convert("RGBA")
-                upright = Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear)
-            return upright.convert("RGB")
-    except _BROKEN:
-        return None
+    def warn(self) -> None:
+        """Log how many of the images that were asked for could not be shown, if any, and why the first could not."""
+        if self.missing:
+            told = (len(self.missing), self._asked, self._first)
+            log.warning("%d of %d images of the page could not be shown, the first: %s", *told)
+
+
+def _of_file(path: Path, side: int) -> Image.Image:
+    """The picture, upright and on white where it is transparent."""
+    if not path.is_file():  # a pipe would be waited for
+        raise FileNotFoundError("no such file")
+    with Image.open(path) as picture:
+        picture.draft("RGB", (2 * side, 2 * side))  # a JPEG is read at a fraction of its size
+        upright = ImageOps.exif_transpose(picture)
+        if upright.has_transparency_data:
+            clear = upright.convert("RGBA")
+            upright = Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear)
+        return upright.convert("RGB")
 
 
 def _of_pixels(pixels: np.ndarray) -> Image.Image:

@@ -4,8 +4,6 @@ import hashlib
 import json
 import logging
 import time
-import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import fail, require
+from vsehub.checks import boolean, fail, require
+from vsehub.data.npy import load_archive
+from vsehub.data.stored import DAMAGE
 from vsehub.files import atomic, write_json
 
 log = logging.getLogger(__name__)
 
 SETTINGS = "settings.json"
-_DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+VERSION = 1  # of the parts and their settings
+_EMPTY = 1024  # pieces without arrays that a part may have
 
 Pieces = list[tuple[Tensor, ...]]
 
@@ -34,6 +35,7 @@ class Parts:
     """
 
     def __init__(self, folder: str | Path, settings: dict[str, Any], overwrite: bool = False):
+        boolean("overwrite", overwrite)
         self.folder = Path(folder)
         self._settings = json.loads(json.dumps(settings))
         self._key = hashlib.sha256(json.dumps(self._settings, sort_keys=True).encode()).hexdigest()[:16]
@@ -46,20 +48,20 @@ class Parts:
         if not path.is_file():
             return None
         try:
-            with np.load(path, allow_pickle=False) as stored:
-                pieces: list[list[Tensor]] = [[] for _ in range(int(stored["pieces"]))]
-                for label in stored.files:
-                    if "." in label:
-                        pieces[int(label.split(".")[0])].append(torch.from_numpy(stored[label]))
-                return [tuple(piece) for piece in pieces], float(stored["seconds"])
-        except _DAMAGE as error:
+            stored = load_archive(path)
+            pieces: list[list[Tensor]] = [[] for _ in range(_count(stored))]
+            for label, array in stored.items():
+                if "." in label:
+                    pieces[int(label.split(".")[0])].append(torch.from_numpy(array))
+            return [tuple(piece) for piece in pieces], float(stored["seconds"])
+        except (*DAMAGE, KeyError, IndexError, TypeError) as error:
             log.warning("%s is damaged (%s): it is computed again", path, error)
             return None
 
     def put(self, name: str, pieces: Pieces, seconds: float) -> None:
         """Store a part."""
         if not (self.folder / SETTINGS).exists():
-            write_json(self.folder / SETTINGS, {"key": self._key, "settings": self._settings})
+            write_json(self.folder / SETTINGS, {"version": VERSION, "key": self._key, "settings": self._settings})
         arrays = {f"{n}.{m}": tensor.cpu().numpy() for n, piece in enumerate(pieces) for m, tensor in enumerate(piece)}
         with atomic(self.folder / f"{name}.npz") as file:
             np.savez(file, pieces=len(pieces), seconds=seconds, **arrays)
@@ -79,11 +81,16 @@ class Parts:
             fail(f"{self.folder} is in the way: unfinished work is kept there. Give another out=FOLDER")
         try:
             found = json.loads((self.folder / SETTINGS).read_text())
-            key, settings = found["key"], found["settings"]
-        except (OSError, ValueError, KeyError, TypeError):
-            key, settings = None, {}
-        if key == self._key:
+            version, key, settings = found.get("version"), found["key"], dict(found["settings"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            version, key, settings = VERSION, None, {}
+        if (version, key) == (VERSION, self._key):
             return
+        require(
+            overwrite or version == VERSION,
+            f"{self.folder} holds unfinished work of version {version!r}; this vsehub goes on with version {VERSION}. "
+            "Finish it with the vsehub that began it, give another out=FOLDER, or overwrite=true to throw it away",
+        )
         differing = [name for name, value in self._settings.items() if settings.get(name) != value]
         require(
             overwrite,
@@ -91,6 +98,14 @@ class Parts:
             "Give that command again to finish it, another out=FOLDER, or overwrite=true to throw it away",
         )
         self.remove()
+
+
+def _count(stored: dict[str, np.ndarray]) -> int:
+    """How many pieces a part has; ValueError where it says more than it has arrays, and more than a few are empty."""
+    count = int(stored["pieces"])
+    if not 0 <= count <= len(stored) + _EMPTY:
+        raise ValueError(f"{len(stored)} arrays for {count} pieces")
+    return count
 
 
 def kept(parts: Parts | None, name: str, find: Callable[[], Pieces]) -> tuple[Pieces, float]:

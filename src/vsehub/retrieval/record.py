@@ -1,6 +1,8 @@
 """What was measured, as a record of plain values for files and pages."""
 
+import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +12,8 @@ from vsehub.criteria.parameters import parameters
 from vsehub.metrics.topk import top_k
 from vsehub.retrieval.measure import Measured
 from vsehub.retrieval.names import Names
+
+log = logging.getLogger(__name__)
 
 EXAMPLES = 20
 QUERIES = 3  # of a hub's queries
@@ -29,6 +33,14 @@ def figures(
     hubs = hubs[0][counts[0] > 0]
     nobodys = (plain == 0).nonzero().flatten()
     drawn = torch.randperm(len(nobodys), generator=torch.Generator().manual_seed(seed))[:EXAMPLES]
+    shown = {
+        "hubs": _entries(measured, hubs, queries, items),
+        "antihubs": _entries(measured, nobodys[drawn].sort().values, queries, items),
+    }
+    entries = [*shown["hubs"], *shown["antihubs"]]
+    if items.images is not None and not any(entry["image"] for entry in entries):
+        where = items.images if isinstance(items.images, Path) else "the list"
+        log.warning("of the %d images of the page none is in %s: it has no pictures", len(entries), where)
     return {
         "ks": list(measured.ks),
         "rankings": [
@@ -43,10 +55,10 @@ def figures(
             }
             for ranking in measured.rankings
         ],
-        "hubs": _entries(measured, hubs, queries, items),
+        "hubs": shown["hubs"],
         "antihubs": {
             "count": [int((ranking.occurrences == 0).sum()) for ranking in measured.rankings],
-            "examples": _entries(measured, nobodys[drawn].sort().values, queries, items),
+            "examples": shown["antihubs"],
         },
     }
 

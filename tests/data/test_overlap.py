@@ -1,0 +1,122 @@
+"""What two splits have in common: against sets of rows, on files, and what is said of it."""
+
+import logging
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vsehub.data import overlap
+from vsehub.data.captioned import CaptionedImages
+from vsehub.data.overlap import Shared, shared, warn_of_shared
+from vsehub.data.pictures import Pictures
+from vsehub.data.precomp import Precomp
+
+FLICKR8K = Path(__file__).parents[3] / "shared" / "data" / "flickr8k"
+
+
+def split(images, captions):
+    return CaptionedImages(images, captions, np.arange(len(captions)) % len(images))
+
+
+def texts(*numbers):
+    return [f"caption {number}" for number in numbers]
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 2), (3, 4, 4)])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+@pytest.mark.parametrize("block", [1, 100, 1 << 24])
+def test_rows_and_captions_that_are_the_same(tmp_path, monkeypatch, shape, dtype, block):
+    """Against a loop; memory-mapped, repeated, strided and differing in the last bit alone."""
+    monkeypatch.setattr(overlap, "_BLOCK_BYTES", block)
+    rng = np.random.default_rng(0)
+    first = rng.integers(0, 200, (40, *shape)).astype(dtype)
+    second = rng.integers(0, 200, (30, *shape)).astype(dtype)
+    second[3:9] = first[10:16]
+    second[20] = second[21] = first[39]
+    second[4].reshape(-1)[-1] += 1
+    np.save(tmp_path / "first.npy", first.repeat(5, axis=0))
+    a = split(np.load(tmp_path / "first.npy", mmap_mode="r")[::5], texts(*range(50)))
+    b = split(second, texts(0, 0, 49, 50, 51, *range(100, 140)))
+    rows = {row.tobytes() for row in first}
+    expected = sum(row.tobytes() in rows for row in second)
+    assert expected == 7
+    assert shared(a, b) == Shared(expected, 3)
+    assert shared(b, a) == Shared(6, 2)
+    assert shared(a, split(second.astype("float64"), texts(0))) == Shared(0, 1)
+
+
+def test_captions_that_are_vectors():
+    vectors = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+    a, b = split(vectors, vectors[:5]), split(vectors[3:], vectors[3:])
+    assert shared(a, b) == Shared(6, 2)
+    assert shared(a, split(vectors, texts(1))) == Shared(9, 0)
+
+
+def test_picture_files(tmp_path, monkeypatch):
+    """The same bytes under another name; the same size with another end, and with another beginning."""
+    rng = np.random.default_rng(0)
+    files = []
+    for number in range(4):
+        files.append(tmp_path / f"{number}.bmp")
+        Image.fromarray(rng.integers(0, 255, (40, 40, 3), dtype=np.uint8)).save(files[-1])
+    content = files[1].read_bytes()
+    for name, changed in (("begin", 100), ("end", len(content) - 1)):
+        files.append(tmp_path / f"{name}.bmp")
+        files[-1].write_bytes(content[:changed] + bytes([content[changed] ^ 1]) + content[changed + 1 :])
+    files.append(tmp_path / "copy.bmp")
+    shutil.copy(files[2], files[-1])
+    opened = []
+
+    def opening(file, mode):
+        opened.append(Path(file).stem)
+        return open(file, mode)
+
+    monkeypatch.setattr(overlap, "open", opening, raising=False)
+    train, test = ([str(one) for one in some] for some in (files[:3], files[3:]))
+    assert shared(split(Pictures(train), texts(0)), split(Pictures(test), texts(1))) == Shared(1, 0)
+    assert opened.count("begin") == opened.count("copy") == 2, "its end, then all of it"
+    assert opened.count("end") == opened.count("3") == 1, "its end tells it apart"
+    assert shared(split(Pictures(train), texts(0)), split(np.zeros((2, 3, 224, 224), np.uint8), texts(1))).images == 0
+
+
+def test_what_is_said(caplog):
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(300, 4)).astype(np.float32)
+    splits = {
+        "test": split(np.concatenate([images[:2], images[200:250]]), texts(*range(4), *range(1000, 1096))),
+        "train": split(images[:100], texts(*range(500))),
+        "val": split(np.concatenate([images[100:150], images[200:201]]), texts(*range(6), *range(2000, 2094))),
+    }
+    warn_of_shared(splits)
+    assert caplog.messages == [
+        "6 of the 100 captions of val (6.0 %) stand in train too, word for word",
+        "2 of the 52 images of test stand in train too: figures on test are too good",
+        "1 of the 52 images of test stand in val too: figures on test are too good",
+    ]
+    caplog.clear()
+    warn_of_shared({name: splits[name] for name in ("train",)})
+    warn_of_shared({})
+    warn_of_shared({name: replace(split, pairs=split.training_pairs()) for name, split in splits.items()})
+    assert not caplog.records
+
+
+def test_each_row_is_hashed_once(monkeypatch):
+    calls, blake2b = [], overlap.hashlib.blake2b
+    monkeypatch.setattr(overlap.hashlib, "blake2b", lambda *a, **k: (calls.append(1), blake2b(*a, **k))[1])
+    images = np.arange(60, dtype=np.float32).reshape(30, 2)
+    warn_of_shared({name: split(images[n : n + 10], texts(n)) for n, name in enumerate(("train", "val", "test"))})
+    assert len(calls) == 30
+
+
+@pytest.mark.skipif(not FLICKR8K.is_dir(), reason="the real features are not here: ../shared/data/flickr8k")
+def test_real_captions_that_come_again_are_not_warned_of(caplog):
+    caplog.set_level(logging.WARNING)
+    data = Precomp(FLICKR8K / "global")
+    splits = {name: data.load(name) for name in ("train", "val", "test")}
+    assert shared(splits["train"], splits["test"]) == Shared(0, 15)
+    warn_of_shared(splits)
+    assert not caplog.records
