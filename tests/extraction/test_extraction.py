@@ -296,8 +296,8 @@ class TestFolder:
         ("change", "message"),
         [
             (lambda text: text.replace('"schema": 1', '"schema": 2'), "is of schema 2; this vsehub reads schema 1"),
-            (lambda text: text[:-30], "manifest.json is damaged: it is no JSON object"),
-            (lambda text: "[" * 100_000, "manifest.json is damaged: it is no JSON object"),
+            (lambda text: text[:-30], "manifest.json is damaged, or no manifest of an extraction"),
+            (lambda text: "[" * 100_000, "manifest.json is damaged, or no manifest of an extraction"),
             (
                 lambda text: text.replace("train_ims.npy", "../precious.npy"),
                 "does not name the files of the splits train",

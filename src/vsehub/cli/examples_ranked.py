@@ -49,6 +49,7 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
     for direction in DIRECTIONS:
         ranked = [(own[direction], rule) for own, rule in zip(scores, rules, strict=True)]
         sides.append(SideRows(shown, direction).side(compare(*ranked, shown=NEAREST)))
+    shown.thumbnails.warn()
     told = [_told(*pair, cfg) for pair in zip((before, after), rules, strict=True)]
     sentences = [
         f"The {cfg.split} split of {after.record['dataset']} ranked as a whole: {len(split.images):,} images, "

@@ -16,6 +16,7 @@ from vsehub.checks import one_of, require
 from vsehub.cli.build import fitting, restore_model, trained_source
 from vsehub.criteria.parameters import parameters
 from vsehub.data.captioned import SPLITS
+from vsehub.data.overlap import warn_of_shared
 from vsehub.evaluation.checkpoint import Model
 from vsehub.evaluation.encode import EncodedSplit, encode_split
 from vsehub.evaluation.ensemble import MeanSimilarity, together
@@ -168,6 +169,8 @@ def measure(encodings: Encodings | EnsembleEncodings, asked: Measurement, each_i
     loaded = encodings.data.load(asked.split)[0]
     protocol.slices(len(loaded.images))  # too few images are said before the work
     bank = encodings("train") if asked.inductive else None
+    if asked.inductive:  # queries that stand in their own reference make the figures too good
+        warn_of_shared({"train": encodings.data.load("train")[0], asked.split: loaded})
     choice = None
     if asked.tuned:
         found = fit(criterion, encodings("val"), similarity, protocol, bank, progress=True)

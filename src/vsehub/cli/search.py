@@ -71,6 +71,7 @@ def search(cfg: DictConfig) -> None:
     command = f"{sys.argv[0]} {shlex.join(sys.argv[1:])}"
     origin = [("checkpoint", str(cfg.checkpoint)), ("command", command)]
     missing = len(set(shown.thumbnails.missing))
+    shown.thumbnails.warn()
     path = write_gallery(cfg.out, f"Found in {name}", summary, galleries, origin, missing, cfg.overwrite)
     print("\n\n".join([summary, *map(listed, galleries), f"gallery: {path}"]))
 

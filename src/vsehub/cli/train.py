@@ -66,6 +66,7 @@ def train(cfg: DictConfig) -> float:
     from vsehub.cli.build import build, build_data, build_module, components, fitting, keep_noise
     from vsehub.cli.measure import Encodings, Measurement, measure, table
     from vsehub.cli.resume import last_checkpoint, require_same_data, resumed
+    from vsehub.data.overlap import warn_of_shared
     from vsehub.evaluation.checkpoint import read_checkpoint, restore
     from vsehub.files import write_json
     from vsehub.training.checkpoint import load_state, require_same_vocabulary
@@ -133,6 +134,7 @@ def train(cfg: DictConfig) -> float:
         require_same_vocabulary(load_state(checkpoint), data.vocabulary, checkpoint)
     for split, loaded in data.splits.items():
         log.info("%s: %d images, %d captions", split, len(loaded.images), len(loaded.captions))
+    warn_of_shared(data.splits)
 
     record = {
         "name": f"{data.source.name}-{cfg.label}-{cfg.seed}",

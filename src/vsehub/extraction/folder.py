@@ -34,7 +34,7 @@ def finished(
         manifest, other = content(path), differing(path, "settings", settings)
         require(
             {"schema", "settings", "files"} <= manifest.keys(),
-            f"out: {path} is damaged, or no manifest of an extraction. Give another out=FOLDER, or remove what is there",
+            f"out: {path} is damaged, or no manifest of an extraction. Give another out=FOLDER, or remove it",
         )
         require(
             overwrite or manifest["schema"] == EXTRACTION.version,
