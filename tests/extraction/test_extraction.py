@@ -296,8 +296,6 @@ class TestFolder:
         ("change", "message"),
         [
             (lambda text: text.replace('"schema": 1', '"schema": 2'), "is of schema 2; this vsehub reads schema 1"),
-            (lambda text: text[:-30], "manifest.json is damaged, or no manifest of an extraction"),
-            (lambda text: "[" * 100_000, "manifest.json is damaged, or no manifest of an extraction"),
             (
                 lambda text: text.replace("train_ims.npy", "../precious.npy"),
                 "does not name the files of the splits train",
@@ -313,6 +311,18 @@ class TestFolder:
             finished(tmp_path, SETTINGS, ["train"])
         assert "overwrite=true" in str(caught.value)
         assert not finished(tmp_path, SETTINGS, ["train"], overwrite=True)
+
+    @pytest.mark.parametrize(
+        "content", ["", '{"schema": 1, "settings"', "[" * 100_000, '{"name": "an extension"}', "[]"]
+    )
+    def test_features_beside_a_manifest_of_something_else_are_never_touched(self, tmp_path, content):
+        self.done(tmp_path)
+        (tmp_path / MANIFEST).write_text(content)
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+        for overwrite in (False, True):
+            with pytest.raises(InputError, match=r"manifest\.json is damaged, or no manifest of an extraction"):
+                finished(tmp_path, SETTINGS, ["train"], overwrite=overwrite)
+        assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
 
     def test_text_is_no_flag(self, tmp_path):
         """overwrite=no on a command line is the text "no", which Python counts as true."""
