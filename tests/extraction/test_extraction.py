@@ -337,8 +337,10 @@ class TestFolder:
 
     def test_somebodys_own_features_are_left_alone(self, tmp_path):
         (tmp_path / "dev_ims.npy").write_text("precious")
-        with pytest.raises(InputError, match=r"holds dev_ims\.npy already, and no manifest\.json"):
-            finished(tmp_path, SETTINGS, ["train", "val"])
+        for overwrite in (False, True):
+            with pytest.raises(InputError, match=r"holds dev_ims\.npy, and no manifest\.json .* did not write them"):
+                finished(tmp_path, SETTINGS, ["train", "val"], overwrite=overwrite)
+        assert (tmp_path / "dev_ims.npy").read_text() == "precious"
         assert not finished(tmp_path, SETTINGS, ["train"])
         ChunkFiles(tmp_path / PARTS, SETTINGS)  # begun: killed while the files were put together
         assert not finished(tmp_path, SETTINGS, ["train", "val"])
