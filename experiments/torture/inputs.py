@@ -41,10 +41,19 @@ TABLE = Path(__file__).parent / "inputs.yaml"
 LIMIT = 60  # seconds a case may take
 NOBODY = 65534
 # Imported by vsehub where they are needed alone.
-IN_FUNCTIONS = ("torchvision.models", "timm", "transformers", "wandb_workspaces.workspaces", "matplotlib.pyplot", "faiss")
+IN_FUNCTIONS = (
+    "torchvision.models",
+    "timm",
+    "transformers",
+    "wandb_workspaces.workspaces",
+    "matplotlib.pyplot",
+    "faiss",
+)
 OPTIONS = ("says", "status", "files", "given", "env", "output", "user", "cwd", "process", "leaves", "owner", "name")
 # Beside the one line of an error: log lines, warnings and the line of code that Python shows below one, progress bars.
-ASIDE = re.compile(r"^\[\d{4}-\d\d-\d\d|\w*Warning: |^  \S|^\s*$|\d+%\||^\s*\d+ \w+ \[|^INFO |^wandb: |^GPU available|^TPU ")
+ASIDE = re.compile(
+    r"^\[\d{4}-\d\d-\d\d|\w*Warning: |^  \S|^\s*$|\d+%\||^\s*\d+ \w+ \[|^INFO |^wandb: |^GPU available|^TPU "
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,9 @@ class Harness:
         self.root.chmod(0o755)
         self.main = load() if main is None else main
         self.shared, self.number = self.root / "shared", 0
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "VSEHUB"))}
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "VSEHUB"))
+        }
         self.environment |= {"COLUMNS": "300", "WANDB_MODE": "offline", "HF_HUB_OFFLINE": "1"}
         for name, variable in (("cache", "XDG_CACHE_HOME"), ("home", "HOME"), ("fonts", "MPLCONFIGDIR")):
             (self.root / name).mkdir()
@@ -237,7 +248,9 @@ class Harness:
     def _command(self, case: Case) -> int:
         """Run the command as the interpreter does: an error shown, the streams flushed; its status."""
         sys.stdout = None if case.output == "closed" else io.TextIOWrapper(open(1, "wb", closefd=False), "utf-8")
-        sys.stderr = io.TextIOWrapper(open(2, "wb", closefd=False), "utf-8", errors="backslashreplace", line_buffering=True)
+        sys.stderr = io.TextIOWrapper(
+            open(2, "wb", closefd=False), "utf-8", errors="backslashreplace", line_buffering=True
+        )
         sys.argv = ["vsehub", *case.arguments]
         warnings.resetwarnings()
         warnings.simplefilter("default")

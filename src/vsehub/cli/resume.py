@@ -69,7 +69,7 @@ def require_same_data(record: dict[str, Any], data: dict[str, dict]) -> None:
 def _leaves(node: DictConfig, prefix: str = "") -> list[tuple[str, Any]]:
     found = []
     for key in node:
-        value = node[key]
+        value = "???" if OmegaConf.is_missing(node, key) else node[key]
         found += _leaves(value, f"{prefix}{key}.") if OmegaConf.is_dict(value) else [(f"{prefix}{key}", value)]
     return found
 
