@@ -5,7 +5,7 @@ it, in a folder of its own, through the entry point of the console script. A cas
 one, the message matches, an error is one line that begins with the command's name, no traceback is shown, and a refused
 input has left nothing behind.
 
-    python experiments/torture/inputs.py [--only REGEX] [--seconds S] [--seed N] [--jobs N]
+    python experiments/torture/inputs.py [--only REGEX] [--cases N] [--seconds S] [--seed N] [--jobs N] [--show]
 """
 
 import os
@@ -61,8 +61,9 @@ class Case:
     """One input. says: a regular expression that stdout and stderr together match. given: names of set-ups.
 
     files: what else lies in the folder, as `input_setups.write` takes it. output: where stdout goes, "closed" or a
-    device. user: "nobody", for what root may do and others may not. cwd: "gone": the working folder is removed. process: a
-    Python of its own, for what it reads as it starts. leaves: files may be left although the input was refused.
+    device. user: "nobody", for what root may do and others may not. cwd: "gone": the working folder is removed.
+    process: a Python of its own, for what it reads as it starts. leaves: files may be left although the input was
+    refused.
     """
 
     id: str
@@ -247,10 +248,8 @@ class Harness:
 
     def _command(self, case: Case) -> int:
         """Run the command as the interpreter does: an error shown, the streams flushed; its status."""
-        sys.stdout = None if case.output == "closed" else io.TextIOWrapper(open(1, "wb", closefd=False), "utf-8")
-        sys.stderr = io.TextIOWrapper(
-            open(2, "wb", closefd=False), "utf-8", errors="backslashreplace", line_buffering=True
-        )
+        sys.stdout = None if case.output == "closed" else stream(1)
+        sys.stderr = stream(2, errors="backslashreplace", line_buffering=True)
         sys.argv = ["vsehub", *case.arguments]
         warnings.resetwarnings()
         warnings.simplefilter("default")
@@ -316,8 +315,6 @@ class Process:
 
 def load() -> Callable[[], None]:
     """The entry point, with all that commands import in memory."""
-    import hydra
-    import pytorch_lightning
     import torch
 
     import vsehub
@@ -329,8 +326,12 @@ def load() -> Callable[[], None]:
     for name in IN_FUNCTIONS:
         with suppress(ImportError):
             import_module(name)
-    assert hydra and pytorch_lightning
     return import_module("vsehub.cli.main").main
+
+
+def stream(number: int, **settings: Any) -> io.TextIOWrapper:
+    """A text stream of a file descriptor."""
+    return io.TextIOWrapper(os.fdopen(number, "wb", closefd=False), "utf-8", **settings)
 
 
 def listing(folder: Path) -> dict[str, Any]:
@@ -412,6 +413,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a regular expression of the ids")
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cases", type=int, help="so many, drawn by the seed")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--show", action="store_true", help="what came of every case")
     options = parser.parse_args()
@@ -421,7 +423,7 @@ def main() -> int:
             print(f"{'WRONG ' if wrong else 'right '}{came.seconds:5.1f} s  {told(case, came, wrong)}", flush=True)
 
     began = time.monotonic()
-    found = run(options.seconds, options.seed, only=options.only, jobs=options.jobs, show=show)
+    found = run(options.seconds, options.seed, options.cases, only=options.only, jobs=options.jobs, show=show)
     print(f"{found['cases']} cases, {len(found['wrong'])} wrong, {time.monotonic() - began:.0f} s")
     return 1 if found["wrong"] else 0
 

@@ -86,7 +86,8 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
 
     for name in ("split", "reference"):
         one_of(name, cfg[name], SPLITS)
-    whole("k", cfg.k)
+    for name in ("k", "eval_batch_size"):
+        whole(name, cfg[name])
     rule = one_query_rule(cfg)
     model, trained, vocabulary = restore_model(cfg.checkpoint, cfg.trust)
     require(

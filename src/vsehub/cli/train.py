@@ -176,7 +176,7 @@ def train(cfg: DictConfig) -> float:
     try:
         require(
             best != "",
-            "the training ended before an epoch was over; give trainer.max_time or trainer.max_steps more, or leave it out",
+            "the training ended before an epoch was over; give trainer.max_time or trainer.max_steps more",
         )
         model = restore(read_checkpoint(best), components(cfg.trust))
         encodings = Encodings(model, data, best, cfg.trainer.accelerator)

@@ -66,6 +66,10 @@ class RetrievalDataModule(pl.LightningDataModule):
         """Load the training and validation splits."""
         for split in ("train", "val"):
             self.load(split)
+        require(
+            self.tokenizer is None or self.splits["train"].written,
+            "loader.tokenizer is set but the data's texts are vectors; leave it out",
+        )
 
     def load(self, split: str) -> tuple[CaptionedImages, TextTable]:
         """A split and its tokenised captions, or its texts' vectors, read once."""
