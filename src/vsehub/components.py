@@ -80,11 +80,11 @@ class Components:
 
     def path(self, group: str, choice: str) -> Path:
         """The yaml file of a choice; InputError with the nearest names where there is none."""
+        names = self.choices(group)
         for folder in reversed(self.folders):
             path = folder / group / f"{choice}.yaml"
-            if path.is_file():
+            if choice in names and path.is_file():  # not "../other/name"
                 return path
-        names = self.choices(group)
         fail(f"{group} is {choice!r}{nearest(str(choice), names)}; choose one of {', '.join(names)}")
 
     def _slot(self, group: str, value: Any, restored: bool) -> Any:

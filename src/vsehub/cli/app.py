@@ -1,5 +1,6 @@
 """What every command shares: where the configuration lies, and one boundary at which errors become a line."""
 
+import logging
 import os
 import signal
 import sys
@@ -70,7 +71,7 @@ def boundary() -> Iterator[None]:
     2: bad input. 1: the machine refused something, or the command itself failed; the traceback is then in the file that
     the line names. 130: interrupted. VSEHUB_TRACEBACK=1 shows the traceback at once.
     """
-    before = None
+    before, logging.raiseExceptions = None, False  # what cannot be written as a log fails again as output
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         before = signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -106,7 +107,6 @@ def told(error: BaseException) -> tuple[str, int]:
     if is_full_disk(error):
         return f"the disk is full ({_file(error) or 'while writing'}). Free room, then give the command again", FAILED
     if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is still to be written
         return "the program that read the output has ended", FAILED
     if isinstance(error, OSError):
         named = _file(error)
@@ -164,5 +164,9 @@ def _log_of(error: BaseException) -> str:
 
 def end(message: str, status: int = BAD_INPUT) -> NoReturn:
     """Leave with a message and a status."""
+    try:
+        sys.stdout.flush()
+    except OSError:  # a full disk or a reader that has ended: what is still to be written would fail again at the exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     print(f"{sys.argv[0]}: {message}", file=sys.stderr)
     raise SystemExit(status)

@@ -149,6 +149,7 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
     overrides = [parsed(word, config) for word in words]
     groups = {one for folder in folders for one in _groups(folder)}
     own = command_groups(folders[0] / f"{config}.yaml")
+    named = [*own, *map(str, OmegaConf.load(folders[0] / f"{config}.yaml"))]
     chosen, values = [], []
     for one in overrides:
         name = one.key_or_group
@@ -161,13 +162,14 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
         if name in groups and not isinstance(one.value(), dict):
             require(
                 name in own,
-                f"{config} has no group {name!r}{nearest(name, own)}; its groups: {', '.join(sorted(own))}",
+                f"{config} has no group {name!r}{nearest(name, named)}; its groups: {', '.join(sorted(own)) or 'none'}",
             )
             chosen.append(_checked_choice(one, folders, several))
         else:
             require(
                 several or not one.is_sweep_override(),
-                f"{one.input_line} gives several values; add -m to run the command for each of them",
+                f"{one.input_line} gives several values; add -m to run the command for each of them, or quote a text "
+                f"with commas within the argument: \"{name}='A, B'\"",
             )
             values.append(one)
     if values:

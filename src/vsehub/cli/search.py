@@ -31,7 +31,8 @@ def search(cfg: DictConfig) -> None:
     """Search with `cfg.query` and `cfg.image`, print what is found and write its gallery to `cfg.out`."""
     texts = OmegaConf.to_container(cfg, resolve=True)["query"]
     require(
-        isinstance(texts, list), f"query is {texts!r}; expected texts in brackets, or each as an argument of its own"
+        isinstance(texts, list) and not any(isinstance(text, list | dict) for text in texts),
+        f"query is {texts!r}; expected texts in brackets, or each as an argument of its own",
     )
     require(
         bool(texts) or cfg.image is not None,
