@@ -105,6 +105,9 @@ def build_module(
         described[side] |= getattr(encoder, "rebuilt", {})
     shapes = {"image_shape": list(image_shape), "text_shape": None if text_shape is None else list(text_shape)}
     parts = {part: known.build(part, nodes[part]) for part in ("similarity", "loss", "optimizer", "scheduler")}
+    for part in ("similarity", "loss"):
+        made = type(parts[part]).__name__
+        require(callable(parts[part]), f"{part}: {nodes[part]['_target_']} made a {made}, which is no {part}")
     description = {"config": described, "vocabulary": stored(vocabulary)} | shapes
     return RetrievalModule(**encoders, **parts, positives=cfg.positives, description=description)
 

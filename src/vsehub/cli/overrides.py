@@ -150,7 +150,7 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
     groups = {one for folder in folders for one in _groups(folder)}
     own = command_groups(folders[0] / f"{config}.yaml")
     named = [*own, *map(str, OmegaConf.load(folders[0] / f"{config}.yaml"))]
-    chosen, values = [], []
+    chosen, values, swept = [], [], False
     for one in overrides:
         name = one.key_or_group
         if name.split("/")[0].split(".")[0] == "hydra":
@@ -165,6 +165,7 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
                 f"{config} has no group {name!r}{nearest(name, named)}; its groups: {', '.join(sorted(own)) or 'none'}",
             )
             chosen.append(_checked_choice(one, folders, several))
+            swept |= one.is_sweep_override() or name == "sweep"
         else:
             require(
                 several or not one.is_sweep_override(),
@@ -174,7 +175,7 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
             values.append(one)
     if values:
         settings, names = _defaults(config, folders, chosen)
-        _check_values(values, settings, [*names, *own], several)
+        _check_values(values, settings, [*names, *own], swept)
 
 
 def parsed(word: str, config: str) -> Override:
@@ -254,7 +255,8 @@ def _leaves(value: dict, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{key}"
 
 
-def _check_values(values: Sequence[Override], settings: dict[str, Any], names: list[str], several: bool) -> None:
+def _check_values(values: Sequence[Override], settings: dict[str, Any], names: list[str], swept: bool) -> None:
+    """swept: other choices of a part are tried too, and may have settings that the first has not."""
     for one in values:
         key = one.key_or_group
         if one.is_delete():
@@ -272,7 +274,7 @@ def _check_values(values: Sequence[Override], settings: dict[str, Any], names: l
             found = found and isinstance(node, dict) and part in node
             node = node[part] if found else None
         if not found:
-            require(several, f"there is no setting {key!r}{_like(key, names)}")  # another choice of a sweep may have it
+            require(swept, f"there is no setting {key!r}{_like(key, names)}")
             continue
         if one.is_sweep_override():
             for value in one.sweep_iterator() if one.is_discrete_sweep() else ():
