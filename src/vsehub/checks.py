@@ -65,5 +65,11 @@ def boolean(name: str, value: Any, or_none: bool = False) -> None:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """ " (did you mean NAME?)" with the name most like `name`, for a message; "" where none is like it."""
-    near = get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return f" (did you mean {near[0]}?)" if near else ""
+    folded = {one.lower(): one for one in names}
+    near = get_close_matches(name.lower(), list(folded), n=1, cutoff=0.6)
+    return f" (did you mean {folded[near[0]]}?)" if near else ""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory could not be reserved; torch says it by a RuntimeError."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error).lower())

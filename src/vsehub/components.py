@@ -6,6 +6,7 @@ calls nothing but the classes that the yaml files of its group name (docs/securi
 
 import importlib
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from vsehub.checks import InputError, fail, nearest, require
+from vsehub.checks import InputError, fail, is_out_of_memory, nearest, require
 
 TARGET, PARTIAL = "_target_", "_partial_"
 MISSING = "???"  # as OmegaConf writes a value that must be given
@@ -79,11 +80,11 @@ class Components:
 
     def path(self, group: str, choice: str) -> Path:
         """The yaml file of a choice; InputError with the nearest names where there is none."""
+        names = self.choices(group)
         for folder in reversed(self.folders):
             path = folder / group / f"{choice}.yaml"
-            if path.is_file():
+            if choice in names and path.is_file():  # not "../other/name"
                 return path
-        names = self.choices(group)
         fail(f"{group} is {choice!r}{nearest(str(choice), names)}; choose one of {', '.join(names)}")
 
     def _slot(self, group: str, value: Any, restored: bool) -> Any:
@@ -145,6 +146,7 @@ def _require_plain(name: str, value: Any) -> None:
             value is None or isinstance(value, bool | int | float | str),
             f"{name} is a {type(value).__name__}; expected a plain value",
         )
+        require(not isinstance(value, float) or math.isfinite(value), f"{name} is {value}; expected a finite number")
 
 
 def _check_settings(
@@ -183,7 +185,7 @@ def require_kind(name: str, value: Any, kind: Any) -> None:
     wanted = _plain_kinds(kind)
     if wanted is None or any(_is(value, one) for one in wanted):
         return
-    words = " or ".join(dict.fromkeys(_WORDS[one] for one in wanted))
+    words = " or ".join(dict.fromkeys(_words(one) for one in wanted))
     fail(f"{name} is {value!r}; expected {words}")
 
 
@@ -198,14 +200,25 @@ _WORDS = {
 }
 
 
-def _plain_kinds(kind: Any) -> tuple[type, ...] | None:
-    """The plain kinds that an annotation admits; None where it admits others, which are not checked here."""
-    origin = typing.get_origin(kind)
+def _words(kind: Any) -> str:
+    if typing.get_origin(kind) is typing.Literal:
+        return "one of " + ", ".join(map(str, typing.get_args(kind)))
+    return f"a list of {len(kind)}" if isinstance(kind, tuple) else _WORDS[kind]
+
+
+def _plain_kinds(kind: Any) -> tuple[Any, ...] | None:
+    """The plain kinds that an annotation admits; None where it admits others, which are not checked here.
+
+    A kind is a type, a `Literal`, or, for a tuple of a certain length, its members' annotations.
+    """
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        inner = [_plain_kinds(one) for one in typing.get_args(kind)]
+        inner = [_plain_kinds(one) for one in args]
         return None if None in inner else tuple(one for kinds in inner for one in kinds)
     if origin is typing.Literal:
-        return tuple({type(one) for one in typing.get_args(kind)})
+        return (kind,)
+    if origin is tuple and args and args[-1] is not ...:
+        return (args,)
     if isinstance(origin, type):
         kind = origin
     if not isinstance(kind, type):
@@ -219,7 +232,11 @@ def _plain_kinds(kind: Any) -> tuple[type, ...] | None:
     return (list,) if issubclass(kind, list | tuple) or kind is Sequence else None
 
 
-def _is(value: Any, kind: type) -> bool:
+def _is(value: Any, kind: Any) -> bool:
+    if typing.get_origin(kind) is typing.Literal:
+        return any(value == one and type(value) is type(one) for one in typing.get_args(kind))
+    if isinstance(kind, tuple):
+        return isinstance(value, list | tuple) and len(value) == len(kind)
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if kind is int:
@@ -229,7 +246,7 @@ def _is(value: Any, kind: type) -> bool:
     return isinstance(value, kind)
 
 
-def make(group: str, made: Callable[..., Any], settings: Mapping[str, Any], **given: Any) -> Any:
+def make(group: str, made: Callable[..., Any], settings: Mapping[str, Any], /, **given: Any) -> Any:
     """What a known class makes of plain values, which are checked as by `Components.build`.
 
     group: what messages call the settings, as on the command line. given: arguments that come from elsewhere.
@@ -238,7 +255,7 @@ def make(group: str, made: Callable[..., Any], settings: Mapping[str, Any], **gi
     return _called(group, made, **settings, **given)
 
 
-def _called(group: str, made: Callable[..., Any], *args: Any, **settings: Any) -> Any:
+def _called(group: str, made: Callable[..., Any], /, *args: Any, **settings: Any) -> Any:
     """What the constructor makes; its refusal comes as an InputError."""
     try:
         return made(*args, **settings)
@@ -250,5 +267,7 @@ def _called(group: str, made: Callable[..., Any], *args: Any, **settings: Any) -
     except _NOT_REFUSALS:
         raise
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         said = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{group}: {getattr(made, '__name__', made)} refuses its settings: {said}") from error

@@ -2,15 +2,37 @@
 
 import json
 import os
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from vsehub.checks import require
-from vsehub.files import write_json
+from vsehub.files import is_full_disk, write_json
 
 MARK = ".vsehub.json"  # which files of a folder are vsehub's
 VERSION = 1
+
+
+def require_writable(folder: str | Path) -> None:
+    """Raise InputError where nothing can be written to the folder `out`, which need not be there yet."""
+    require(str(folder).strip() != "", "out is empty; give out=FOLDER")
+    place = Path(folder)
+    require(place.is_dir() or not os.path.lexists(place), f"out: {folder} is a file; give out=FOLDER")
+    near = next(path for path in (place, *place.absolute().parents) if path.exists())
+    require(
+        near.is_dir() and os.access(near, os.W_OK | os.X_OK) and _takes_files(near),
+        f"out: nothing can be written to {near}; give another place",
+    )
+
+
+def _takes_files(folder: Path) -> bool:
+    """Whether a file can be made in a folder: what the permissions say is not all, /proc is one example."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError as error:
+        return is_full_disk(error)  # which is said when it matters
 
 
 class Output:
@@ -23,14 +45,8 @@ class Output:
     """
 
     def __init__(self, folder: str | Path, kind: str, names: Iterable[str], overwrite: bool = False):
-        require(str(folder).strip() != "", "out is empty; give out=FOLDER")
+        require_writable(folder)
         self.folder, self.kind, self.overwrite = Path(folder), kind, overwrite
-        require(self.folder.is_dir() or not self.folder.exists(), f"out: {folder} is a file; give out=FOLDER")
-        near = next(path for path in (self.folder, *self.folder.absolute().parents) if path.exists())
-        require(
-            near.is_dir() and os.access(near, os.W_OK | os.X_OK),
-            f"out: nothing can be written to {near}; give another out=FOLDER",
-        )
         self.earlier, finished = self._mark()
         self._refuse_foreign(names)
         require(

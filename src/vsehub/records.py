@@ -1,7 +1,7 @@
 """The JSON records that commands leave, each of a version, and reading them strictly."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,18 @@ from vsehub.checks import fail, require
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of record: its name in messages, the version of its format, and what it must hold, key -> type."""
+    """A kind of record: its name in messages, the version of its format, and what it must hold, key -> type.
+
+    optional: what it may hold, key -> type. choices: the values of a text, key -> values. numbers: keys of objects that
+    hold numbers alone.
+    """
 
     name: str
     version: int
     keys: dict[str, type | tuple[type, ...]]
+    optional: dict[str, type | tuple[type, ...]] = field(default_factory=dict)
+    choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    numbers: tuple[str, ...] = ()
 
 
 RUN = Kind(
@@ -24,6 +31,9 @@ RUN = Kind(
         **{"status": str, "name": str, "label": str, "dataset": str, "architecture": str},
         **{"seed": int, "config": dict, "data": dict},
     },
+    {"best": dict, "metrics": dict, "epochs": int, "wall_seconds": (int, float)},
+    {"status": ("running", "stopped", "failed", "finished")},
+    ("metrics",),
 )
 EVALUATION = Kind(
     "an evaluation",
@@ -32,6 +42,7 @@ EVALUATION = Kind(
         **{"split": str, "protocol": str, "folds": int, "fold_images": (int, type(None)), "criterion": str},
         **{"parameters": dict, "reference": str, "images": int, "texts": int, "checkpoints": list, "metrics": dict},
     },
+    numbers=("metrics",),
 )
 FOILS = Kind(
     "an evaluation with foils",
@@ -62,6 +73,16 @@ def checked_record(record: Any, kind: Kind, name: str, hint: str) -> dict[str, A
     )
     missing = [key for key in kind.keys if key not in record]
     require(not missing, f"{name} lacks {', '.join(missing)}. {hint}")
-    wrong = [key for key, types in kind.keys.items() if not isinstance(record[key], types)]
+    types = kind.keys | {key: one for key, one in kind.optional.items() if record.get(key) is not None}
+    wrong = [key for key, one in types.items() if not isinstance(record[key], one)]
     require(not wrong, f"{name}: {', '.join(wrong)} is of another type than vsehub writes. {hint}")
+    for key in kind.numbers:
+        held = record.get(key) or {}
+        word = next((name for name, one in held.items() if type(one) not in (int, float, type(None))), None)
+        require(word is None, f"{name}: {key}/{word} is {held.get(word)!r}, which is no number. {hint}")
+    for key, values in kind.choices.items():
+        require(
+            record[key] in values,
+            f"{name}: {key} is {record[key]!r}, which vsehub does not write ({', '.join(values)}). {hint}",
+        )
     return record

@@ -1,5 +1,6 @@
 """What every command shares: where the configuration lies, and one boundary at which errors become a line."""
 
+import logging
 import os
 import signal
 import sys
@@ -16,10 +17,11 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 import vsehub
-from vsehub.checks import InputError, require
-from vsehub.cli.overrides import check, explained, readable
+from vsehub.checks import InputError, is_out_of_memory, require
+from vsehub.cli.overrides import check, explained, ordered, readable
 from vsehub.files import is_full_disk
 
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
@@ -37,7 +39,7 @@ def conf_folder() -> Path:
 
 def run(task: Callable[[DictConfig], float | None], config: str) -> None:
     """Run `task` with the composed configuration named `config`; what the command line sets is checked first."""
-    arguments = readable(sys.argv[1:])
+    arguments = readable(ordered(sys.argv[1:]))
     sys.argv = [sys.argv[0], *arguments]
     if not _WITHOUT_CHECK & set(arguments):
         check(config, [conf_folder(), *_given_folders(arguments)], arguments)
@@ -69,7 +71,7 @@ def boundary() -> Iterator[None]:
     2: bad input. 1: the machine refused something, or the command itself failed; the traceback is then in the file that
     the line names. 130: interrupted. VSEHUB_TRACEBACK=1 shows the traceback at once.
     """
-    before = None
+    before, logging.raiseExceptions = None, False  # what cannot be written as a log fails again as output
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         before = signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -100,17 +102,16 @@ def told(error: BaseException) -> tuple[str, int]:
             "interrupted; whole files were kept, and a command that can go on does when it is given again",
             INTERRUPTED,
         )
-    if isinstance(error, HydraException | OmegaConfBaseException):
+    if isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
         return explained(error), BAD_INPUT
     if is_full_disk(error):
         return f"the disk is full ({_file(error) or 'while writing'}). Free room, then give the command again", FAILED
     if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is still to be written
         return "the program that read the output has ended", FAILED
     if isinstance(error, OSError):
         named = _file(error)
         return f"{named + ': ' if named else ''}{error.strerror or error}", FAILED
-    if isinstance(error, MemoryError) or ("memory" in str(error).lower() and isinstance(error, RuntimeError)):
+    if is_out_of_memory(error):
         return (
             f"out of memory: {_line(error) or 'nothing more could be reserved'}. Close other programs, or give "
             "smaller batches or fewer items",
@@ -118,8 +119,12 @@ def told(error: BaseException) -> tuple[str, int]:
         )
     if isinstance(error, UnicodeError):
         return f"a text is not in the encoding that was expected: {error}", BAD_INPUT
+    if isinstance(error, ImportError) and not str(error.name or "").startswith("vsehub"):
+        return f"this needs what is not installed or cannot be loaded: {_line(error)}", FAILED
     log = _log_of(error)
-    if _library(error) in _LIBRARIES and isinstance(error, ValueError | TypeError | RuntimeError | AssertionError):
+    own_class = type(error).__module__.split(".")[0] in _LIBRARIES
+    refusal = own_class or isinstance(error, ValueError | TypeError | RuntimeError | AssertionError)
+    if _library(error) in _LIBRARIES and refusal:
         return f"{_library(error)} refuses: {_line(error)}. The traceback: {log}", BAD_INPUT
     return (
         f"{type(error).__name__}: {_line(error)}. This is a fault of vsehub, not of yours; its traceback: {log}",
@@ -159,5 +164,9 @@ def _log_of(error: BaseException) -> str:
 
 def end(message: str, status: int = BAD_INPUT) -> NoReturn:
     """Leave with a message and a status."""
+    try:
+        sys.stdout.flush()
+    except OSError:  # a full disk or a reader that has ended: what is still to be written would fail again at the exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     print(f"{sys.argv[0]}: {message}", file=sys.stderr)
     raise SystemExit(status)

@@ -1,5 +1,6 @@
 """From configuration to objects."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from omegaconf import DictConfig
 from vsehub.checks import nearest, require
 from vsehub.cli.app import conf_folder
 from vsehub.cli.values import plain
-from vsehub.components import Components, make
+from vsehub.components import MISSING, Components, make
 from vsehub.data.captioned import CaptionedImages, Source
 from vsehub.data.noise import Noise, NoisySource
 from vsehub.data.noise_file import INDEX_FILE
@@ -20,12 +21,15 @@ from vsehub.evaluation.checkpoint import Model, read_checkpoint, restore, text_s
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
 
+_CLASS = re.compile(r"\w+(\.\w+)+")
 DESCRIBED = ("image_encoder", "text_encoder", "similarity", "data", "loader", "seed", "embedding_dim", "positives")
 
 
 def components(trust: str | Sequence[str] | None = None) -> Components:
     """The classes that a configuration may name: those of conf/, of the command's --config-dir, and of `trust`."""
-    trust = [trust] if isinstance(trust, str) else [str(one) for one in trust or ()]
+    trust = [] if trust is None else [trust] if isinstance(trust, str) else plain(trust)
+    named = isinstance(trust, list | tuple) and all(isinstance(one, str) and _CLASS.fullmatch(one) for one in trust)
+    require(named, f"trust is {trust!r}; expected full names of classes, as in trust=mypackage.losses.Mine")
     return Components([conf_folder(), *_given_folders()], trust)
 
 
@@ -89,6 +93,11 @@ def build_module(
     nodes = {key: plain(cfg[key]) for key in (*DESCRIBED, "loss", "optimizer", "scheduler")}
     sizes = {"image_encoder": {"image_shape": list(image_shape)}}
     sizes["text_encoder"] = text_sizes(nodes["text_encoder"], vocabulary, text_shape)
+    for side, given in sizes.items():
+        for key, value in given.items():
+            require(
+                nodes[side].get(key, MISSING) in (MISSING, value), f"{side}.{key} comes from the data; leave it out"
+            )
     encoders = {side: known.build(side, nodes[side], resumed, **given) for side, given in sizes.items()}
     described = {key: nodes[key] for key in DESCRIBED}
     for side, encoder in encoders.items():
@@ -96,6 +105,9 @@ def build_module(
         described[side] |= getattr(encoder, "rebuilt", {})
     shapes = {"image_shape": list(image_shape), "text_shape": None if text_shape is None else list(text_shape)}
     parts = {part: known.build(part, nodes[part]) for part in ("similarity", "loss", "optimizer", "scheduler")}
+    for part in ("similarity", "loss"):
+        made = type(parts[part]).__name__
+        require(callable(parts[part]), f"{part}: {nodes[part]['_target_']} made a {made}, which is no {part}")
     description = {"config": described, "vocabulary": stored(vocabulary)} | shapes
     return RetrievalModule(**encoders, **parts, positives=cfg.positives, description=description)
 

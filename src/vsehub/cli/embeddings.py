@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig
 
 from vsehub import __version__
-from vsehub.checks import InputError, require, whole
+from vsehub.checks import InputError, boolean, require, whole
 from vsehub.cli.build import build
 from vsehub.cli.own_files import Given, identity, opened
 from vsehub.criteria.parameters import parameters
@@ -57,7 +57,8 @@ def find(cfg: DictConfig, kind: str, criteria: Mapping[str, Any]) -> Found:
     """Open, check and measure what `cfg` names; everything that can be refused is, before the work begins."""
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     whole("k", cfg.k)
-    require(isinstance(cfg.seed, int), f"seed is {cfg.seed!r}; expected a whole number")
+    boolean("normalize", cfg.normalize, or_none=True)
+    require(isinstance(cfg.seed, int) and cfg.seed >= 0, f"seed is {cfg.seed!r}; expected a whole number from 0 up")
     device, out = chosen_device(cfg.device), Output(cfg.out, KINDS[kind], FILES[kind], cfg.overwrite)
     given = opened(cfg, criteria)
     inductive = given.reference is not None
@@ -106,7 +107,9 @@ def chosen_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.zeros(1, device=str(name)).device
+        tried = torch.zeros(1, device=str(name))
+        tried.cpu()  # of "meta" nothing comes back
+        return tried.device
     except (RuntimeError, AssertionError) as error:
         raise InputError(
             f"device is {name!r}, which is not available on this machine; give auto, cpu or cuda"

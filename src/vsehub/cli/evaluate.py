@@ -5,9 +5,10 @@ from pathlib import Path
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from vsehub.checks import InputError, existing, require
+from vsehub.checks import InputError, existing, require, whole
 from vsehub.cli import app
 from vsehub.cli.rows import require_measuring
+from vsehub.outputs import require_writable
 from vsehub.records import EVALUATION, RUN, read_record
 
 
@@ -33,6 +34,7 @@ def evaluate(cfg: DictConfig) -> float | None:
     from vsehub.evaluation.checkpoint import checkpoint_file
     from vsehub.files import write_json
 
+    whole("eval_batch_size", cfg.eval_batch_size)
     checkpoints = paths(cfg.checkpoint)
     for checkpoint in checkpoints:
         checkpoint_file(checkpoint)
@@ -101,6 +103,7 @@ def described(checkpoints: list[str]) -> list[dict]:
 def out_folder(out: str | None, checkpoint: Path) -> Path:
     """Where the evaluation goes; InputError where the checkpoint lies in no run folder and no folder is given."""
     if out is not None:
+        require_writable(out)
         return Path(out)
     run = checkpoint.parent.parent
     if not (run / "run.json").is_file():

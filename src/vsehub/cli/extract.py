@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import one_of, positive, require, whole
 from vsehub.cli import app
+from vsehub.outputs import require_writable
 
 if TYPE_CHECKING:
     import torch
@@ -42,8 +43,10 @@ def extract(cfg: DictConfig) -> None:
     from vsehub.files import write_json
 
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
+    require(not OmegaConf.is_missing(cfg, "out"), "out is not set; give out=FOLDER")
     processes, out = Processes.of(os.environ), Path(cfg.out)
     refuse_settings(cfg, processes.world)
+    require_writable(out)
     dtype = getattr(torch, cfg.dtype)
     source = build_source(cfg)
     splits = {split: source.load(split) for split in cfg.splits}

@@ -1,5 +1,6 @@
 """`vsehub COMMAND ...`: names the commands and starts one; imports nothing heavy before it must."""
 
+import codecs
 import os
 import sys
 from importlib import import_module
@@ -44,12 +45,14 @@ examples:
 
 def main() -> None:
     """Entry point of the console script; exits with 2 on a wrong command."""
+    read_utf8()
+    open_streams()
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(USAGE)
+        show(USAGE)
         return
     if arguments[0] in ("-V", "--version"):
-        print(__version__)
+        show(__version__)
         return
     command = arguments[0]
     if command not in COMMANDS:
@@ -57,14 +60,36 @@ def main() -> None:
         raise SystemExit(2)
     # Hydra reads the overrides from sys.argv and names its program after the first entry.
     sys.argv = [f"vsehub {command}", *arguments[1:]]
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # whatever the locale: captions and file names are of any language
-            stream.reconfigure(encoding="utf-8", errors="replace")
     from vsehub.cli.app import boundary
 
     with boundary():
         require_working_folder()
         import_module(f"vsehub.cli.{command.replace('-', '_')}").main()
+
+
+def show(text: str) -> None:
+    """Print; exits with 1 and a line where nobody reads it or the disk is full."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"vsehub: the output cannot be written: {error.strerror}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def read_utf8() -> None:
+    """Start anew in Python's UTF-8 mode where the locale is of another encoding: file names are of any language."""
+    if codecs.lookup(sys.getfilesystemencoding()).name != "utf-8":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
+def open_streams() -> None:
+    """Have output written as UTF-8 whatever the locale, and to nowhere where it was closed."""
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")
 
 
 def require_working_folder() -> None:

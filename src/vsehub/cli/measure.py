@@ -111,6 +111,11 @@ class Measurement:
     def __post_init__(self):
         one_of("split", self.split, SPLITS)
         one_of("reference", self.reference, tuple(REFERENCES))
+        for name, text in (("criterion_name", self.name), ("protocol.name", self.protocol.name)):
+            require(
+                isinstance(text, str) and text.strip(".") != "" and "/" not in text and "\0" not in text,
+                f"{name} is {text!r}; expected a name that can be part of a file's name, without /",
+            )
         require(not (self.tuned and self.split == "val"), "split=val is what fit=true chooses on; measure split=test")
         require(
             not (self.inductive and self.split == "train"),

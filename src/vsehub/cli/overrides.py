@@ -3,16 +3,17 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from hydra import compose, initialize_config_dir
+from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from vsehub.checks import InputError, nearest, require
+from vsehub.checks import InputError, fail, nearest, require
 
 # Settings that name files and folders: their values are texts, whatever characters they have. By their last part.
 FILES = frozenset(
@@ -43,6 +44,8 @@ FILES = frozenset(
         "dir",
     ]
 )
+# Settings of commands that take a list where one value may stand as well.
+_LISTS = frozenset(["trust", "checkpoint", "criteria", "query", "runs"])
 # Options of Hydra that take the next argument as their value.
 WITH_VALUE = (
     "-c",
@@ -59,6 +62,8 @@ WITH_VALUE = (
     "--info",
 )
 MULTIRUN = {"-m", "--multirun"}
+# Options of Hydra's for programs of another build: a command has one configuration, in one place.
+_NOT_OURS = ("config_path", "config_name", "package", "experimental_rerun")
 # Choices that mean different things to different people.
 HINTS = {
     ("protocol", "5k"): 'the papers\' "5k" is protocol=c2, the mean over five folds of 1,000 images; '
@@ -114,6 +119,26 @@ def _is_option(arguments: Sequence[str], number: int) -> bool:
     return arguments[number].startswith("-") or (number > 0 and arguments[number - 1] in WITH_VALUE)
 
 
+def ordered(arguments: Sequence[str]) -> list[str]:
+    """The arguments with Hydra's options first, since it refuses settings on both sides of one.
+
+    Raises InputError for an option that is unknown, lacks its value, or is of no use here.
+    """
+    first = [argument for number, argument in enumerate(arguments) if _is_option(arguments, number)]
+    rest = [argument for number, argument in enumerate(arguments) if not _is_option(arguments, number)]
+    parser = get_args_parser()
+
+    def refuse(message: str) -> NoReturn:
+        fail(f"{message}; the options are --help, --cfg job, --multirun (-m) and --config-dir=FOLDER")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    if "--version" not in first:
+        known = vars(parser.parse_args(first))
+        for name in _NOT_OURS:
+            require(known[name] is None, f"--{name.replace('_', '-')} is no option of vsehub; leave it out")
+    return [*first, *rest]
+
+
 def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> None:
     """Raise InputError for overrides of unknown groups, choices and settings, and for values of another kind.
 
@@ -124,34 +149,42 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
     overrides = [parsed(word, config) for word in words]
     groups = {one for folder in folders for one in _groups(folder)}
     own = command_groups(folders[0] / f"{config}.yaml")
-    chosen, values = [], []
+    named = [*own, *map(str, OmegaConf.load(folders[0] / f"{config}.yaml"))]
+    chosen, values, swept = [], [], False
     for one in overrides:
         name = one.key_or_group
         if name.split("/")[0].split(".")[0] == "hydra":
             continue
+        require(
+            not (name in groups and one.is_delete()),
+            f"{one.input_line}: a part cannot be left out; choose another, as in {name}=NAME",
+        )
         if name in groups and not isinstance(one.value(), dict):
             require(
                 name in own,
-                f"{config} has no group {name!r}{nearest(name, own)}; its groups: {', '.join(sorted(own))}",
+                f"{config} has no group {name!r}{nearest(name, named)}; its groups: {', '.join(sorted(own)) or 'none'}",
             )
             chosen.append(_checked_choice(one, folders, several))
+            swept |= one.is_sweep_override() or name == "sweep"
         else:
             require(
                 several or not one.is_sweep_override(),
-                f"{one.input_line} gives several values; add -m to run the command for each of them",
+                f"{one.input_line} gives several values; add -m to run the command for each of them, or quote a text "
+                f"with commas within the argument: \"{name}='A, B'\"",
             )
             values.append(one)
     if values:
         settings, names = _defaults(config, folders, chosen)
-        _check_values(values, settings, [*names, *own], several)
+        _check_values(values, settings, [*names, *own], swept)
 
 
 def parsed(word: str, config: str) -> Override:
     """An override; InputError where the argument is none."""
+    key = word.partition("=")[0]
     try:
+        require(key != "", f"{word!r} is no setting: it has no key before the =; settings are KEY=VALUE, as in seed=1")
         return OverridesParser.create().parse_override(word)
     except HydraException as error:
-        key = word.partition("=")[0]
         raise InputError(
             f"{word!r} is no setting{'' if '=' in word else ': it has no ='}; settings are KEY=VALUE, as in "
             f"{key if _KEY.match(key) else 'seed'}=1, and `vsehub {config.replace('_', '-')} --help` lists them"
@@ -179,11 +212,11 @@ def _checked_choice(override: Override, folders: Sequence[Path], several: bool) 
     sweep = override.is_sweep_override()
     require(several or not sweep, f"{override.input_line} gives several choices; add -m to run the command for each")
     require(
-        several or name != "sweep" or value is None,
+        several or name != "sweep" or not isinstance(value, str),
         f"sweep={value} is a grid of runs; add -m to run them: vsehub train -m sweep={value}",
     )
     given = list(override.sweep_string_iterator()) if sweep and override.is_discrete_sweep() else [value]
-    for choice in [one for one in given if one is not None and str(one) not in ("null", "none")]:
+    for choice in given:
         hint = HINTS.get((name, str(choice)))
         require(hint is None, f"{name}={choice} is ambiguous: {hint}")
         names = sorted(
@@ -195,10 +228,11 @@ def _checked_choice(override: Override, folders: Sequence[Path], several: bool) 
         )
         shown = names if len(names) <= 30 else [*names[:10], f"... ({len(names)} in all)"]
         require(
-            str(choice) in names,
-            f"{name}={choice} is no choice of {name}{nearest(str(choice), names)}; choose one of {', '.join(shown)}",
+            isinstance(choice, str | int | float) and str(choice) in names,
+            f"{name}={'null' if choice is None else choice} is no choice of {name}{nearest(str(choice), names)}; "
+            f"choose one of {', '.join(shown)}",
         )
-    return f"{name}={'null' if given[0] is None else given[0]}"
+    return f"{name}={given[0]}"
 
 
 def _defaults(config: str, folders: Sequence[Path], chosen: list[str]) -> tuple[dict[str, Any], list[str]]:
@@ -221,11 +255,16 @@ def _leaves(value: dict, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{key}"
 
 
-def _check_values(values: Sequence[Override], settings: dict[str, Any], names: list[str], several: bool) -> None:
+def _check_values(values: Sequence[Override], settings: dict[str, Any], names: list[str], swept: bool) -> None:
+    """swept: other choices of a part are tried too, and may have settings that the first has not."""
     for one in values:
         key = one.key_or_group
         if one.is_delete():
             continue
+        last = key.split(".")[-1]
+        require(
+            not last.startswith("_") or last == "_target_", f"{key} cannot be set; a part takes its own settings alone"
+        )
         if one.is_add() or one.is_force_add():
             top = key.split(".")[0]
             require(top in settings, f"there is no setting {key!r}{_like(key, names)}")
@@ -235,7 +274,7 @@ def _check_values(values: Sequence[Override], settings: dict[str, Any], names: l
             found = found and isinstance(node, dict) and part in node
             node = node[part] if found else None
         if not found:
-            require(several, f"there is no setting {key!r}{_like(key, names)}")  # another choice of a sweep may have it
+            require(swept, f"there is no setting {key!r}{_like(key, names)}")
             continue
         if one.is_sweep_override():
             for value in one.sweep_iterator() if one.is_discrete_sweep() else ():
@@ -253,17 +292,21 @@ def _like(key: str, names: list[str]) -> str:
 
 
 def _check_kind(key: str, value: Any, default: Any, names: list[str]) -> None:
-    """InputError where a value cannot stand where `default` stood; None, and an unset default, say nothing."""
+    """InputError where a value cannot stand where `default` stood.
+
+    Of a setting of a part (its key has a point) an unset default says nothing: the part's constructor does.
+    """
     if isinstance(value, QuotedString):
         value = value.text
+    own, text = "." not in key, str(value)
+    require(value != "", f"{key} is empty; give a value, or leave it out")
     if isinstance(default, bool):
         require(isinstance(value, bool), f"{key} is {value!r}; expected true or false")
-    if isinstance(default, dict) and default:
-        own = [name for name in names if name.startswith(f"{key}.")]
-        require(isinstance(value, dict), f"{key} stands for several settings; set one of them: {', '.join(own[:5])}")
-    text = str(value)
-    require(text != "" or key.split(".")[-1] not in FILES, f"{key} is empty; give a file or a folder, or leave it out")
-    if value is None or default is None:
+    if isinstance(default, dict) and (default or own):
+        inner = [name for name in names if name.startswith(f"{key}.")] or [f"{key}.KEY=VALUE"]
+        fail(f"{key} stands for several settings; set them one by one: {', '.join(inner[:5])}")
+    if value is None:
+        require(not own or default is None, f"{key} is null; give a value, or leave it out")
         return
     if isinstance(default, int | float) and not isinstance(default, bool) and "${" not in text:
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -272,22 +315,24 @@ def _check_kind(key: str, value: Any, default: Any, names: list[str]) -> None:
         require(
             isinstance(value, list) or key == "criteria", f"{key} is {text!r}; expected a list, as in {key}=[{text}]"
         )
+    elif own and not isinstance(default, dict):
+        single = not isinstance(value, dict) and (not isinstance(value, list) or key in _LISTS)
+        require(single, f"{key} is {text}; expected a single value")
     if isinstance(default, str) and not default.startswith("${"):
         require(
-            not isinstance(value, dict | bool) and (not isinstance(value, list) or key == "checkpoint"),
+            not isinstance(value, dict | bool) and (not isinstance(value, list) or key in _LISTS),
             f"{key} is {text}; expected a single value",
         )
-        require(text != "", f"{key} is empty; give a value, or leave it out")
 
 
 def explained(error: BaseException) -> str:
     """What Hydra or OmegaConf says, in one line, without its advice."""
     said = str(error) or str(error.__cause__ or "")
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    kept = [
-        line for line in lines if not line.startswith(("full_key", "object_type", "To append", "Set the environment"))
-    ]
-    return " ".join(kept)
+    advice = ("full_key", "object_type", "reference_type", "To append", "Set the environment")
+    text = " ".join(line for line in lines if not line.startswith(advice))
+    key = next((line.partition(":")[2].strip() for line in lines if line.startswith("full_key:")), "")
+    return text if not key or key in text else f"{key}: {text}"
 
 
 def with_texts(arguments: Sequence[str], key: str) -> list[str]:

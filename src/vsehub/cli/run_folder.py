@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from vsehub.checks import InputError, fail, require
+from vsehub.checks import fail, require
 from vsehub.cli import app
 
 LOCK = ".lock"
@@ -22,30 +22,38 @@ class RunFolder(Callback):
     """Claims the folder of a single run before Hydra writes into it; a sweep's runs are claimed one by one."""
 
     held: ClassVar[FileLock | None] = None
-    made: ClassVar[Path | None] = None  # the folder, where this command made it
+    made: ClassVar[list[Path]] = []  # the folder and those above it, where this command made them
+    folder: ClassVar[Path | None] = None
+    before: ClassVar[set[str]] = set()  # what the folder held
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Refuse a folder that is taken; Hydra turns other exceptions in here into warnings."""
-        HydraConfig.instance().set_config(config)  # which Hydra itself does later; the folder's name asks for it
-        folder = Path(config.hydra.run.dir)
-        try:
+        with app.boundary():
+            HydraConfig.instance().set_config(config)  # which Hydra itself does later; the folder's name asks for it
+            folder = Path(config.hydra.run.dir)
             if config.resume is None:
                 require_new(folder)
-            is_new = not folder.exists()
-            RunFolder.held, RunFolder.made = claimed(folder), folder if is_new else None
-        except InputError as error:
-            app.end(str(error), 2)
-        except OSError as error:
-            app.end(f"hydra.run.dir: {folder} cannot be made or written to: {error.strerror or error}", 1)
+            try:
+                held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+                made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
+                RunFolder.folder, RunFolder.before, RunFolder.made = folder, held, made
+                RunFolder.held = claimed(folder)
+            except OSError as error:
+                app.end(f"hydra.run.dir: {folder} cannot be made or written to: {error.strerror or error}", 1)
 
     @classmethod
     def release(cls) -> None:
-        """Let go of the folder at the end of the command, and remove it if no run has begun in it."""
+        """Let go of the folder at the end of the command; if no run has begun in it, it is as it was before."""
         if cls.held is not None:
             cls.held.release()
-        if cls.made is not None and not (cls.made / "run.json").exists():
-            shutil.rmtree(cls.made, ignore_errors=True)  # which this command has made, with all that is in it
-        cls.held = cls.made = None
+        folder = cls.folder
+        if folder is not None and cls.held is not None and not (folder / "run.json").exists():
+            with suppress(OSError):
+                for path in [path for path in folder.iterdir() if path.name not in cls.before]:
+                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                for path in cls.made:
+                    path.rmdir()  # not where anything else is in it
+        cls.held, cls.folder, cls.before, cls.made = None, None, set(), []
 
 
 def require_new(folder: Path) -> None:

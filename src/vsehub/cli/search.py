@@ -31,7 +31,8 @@ def search(cfg: DictConfig) -> None:
     """Search with `cfg.query` and `cfg.image`, print what is found and write its gallery to `cfg.out`."""
     texts = OmegaConf.to_container(cfg, resolve=True)["query"]
     require(
-        isinstance(texts, list), f"query is {texts!r}; expected texts in brackets, or each as an argument of its own"
+        isinstance(texts, list) and not any(isinstance(text, list | dict) for text in texts),
+        f"query is {texts!r}; expected texts in brackets, or each as an argument of its own",
     )
     require(
         bool(texts) or cfg.image is not None,
@@ -87,7 +88,8 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
 
     for name in ("split", "reference"):
         one_of(name, cfg[name], SPLITS)
-    whole("k", cfg.k)
+    for name in ("k", "eval_batch_size"):
+        whole(name, cfg[name])
     rule = one_query_rule(cfg)
     model, trained, vocabulary = restore_model(cfg.checkpoint, cfg.trust)
     require(

@@ -14,6 +14,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, flag_override
 
+from vsehub.checks import require
+from vsehub.cli import app
 from vsehub.cli.sweep_digest import counts, digest_of
 from vsehub.cli.sweep_job import FAILED, FINISHED, NOT_RETRIED, SKIPPED, STOPPED, Outcome, outcomes
 
@@ -35,12 +37,15 @@ class Sweep(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Fill in what the command line left open."""
+        with app.boundary():  # Hydra turns errors in here into warnings
+            self._prepare(config)
+
+    def _prepare(self, config: DictConfig) -> None:
         hydra = config.hydra
-        if self.command not in (None, hydra.job.name):  # Hydra turns errors in here into warnings
-            print(
-                f"{sys.argv[0]}: sweep={hydra.runtime.choices.sweep} is for vsehub {self.command} -m", file=sys.stderr
-            )
-            raise SystemExit(2)
+        require(
+            self.command in (None, hydra.job.name),
+            f"sweep={hydra.runtime.choices.get('sweep')} is for vsehub {self.command} -m",
+        )
         with flag_override(config, ["struct", "readonly"], False):
             if hydra.sweep.dir == PARENT:
                 sweeper = hydra.runtime.choices["hydra/sweeper"]

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from vsehub import __version__
 from vsehub.checks import one_of, require
 from vsehub.cli import app
-from vsehub.cli.overrides import quoted
+from vsehub.cli.overrides import MULTIRUN, quoted
 from vsehub.cli.rows import require_training
 from vsehub.cli.run_folder import RunFolder
 from vsehub.cli.sweep import summary
@@ -26,7 +26,11 @@ def main() -> None:
     """Run the command; with resume=FOLDER nothing but that folder is written to."""
     folder = next((argument.removeprefix("resume=") for argument in sys.argv if argument.startswith("resume=")), None)
     if folder not in (None, "", "null"):
-        if finished(Path(folder), [one for one in sys.argv[1:] if not one.startswith("resume=")]):
+        changes = [one for one in sys.argv[1:] if not one.startswith("resume=")]
+        require(not MULTIRUN & set(changes), "resume goes on with one run; leave -m out")
+        placed = [one for one in changes if one.startswith(("hydra.run.dir=", "hydra.output_subdir="))]
+        require(not placed, f"resume goes on in the run's own folder; leave {' '.join(placed)} out")
+        if finished(Path(folder), changes):
             return
         sys.argv += [f"hydra.run.dir={quoted(folder)}", "hydra.output_subdir=null"]
     try:
@@ -74,7 +78,7 @@ def train(cfg: DictConfig) -> float:
     from vsehub.training.loggers import log_final
     from vsehub.training.precision import resolve_precision
     from vsehub.training.provenance import code_version, describe_split, hardware, versions
-    from vsehub.training.settings import check_trainer, try_schedule
+    from vsehub.training.settings import check_batches, check_numbers, check_trainer, try_schedule
 
     hydra_config = HydraConfig.get()
     require_training(cfg, hydra_config.runtime.choices.experiment)
@@ -85,6 +89,10 @@ def train(cfg: DictConfig) -> float:
     else:
         choices = hydra_config.runtime.choices
         cfg = OmegaConf.create(plain(cfg) | {"label": run_label(choices), "architecture": architecture(choices)})
+        require(
+            Path(cfg.run_folder).resolve() == folder.resolve(),
+            f"run_folder is {cfg.run_folder}, but the run's folder is {folder}; give hydra.run.dir=FOLDER alone",
+        )
         if in_sweep() and (folder / "run.json").is_file():  # one of the same settings
             before = resumed(folder, [])[1]
     checkpoint = None if before is None else last_checkpoint(folder)
@@ -95,6 +103,8 @@ def train(cfg: DictConfig) -> float:
         isinstance(cfg.seed, int) and 0 <= cfg.seed < 1 << 32, f"seed is {cfg.seed!r}; expected a whole number from 0"
     )
     check_trainer(plain(cfg.trainer))
+    for group in ("optimizer", "scheduler"):
+        check_numbers(group, plain(cfg[group]))
     precision = resolve_precision(cfg.trainer.precision, cfg.trainer.accelerator)
     bar = cfg.trainer.enable_progress_bar and sys.stderr.isatty()  # in a log file the epochs' lines say it all
     trainer = partial(build, "trainer", cfg.trainer, cfg.trust, precision=precision, enable_progress_bar=bar)
@@ -105,6 +115,8 @@ def train(cfg: DictConfig) -> float:
         build("scheduler", cfg.scheduler, cfg.trust),
         cfg.trainer.max_epochs,
     )
+    for name, callback in plain(cfg.callbacks).items():
+        check_numbers(f"callbacks.{name}", callback)
     callbacks = [build("callbacks", callback, cfg.trust) for callback in cfg.callbacks.values()]
     if cfg.bank:
         callbacks.insert(0, build("bank", cfg.bank, cfg.trust))
@@ -123,6 +135,7 @@ def train(cfg: DictConfig) -> float:
     described = {name: describe_split(split) for name, split in data.splits.items()}
     if before is not None:
         require_same_data(before, described)
+    check_batches(plain(cfg.trainer), len(data.train_dataloader()))
     asked.protocol.slices(len(data.splits[cfg.final_split].images))  # said before hours of training
     images = data.splits["train"].images
     module = build_module(cfg, images.shape[1:], data.vocabulary, data.text_shape, resumed=checkpoint is not None)
@@ -165,6 +178,10 @@ def train(cfg: DictConfig) -> float:
     )
 
     try:
+        require(
+            best != "",
+            "the training ended before an epoch was over; give trainer.max_time or trainer.max_steps more",
+        )
         model = restore(read_checkpoint(best), components(cfg.trust))
         encodings = Encodings(model, data, best, cfg.trainer.accelerator)
         figures = measure(encodings, asked)

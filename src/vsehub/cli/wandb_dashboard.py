@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 
 from vsehub.checks import require
 from vsehub.cli import app
+from vsehub.outputs import require_writable
 
 SCHEMA = 1
 
@@ -36,6 +37,7 @@ def dashboard(cfg: DictConfig) -> None:
 
 def require_free(out: Path, overwrite: bool) -> None:
     """Raise InputError where `out` is a folder, a file of something else, or an earlier view that is not to replace."""
+    require_writable(out.parent)
     if not out.exists():
         return
     require(out.is_file(), f"out: {out} is a folder; give out=FILE.json")

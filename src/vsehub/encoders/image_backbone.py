@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import positive, require
+from vsehub.checks import positive, require, whole
 from vsehub.encoders.backbone import Backbone
 from vsehub.encoders.image_features import ImageFeatures
 from vsehub.encoders.image_regions import ImageRegions
@@ -38,6 +38,7 @@ class ImageBackbone(nn.Module):
         pooling: str = "none",
     ):
         super().__init__()
+        whole("dim", dim)
         require(
             learning_rate is None or tune, "learning_rate is the backbone's, which is frozen; give tune=true with it"
         )

@@ -5,7 +5,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import require
+from vsehub.checks import require, whole
 
 
 class ImageCNN(nn.Module):
@@ -17,6 +17,8 @@ class ImageCNN(nn.Module):
 
     def __init__(self, image_shape: tuple[int, ...], dim: int = 1024, width: int = 32, stages: int = 4):
         super().__init__()
+        for name, value in (("dim", dim), ("width", width), ("stages", stages)):
+            whole(name, value)
         require(
             len(image_shape) == 3 and image_shape[0] == 3 and min(image_shape[1:]) >= 2 ** (stages + 1),
             f"image_cnn with {stages} stages takes pictures (3, height, width) of at least {2 ** (stages + 1)} pixels "

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import require
+from vsehub.checks import require, whole
 
 
 class ImageFeatures(nn.Module):
@@ -15,6 +15,7 @@ class ImageFeatures(nn.Module):
 
     def __init__(self, image_shape: tuple[int, ...], dim: int = 1024):
         super().__init__()
+        whole("dim", dim)
         require(
             len(image_shape) == 1,
             f"image_features takes one feature vector an image, but the data's images have shape {tuple(image_shape)}; "

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import require
+from vsehub.checks import require, whole
 from vsehub.encoders.pooling import pooling_of
 from vsehub.sets import Encoding, Sets
 
@@ -19,6 +19,7 @@ class ImageRegions(nn.Module):
 
     def __init__(self, image_shape: tuple[int, ...], dim: int = 1024, pooling: str = "none"):
         super().__init__()
+        whole("dim", dim)
         require(
             len(image_shape) == 2,
             "image_regions takes regions times features an image, but the data's images have shape "

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import require
+from vsehub.checks import require, whole
 
 
 class TextFeatures(nn.Module):
@@ -15,6 +15,7 @@ class TextFeatures(nn.Module):
 
     def __init__(self, text_shape: tuple[int, ...], dim: int = 1024):
         super().__init__()
+        whole("dim", dim)
         require(
             len(text_shape) == 1,
             f"text_features takes one feature vector a text, but the data's texts have shape {tuple(text_shape)}; "

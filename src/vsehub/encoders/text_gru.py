@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from vsehub.checks import one_of, require
+from vsehub.checks import one_of, whole
 from vsehub.encoders.pooling import Last, pooling_of
 from vsehub.encoders.prefix_gru import all_states, fits, last_states
 from vsehub.encoders.word_embedding import WordEmbedding
@@ -38,7 +38,8 @@ class TextGRU(nn.Module):
         super().__init__()
         one_of("init", init, ("release", "paper"))
         one_of("cell", cell, tuple(CELLS))
-        require(layers > 0, f"layers is {layers}; expected at least 1")
+        for name, value in (("dim", dim), ("word_dim", word_dim), ("layers", layers)):
+            whole(name, value)
         self.words = WordEmbedding(vocabulary_size, word_dim, tune_words)
         # Called gru whatever the cell: checkpoints of GRUs know it by that name.
         self.gru = CELLS[cell](word_dim, dim, layers, batch_first=True, bidirectional=bidirectional)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import InputError, positive, require
+from vsehub.checks import InputError, positive, require, whole
 from vsehub.encoders.pooling import pooling_of
 from vsehub.sets import Encoding
 
@@ -45,6 +45,7 @@ class TextPretrained(nn.Module):
         config: dict | None = None,
     ):
         super().__init__()
+        whole("dim", dim)
         if learning_rate is not None:
             positive("text_encoder.learning_rate", learning_rate)
             require(tune, "text_encoder.learning_rate is that of the tuned model; set text_encoder.tune=true too")

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import require
+from vsehub.checks import require, whole
 from vsehub.encoders.pooling import pooling_of
 from vsehub.encoders.word_embedding import WordEmbedding
 from vsehub.sets import Encoding
@@ -34,9 +34,11 @@ class TextTransformer(nn.Module):
         tune_words: bool = True,
     ):
         super().__init__()
-        require(layers > 0, f"layers is {layers}; expected at least 1")
+        sizes = {"dim": dim, "word_dim": word_dim, "layers": layers, "heads": heads, "max_positions": max_positions}
+        for name, value in sizes.items():
+            whole(name, value)
         require(
-            heads > 0 and word_dim % heads == 0,
+            word_dim % heads == 0,
             f"text_encoder.word_dim is {word_dim}, which {heads} heads do not divide; change text_encoder.heads",
         )
         self.max_positions = max_positions
@@ -64,8 +66,9 @@ class TextTransformer(nn.Module):
         longest = texts.shape[1]
         require(
             longest <= self.max_positions,
-            f"a caption of {longest} words, <start> and <end> counted, came; the model takes {self.max_positions}: cut "
-            f"with loader.max_words={self.max_positions - 2}, or train with text_encoder.max_positions={longest}",
+            f"a caption of {longest} words, <start> and <end> counted, came; the model takes {self.max_positions}: "
+            + (f"cut with loader.max_words={self.max_positions - 2}, or " if self.max_positions > 2 else "")
+            + f"train with text_encoder.max_positions={longest}",
         )
         padding = torch.arange(longest, device=texts.device) >= lengths[:, None]
         states = self.dropout(self.words(texts) + self.positions.weight[:longest])

@@ -52,6 +52,7 @@ def _state(path: Path) -> dict[str, Tensor]:
             found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch, pickle, zip and safetensors each have their own
         said = str(error).partition("\n")[0][:200]
+        said = type(error).__name__ if "weights_only" in said else said  # torch's advice would run the file's code
         raise InputError(
             f"weights: {path} cannot be read ({said}). Expected a state dict, as "
             ".safetensors or written by torch.save(model.state_dict(), FILE)"

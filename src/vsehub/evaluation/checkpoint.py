@@ -75,6 +75,7 @@ def write_checkpoint(path: str | Path, weights: Mapping[str, Tensor], descriptio
 
 def checkpoint_file(path: str | Path) -> Path:
     """The path of a checkpoint; InputError where there is no file, or one of another kind by its name."""
+    require(isinstance(path, str | Path), f"checkpoint is {path}; expected one file")
     path = existing("checkpoint", path, f"Give the path of a checkpoint, e.g. RUN_FOLDER/checkpoints/best{SUFFIX}")
     best = path / "checkpoints" / f"best{SUFFIX}"
     require(path.is_file(), f"checkpoint: {path} is a folder; give a file" + (f": {best}" if best.is_file() else ""))

@@ -113,9 +113,12 @@ def read_history(file: Path) -> pd.DataFrame:
     """The rows of metrics.csv; an empty frame when the file is absent or empty."""
     if not file.exists() or not file.read_bytes().strip():
         return pd.DataFrame()
+    hint = "Delete it to report the run without its curve"
     try:
-        return pd.read_csv(file)
+        history = pd.read_csv(file)
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
-        fail(
-            f"{file} is not a table of comma-separated values ({error}). Delete it to report the run without its curve"
-        )
+        fail(f"{file} is not a table of comma-separated values ({' '.join(str(error).split())}). {hint}")
+    require("epoch" in history, f"{file} has no column 'epoch', so it is not a run's. {hint}")
+    words = [name for name in history if not pd.api.types.is_numeric_dtype(history[name])]
+    require(not words, f"{file}: the column {(words or [''])[0]} holds what is no number. {hint}")
+    return history

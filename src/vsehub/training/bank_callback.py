@@ -42,7 +42,9 @@ class BankCallback(pl.Callback):
         shortlist: int | None = 4,
         seed: int = 0,
     ):
-        require(0 < fraction <= 1, f"bank fraction is {fraction}; expected a share above 0 and at most 1")
+        require(0 < fraction <= 1, f"fraction is {fraction}; expected a share above 0 and at most 1")
+        for name, value in (("first_epoch", first_epoch), ("seed", seed)):
+            require(value >= 0, f"{name} is {value}; expected a whole number from 0 up")
         self.fraction, self.first_epoch, self.seed = fraction, first_epoch, seed
         self.bank = MemoryBank(k, backend, exclude, shortlist)
 

@@ -1,6 +1,7 @@
 """From a source to batches: splits, vocabulary and texts, each read once."""
 
 import logging
+import os
 
 import pytorch_lightning as pl
 import torch
@@ -48,7 +49,8 @@ class RetrievalDataModule(pl.LightningDataModule):
             whole(name, value)
         if max_words is not None:
             whole("max_words", max_words)
-        require(workers >= 0, f"workers is {workers}; expected 0 or more")
+        most = 4 * max(2, os.cpu_count() or 1)  # more would wait for each other
+        require(0 <= workers <= most, f"workers is {workers}; expected 0 to {most}, four times the cores here")
         require(
             batch_size >= 2,
             f"batch_size is {batch_size}; expected at least 2, since the negatives are the batch's other pairs",
@@ -64,6 +66,10 @@ class RetrievalDataModule(pl.LightningDataModule):
         """Load the training and validation splits."""
         for split in ("train", "val"):
             self.load(split)
+        require(
+            self.tokenizer is None or self.splits["train"].written,
+            "loader.tokenizer is set but the data's texts are vectors; leave it out",
+        )
 
     def load(self, split: str) -> tuple[CaptionedImages, TextTable]:
         """A split and its tokenised captions, or its texts' vectors, read once."""

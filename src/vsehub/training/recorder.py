@@ -70,8 +70,9 @@ class RunRecorder(pl.Callback):
         log.info("epoch %d: loss %.4g, val/rsum %.1f, %.1f s", trainer.current_epoch, loss, rsum, seconds)
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """Training was broken off."""
-        self.end(exception)
+        """Training was broken off; one that was refused before it began has no record."""
+        if "started" in self.record:
+            self.end(exception)
 
     def end(self, error: BaseException) -> None:
         """The run ended without its figures: by an error, or stopped from outside, after which it can be resumed."""

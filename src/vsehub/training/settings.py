@@ -10,6 +10,8 @@ from vsehub.checks import InputError, require, whole
 
 # What `fit` itself gives the trainer, and what would leave a run without its record.
 OURS = ("logger", "callbacks", "plugins", "default_root_dir", "use_distributed_sampler", "fast_dev_run")
+# A run is on one device, with the batches that its sampler draws, and is logged.
+NOT_HERE = ("strategy", "num_nodes", "overfit_batches", "barebones", "reload_dataloaders_every_n_epochs")
 MOST_RATE = 10.0
 _TRIED_EPOCHS = 1000
 
@@ -18,6 +20,11 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
     """Raise InputError for trainer settings with which a run would not end, would not learn, or would keep nothing."""
     for name in OURS:
         require(name not in settings, f"trainer.{name} is set by vsehub train itself; leave it out")
+    for name in NOT_HERE:
+        require(
+            name not in settings,
+            f"trainer.{name} cannot be set: a run is on one device, with its own batches, and is logged; leave it out",
+        )
     require(
         settings.get("enable_checkpointing") is not False,
         "trainer.enable_checkpointing must stay true: a run keeps its best model",
@@ -27,6 +34,18 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
         epochs is not None and epochs != -1, f"trainer.max_epochs is {epochs}: training would never end; give a number"
     )
     whole("trainer.max_epochs", epochs)
+    least = settings.get("min_epochs")
+    require(
+        least is None or (type(least) is int and 0 <= least <= epochs),
+        f"trainer.min_epochs is {least!r}; expected a whole number up to trainer.max_epochs, {epochs}",
+    )
+    steps = settings.get("max_steps", -1)
+    require(
+        type(steps) is int and (steps == -1 or steps > 0),
+        f"trainer.max_steps is {steps!r}; expected a whole number above 0, or -1: no limit",
+    )
+    whole("trainer.accumulate_grad_batches", settings.get("accumulate_grad_batches", 1))
+    require(settings.get("precision", "auto") is not None, "trainer.precision is null; give auto, or 32-true, say")
     clip = settings.get("gradient_clip_val")
     require(
         clip is None or (_is_number(clip) and clip >= 0),
@@ -38,6 +57,26 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
         limit is None or (_is_number(limit) and (limit >= 1 if isinstance(limit, int) else 0 < limit <= 1)),
         f"trainer.limit_train_batches is {limit!r}; expected a whole number above 0, a share up to 1.0, or null",
     )
+
+
+def check_batches(settings: Mapping[str, Any], batches: int) -> None:
+    """Raise InputError where the trainer's share of an epoch's batches is none of them."""
+    limit = settings.get("limit_train_batches")
+    require(
+        not isinstance(limit, float) or limit * batches >= 1,
+        f"trainer.limit_train_batches is {limit}, which of {batches} batches an epoch leaves none; give at least "
+        f"{1 / max(batches, 1):.3g}, or a whole number of batches",
+    )
+
+
+def check_numbers(group: str, settings: Any) -> None:
+    """Raise InputError for numbers below 0 that an optimizer, a schedule or a callback would take without a word."""
+    require(isinstance(settings, Mapping), f"{group} is {settings!r}; expected its settings")
+    for name, value in settings.items():
+        if isinstance(value, int | float) and not isinstance(value, bool) and name != "last_epoch":
+            require(value >= 0, f"{group}.{name} is {value}; expected a number from 0 up")
+    if "step_size" in settings:
+        whole(f"{group}.step_size", settings["step_size"])
 
 
 def try_schedule(optimizer: Callable[..., Any], scheduler: Callable[..., Any], epochs: int) -> None:

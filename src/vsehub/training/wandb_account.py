@@ -20,6 +20,8 @@ def is_offline(mode: str) -> bool:
 def has_account() -> bool:
     """Whether a wandb key is set up on this machine; WANDB_MODE wins where it is set."""
     mode = os.environ.get("WANDB_MODE")
+    if mode is not None:
+        one_of("WANDB_MODE", mode, ("online", "offline", "disabled", "dryrun", "run", "shared"))
     return has_key() if mode is None else mode == "online"
 
 

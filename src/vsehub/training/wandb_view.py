@@ -14,21 +14,28 @@ SWEPT = {"loss.gamma": "γ", "loss.epsilon": "ε", "bank.k": "k"}
 def comparison(entity: str | None, project: str, study: str | None):
     """The view, not saved yet: curves, test figures, hubness and settings, runs grouped by data set, encoders and loss.
 
-    study: runs of this group alone. Raises InputError where wandb-workspaces, which builds views, is not installed.
+    study: runs of this group alone. Raises InputError where wandb-workspaces, which builds views, is not installed, and
+    for names that it refuses.
     """
     ws, _ = libraries()
-    return ws.Workspace(
-        entity=entity or "",
-        project=project,
-        name=f"Losses: {study}" if study else "Losses",
-        sections=[validation(), test(), hubness(), settings()],
-        settings=ws.WorkspaceSettings(x_axis="epoch", max_runs=50),
-        runset_settings=ws.RunsetSettings(
-            filters=[ws.Metric("Group") == study] if study else "",
-            groupby=[ws.Config(name) for name in SETTING],
-            pinned_columns=["run:displayName", "summary:test/rsum", "summary:test/hubness/hs_sum"],
-        ),
-    )
+    try:
+        return ws.Workspace(
+            entity=entity or "",
+            project=project,
+            name=f"Losses: {study}" if study else "Losses",
+            sections=[validation(), test(), hubness(), settings()],
+            settings=ws.WorkspaceSettings(x_axis="epoch", max_runs=50),
+            runset_settings=ws.RunsetSettings(
+                filters=[ws.Metric("Group") == study] if study else "",
+                groupby=[ws.Config(name) for name in SETTING],
+                pinned_columns=["run:displayName", "summary:test/rsum", "summary:test/hubness/hs_sum"],
+            ),
+        )
+    except (ValueError, SyntaxError) as error:
+        said = " ".join(str(error).split()).partition(" [type=")[0]
+        raise InputError(
+            f"wandb refuses project {project!r}, entity {entity!r} or study {study!r} ({said}); give other names"
+        ) from error
 
 
 def libraries():

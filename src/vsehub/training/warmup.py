@@ -14,7 +14,7 @@ class Warmup(pl.Callback):
     """
 
     def __init__(self, steps: int = 50):
-        require(steps >= 0, f"warmup steps is {steps}; expected 0 or more")
+        require(steps >= 0, f"steps is {steps}; expected 0 or more")
         self.steps = steps
         self._rates: list[float] = []
 
