@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from vsehub.checks import one_of, positive, require, whole
+from vsehub.checks import InputError, one_of, positive, require, whole
 from vsehub.cli import app
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ def extract(cfg: DictConfig) -> None:
     settings = work_settings(cfg, backbone, splits, bf16)
     whole_settings = settings | {"captions": each}
     if folder.finished(out, whole_settings, cfg.splits, cfg.overwrite, cfg.verify):
+        if processes.rank == 0 and (out / folder.PARTS).exists():
+            with suppress(InputError):  # another command's
+                ChunkFiles(out / folder.PARTS, settings).remove()  # it was killed before it had removed them
         how = "checksums" if cfg.verify else "sizes"
         print(f"{out} holds this extraction already: nothing is done; the files' {how} are as they were written")
         return

@@ -5,15 +5,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from vsehub.checks import InputError, fail, require
 from vsehub.cli import app
+from vsehub.files import LOCK, claimed, remove_abandoned
 
-LOCK = ".lock"
 # What a run leaves that was killed before its record was written: Hydra's notes, the log, the lock.
 BEFORE_THE_RECORD = {".hydra", "train.log", LOCK}
 
@@ -32,7 +32,7 @@ class RunFolder(Callback):
             if config.resume is None:
                 require_new(folder)
             is_new = not folder.exists()
-            RunFolder.held, RunFolder.made = claimed(folder), folder if is_new else None
+            RunFolder.held, RunFolder.made = claimed(folder, "training"), folder if is_new else None
         except InputError as error:
             app.end(str(error), 2)
         except OSError as error:
@@ -62,22 +62,10 @@ def require_new(folder: Path) -> None:
             f"hydra.run.dir: {folder} holds a run already; `vsehub train resume={folder}` goes on with it, or give "
             "another folder"
         )
+    remove_abandoned(folder / "run.json")  # of a start that was killed while it wrote its first record
     other = sorted(path.name for path in folder.iterdir() if path.name not in BEFORE_THE_RECORD)
     require(
         not other,
         f"hydra.run.dir: {folder} holds {', '.join(other[:3])}{' and more' if len(other) > 3 else ''}, which is not a "
         "run's; give another folder",
     )
-
-
-def claimed(folder: Path) -> FileLock:
-    """The folder's lock, held until it is released or the process ends; InputError where another process holds it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        with suppress(OSError):  # filelock leaves what others hold
-            lock.release()
-        fail(f"{folder}: another process is training in this folder; wait for it, or give another folder")
-    return lock
