@@ -49,7 +49,7 @@ class Case:
     @property
     def environment(self) -> dict[str, str]:
         """For commands of the case."""
-        return {"XDG_CACHE_HOME": str(self.base / "cache")}
+        return {"XDG_CACHE_HOME": str(self.base / "cache"), "TMPDIR": str(self.base)}
 
     @property
     def expected(self) -> Path:

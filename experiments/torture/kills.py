@@ -59,13 +59,14 @@ def drawn(command: Command, random: random.Random) -> Kill:
     return Kill(number, random.random())
 
 
-def torture(command: Command, number: int, seed: int, base: Path) -> dict[str, Any]:
-    """One case: kill, look, once in a while kill again, finish, compare."""
+def torture(
+    command: Command, number: int, seed: int, base: Path, kills: Sequence[Kill] | None = None
+) -> dict[str, Any]:
+    """One case: kill, look, once in a while kill again, finish, compare. kills: None are drawn."""
     draw = random.Random(f"{seed} {number}")
     cwd = base / "cases" / str(number)
-    kills = [drawn(command, draw)]
-    if draw.random() < 0.2:
-        kills.append(drawn(command, draw))
+    if kills is None:
+        kills = [drawn(command, draw) for _ in range(1 + (draw.random() < 0.2))]
     wrong: list[str] = []
     landed = 0
     try:
@@ -86,7 +87,7 @@ def torture(command: Command, number: int, seed: int, base: Path) -> dict[str, A
 def killed(command: Command, kill: Kill, cwd: Path, base: Path, fresh: bool) -> forked.Ended:
     """Run the command until it is killed; where it ends before that, again, with an earlier moment."""
     share = kill.moment
-    environment = {"XDG_CACHE_HOME": str(base / "cache")}
+    environment = {"XDG_CACHE_HOME": str(base / "cache"), "TMPDIR": str(base)}
     for _ in range(4):
         arguments = command.again(command, cwd, False)
         if kill.call is not None:
@@ -167,7 +168,7 @@ def summary(said: str, out: Path) -> list[str]:
 
 def finished(command: Command, cwd: Path, base: Path) -> list[str]:
     """Give the command again and hold what it wrote against what the unbroken one wrote."""
-    out, environment = cwd / OUT, {"XDG_CACHE_HOME": str(base / "cache")}
+    out, environment = cwd / OUT, {"XDG_CACHE_HOME": str(base / "cache"), "TMPDIR": str(base)}
     last = out / "checkpoints" / "last.ckpt"
     kept = kept_epochs(last) if last.is_file() else 0
     ended = forked.run(command.again(command, cwd, False), cwd, None, environment)

@@ -95,7 +95,7 @@ def commands(base: Path) -> dict[str, Command]:
         Command("train-bank", (*RUN, "bank=memory", "bank.fraction=0.5"), resume),
         Command("train-noise", (*RUN, *noise), resume),
         Command("train-csv", (*RUN, "logger=csv", "trainer.log_every_n_steps=1"), resume),
-        Command("sweep", (*TRAIN, "-m", "loss=sum,max", f"hydra.sweep.dir={OUT}", "trainer.max_epochs=2"), same),
+        Command("sweep", ("train", "-m", *TRAIN[1:], "loss=sum,max", f"hydra.sweep.dir={OUT}"), same),
         Command(
             "extract",
             ("extract", *scenes, f"image_encoder.weights={world / 'resnet18.pth'}", "chunk=8", "batch_size=8")
@@ -130,7 +130,7 @@ def unbroken(base: Path, names: list[str]) -> dict[str, Command]:
         command, cwd, twice = known[name], base / "unbroken" / name, base / "twice" / name
         for folder in (cwd, twice):
             folder.mkdir(parents=True)
-        environment = {"XDG_CACHE_HOME": str(base / "cache")}
+        environment = {"XDG_CACHE_HOME": str(base / "cache"), "TMPDIR": str(base)}
         first = forked.run(
             command.arguments,
             cwd,
