@@ -18,17 +18,19 @@ import faults, kills, world
 from kills import Kill
 
 base = Path(sys.argv[2])
-known = world.unbroken(base, ["train", "rerank"])
+known = world.unbroken(base, ["train", "rerank", "evaluate"])
 train, rerank = known["train"], known["rerank"]
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
 told = {
     "first record": kills.torture(train, 0, 0, base, [Kill(KILL, None, "replace", 1, "before")]),
     "twice": kills.torture(train, 1, 0, base, [Kill(TERM, 0.6), Kill(KILL, None, "fsync", 4, "after")]),
-    "rerank": kills.torture(rerank, 2, 0, base, [Kill(INT, None, "replace", 3, "before"), Kill(TERM, None, "fsync", 2)]),
-    "end": kills.torture(rerank, 3, 0, base, [Kill(KILL, None, "replace", rerank.calls["replace"], "before")]),
+    "rerank": kills.torture(rerank, 2, 0, base, [Kill(INT, None, "replace", 3), Kill(TERM, None, "fsync", 2)]),
+    "end": kills.torture(rerank, 3, 0, base, [Kill(KILL, None, "replace", rerank.calls["replace"], "after")]),
     "two": faults.tried(faults.two_at_once, rerank, 4, 0, base),
     "quota": faults.tried(faults.quota, rerank, 5, 0, base),
     "changed": faults.tried(faults.vectors_change, rerank, 6, 0, base),
+    "replaced": faults.tried(faults.checkpoint_replaced, known["evaluate"], 20, 0, base),
+    "replaced later": faults.tried(faults.checkpoint_replaced, known["evaluate"], 21, 0, base),
 }
 
 from vsehub.training.recorder import RunRecorder

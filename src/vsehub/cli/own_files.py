@@ -110,6 +110,6 @@ def require_unchanged(given: Given, parts: Parts) -> None:
     if changed:
         parts.remove()
         fail(
-            f"{', '.join(changed)} changed while it was read, so that nothing of it can be used. Give the command again "
-            "when nothing writes to it any more"
+            f"{', '.join(changed)} changed while it was read, so that nothing of it can be used. Give the command "
+            "again when nothing writes to it any more"
         )

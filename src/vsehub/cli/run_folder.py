@@ -12,10 +12,13 @@ from omegaconf import DictConfig
 
 from vsehub.checks import InputError, fail, require
 from vsehub.cli import app
+from vsehub.data.noise_file import INDEX_FILE
 from vsehub.files import LOCK, claimed, remove_abandoned
 
 # What a run leaves that was killed before its record was written: Hydra's notes, the log, the lock.
 BEFORE_THE_RECORD = {".hydra", "train.log", LOCK}
+# And what it leaves besides where it came as far as its loggers; theirs only where there are a log and a lock as well.
+OF_A_START = {INDEX_FILE, "csv", "tensorboard", "wandb"}
 
 
 class RunFolder(Callback):
@@ -63,9 +66,19 @@ def require_new(folder: Path) -> None:
             "another folder"
         )
     remove_abandoned(folder / "run.json")  # of a start that was killed while it wrote its first record
-    other = sorted(path.name for path in folder.iterdir() if path.name not in BEFORE_THE_RECORD)
+    remove_abandoned(folder / INDEX_FILE)
+    names = {path.name for path in folder.iterdir()}
+    other = sorted(names - BEFORE_THE_RECORD - (OF_A_START if {"train.log", LOCK} <= names else set()))
     require(
         not other,
         f"hydra.run.dir: {folder} holds {', '.join(other[:3])}{' and more' if len(other) > 3 else ''}, which is not a "
         "run's; give another folder",
     )
+
+
+def forget_start(folder: Path) -> None:
+    """Remove what a start left in a run's folder that was killed before its record: the run begins anew."""
+    (folder / INDEX_FILE).unlink(missing_ok=True)
+    for logs in ("csv", "tensorboard"):
+        for version in (folder / logs).glob("version_*"):
+            shutil.rmtree(version, ignore_errors=True)

@@ -13,7 +13,7 @@ from vsehub.checks import one_of, require
 from vsehub.cli import app
 from vsehub.cli.overrides import quoted
 from vsehub.cli.rows import require_training
-from vsehub.cli.run_folder import RunFolder
+from vsehub.cli.run_folder import RunFolder, forget_start
 from vsehub.cli.sweep import summary
 from vsehub.cli.sweep_job import in_sweep, swept
 from vsehub.cli.values import plain
@@ -85,6 +85,8 @@ def train(cfg: DictConfig) -> float:
         cfg = OmegaConf.create(plain(cfg) | {"label": run_label(choices), "architecture": architecture(choices)})
         if in_sweep() and (folder / "run.json").is_file():  # one of the same settings
             before = resumed(folder, [])[1]
+    if before is None:
+        forget_start(folder)
     checkpoint = None if before is None else last_checkpoint(folder)
     if before is not None:
         log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
