@@ -3,7 +3,7 @@
 import pytest
 
 from vsehub.checks import InputError
-from vsehub.cli.run_folder import forget_start, require_new
+from vsehub.cli.run_folder import RunFolder, forget_start, require_new
 from vsehub.files import alone, claimed
 
 
@@ -17,11 +17,16 @@ def test_a_start_that_was_killed_is_no_obstacle(tmp_path):
         require_new(tmp_path)
     lock = claimed(tmp_path, "training")
     require_new(tmp_path)
-    with pytest.raises(InputError, match="another process is training in this folder"), alone(tmp_path, "writing"):
+    with pytest.raises(InputError, match="another process is writing in this folder"), alone(tmp_path, "writing"):
         pass
     lock.release()
     forget_start(tmp_path)
-    assert {path.name for path in tmp_path.rglob("*")} == {"train.log", ".lock", "csv"}
+    assert {path.name for path in tmp_path.rglob("*")} == {"train.log", ".lock"}
+    (tmp_path / "made" / "csv" / "version_0").mkdir(parents=True)
+    (tmp_path / "made" / "train.log").touch()
+    RunFolder.made = tmp_path / "made"
+    RunFolder.release()
+    assert not (tmp_path / "made").exists(), "the command made it, and ended before its record"
     (tmp_path / "notes.txt").touch()
     with pytest.raises(InputError, match=r"holds notes.txt, which"):
         require_new(tmp_path)

@@ -135,7 +135,7 @@ def stopped(record: Path, kill: Kill, said: str) -> list[str]:
     if kill.signal == signal.SIGKILL:
         if status not in ("running", "stopped", "finished"):
             wrong.append(f"{record.parent.name} is {status!r} after a kill")
-    elif status not in ("stopped", "finished"):
+    elif status not in ("stopped", "finished") and not ("resuming" in said and "epoch" not in said):
         wrong.append(f"{record.parent.name} is {status!r}, not stopped")
     rows = max((int(epoch) + 1 for epoch in re.findall(r"epoch (\d+): loss", said)), default=0)
     last = record.parent / "checkpoints" / "last.ckpt"

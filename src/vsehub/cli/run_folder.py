@@ -48,6 +48,7 @@ class RunFolder(Callback):
             cls.held.release()
         if cls.made is not None and not (cls.made / "run.json").exists():
             with suppress(OSError):
+                forget_start(cls.made)
                 shutil.rmtree(cls.made / ".hydra", ignore_errors=True)
                 for name in BEFORE_THE_RECORD - {".hydra"}:
                     (cls.made / name).unlink(missing_ok=True)
@@ -82,3 +83,5 @@ def forget_start(folder: Path) -> None:
     for logs in ("csv", "tensorboard"):
         for version in (folder / logs).glob("version_*"):
             shutil.rmtree(version, ignore_errors=True)
+        with suppress(OSError):  # there is none, or it holds something else
+            (folder / logs).rmdir()

@@ -166,12 +166,12 @@ def train(cfg: DictConfig) -> float:
         model = restore(read_checkpoint(best), components(cfg.trust))
         encodings = Encodings(model, data, best, cfg.trainer.accelerator)
         figures = measure(encodings, asked)
+        write_json(asked.file(encodings, folder / "evaluations"), figures)
+        named = {f"{cfg.final_split}/{name}": value for name, value in figures["metrics"].items()}
+        recorder.finish(named, encodings.sha256[0])
     except BaseException as error:
         recorder.end(error)
         raise
-    write_json(asked.file(encodings, folder / "evaluations"), figures)
-    named = {f"{cfg.final_split}/{name}": value for name, value in figures["metrics"].items()}
-    recorder.finish(named, encodings.sha256[0])
     log_final(loggers, named, recorder.record["best"])
     print(f"\n{cfg.label}, seed {cfg.seed}, best epoch {recorder.record['best']['epoch']}\n{table(figures)}")
     print(f"run folder: {folder}")
