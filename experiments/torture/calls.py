@@ -52,10 +52,11 @@ def kill_at(name: str, number: int, when: str, signum: int) -> None:
         mine = seen == number
         if mine and when == "before":
             os.kill(os.getpid(), signal.Signals(signum))
-        done = real(*given, **named)
-        if mine and when == "after":
-            os.kill(os.getpid(), signal.Signals(signum))
-        return done
+        try:
+            return real(*given, **named)
+        finally:
+            if mine and when == "after":
+                os.kill(os.getpid(), signal.Signals(signum))
 
     setattr(os, name, call)
 

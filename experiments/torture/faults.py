@@ -318,7 +318,7 @@ FAULTS: dict[Callable[[Case], list[str]], tuple[str, ...]] = {
     checkpoint_replaced: ("evaluate",),
 }
 OF_ROOT = {full_disk, full_temporary, read_only}
-REPEATED = {no_memory: 3, full_disk: 2, vectors_change: 4, checkpoint_replaced: 4, quota: 2}  # times in a full run
+REPEATED = {no_memory: 2, full_disk: 2, vectors_change: 4, checkpoint_replaced: 4, together: 3}  # times in a full run
 
 
 def planned(only: Sequence[str], on: Sequence[str] = ()) -> list[tuple[Callable[[Case], list[str]], str]]:

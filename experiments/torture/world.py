@@ -194,7 +194,8 @@ def content(path: Path, folder: Path) -> Any:
 
         return _scrubbed(torch.load(path, map_location="cpu", weights_only=True), place)
     if path.suffix in (".html", ".md", ".yaml"):
-        return _CLOCK.sub("TIME", path.read_text(encoding="utf-8").replace(place, "PLACE"))
+        text = path.read_text(encoding="utf-8").replace(place, "PLACE")
+        return _CLOCK.sub("TIME", text.replace(" overwrite=true", ""))  # in the command that a page shows
     return path.read_bytes()
 
 
