@@ -24,6 +24,7 @@ KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
 told = {
     "first record": kills.torture(train, 0, 0, base, [Kill(KILL, None, "replace", 1, "before")]),
     "twice": kills.torture(train, 1, 0, base, [Kill(TERM, 0.6), Kill(KILL, None, "fsync", 4, "after")]),
+    "figures": kills.torture(train, 8, 0, base, [Kill(TERM, None, "fsync", train.calls["fsync"] - 1)]),
     "rerank": kills.torture(rerank, 2, 0, base, [Kill(INT, None, "replace", 3), Kill(TERM, None, "fsync", 2)]),
     "end": kills.torture(rerank, 3, 0, base, [Kill(KILL, None, "replace", rerank.calls["replace"], "after")]),
     "two": faults.tried(faults.two_at_once, rerank, 4, 0, base),
@@ -55,7 +56,7 @@ def test_a_sample_of_kills_and_faults(found):
     for name, case in found.items():
         if name != "forgotten":
             assert case["wrong"] == [], name
-    assert [found[name]["landed"] for name in ("first record", "twice", "rerank", "end")] == [1, 2, 2, 1]
+    assert [found[name]["landed"] for name in ("first record", "twice", "figures", "rerank", "end")] == [1, 2, 1, 2, 1]
 
 
 def test_a_file_that_differs_after_resuming_is_noticed(found):
