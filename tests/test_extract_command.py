@@ -11,6 +11,7 @@ import torch
 import torchvision
 
 from vsehub.encoders.image_backbone import ImageBackbone
+from vsehub.extraction import layout
 
 MODEL = ("data=scenes", "data.size=tiny", "image_encoder=torchvision", "image_encoder.model=resnet18")
 PIECES = ("chunk=4", "batch_size=4")
@@ -62,10 +63,15 @@ def test_killed_it_goes_on_and_the_bytes_are_the_same(command, vsehub, weights, 
     said = command(*PIECES, "out=killed", "dtype=float16", status=2)
     assert "unfinished work of another command (other dtype)" in said
     assert {path.name: path.stat().st_mtime_ns for path in parts.glob("*-*.npy")} == kept
+    settings = (parts / "settings.json").read_text()
     command(*PIECES, "out=killed")
     assert contents(tmp_path / "killed") == contents(tmp_path / "unbroken")
     assert manifest(tmp_path / "killed")["run"]["images"] == 160 - 4 * len(kept)
+    parts.mkdir()  # as if it had been killed when all was written and its parts were not removed yet
+    (parts / "settings.json").write_text(settings)
+    (parts / "train-000000000.npy").touch()
     assert "this extraction already" in command(*PIECES, "out=killed", "verify=true")
+    assert not parts.exists()
 
 
 def test_two_processes_share_the_work(command, vsehub, weights, tmp_path):
@@ -84,6 +90,21 @@ def test_two_processes_share_the_work(command, vsehub, weights, tmp_path):
     assert contents(tmp_path / "two") == contents(tmp_path / "one")
     assert "process 1 of 2 has done its part: 80 images" in said[1]
     assert manifest(tmp_path / "two")["run"] | {"images": 80, "processes": 2} == manifest(tmp_path / "two")["run"]
+
+
+def test_another_process_finishes_the_same_extraction_first(command, vsehub, weights, tmp_path, monkeypatch):
+    given = (*MODEL, *PIECES, "splits=[val]", f"image_encoder.weights={weights}")
+    whole = layout.assemble
+
+    def late(*arguments):
+        vsehub("extract", *given, "out=twice", cwd=tmp_path)  # finds all chunks and takes them away
+        return whole(*arguments)
+
+    monkeypatch.setattr(layout, "assemble", late)
+    assert "another process has finished it" in command(*PIECES, "splits=[val]", "out=twice")
+    assert sorted(path.name for path in (tmp_path / "twice").iterdir()) == [
+        *("dev_caps.txt", "dev_ids.txt", "dev_ims.npy", "manifest.json")
+    ]
 
 
 def test_training_on_features_is_training_with_the_frozen_network(command, vsehub, weights, tmp_path):

@@ -1,12 +1,16 @@
 import errno
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 
 from vsehub import files
-from vsehub.checks import InputError
+from vsehub.evaluation.checkpoint import write_checkpoint
 from vsehub.training.checkpoint import CheckpointFiles
 
 
@@ -33,26 +37,28 @@ def test_killed_while_writing(tmp_path, killer):
 @pytest.fixture
 def full_disk(monkeypatch):
     """Temporary files that take small writes; a large one leads to /dev/full, where each write fails with ENOSPC."""
-    real = files.tempfile.NamedTemporaryFile
+    real = files._owned
 
-    def on_full_disk(*args, **kwargs):
-        handle = real(*args, **kwargs)
-        write = handle.write
+    class OnFullDisk:
+        def __init__(self, handle):
+            self.handle = handle
 
-        def checked_write(data):
+        def __getattr__(self, name):
+            return getattr(self.handle, name)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            self.handle.close()
+
+        def write(self, data):
             if len(data) > 64:
-                handle.flush()
                 with open("/dev/full", "wb", buffering=0) as full:
                     full.write(data)
-            return write(data)
+            return self.handle.write(data)
 
-        handle.write = checked_write
-        return handle
-
-    def fill():
-        monkeypatch.setattr(files.tempfile, "NamedTemporaryFile", on_full_disk)
-
-    return fill
+    return lambda: monkeypatch.setattr(files, "_owned", lambda path: OnFullDisk(real(path)))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
@@ -61,7 +67,7 @@ def test_full_disk(tmp_path, full_disk):
     path = tmp_path / "last.ckpt"
     CheckpointFiles(tmp_path).save_checkpoint({"epoch": 1}, path)
     full_disk()
-    with pytest.raises(InputError, match=r"the disk is full: .*last.ckpt was not written .* untouched. Free room"):
+    with pytest.raises(OSError, match=r"the disk is full; the file was not written .* is kept: '.*last.ckpt'"):
         CheckpointFiles(tmp_path).save_checkpoint({"weights": torch.zeros(10**6)}, path)
     assert torch.load(path) == {"epoch": 1}
     assert os.listdir(tmp_path) == ["last.ckpt"]
@@ -75,3 +81,100 @@ def test_an_error_of_another_kind_stays_what_it_was(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="Input/output error"):
         files.write_text(tmp_path / "table.csv", "new")
     assert os.listdir(tmp_path) == []
+
+
+KILLED = """
+import os, signal, sys
+from vsehub import files
+with files.atomic(sys.argv[1]) as handle:
+    handle.write(b"half")
+    handle.flush()
+    print(handle.name, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_kill_left_goes_and_what_lives_stays(tmp_path):
+    path = tmp_path / "run.json"
+
+    def writer():
+        command = [sys.executable, "-c", KILLED, str(path)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return process, Path(process.stdout.readline().rstrip())
+
+    killed, abandoned = writer()
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    living, owned = writer()
+    assert owned.exists()
+    assert not abandoned.exists(), "the next process that writes the file has taken it away"
+    files.write_text(path, "whole")
+    assert owned.exists(), "another process is writing it"
+    assert living.communicate("")[0] == ""
+    assert living.returncode == 0
+    assert path.read_text() == "half"
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_sigterm_at_any_step_leaves_no_temporary_file(tmp_path):
+    """A handler that raises is tried before every line that writing executes."""
+    count = 0
+
+    def run(stop):
+        nonlocal count
+        count = 0
+
+        def trace(frame, event, argument):
+            nonlocal count
+            if frame.f_code.co_filename != files.__file__:
+                return None
+            if event == "line" and frame.f_code.co_name in ("atomic", "_owned"):
+                count += 1
+                if count == stop:
+                    raise SystemExit(143)
+            return trace
+
+        sys.settrace(trace)
+        try:
+            files.write_text(tmp_path / "table.csv", "new")
+        finally:
+            sys.settrace(None)
+
+    run(None)
+    steps = count
+    assert steps > 10
+    for stop in range(1, steps + 1):
+        with pytest.raises(SystemExit):
+            run(stop)
+        assert set(os.listdir(tmp_path)) <= {"table.csv"}, stop
+
+
+def test_equal_models_are_equal_files(tmp_path):
+    """safetensors writes its metadata in an order that is drawn anew for each file."""
+    torch.manual_seed(0)
+    weights = {"text_encoder.a": torch.rand(3), "image_encoder.b": torch.rand(2, 2), "loss.c": torch.rand(1)}
+    for number in range(8):
+        write_checkpoint(tmp_path / f"{number}.safetensors", weights, {"a": "\u00e9"})
+    assert len({file.read_bytes() for file in tmp_path.iterdir()}) == 1
+    with safe_open(tmp_path / "0.safetensors", "pt") as file:
+        assert file.metadata()["description"] == '{"a": "\\u00e9"}'
+        assert {name: file.get_tensor(name).tolist() for name in file.keys()} == {  # noqa: SIM118
+            name: weights[name].tolist() for name in ("text_encoder.a", "image_encoder.b")
+        }
+
+
+def test_a_folder_for_one_process(tmp_path):
+    folder = tmp_path / "a" / "b"
+    with files.alone(folder, "writing"):
+        ask = (
+            "import sys; from pathlib import Path; from vsehub.files import alone\n"
+            "with alone(Path(sys.argv[1]), 'writing'): pass"
+        )
+        done = subprocess.run([sys.executable, "-c", ask, str(folder)], capture_output=True, text=True)
+        assert "InputError" in done.stderr
+        assert "another process is writing in this folder; wait for it, or give another folder" in done.stderr
+        assert (folder / ".lock").exists()
+    assert not (tmp_path / "a").exists(), "nothing was put into it"
+    with files.alone(folder, "writing"):
+        (folder / "result.json").touch()
+    assert os.listdir(folder) == ["result.json"]

@@ -13,7 +13,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from vsehub.cli import sweep_job
+from vsehub.cli.sweep import forget_killed
 from vsehub.cli.sweep_digest import counts, digest
+from vsehub.files import claimed
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
@@ -110,6 +112,15 @@ def test_launchers_compose(launcher):
     cfg = config("sweep=k", f"hydra/launcher={launcher}")
     assert launcher.split("_")[0] in cfg.hydra.launcher._target_.lower()
     assert cfg.loss.k == 3
+
+
+def test_what_a_killed_start_noted_goes_and_what_a_living_one_notes_stays(tmp_path):
+    living = claimed(tmp_path / ".outcomes-1", "sweeping")
+    (tmp_path / ".outcomes-0").mkdir()
+    (tmp_path / ".outcomes-0" / "3.json").write_text("{}")
+    forget_killed(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [".outcomes-1"]
+    living.release()
 
 
 def test_a_sweep_of_the_other_command_is_refused(run_here):

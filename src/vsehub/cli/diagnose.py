@@ -24,7 +24,7 @@ def diagnose(cfg: DictConfig) -> None:
     require(len(files) == len(names), f"criteria names one twice: {', '.join(map(str, names))}")
     rules = {name: built(name, OmegaConf.load(path)) for name, path in files.items()}
     plain = [name for name, rule in rules.items() if isinstance(rule, NearestNeighbor)]  # measured in any case
-    found = find(cfg, "diagnose", {name: rule for name, rule in rules.items() if name not in plain})
-    found.out.begin(FILES["diagnose"])
-    written = finish(found)
+    with find(cfg, "diagnose", {name: rule for name, rule in rules.items() if name not in plain}) as found:
+        found.out.begin(FILES["diagnose"])
+        written = finish(found)
     print(f"{table(found.record)}\nwritten to {cfg.out}: {', '.join(written)}")

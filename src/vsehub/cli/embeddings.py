@@ -2,7 +2,8 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,11 +14,11 @@ from omegaconf import DictConfig
 from vsehub import __version__
 from vsehub.checks import InputError, boolean, require, whole
 from vsehub.cli.build import build
-from vsehub.cli.own_files import Given, identity, opened
+from vsehub.cli.own_files import Given, identity, opened, require_unchanged
 from vsehub.criteria.parameters import parameters
 from vsehub.data.vector_checks import Norms, look_through
 from vsehub.data.vectors import VectorFile
-from vsehub.files import write_json
+from vsehub.files import alone, write_json
 from vsehub.metrics.positives import Positives
 from vsehub.outputs import Output
 from vsehub.records import EMBEDDINGS
@@ -53,8 +54,12 @@ def built(name: str, node: DictConfig) -> Any:
         raise InputError(f"criterion {name}: {error}") from error
 
 
-def find(cfg: DictConfig, kind: str, criteria: Mapping[str, Any]) -> Found:
-    """Open, check and measure what `cfg` names; everything that can be refused is, before the work begins."""
+@contextmanager
+def find(cfg: DictConfig, kind: str, criteria: Mapping[str, Any]) -> Iterator[Found]:
+    """Open, check and measure what `cfg` names; everything that can be refused is, before the work begins.
+
+    The folder of the result is this process's alone until the block ends.
+    """
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     whole("k", cfg.k)
     boolean("normalize", cfg.normalize, or_none=True)
@@ -63,42 +68,53 @@ def find(cfg: DictConfig, kind: str, criteria: Mapping[str, Any]) -> Found:
     given = opened(cfg, criteria)
     inductive = given.reference is not None
     check_rules(criteria, inductive, len(given.queries), len(given.items), cfg.k)
-    parts = Parts(out / PARTS, work_settings(cfg, given, criteria, device), cfg.overwrite)
+    with alone(out.folder, "writing"):
+        out = Output(cfg.out, KINDS[kind], FILES[kind], cfg.overwrite)  # another process may have finished it
+        parts = Parts(out / PARTS, work_settings(cfg, given, criteria, device), cfg.overwrite)
 
-    checking = time.perf_counter()
-    sides = {name: side for name, side in vars(given).items() if isinstance(side, VectorFile)}
-    described = {name: describe(side, look_through(side, progress=True)) for name, side in sides.items()}
-    shared = refuse_shared(given.queries, given.reference) if inductive else 0
-    measuring = time.perf_counter()
-    measured = measure(
-        given.queries, given.items, criteria, given.reference, cfg.k, given.truth, parts, device, progress=True
-    )
-    # What an earlier run found took time as well.
-    began -= max(0.0, sum(measured.seconds.values()) - (time.perf_counter() - measuring))
-    record = {
-        **{"schema": EMBEDDINGS.version, "kind": kind, "vsehub": __version__, "command": " ".join(sys.argv)},
-        **{"versions": versions(), "git": code_version(), "hardware": hardware(), "started": started},
-        "seconds": {"look_through": measuring - checking, **measured.seconds},
-        "queries": described["queries"],
-        "items": described["items"],
-        "reference": describe_reference(given, criteria, described.get("reference"), shared),
-        "k": cfg.k,
-        "truth": describe_truth(cfg.truth, given.truth),
-        **figures(measured, criteria, inductive, given.query_names, given.item_names, cfg.seed),
-        "index": None,
-    }
-    return Found(given, measured, record, out, parts, began)
+        checking = time.perf_counter()
+        sides = {name: side for name, side in vars(given).items() if isinstance(side, VectorFile)}
+        described = {name: describe(side, look_through(side, progress=True)) for name, side in sides.items()}
+        shared = refuse_shared(given.queries, given.reference) if inductive else 0
+        measuring = time.perf_counter()
+        measured = measure(
+            given.queries, given.items, criteria, given.reference, cfg.k, given.truth, parts, device, progress=True
+        )
+        # What an earlier run found took time as well.
+        began -= max(0.0, sum(measured.seconds.values()) - (time.perf_counter() - measuring))
+        record = {
+            **{"schema": EMBEDDINGS.version, "kind": kind, "vsehub": __version__, "command": " ".join(sys.argv)},
+            **{"versions": versions(), "git": code_version(), "hardware": hardware(), "started": started},
+            "seconds": {"look_through": measuring - checking, **measured.seconds},
+            "queries": described["queries"],
+            "items": described["items"],
+            "reference": describe_reference(given, criteria, described.get("reference"), shared),
+            "k": cfg.k,
+            "truth": describe_truth(cfg.truth, given.truth),
+            **figures(measured, criteria, inductive, given.query_names, given.item_names, cfg.seed),
+            "index": None,
+        }
+        require_unchanged(given, parts)
+        yield Found(given, measured, record, out, parts, began)
 
 
 def finish(found: Found) -> list[str]:
-    """Write the page and, last, the record; remove the parts. Returns the names of what was written."""
+    """Write the page and, last, the record; remove the parts. Returns the names of what was written.
+
+    Raises InputError, and leaves no record, where a file of vectors has changed since it was opened.
+    """
     from vsehub.report.embeddings import write_embeddings_report
 
+    try:
+        require_unchanged(found.given, found.parts)
+    except InputError:
+        found.out.begin(())  # which takes the ranking away again
+        raise
     found.record["seconds"]["total"] = time.perf_counter() - found.began
     write_embeddings_report(found.record, found.out.folder)
     write_json(found.out / RESULT, found.record)
+    found.parts.remove()  # before the folder passes for finished: a kill in between leaves nothing lying about
     found.out.finish()
-    found.parts.remove()
     return [RESULT, PAGE]
 
 

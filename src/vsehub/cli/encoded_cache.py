@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from vsehub import __version__
@@ -39,7 +39,7 @@ class EncodedCache:
         vectors = encode().cpu().contiguous()
         try:
             with atomic(path) as handle:
-                save_file({"vectors": vectors}, handle.name, key)
+                handle.write(save({"vectors": vectors}, key))
         except (OSError, SafetensorError, InputError) as error:
             log.warning("%s was not kept, the next search encodes it again: %s", path, error)
         return vectors

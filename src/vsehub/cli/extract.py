@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import one_of, positive, require, whole
+from vsehub.checks import InputError, one_of, positive, require, whole
 from vsehub.cli import app
 from vsehub.outputs import require_writable
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from vsehub.data.captioned import CaptionedImages
     from vsehub.encoders.backbone import Backbone
+    from vsehub.extraction.chunks import ChunkFiles
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,9 @@ def extract(cfg: DictConfig) -> None:
     settings = work_settings(cfg, backbone, splits, bf16)
     whole_settings = settings | {"captions": each}
     if folder.finished(out, whole_settings, cfg.splits, cfg.overwrite, cfg.verify):
+        if processes.rank == 0 and (out / folder.PARTS).exists():
+            with suppress(InputError):  # another command's
+                removed(ChunkFiles(out / folder.PARTS, settings))  # it was killed before it had removed them
         how = "checksums" if cfg.verify else "sizes"
         print(f"{out} holds this extraction already: nothing is done; the files' {how} are as they were written")
         return
@@ -73,8 +78,15 @@ def extract(cfg: DictConfig) -> None:
     if processes.rank > 0:
         print(f"process {processes.rank} of {processes.world} has done its part: {images} images")
         return
-    files.wait(chunks, cfg.patience, log.info)
-    written = assemble(out, splits, chunks, files, each)
+    try:
+        files.wait(chunks, cfg.patience, log.info)
+        written = assemble(out, splits, chunks, files, each)
+    except InputError:
+        if not folder.finished(out, whole_settings, cfg.splits):
+            raise
+        removed(files)  # the same command, given twice, has ended elsewhere and has taken the chunks away
+        print(f"{out} holds this extraction: another process has finished it")
+        return
     timing = {
         "started": started,
         "seconds": time.perf_counter() - began,
@@ -82,9 +94,15 @@ def extract(cfg: DictConfig) -> None:
         "processes": processes.world,
     }
     write_json(out / folder.MANIFEST, record(cfg, backbone, splits, whole_settings) | {"files": written, "run": timing})
-    files.remove()
+    removed(files)
     print(f"written to {out}: {', '.join((*written, folder.MANIFEST))}")
     print(f"to train on them: vsehub train data=precomp data.root={out}")
+
+
+def removed(files: "ChunkFiles") -> None:
+    """Remove the chunks; another process may be doing the same."""
+    with suppress(FileNotFoundError):
+        files.remove()
 
 
 def refuse_settings(cfg: DictConfig, processes: int) -> None:

@@ -17,7 +17,7 @@ from vsehub.cli.build import fitting, restore_model, trained_source
 from vsehub.criteria.parameters import parameters
 from vsehub.data.captioned import SPLITS
 from vsehub.data.overlap import warn_of_shared
-from vsehub.evaluation.checkpoint import Model
+from vsehub.evaluation.checkpoint import Model, checkpoint_file
 from vsehub.evaluation.encode import EncodedSplit, encode_split
 from vsehub.evaluation.ensemble import MeanSimilarity, together
 from vsehub.evaluation.evaluate import evaluate
@@ -35,13 +35,21 @@ REFERENCES = {
 class Encodings:
     """The splits of a data module as a model encodes them, each encoded once when first asked for.
 
-    checkpoint: the model's file, by whose SHA-256 records name it.
+    checkpoint: the model's file, by whose SHA-256 records name it. sha256: as it was when the model was read, where it
+    may have been replaced since.
     """
 
-    def __init__(self, model: Model, data: RetrievalDataModule, checkpoint: str | Path, accelerator: str = "auto"):
+    def __init__(
+        self,
+        model: Model,
+        data: RetrievalDataModule,
+        checkpoint: str | Path,
+        accelerator: str = "auto",
+        sha256: str | None = None,
+    ):
         model.to(_device(accelerator)).eval()
         self.model, self.data, self.similarity = model, data, model.similarity
-        self.checkpoint = Path(checkpoint)
+        self.checkpoint, self._sha256 = Path(checkpoint), sha256
         self._found: dict[str, EncodedSplit] = {}
 
     def __call__(self, split: str) -> EncodedSplit:
@@ -55,6 +63,8 @@ class Encodings:
     @cached_property
     def sha256(self) -> list[str]:
         """Of the checkpoint."""
+        if self._sha256 is not None:
+            return [self._sha256]
         with self.checkpoint.open("rb") as file:
             return [hashlib.file_digest(file, "sha256").hexdigest()]
 
@@ -83,13 +93,26 @@ def encodings_of(
     changes: settings of its data that have changed since, e.g. {"root": FOLDER}. like: encodings of the same data by
     another model, whose loaded splits are taken. Raises InputError where the checkpoint or a change cannot be used.
     """
+    path = checkpoint_file(checkpoint)
+    before = _stamp(path)
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     model, trained, vocabulary = restore_model(checkpoint, trust)
+    require(
+        _stamp(path) == before,
+        f"checkpoint: {path} changed while it was read. Give the command again when nothing writes to it any more",
+    )
     source = trained_source(trained, changes or {}, trust) if like is None else like.data.source
     data = RetrievalDataModule(source, eval_batch_size=batch_size, max_words=trained["loader"]["max_words"])
     data.use_vocabulary(vocabulary)
     if like is not None:
         data.splits = like.data.splits
-    return Encodings(model, data, checkpoint)
+    return Encodings(model, data, checkpoint, sha256=sha256)
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
 @dataclass(frozen=True)

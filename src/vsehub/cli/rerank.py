@@ -28,14 +28,14 @@ def rerank(cfg: DictConfig) -> None:
     name = cfg.criterion_name
     rule = built(name, cfg.criterion)
     refuse_index(cfg.index, name, rule)
-    found = find(cfg, "rerank", {} if isinstance(rule, NearestNeighbor) else {name: rule})
-    found.out.begin(FILES["rerank"] if cfg.index is not None else (RESULT, PAGE, RANKING))
-    ranked, given = found.measured.rankings[-1], found.given
-    write_ranking(found.out / RANKING, ranked.positions, ranked.values, given.query_names.ids, given.item_names.ids)
-    files = [RANKING]
-    if cfg.index is not None:
-        files += write_index(cfg, rule, found)
-    files += finish(found)
+    with find(cfg, "rerank", {} if isinstance(rule, NearestNeighbor) else {name: rule}) as found:
+        found.out.begin(FILES["rerank"] if cfg.index is not None else (RESULT, PAGE, RANKING))
+        ranked, given = found.measured.rankings[-1], found.given
+        write_ranking(found.out / RANKING, ranked.positions, ranked.values, given.query_names.ids, given.item_names.ids)
+        files = [RANKING]
+        if cfg.index is not None:
+            files += write_index(cfg, rule, found)
+        files += finish(found)
     print(f"{table(found.record)}\nwritten to {cfg.out}: {', '.join(files)}")
 
 

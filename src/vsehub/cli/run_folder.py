@@ -5,17 +5,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from vsehub.checks import fail, require
 from vsehub.cli import app
+from vsehub.data.noise_file import INDEX_FILE
+from vsehub.files import LOCK, claimed, remove_abandoned
 
-LOCK = ".lock"
 # What a run leaves that was killed before its record was written: Hydra's notes, the log, the lock.
 BEFORE_THE_RECORD = {".hydra", "train.log", LOCK}
+# And what it leaves besides where it came as far as its loggers; theirs only where there are a log and a lock as well.
+OF_A_START = {INDEX_FILE, "csv", "tensorboard", "wandb"}
 
 
 class RunFolder(Callback):
@@ -37,7 +40,7 @@ class RunFolder(Callback):
                 held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
                 made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
                 RunFolder.folder, RunFolder.before, RunFolder.made = folder, held, made
-                RunFolder.held = claimed(folder)
+                RunFolder.held = claimed(folder, "training")
             except OSError as error:
                 app.end(f"hydra.run.dir: {folder} cannot be made or written to: {error.strerror or error}", 1)
 
@@ -49,7 +52,8 @@ class RunFolder(Callback):
         folder = cls.folder
         if folder is not None and cls.held is not None and not (folder / "run.json").exists():
             with suppress(OSError):
-                for path in [path for path in folder.iterdir() if path.name not in cls.before]:
+                ours = BEFORE_THE_RECORD | OF_A_START | {"checkpoints"}
+                for path in [folder / name for name in ours - cls.before if (folder / name).exists()]:
                     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
                 for path in cls.made:
                     path.rmdir()  # not where anything else is in it
@@ -66,7 +70,10 @@ def require_new(folder: Path) -> None:
             f"hydra.run.dir: {folder} holds a run already; `vsehub train resume={folder}` goes on with it, or give "
             "another folder"
         )
-    other = sorted(path.name for path in folder.iterdir() if path.name not in BEFORE_THE_RECORD)
+    remove_abandoned(folder / "run.json")  # of a start that was killed while it wrote its first record
+    remove_abandoned(folder / INDEX_FILE)
+    names = {path.name for path in folder.iterdir()}
+    other = sorted(names - BEFORE_THE_RECORD - (OF_A_START if {"train.log", LOCK} <= names else set()))
     require(
         not other,
         f"hydra.run.dir: {folder} holds {', '.join(other[:3])}{' and more' if len(other) > 3 else ''}, which is not a "
@@ -74,14 +81,11 @@ def require_new(folder: Path) -> None:
     )
 
 
-def claimed(folder: Path) -> FileLock:
-    """The folder's lock, held until it is released or the process ends; InputError where another process holds it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        with suppress(OSError):  # filelock leaves what others hold
-            lock.release()
-        fail(f"{folder}: another process is training in this folder; wait for it, or give another folder")
-    return lock
+def forget_start(folder: Path) -> None:
+    """Remove what a start left in a run's folder that was killed before its record: the run begins anew."""
+    (folder / INDEX_FILE).unlink(missing_ok=True)
+    for logs in ("csv", "tensorboard"):
+        for version in (folder / logs).glob("version_*"):
+            shutil.rmtree(version, ignore_errors=True)
+        with suppress(OSError):  # there is none, or it holds something else
+            (folder / logs).rmdir()

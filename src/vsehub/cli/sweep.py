@@ -6,18 +6,20 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
+from filelock import FileLock
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, flag_override
 
-from vsehub.checks import require
+from vsehub.checks import InputError, require
 from vsehub.cli import app
 from vsehub.cli.sweep_digest import counts, digest_of
 from vsehub.cli.sweep_job import FAILED, FINISHED, NOT_RETRIED, SKIPPED, STOPPED, Outcome, outcomes
+from vsehub.files import claimed
 
 PARENT = "runs/sweeps"  # hydra.sweep.dir as conf/train.yaml has it
 RANK = (FINISHED, STOPPED, FAILED, NOT_RETRIED, SKIPPED)  # of a run that a sweep names twice the first counts
@@ -31,6 +33,7 @@ class Sweep(Callback):
     """
 
     running: ClassVar["list[tuple[str, str]]"] = []  # folder and `began` of the sweep that this process started
+    held: ClassVar["list[FileLock]"] = []  # of the folders of outcomes, by which a killed start is known
 
     def __init__(self, began: str, command: str | None, space: DictConfig, optuna: DictConfig):
         self.began, self.command, self.space, self.optuna = began, command, space, optuna
@@ -58,6 +61,8 @@ class Sweep(Callback):
                         OmegaConf.update(hydra.sweeper, key, value)
                 hydra.sweeper.params = dict(hydra.sweeper.params or {}) | dict(self.space)
         self.running.append((hydra.sweep.dir, self.began))
+        forget_killed(hydra.sweep.dir)
+        self.held.append(claimed(outcomes(hydra.sweep.dir, self.began), "sweeping"))
 
 
 def name(config: DictConfig) -> str:
@@ -88,6 +93,15 @@ def leaves(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{key}", value
 
 
+def forget_killed(sweep: str) -> None:
+    """Remove the outcomes that were noted by starts of this sweep that were killed before they told them."""
+    for folder in Path(sweep).glob(".outcomes-*"):
+        with suppress(InputError):  # that start lives
+            lock = claimed(folder, "sweeping")
+            shutil.rmtree(folder, ignore_errors=True)
+            lock.release()
+
+
 @contextmanager
 def summary() -> Iterator[None]:
     """Say at the end of a sweep what became of its runs, however it ends; exits with 1 where any failed."""
@@ -97,6 +111,8 @@ def summary() -> Iterator[None]:
     finally:
         while Sweep.running:
             failed |= tell(*Sweep.running.pop())
+        while Sweep.held:
+            Sweep.held.pop().release()
     if failed:
         raise SystemExit(1)
 

@@ -14,10 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import InputError, require
 from vsehub.cli.resume import recorded
-from vsehub.cli.run_folder import LOCK
 from vsehub.cli.sweep_digest import digest
 from vsehub.cli.values import literal
-from vsehub.files import is_full_disk, write_json, write_text
+from vsehub.files import LOCK, is_full_disk, write_json, write_text
 from vsehub.records import RUN, read_record
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from vsehub.checks import one_of, require
 from vsehub.cli import app
 from vsehub.cli.overrides import MULTIRUN, quoted
 from vsehub.cli.rows import require_training
-from vsehub.cli.run_folder import RunFolder
+from vsehub.cli.run_folder import RunFolder, forget_start
 from vsehub.cli.sweep import summary
 from vsehub.cli.sweep_job import in_sweep, swept
 from vsehub.cli.values import plain
@@ -95,6 +95,8 @@ def train(cfg: DictConfig) -> float:
         )
         if in_sweep() and (folder / "run.json").is_file():  # one of the same settings
             before = resumed(folder, [])[1]
+    if before is None:
+        forget_start(folder)
     checkpoint = None if before is None else last_checkpoint(folder)
     if before is not None:
         log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
@@ -185,12 +187,12 @@ def train(cfg: DictConfig) -> float:
         model = restore(read_checkpoint(best), components(cfg.trust))
         encodings = Encodings(model, data, best, cfg.trainer.accelerator)
         figures = measure(encodings, asked)
+        write_json(asked.file(encodings, folder / "evaluations"), figures)
+        named = {f"{cfg.final_split}/{name}": value for name, value in figures["metrics"].items()}
+        recorder.finish(named, encodings.sha256[0])
     except BaseException as error:
         recorder.end(error)
         raise
-    write_json(asked.file(encodings, folder / "evaluations"), figures)
-    named = {f"{cfg.final_split}/{name}": value for name, value in figures["metrics"].items()}
-    recorder.finish(named, encodings.sha256[0])
     log_final(loggers, named, recorder.record["best"])
     print(f"\n{cfg.label}, seed {cfg.seed}, best epoch {recorder.record['best']['epoch']}\n{table(figures)}")
     print(f"run folder: {folder}")

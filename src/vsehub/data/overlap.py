@@ -16,8 +16,8 @@ from vsehub.data.pictures import Pictures
 log = logging.getLogger(__name__)
 
 # Share of a split's captions that may stand in another without a word: generic ones ("a dog is running .") do in any
-# data set. In Flickr8k 0.6 % of the test captions stand in train, in the embedded scenes, whose captions are made of few
-# words, 26 %. A split that is part of another shares all of them.
+# data set. In Flickr8k 0.6 % of the test captions stand in train; in the embedded scenes, whose captions are made of
+# few words, 26 %. A split that is part of another shares all of them.
 ALLOWED_CAPTIONS = 1 / 3
 _BLOCK_BYTES = 16 << 20
 _TAIL = 4096  # bytes of a picture file that are compared before the whole file is

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from vsehub.checks import InputError, existing, require
@@ -70,7 +70,16 @@ def write_checkpoint(path: str | Path, weights: Mapping[str, Tensor], descriptio
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in own.items()}
     told = {"format": FORMAT, "version": VERSION, "description": json.dumps(description)}
     with atomic(path) as handle:
-        save_file(own, handle.name, told)
+        handle.write(_ordered(save(own, told)))
+
+
+def _ordered(stored: bytes) -> bytearray:
+    """A safetensors file with its metadata sorted, which are written in a random order: equal models, equal bytes."""
+    size = int.from_bytes(stored[:8], "little")
+    header = json.loads(stored[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(size)  # padded, as it was
+    return bytearray(len(text).to_bytes(8, "little") + text) + memoryview(stored)[8 + size :]
 
 
 def checkpoint_file(path: str | Path) -> Path:

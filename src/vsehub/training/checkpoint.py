@@ -23,6 +23,11 @@ class BestModel(ModelCheckpoint):
 
     FILE_EXTENSION = SUFFIX
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up the state of the run that is resumed, its last score as well, which Lightning forgets."""
+        super().load_state_dict(state_dict)
+        self.current_score = state_dict["current_score"]
+
 
 class CheckpointFiles(TorchCheckpointIO):
     """Lightning's checkpoint files, each written whole or not at all, in the run's folder and nowhere else."""

@@ -78,6 +78,8 @@ class RunRecorder(pl.Callback):
         """The run ended without its figures: by an error, or stopped from outside, after which it can be resumed."""
         stopped = isinstance(error, KeyboardInterrupt | SystemExit | SIGTERMException)
         self.record["status"] = "stopped" if stopped else "failed"
+        for figures in ("best", "metrics"):  # it was ending
+            self.record.pop(figures, None)
         self.write()
 
     def finish(self, metrics: dict[str, float], sha256: str) -> None:

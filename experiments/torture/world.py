@@ -1,0 +1,263 @@
+"""What the tortured commands work on, the commands themselves, and how what they wrote is compared."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import calls
+import forked
+import numpy as np
+
+OUT = "out"  # the folder that a command fills, below the one that it runs in
+EPOCHS = 3
+TRAIN = (
+    "train",
+    "data.size=tiny",
+    "embedding_dim=16",
+    "text_encoder.word_dim=8",
+    "image_encoder.width=4",
+    "loader.batch_size=64",
+    "callbacks.warmup.steps=12",
+    "trainer.accelerator=cpu",
+    f"trainer.max_epochs={EPOCHS}",
+)
+RUN = (*TRAIN, f"hydra.run.dir={OUT}")
+
+# What two unbroken runs of a command may not have in common: when, how long, how much memory, how it was called, and
+# the state of the checkout; "run" is what the last command of an extraction had left to do.
+TIMES = {
+    *("seconds", "val/seconds", "bank/seconds", "ranking_seconds", "wall_seconds"),
+    *("started", "peak_memory", "command", "git", "run"),
+}
+NOT_COMPARED = {".hydra", "train.log", "multirun.yaml", ".lock"}  # Hydra's own, the log, the empty file of the lock
+_CLOCK = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00|git [0-9a-f]{8}|"
+    r"[\d.,]+(?: ms| s| seconds| min| minutes| MB| GB)\b"
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command, and what a user gives when it was broken off: `again` of the case's folder."""
+
+    name: str
+    arguments: tuple[str, ...]
+    again: Callable[["Command", Path, bool], tuple[str, ...]]
+    seconds: float = 0.0  # of an unbroken run
+    calls: dict[str, int] = field(default_factory=dict)  # how often an unbroken run calls what `calls` counts
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is `vsehub train`."""
+        return self.arguments[0] == "train"
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether it is a sweep."""
+        return "-m" in self.arguments
+
+
+def same(command: Command, cwd: Path, refused: bool) -> tuple[str, ...]:
+    """The same command again; with overwrite=true where it has been refused, since the folder holds a result."""
+    return (*command.arguments, "overwrite=true") if refused else command.arguments
+
+
+def resume(command: Command, cwd: Path, refused: bool) -> tuple[str, ...]:
+    """Resuming where there is a record, else the same command again."""
+    return ("train", f"resume={OUT}") if (cwd / OUT / "run.json").is_file() else command.arguments
+
+
+def make_files(base: Path) -> None:
+    """Vectors, pairs and the weights of a network."""
+    import torch
+    import torchvision
+
+    world = base / "world"
+    world.mkdir(parents=True)
+    random = np.random.default_rng(0)
+    for name, rows in (("queries", 40_000), ("items", 300), ("reference", 2_000)):
+        vectors = random.standard_normal((rows, 16), np.float32)
+        np.save(world / f"{name}.npy", vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+    pairs = "".join(f"{query},{query % 300}\n" for query in range(0, 40_000, 7))
+    (world / "pairs.csv").write_text(f"query,item\n{pairs}")
+    torch.manual_seed(0)
+    torch.save(torchvision.models.resnet18().state_dict(), world / "resnet18.pth")
+
+
+def commands(base: Path) -> dict[str, Command]:
+    """By name, in the order in which their unbroken runs are made: a later one reads what an earlier one wrote."""
+    world, trained = base / "world", base / "unbroken" / "train" / OUT
+    vectors = (f"queries={world / 'queries.npy'}", f"items={world / 'items.npy'}", f"out={OUT}")
+    known = (*vectors, f"truth={world / 'pairs.csv'}", f"reference={world / 'reference.npy'}")
+    scenes = ("data=scenes", "data.size=tiny", "image_encoder=torchvision", "image_encoder.model=resnet18")
+    pieces = ("chunk=8", "batch_size=8", f"out={OUT}")
+    noise = ("loss=max", "data.noise.protocol=captions", "data.noise.rate=0.4")
+    made = [
+        Command("train", RUN, resume),
+        Command("train-bank", (*RUN, "bank=memory", "bank.fraction=0.5"), resume),
+        Command("train-noise", (*RUN, *noise), resume),
+        Command("train-csv", (*RUN, "logger=csv", "trainer.log_every_n_steps=1"), resume),
+        Command("sweep", ("train", "-m", *TRAIN[1:], "loss=sum,max", f"hydra.sweep.dir={OUT}"), same),
+        Command(
+            "extract",
+            ("extract", *scenes, f"image_encoder.weights={world / 'resnet18.pth'}", *pieces),
+            same,
+        ),
+        Command("rerank", ("rerank", *known, "criterion=csls", "index=flat"), same),
+        Command("diagnose", ("diagnose", *vectors, f"truth={world / 'pairs.csv'}", "criteria=[csls,is]"), same),
+        Command(
+            "evaluate",
+            ("evaluate", f"checkpoint={trained}/checkpoints/best.safetensors", "criterion=csls", f"out={OUT}"),
+            same,
+        ),
+        Command("report", ("report", str(base / "unbroken" / "train"), f"out={OUT}"), same),
+    ]
+    return {command.name: command for command in made}
+
+
+NEEDS = {"evaluate": "train", "report": "train"}
+
+
+def unbroken(base: Path, names: list[str]) -> dict[str, Command]:
+    """Make what the named commands need, run each twice unbroken, and warm this process for their children.
+
+    Raises AssertionError where a command fails, or its second run differs from its first.
+    """
+    known = commands(base)
+    wanted = [name for name in known if name in {*names, *(NEEDS[one] for one in names if one in NEEDS)}]
+    make_files(base)
+    made = {}
+    for name in wanted:
+        command, cwd, twice = known[name], base / "unbroken" / name, base / "twice" / name
+        for folder in (cwd, twice):
+            folder.mkdir(parents=True)
+        environment = {"XDG_CACHE_HOME": str(base / "cache"), "TMPDIR": str(base)}
+        first = forked.run(
+            command.arguments,
+            cwd,
+            lambda: forked.leave_modules(base / "modules.json"),
+            environment,
+        )
+        assert (first.status, first.broke) == (0, []), f"{name}: {first}"
+        forked.warm(json.loads((base / "modules.json").read_text()))
+        count = {calls.VARIABLE: json.dumps({"count": str(base / "calls.json")})}
+        second = forked.run(command.arguments, twice, calls.install, environment | count)
+        assert (second.status, second.broke) == (0, []), f"{name}: {second}"
+        differ = differences(twice / OUT, cwd / OUT)
+        assert not differ, f"{name}: two unbroken runs differ: {differ}"
+        numbers = json.loads((base / "calls.json").read_text())
+        made[name] = Command(name, command.arguments, command.again, second.seconds, numbers)
+    return {name: made[name] for name in wanted if name in names}
+
+
+def differences(ours: Path, theirs: Path) -> list[str]:
+    """How the files of one command's folder differ from those of another's, beyond `TIMES` and `NOT_COMPARED`."""
+    found = []
+    mine, other = (_files(folder) for folder in (ours, theirs))
+    found += [f"{name} is left over" for name in sorted(mine.keys() - other.keys())]
+    found += [f"{name} is missing" for name in sorted(other.keys() - mine.keys())]
+    for name in sorted(mine.keys() & other.keys()):
+        try:
+            left, right = (content(path, folder) for path, folder in ((mine[name], ours), (other[name], theirs)))
+        except Exception as error:
+            found.append(f"{name} cannot be read: {type(error).__name__}: {error}")
+            continue
+        place = _unlike(left, right)
+        if place is not None:
+            found.append(f"{name} differs{place}")
+    return found
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    return {
+        path.relative_to(folder).as_posix(): path
+        for path in folder.rglob("*")
+        if path.is_file() and not NOT_COMPARED & set(path.relative_to(folder).parts)
+    }
+
+
+def content(path: Path, folder: Path) -> Any:
+    """What a file says, without times and without the name of the folder that it lies in."""
+    place = str(folder.parent)
+    if path.suffix == ".json":
+        return _scrubbed(json.loads(path.read_text(encoding="utf-8")), place)
+    if path.suffix == ".csv":
+        rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"), newline=""))
+        return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
+    if path.suffix == ".ckpt":
+        import torch
+
+        return _scrubbed(torch.load(path, map_location="cpu", weights_only=True), place)
+    if path.suffix in (".html", ".md", ".yaml"):
+        text = path.read_text(encoding="utf-8").replace(place, "PLACE")
+        return _CLOCK.sub("TIME", text.replace(" overwrite=true", ""))  # in the command that a page shows
+    return path.read_bytes()
+
+
+def _scrubbed(value: Any, place: str) -> Any:
+    if isinstance(value, dict):
+        return {_scrubbed(key, place): _scrubbed(one, place) for key, one in value.items() if key not in TIMES}
+    if isinstance(value, list | tuple):
+        return [_scrubbed(one, place) for one in value]
+    return value.replace(place, "PLACE") if isinstance(value, str) else value
+
+
+def _unlike(left: Any, right: Any, at: str = "") -> str | None:
+    """Where two values differ, None where they do not; NaN is NaN."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        if left.keys() != right.keys():
+            return f"{at}: keys {sorted(map(str, left.keys() ^ right.keys()))}"
+        return next(filter(None, (_unlike(left[key], right[key], f"{at}/{key}") for key in left)), None)
+    if isinstance(left, list) and isinstance(right, list):
+        if len(left) != len(right):
+            return f"{at}: {len(left)} entries, not {len(right)}"
+        pairs = enumerate(zip(left, right, strict=True))
+        return next(filter(None, (_unlike(one, other, f"{at}/{n}") for n, (one, other) in pairs)), None)
+    if hasattr(left, "dtype") and hasattr(right, "dtype"):
+        same = left.dtype == right.dtype and left.shape == right.shape
+        return None if same and left.numpy().tobytes() == right.numpy().tobytes() else f"{at}: other numbers"
+    if left == right or (left != left and right != right):
+        return None
+    if isinstance(left, str) and isinstance(right, str):
+        both = zip(left, right, strict=False)
+        start = next((n for n, (one, other) in enumerate(both) if one != other), min(len(left), len(right)))
+        return f"{at}: {left[max(0, start - 30) : start + 60]!r}, not {right[max(0, start - 30) : start + 60]!r}"
+    return f"{at}: {len(left)} bytes" if isinstance(left, bytes) else f"{at}: {left!r}, not {right!r}"
+
+
+def damaged(folder: Path) -> list[str]:
+    """Files under their own names that cannot be read: whatever stops a command, there must be none."""
+    found = []
+    for name, path in _files(folder).items() if folder.is_dir() else ():
+        if path.name.endswith(".part") or "csv" in Path(name).parts:  # not under its own name; a logger's
+            continue
+        try:
+            content(path, folder)
+            if path.suffix == ".safetensors":
+                from safetensors import safe_open
+
+                with safe_open(path, "np") as file:
+                    [file.get_tensor(key) for key in file.keys()]  # noqa: SIM118
+            if path.suffix in (".npy", ".npz"):
+                np.load(path)
+            if path.suffix == ".parquet":
+                import pyarrow.parquet as pq
+
+                pq.ParquetFile(path).read()
+        except Exception as error:
+            found.append(f"{name} is damaged: {type(error).__name__}: {error}")
+    return found
+
+
+def temporary(folder: Path) -> list[str]:
+    """What is left of writing: temporary files, unfinished work, notes of a sweep under way."""
+    return [
+        path.relative_to(folder).as_posix()
+        for path in (folder.rglob("*") if folder.is_dir() else ())
+        if path.suffix == ".part" or path.name == "parts" or path.name.startswith(".outcomes-")
+    ]

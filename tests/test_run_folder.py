@@ -1,0 +1,32 @@
+"""The folder of a training run that was killed before its first record."""
+
+import pytest
+
+from vsehub.checks import InputError
+from vsehub.cli.run_folder import RunFolder, forget_start, require_new
+from vsehub.files import alone, claimed
+
+
+def test_a_start_that_was_killed_is_no_obstacle(tmp_path):
+    """Killed after the noise was drawn and the loggers had begun; a folder without log and lock is somebody else's."""
+    for name in ("train.log", ".run.json.1a2b3c4d.part"):
+        (tmp_path / name).touch()
+    (tmp_path / "noise_index.npz").touch()
+    (tmp_path / "csv" / "version_0").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"holds csv, noise_index.npz, which is not a run's"):
+        require_new(tmp_path)
+    lock = claimed(tmp_path, "training")
+    require_new(tmp_path)
+    with pytest.raises(InputError, match="another process is writing in this folder"), alone(tmp_path, "writing"):
+        pass
+    lock.release()
+    forget_start(tmp_path)
+    assert {path.name for path in tmp_path.rglob("*")} == {"train.log", ".lock"}
+    (tmp_path / "made" / "csv" / "version_0").mkdir(parents=True)
+    (tmp_path / "made" / "train.log").touch()
+    RunFolder.made = tmp_path / "made"
+    RunFolder.release()
+    assert not (tmp_path / "made").exists(), "the command made it, and ended before its record"
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(InputError, match=r"holds notes.txt, which"):
+        require_new(tmp_path)
