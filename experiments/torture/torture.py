@@ -2,8 +2,8 @@
 
     python experiments/torture/torture.py [--minutes 10] [--seed 0] [--parts inputs kills faults fuzz numeric]
 
-What went wrong is printed with what repeats it, and the figures are written to results/ beside this file. Exit status 1
-where anything went wrong.
+What went wrong is printed with what repeats it. The figures are written to results/ beside this file and to the table in
+README.md. Exit status 1 where anything went wrong.
 """
 
 import argparse
@@ -26,6 +26,7 @@ PARTS = {
     "numeric": (0.10, "criteria and metrics against naive computations"),
 }
 SHOWN = 20
+BEGIN, END = "<!-- generated -->", "<!-- end of the generated part -->"
 
 
 def main() -> int:
@@ -53,7 +54,7 @@ def main() -> int:
 
 
 def write(record: dict, folder: Path) -> None:
-    """The figures as JSON, with versions and hardware, and the table of all such files as a page."""
+    """The figures as JSON, with versions and hardware, and the table of all such files in README.md."""
     from vsehub import __version__
     from vsehub.files import write_json, write_text
     from vsehub.training.provenance import code_version, hardware, versions
@@ -69,7 +70,10 @@ def write(record: dict, folder: Path) -> None:
             f"{part['seconds']:.0f} | {machine} |"
             for name, part in one["parts"].items()
         ]
-    write_text(folder / "table.md", "\n".join(lines) + "\n")
+    page = HERE / "README.md"
+    text = page.read_text(encoding="utf-8")
+    head, tail = text.partition(BEGIN)[0], text.partition(END)[2]
+    write_text(page, f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{tail}")
 
 
 if __name__ == "__main__":
