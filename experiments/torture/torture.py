@@ -2,8 +2,8 @@
 
     python experiments/torture/torture.py [--minutes 10] [--seed 0] [--parts inputs kills faults fuzz numeric]
 
-What went wrong is printed with what repeats it. The figures are written to results/ beside this file and to the table in
-README.md. Exit status 1 where anything went wrong.
+What went wrong is printed with what repeats it. The figures are written to results/ beside this file and to the table
+in README.md. Exit status 1 where anything went wrong.
 """
 
 import argparse
@@ -11,7 +11,9 @@ import importlib
 import json
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -43,7 +45,8 @@ def main() -> int:
         share, what = PARTS[part]
         print(f"{part}: {what}", flush=True)
         began = time.perf_counter()
-        found = importlib.import_module(part).run(60 * arguments.minutes * share / whole, arguments.seed)
+        with ProcessPoolExecutor(1, get_context("spawn")) as fresh:  # no part inherits what another has loaded
+            found = fresh.submit(run, part, 60 * arguments.minutes * share / whole, arguments.seed).result()
         seconds = time.perf_counter() - began
         record["parts"][part] = {"seconds": round(seconds, 1), **found}
         print(f"{part}: {found['cases']:,} cases, {len(found['wrong'])} wrong, {seconds:.0f} s", flush=True)
@@ -51,6 +54,11 @@ def main() -> int:
             print(f"  {text}")
     write(record, arguments.results)
     return int(any(part["wrong"] for part in record["parts"].values()))
+
+
+def run(part: str, seconds: float, seed: int) -> dict:
+    """What a part found."""
+    return importlib.import_module(part).run(seconds, seed)
 
 
 def write(record: dict, folder: Path) -> None:
