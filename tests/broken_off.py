@@ -1,4 +1,4 @@
-"""Training that is killed in the middle of an epoch, which has been logged in part."""
+"""Training that is killed in the middle of an epoch, which has been logged in part, or stopped between two."""
 
 import csv
 import json
@@ -52,3 +52,10 @@ def require_whole(rows, folder, step="step"):
     recorded = csv_rows(folder / "metrics.csv")
     for name in ("epoch", "val/rsum", "val/hubness/hs_sum"):
         assert [float(row[name]) for row in epochs] == [float(row[name]) for row in recorded], name
+
+
+def stopped(folder: Path) -> Path:
+    """The folder of a finished run, made one that was stopped after the same epochs, so that it can go on."""
+    file = folder / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"status": "stopped"}))
+    return folder

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from broken_off import stopped
 
 from vsehub.checks import InputError
 from vsehub.data.scene_captions import WORDS
@@ -73,13 +74,13 @@ def test_a_run_under_noise_records_it_goes_on_with_it_and_lends_it(train, run_he
     )
 
     broken = train("broken", *noise, "trainer.max_epochs=1")
-    run_here("train", f"resume={broken}", "trainer.max_epochs=2")
+    run_here("train", f"resume={stopped(broken)}", "trainer.max_epochs=2")
     assert rows(broken) == rows(whole)
     assert record(broken)["noise"] == told
     ours, theirs = (torch.load(run / "checkpoints" / "last.ckpt")["state_dict"] for run in (broken, whole))
     assert all(torch.equal(ours[name], weight) for name, weight in theirs.items())
-    refused = run_here("train", f"resume={broken}", "data.noise.rate=0.2", status=2)
-    assert "asks for protocol captions and rate 0.2, but" in refused
+    refused = run_here("train", f"resume={stopped(broken)}", "data.noise.rate=0.2", status=2)
+    assert "data.noise.rate=0.2 would make the run's record false: it was 0.4 until now" in refused
 
     lent = train("lent", f"data.noise.index={whole / 'noise_index.npz'}", "seed=6", "trainer.max_epochs=1")
     assert record(lent)["data"]["train"] == splits["train"]

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from broken_off import stopped
 
 from vsehub.evaluation.checkpoint import read_checkpoint
 
@@ -105,10 +106,9 @@ def test_criteria_and_a_report(run, vsehub, tmp_path):
 
 def test_a_resumed_run_ends_as_the_unbroken_one(run, lexicon, vsehub, tmp_path):
     vsehub("train", *files(lexicon), *SETTINGS, *BANK, "trainer.max_epochs=2", "hydra.run.dir=broken", cwd=tmp_path)
-    record = read(tmp_path / "broken" / "run.json")
     refused = vsehub("train", "resume=broken", "trainer.max_epochs=3", cwd=tmp_path, status=2)
     assert "is finished, its record cannot change any more" in refused.err
-    (tmp_path / "broken" / "run.json").write_text(json.dumps(record | {"status": "stopped"}))
+    stopped(tmp_path / "broken")
     vsehub("train", "resume=broken", "trainer.max_epochs=3", cwd=tmp_path)
     assert rows(tmp_path / "broken") == rows(run)
     ours, theirs = (read(folder / "run.json")["metrics"] for folder in (tmp_path / "broken", run))

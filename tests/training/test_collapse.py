@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from broken_off import stopped
 from torch import nn
 
 from vsehub.checks import InputError
@@ -179,7 +180,7 @@ def test_hal_without_a_warm_up_collapses_and_a_resumed_run_knows_of_it(vsehub, t
     run = tmp_path / "run"
     first = json.loads((run / "run.json").read_text())["collapsed"]
     assert "no pair scores above 0" in first["seen"][-1]
-    vsehub("train", "resume=run", "trainer.max_epochs=2", cwd=tmp_path)
+    vsehub("train", f"resume={stopped(run)}", "trainer.max_epochs=2", cwd=tmp_path)
     assert json.loads((run / "run.json").read_text())["collapsed"] == first
     assert [float(row["train/collapsed"]) for row in history(run)] == [1, 1]
     assert told(run) == 1
