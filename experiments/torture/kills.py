@@ -195,10 +195,10 @@ def run(
     cases: int | None = None,
     only: Sequence[str] = (),
     jobs: int = 2,
-    case: int | None = None,
+    case: Sequence[int] = (),
     base: Path | None = None,
 ) -> dict[str, Any]:
-    """Torture the commands, `only` the named ones: for so many seconds, or so many cases (None: 120), or one case.
+    """Torture the commands, `only` the named ones: for so many seconds, or so many cases (None: 120), or `case` alone.
 
     Returns {"cases", "kills", "by": {command: cases}, "signals", "seconds", "wrong": [{"case", "command", ...}]}.
     """
@@ -210,7 +210,7 @@ def run(
         raise SystemExit(f"no command of {', '.join(only)} is known: {', '.join(world.commands(base))}")
     known = list(world.unbroken(base, names).values())
     limit = cases if cases is not None else (CASES if seconds is None else 10**9)
-    numbers = range(limit) if case is None else range(case, case + 1)
+    numbers = range(limit) if not case else case
     workers = []
     for worker in range(jobs):
         pid = os.fork()
@@ -236,7 +236,7 @@ def run(
 
 
 def _work(
-    known: list[Command], numbers: range, seed: int, base: Path, began: float, seconds: float | None, told: Path
+    known: list[Command], numbers: Sequence[int], seed: int, base: Path, began: float, seconds: float | None, told: Path
 ) -> None:
     """Never returns."""
     try:
@@ -258,11 +258,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cases", type=int)
     parser.add_argument("--only", default="", help="commands, separated by commas")
-    parser.add_argument("--case", type=int, help="this case alone; give --seed and --only as they were")
+    parser.add_argument(
+        "--case", default="", help="these cases alone, separated by commas; give --seed and --only as they were"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
     given = parser.parse_args()
     only = [name for name in given.only.split(",") if name]
-    found = run(given.seconds, given.seed, given.cases, only, given.jobs, given.case)
+    case = [int(number) for number in given.case.split(",") if number]
+    found = run(given.seconds, given.seed, given.cases, only, given.jobs, case)
     print(json.dumps(found, indent=1))
     raise SystemExit(1 if found["wrong"] else 0)
 
