@@ -354,7 +354,7 @@ def run(
     os.chmod(base, 0o755)
     known = world.unbroken(base, sorted({name for _, name in plan}))
     limit = cases if cases is not None else (len(plan) if seconds is None else 10**9)
-    numbers = range(limit) if not case else case
+    numbers = case or range(limit)
     workers = []
     for worker in range(jobs):
         pid = os.fork()

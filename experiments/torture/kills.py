@@ -210,7 +210,7 @@ def run(
         raise SystemExit(f"no command of {', '.join(only)} is known: {', '.join(world.commands(base))}")
     known = list(world.unbroken(base, names).values())
     limit = cases if cases is not None else (CASES if seconds is None else 10**9)
-    numbers = range(limit) if not case else case
+    numbers = case or range(limit)
     workers = []
     for worker in range(jobs):
         pid = os.fork()
