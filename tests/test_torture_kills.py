@@ -11,7 +11,7 @@ import pytest
 TORTURE = Path(__file__).parents[1] / "experiments" / "torture"
 
 SAMPLE = """
-import json, random, signal, sys, tempfile
+import json, multiprocessing, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import faults, kills, world
@@ -19,26 +19,37 @@ from kills import Kill
 
 base = Path(sys.argv[2])
 known = world.unbroken(base, ["train", "rerank", "evaluate"])
-train, rerank = known["train"], known["rerank"]
+train, rerank, evaluate = known["train"], known["rerank"], known["evaluate"]
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
-told = {
-    "first record": kills.torture(train, 0, 0, base, [Kill(KILL, None, "replace", 1, "before")]),
-    "twice": kills.torture(train, 1, 0, base, [Kill(TERM, 0.6), Kill(KILL, None, "fsync", 4, "after")]),
-    "figures": kills.torture(train, 8, 0, base, [Kill(TERM, None, "fsync", train.calls["fsync"] - 1)]),
-    "rerank": kills.torture(rerank, 2, 0, base, [Kill(INT, None, "replace", 3), Kill(TERM, None, "fsync", 2)]),
-    "end": kills.torture(rerank, 3, 0, base, [Kill(KILL, None, "replace", rerank.calls["replace"], "after")]),
-    "two": faults.tried(faults.two_at_once, rerank, 4, 0, base),
-    "quota": faults.tried(faults.quota, rerank, 5, 0, base),
-    "changed": faults.tried(faults.vectors_change, rerank, 6, 0, base),
-    "replaced": faults.tried(faults.checkpoint_replaced, known["evaluate"], 20, 0, base),
-    "replaced later": faults.tried(faults.checkpoint_replaced, known["evaluate"], 21, 0, base),
-}
 
-from vsehub.training.recorder import RunRecorder
-RunRecorder.load_state_dict = lambda self, state: None  # a fault of resuming: the history is forgotten
-# Killed as the second epoch's rows take their name: the first has its checkpoint.
-told["forgotten"] = kills.torture(train, 7, 0, base, [Kill(KILL, None, "replace", 5, "after")])
-print("FOUND" + json.dumps(told))
+
+def forgotten(*given):
+    from vsehub.training.recorder import RunRecorder
+    real, RunRecorder.load_state_dict = RunRecorder.load_state_dict, lambda self, state: None
+    try:
+        return kills.torture(*given)
+    finally:
+        RunRecorder.load_state_dict = real
+
+
+figures = train.calls["fsync"] - 1  # the last but one that is written: the final evaluation
+tasks = {
+    "first record": (kills.torture, train, 0, 0, base, [Kill(KILL, None, "replace", 1, "before")]),
+    "twice": (kills.torture, train, 1, 0, base, [Kill(TERM, 0.6), Kill(KILL, None, "fsync", 2, "after")]),
+    "figures": (kills.torture, train, 2, 0, base, [Kill(TERM, None, "fsync", figures)]),
+    # Killed when the second epoch's rows have taken their name: the first has its checkpoint.
+    "forgotten": (forgotten, train, 3, 0, base, [Kill(KILL, None, "replace", 5, "after")]),
+    "rerank": (kills.torture, rerank, 4, 0, base, [Kill(INT, None, "replace", 3), Kill(TERM, None, "fsync", 2)]),
+    "end": (kills.torture, rerank, 5, 0, base, [Kill(KILL, None, "replace", rerank.calls["replace"], "after")]),
+    "two": (faults.tried, faults.two_at_once, rerank, 6, 0, base),
+    "quota": (faults.tried, faults.quota, rerank, 7, 0, base),
+    "changed": (faults.tried, faults.vectors_change, rerank, 8, 0, base),
+    "replaced": (faults.tried, faults.checkpoint_replaced, evaluate, 20, 0, base),
+    "replaced later": (faults.tried, faults.checkpoint_replaced, evaluate, 21, 0, base),
+}
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    given = {name: pool.apply_async(task, arguments) for name, (task, *arguments) in tasks.items()}
+    print("FOUND" + json.dumps({name: one.get() for name, one in given.items()}))
 """
 
 

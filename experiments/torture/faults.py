@@ -338,7 +338,7 @@ def run(
     cases: int | None = None,
     only: Sequence[str] = (),
     jobs: int = 2,
-    case: int | None = None,
+    case: Sequence[int] = (),
     on: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Try faults, `only` the named ones, `on` these commands alone: for so many seconds, or cases (None: each once).
@@ -354,7 +354,7 @@ def run(
     os.chmod(base, 0o755)
     known = world.unbroken(base, sorted({name for _, name in plan}))
     limit = cases if cases is not None else (len(plan) if seconds is None else 10**9)
-    numbers = range(limit) if case is None else range(case, case + 1)
+    numbers = case or range(limit)
     workers = []
     for worker in range(jobs):
         pid = os.fork()
@@ -406,11 +406,14 @@ def main() -> None:
     parser.add_argument("--cases", type=int)
     parser.add_argument("--only", default="", help="faults, separated by commas")
     parser.add_argument("--on", default="", help="commands, separated by commas")
-    parser.add_argument("--case", type=int, help="this case alone; give --seed, --only and --on as they were")
+    parser.add_argument(
+        "--case", default="", help="these cases alone, separated by commas; give --seed, --only and --on as they were"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
     given = parser.parse_args()
     only, on = ([name for name in text.split(",") if name] for text in (given.only, given.on))
-    found = run(given.seconds, given.seed, given.cases, only, given.jobs, given.case, on)
+    case = [int(number) for number in given.case.split(",") if number]
+    found = run(given.seconds, given.seed, given.cases, only, given.jobs, case, on)
     print(json.dumps(found, indent=1))
     raise SystemExit(1 if found["wrong"] else 0)
 

@@ -14,10 +14,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ENDS = 180.0  # seconds after which a command passes for one that hangs
+TAKEN_DOWN = 1.0  # seconds that the end of a process may take
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -126,10 +127,13 @@ def run(
 ) -> Ended:
     """Run a command to its end; kill: a signal, and after how many seconds it is sent."""
     running = Running(arguments, cwd, before, environment)
-    hit = False
-    if kill is not None and not running.wait(until=kill[1]):
-        hit = running.send(kill[0])
-    return running.result(hit)
+    if kill is None or running.wait(until=kill[1]) or not running.send(kill[0]):
+        return running.result()
+    sent = time.monotonic()
+    ended = running.result(hit=True)
+    # A process that is being taken down still takes signals; one that runs on after a signal has lost it.
+    too_late = ended.status == 0 and running.ended - sent < TAKEN_DOWN
+    return replace(ended, hit=not too_late)
 
 
 def _child(

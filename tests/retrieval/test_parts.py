@@ -97,6 +97,15 @@ def test_parts_that_claim_more_than_they_hold_are_computed_again(tmp_path, name)
         assert parts.get("some") is None
 
 
+def test_killed_before_the_settings_were_written(tmp_path):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / ".settings.json.0a1b2c3d.part").write_bytes(b"{")
+    parts = Parts(tmp_path / "parts", {"a": 1})
+    assert not any((tmp_path / "parts").iterdir())
+    parts.put("one", [], 0.0)
+    assert Parts(tmp_path / "parts", {"a": 1}).get("one") == ([], 0.0)
+
+
 def test_settings_that_cannot_be_read(tmp_path):
     folder = tmp_path / "parts"
     Parts(folder, SETTINGS).put("some", [(torch.zeros(1),)], 0.0)

@@ -79,7 +79,8 @@ def extract(cfg: DictConfig) -> None:
         print(f"process {processes.rank} of {processes.world} has done its part: {images} images")
         return
     try:
-        files.wait(chunks, cfg.patience, log.info)
+        if processes.world > 1:  # alone, it has found all, or another has taken them away
+            files.wait(chunks, cfg.patience, log.info)
         written = assemble(out, splits, chunks, files, each)
     except InputError:
         if not folder.finished(out, whole_settings, cfg.splits):

@@ -15,7 +15,7 @@ from torch import Tensor
 from vsehub.checks import boolean, fail, require
 from vsehub.data.npy import load_archive
 from vsehub.data.stored import DAMAGE
-from vsehub.files import atomic, write_json
+from vsehub.files import atomic, remove_abandoned, write_json
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +77,9 @@ class Parts:
             self.folder.rmdir()
 
     def _take_over(self, overwrite: bool) -> None:
+        remove_abandoned(self.folder / SETTINGS)
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            return  # killed before the settings were written, or after they were removed
         if not self.folder.is_dir() or (any(self.folder.iterdir()) and not (self.folder / SETTINGS).is_file()):
             fail(f"{self.folder} is in the way: unfinished work is kept there. Give another out=FOLDER")
         try:
