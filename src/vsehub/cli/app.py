@@ -77,31 +77,44 @@ def boundary() -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except SystemExit:
-        raise
     except BaseException as error:
+        if isinstance(error, SystemExit) and not isinstance(error, Terminated):
+            raise  # it has been said
         if os.environ.get("VSEHUB_TRACEBACK") == "1":
             raise
-        end(*told(error))
+        end(*told(_stop_behind(error) or error))
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)
 
 
+class Terminated(SystemExit):
+    """SIGTERM came."""
+
+
 def _terminated(signum: int, frame: Any) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is left is tidying up
-    raise SystemExit(TERMINATED)
+    raise Terminated(TERMINATED)
+
+
+def _stop_behind(error: BaseException | None) -> BaseException | None:
+    """The signal behind an error, which libraries may have covered with an error of their own as it went through."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        if isinstance(error, Terminated | KeyboardInterrupt):
+            return error
+        seen.append(error)
+        error = error.__context__
+    return None
 
 
 def told(error: BaseException) -> tuple[str, int]:
     """What to say of an error, in one line, and the status to end with."""
     if isinstance(error, InputError):
         return str(error), BAD_INPUT
-    if isinstance(error, KeyboardInterrupt):
-        return (
-            "interrupted; whole files were kept, and a command that can go on does when it is given again",
-            INTERRUPTED,
-        )
+    if isinstance(error, KeyboardInterrupt | Terminated):
+        what, status = ("terminated", TERMINATED) if isinstance(error, Terminated) else ("interrupted", INTERRUPTED)
+        return f"{what}; whole files were kept, and a command that can go on does when it is given again", status
     if isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
         return explained(error), BAD_INPUT
     if is_full_disk(error):
