@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
+from checkpoint_files import changed
 from safetensors.torch import save_file
 
 from vsehub.checks import InputError
@@ -236,13 +236,8 @@ def tampered(trained, tmp_path):
     """A function that changes description and weights of a copy of the best checkpoint and returns the copy's path."""
 
     def tamper(change, **told):
-        path = tmp_path / "tampered.safetensors"
-        with safe_open(trained / "checkpoints" / "best.safetensors", "pt") as file:
-            facts, weights = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        description = json.loads(facts["description"])
-        change(description, weights)
-        save_file(weights, path, facts | {"description": json.dumps(description)} | told)
-        return path
+        best = trained / "checkpoints" / "best.safetensors"
+        return changed(best, tmp_path / "tampered.safetensors", change, **told)
 
     return tamper
 

@@ -78,6 +78,7 @@ def test_the_pairs_shown_are_as_the_command_reads_them(given, run_here, tmp_path
     shown = next(block for block in (ROOT / "README.md").read_text().split("```") if block.startswith("\nquery,item"))
     (tmp_path / "pairs.csv").write_text(shown.strip() + "\n")
     (tmp_path / "image_ids.txt").write_text("\n".join(["beach", "harbour", *map(str, range(IMAGES - 2))]))
+    Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "beach.jpg")
     measured = next(settings for command, *settings in written("README.md") if "truth=pairs.csv" in settings)
     run_here("diagnose", *measured)
     truth = json.loads((tmp_path / "measured" / "result.json").read_text())["truth"]

@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -114,7 +115,7 @@ def test_extraction_has_no_noise(run_here, tmp_path):
     (tmp_path / "pictures").mkdir()
     (tmp_path / "splits.json").write_text("{}")
     settings = ["data.json=splits.json", "data.images=pictures", "data.noise.protocol=images", "data.noise.rate=0.2"]
-    assert "data.noise is of training alone" in run_here("extract", *settings, "out=features", status=2)
+    assert "data.noise is for training only" in run_here("extract", *settings, "out=features", status=2)
 
 
 @pytest.fixture(scope="module")
@@ -172,9 +173,11 @@ def test_foils_are_measured(trained, made, run_here, tmp_path):
     assert "name images that the split does not have" in run_here(
         "evaluate", best, f"foil={made}", "split=val", f"out={tmp_path}", status=2
     )
+    first = trained / "checkpoints" / "best.safetensors"
+    second = shutil.copy(first, tmp_path / "other.safetensors")
     assert "foil takes one checkpoint" in run_here(
         "evaluate",
-        f"checkpoint=[{trained / 'checkpoints' / 'best.safetensors'},other.safetensors]",
+        f"checkpoint=[{first},{second}]",
         f"foil={made}",
         status=2,
     )

@@ -14,6 +14,7 @@ from vsehub.criteria.csls import CSLS
 from vsehub.data.ranking import read_ranking
 from vsehub.neighbors import tiles
 from vsehub.neighbors.served import load_index
+from vsehub.outputs import MARK
 from vsehub.retrieval import search
 
 QUERIES, ITEMS, DIM, K = 300, 120, 16, 10
@@ -90,7 +91,7 @@ def test_rerank(files, vsehub):
     named = ("item_ids=ids.txt", "item_labels=captions.txt", "query_labels=asked.txt", "item_images=photos")
     settings = ("queries=both.npz::text", "items=both.npz::image", "truth=pairs.csv", "reference=train.npy", *named)
     done = vsehub("rerank", *settings, "criterion=csls", "criterion.k=5", "k=7", "out=there", cwd=files)
-    assert {path.name for path in (files / "there").iterdir()} == {"ranking.parquet", "result.json", "index.html"}
+    assert {path.name for path in (files / "there").iterdir()} == {"ranking.parquet", "result.json", "index.html", MARK}
     assert "written to there: ranking.parquet, result.json, index.html" in done.out
 
     queries, items, reference, _ = map(torch.from_numpy, vectors())
@@ -144,7 +145,7 @@ def test_rerank(files, vsehub):
 
 def test_diagnose(files, here):
     said = here("diagnose", *ALL, "out=there")
-    assert {path.name for path in (files / "there").iterdir()} == {"result.json", "index.html"}
+    assert {path.name for path in (files / "there").iterdir()} == {"result.json", "index.html", MARK}
     told = record(files / "there")
     assert told.keys() == KEYS
     assert told["reference"] == {"kind": "transductive", "set": "the queries themselves", "rows": QUERIES}
@@ -179,7 +180,7 @@ def test_the_plain_ranking_alone(files, here):
 def test_an_index_that_gives_the_ranking(files, here, monkeypatch, kind, criterion):
     """Through vsehub's own loader and through the lines of USAGE.md, which need FAISS and numpy alone."""
     said = here("rerank", *ALL, f"criterion={criterion}", f"index={kind}", "k=5", "out=there")
-    wanted = {"ranking.parquet", "result.json", "index.html", "index.faiss", "USAGE.md"}
+    wanted = {"ranking.parquet", "result.json", "index.html", "index.faiss", "USAGE.md", MARK}
     assert {path.name for path in (files / "there").iterdir()} == wanted
     told = record(files / "there")["index"]
     assert (told["kind"], told["file"]) == (kind, "index.faiss")
@@ -201,8 +202,9 @@ def test_an_index_that_gives_the_ranking(files, here, monkeypatch, kind, criteri
     ran = {}
     exec(code, ran)
     assert (ran["positions"] == found).all()
-    here("diagnose", *ALL, "out=there", "overwrite=true", "criteria=[dn]")
-    assert {path.name for path in (files / "there").iterdir()} == {"result.json", "index.html", "queries.npy"}
+    here("rerank", *ALL, "criterion=nns", "out=there", "overwrite=true")
+    left = {"result.json", "index.html", "ranking.parquet", "queries.npy", MARK}  # an index of before is gone
+    assert {path.name for path in (files / "there").iterdir()} == left
 
 
 def test_a_matching(files, here):
@@ -241,8 +243,10 @@ def test_a_killed_command_goes_on(files, here, monkeypatch):
             yield block
 
     monkeypatch.setattr(search, "nearest_blocks", broken)
+    monkeypatch.setenv("VSEHUB_TRACEBACK", "1")  # the error itself, which is the kill
     with pytest.raises(Killed):
         here("rerank", *ALL, "criterion=qb_norm", "out=there")
+    monkeypatch.delenv("VSEHUB_TRACEBACK")
     assert {path.name for path in (files / "there").iterdir()} == {"parts"}
     other = here("rerank", *ALL, "criterion=csls", "out=there", status=2)
     assert "holds the unfinished work of another command (other criteria). Give that command again" in other
@@ -256,7 +260,7 @@ def test_a_killed_command_goes_on(files, here, monkeypatch):
     monkeypatch.setattr(search, "nearest_blocks", counted)
     assert "going on from query 128 of 300" in here("rerank", *ALL, "criterion=qb_norm", "out=there")
     assert started == [128]
-    assert {path.name for path in (files / "there").iterdir()} == {"ranking.parquet", "result.json", "index.html"}
+    assert {path.name for path in (files / "there").iterdir()} == {"ranking.parquet", "result.json", "index.html", MARK}
     ranking = [(files / out / "ranking.parquet").read_bytes() for out in ("there", "unbroken")]
     assert ranking[0] == ranking[1]
     told, unbroken = (record(files / out) for out in ("there", "unbroken"))
@@ -268,12 +272,15 @@ def test_a_killed_command_goes_on(files, here, monkeypatch):
 def test_a_folder_that_holds_a_result(files, here):
     here("diagnose", *ALL, "out=there", "criteria=[is]")
     before = (files / "there" / "result.json").read_bytes()
-    said = here("rerank", "queries=absent.npy", "items=m.npy", "out=there", status=2)
-    assert "out: there holds result.json, index.html already. Give another out=FOLDER, or overwrite=true" in said
+    said = here("diagnose", "queries=absent.npy", "items=m.npy", "out=there", status=2)
+    assert "out: there holds a diagnosis already. Give another out=FOLDER, or overwrite=true to replace it" in said
+    for overwrite in ("true", "false"):
+        said = here("rerank", *ALL, "out=there", f"overwrite={overwrite}", status=2)
+        assert "holds a diagnosis, not a reranking of this version. Give another out=FOLDER" in said
     assert (files / "there" / "result.json").read_bytes() == before
-    here("rerank", *ALL, "out=there", "overwrite=true")
-    here("diagnose", *ALL, "out=there", "overwrite=true")
-    assert {path.name for path in (files / "there").iterdir()} == {"result.json", "index.html"}, "a ranking of before"
+    here("diagnose", *ALL, "out=there", "overwrite=true", "criteria=[csls]")
+    assert (files / "there" / "result.json").read_bytes() != before
+    assert {path.name for path in (files / "there").iterdir()} == {"result.json", "index.html", MARK}
 
 
 @pytest.mark.parametrize(
@@ -282,13 +289,16 @@ def test_a_folder_that_holds_a_result(files, here):
         (["items=m.npy"], "queries is not set; give queries=FILE"),
         (["queries=q.npy", "items=absent.npy"], "items: no such file or folder: absent.npy"),
         (["queries=q.npy", "items=m.npy", "k=121"], "k is 121; expected at most 120, the number of items"),
-        (["queries=q.npy", "items=m.npy", "k=ten"], "k is 'ten'; expected a whole number above 0"),
+        (["queries=q.npy", "items=m.npy", "k=ten"], "k is 'ten'; expected a number"),
         (["queries=q.npy", "items=raw.npy"], r"the norms of the rows lie between .* Set normalize=true"),
         (["queries=q.npy", "items=m.npy", "normalize=maybe"], "normalize is 'maybe'; expected true, false or null"),
         (["queries=q.npy", "items=m.npy", "reference=q.npy"], "q.npy is the queries' own file. Leave reference out"),
         (["queries=q.npy", "items=m.npy", "reference=photos/../q.npy"], "is the queries' own file"),
-        (["queries=q.npy", "items=m.npy", "device=abacus"], "device is 'abacus', which is not to be had here"),
-        (["queries=q.npy", "items=m.npy", "seed=none"], "seed is 'none'; expected a whole number"),
+        (
+            ["queries=q.npy", "items=m.npy", "device=abacus"],
+            "device is 'abacus', which is not available on this machine",
+        ),
+        (["queries=q.npy", "items=m.npy", "seed=none"], "seed is 'none'; expected a number"),
         (["queries=q.npy", "items=m.npy", "item_ids=asked.txt"], r"there are 300 ids; expected one a row|comes twice"),
         (["queries=q.npy", "items=m.npy", "item_labels=asked.txt"], "120 rows, but there are 300 labels"),
         (["queries=q.npy", "items=m.npy", "item_images=photos"], "are found by ids, which items does not have"),
@@ -308,9 +318,11 @@ def test_settings_of_one_command(files, here):
     refused = here("rerank", *sides, "criterion=qb_norm", "index=flat", status=2)
     assert "qb_norm does not rank by the score less a term of the item" in refused
     assert "choose one of csls, dn, is, nnn, nns, sinkhorn, or leave index out" in refused
-    assert "criterion csls: k is 0; expected a whole number" in here("rerank", *sides, "criterion.k=0", status=2)
+    assert "criterion csls: criterion.k is 0; expected a whole number" in here(
+        "rerank", *sides, "criterion.k=0", status=2
+    )
     unknown = here("diagnose", *sides, "criteria=[csls,clsl]", status=2)
-    assert re.search("criteria is 'clsl'; choose one of .*'csls'", unknown)
+    assert "criterion is 'clsl' (did you mean csls?); choose one of assignment, csls, " in unknown
     assert "criteria names one twice: is, is" in here("diagnose", *sides, "criteria=[is,is]", status=2)
 
 

@@ -24,7 +24,8 @@ def test_a_start_that_was_killed_is_no_obstacle(tmp_path):
     assert {path.name for path in tmp_path.rglob("*")} == {"train.log", ".lock"}
     (tmp_path / "made" / "csv" / "version_0").mkdir(parents=True)
     (tmp_path / "made" / "train.log").touch()
-    RunFolder.made = tmp_path / "made"
+    RunFolder.folder, RunFolder.before, RunFolder.made = tmp_path / "made", set(), [tmp_path / "made"]
+    RunFolder.held = claimed(tmp_path / "made", "training")
     RunFolder.release()
     assert not (tmp_path / "made").exists(), "the command made it, and ended before its record"
     (tmp_path / "notes.txt").touch()

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+from checkpoint_files import changed
 
 from vsehub.checks import InputError
 from vsehub.cli.build import components, restore_model, trained_source
@@ -46,13 +45,8 @@ def hostile(trained, tmp_path, monkeypatch):
     torch.save(Payload(), tmp_path / "payload")
 
     def make(part, node):
-        path = tmp_path / "hostile.safetensors"
-        with safe_open(trained / "checkpoints" / "best.safetensors", "pt") as file:
-            facts, weights = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        description = json.loads(facts["description"])
-        description["config"][part] = node
-        save_file(weights, path, facts | {"description": json.dumps(description)})
-        return path
+        best = trained / "checkpoints" / "best.safetensors"
+        return changed(best, tmp_path / "hostile.safetensors", lambda told, _: told["config"].update({part: node}))
 
     return make
 
@@ -134,6 +128,7 @@ def test_a_state_removes_no_file_elsewhere(tmp_path):
 
 MINE = """
 import torch
+from checkpoint_files import changed
 from torch import Tensor, nn
 
 

@@ -16,6 +16,7 @@ from vsehub.cli import sweep_job
 from vsehub.cli.sweep import forget_killed
 from vsehub.cli.sweep_digest import counts, digest
 from vsehub.files import claimed
+from vsehub.records import RUN
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
@@ -189,8 +190,8 @@ def test_a_failed_run_ends_nothing_and_is_tried_again_on_demand(run_here, tmp_pa
     said = run_here(*command, status=1)
     (failed,) = [path.parent for path in (tmp_path / "sweep").glob("*/traceback.txt")]
     (finished,) = by_seed(tmp_path / "sweep").values()
-    assert f"failed: {failed}: gamma is -1; expected a number above 0" in said
-    assert "InputError: gamma is -1" in (failed / "traceback.txt").read_text()
+    assert f"failed: {failed}: loss.gamma is -1; expected a number above 0" in said
+    assert "InputError: loss.gamma is -1" in (failed / "traceback.txt").read_text()
     assert "gamma is -1" in (failed / "train.log").read_text()
     assert record(finished)["status"] == "finished"
     assert not list((tmp_path / "sweep").glob(".outcomes*"))
@@ -215,7 +216,9 @@ class Job:
 
     def write(self, status, **changes):
         kept = OmegaConf.to_container(self.cfg, resolve=True) | changes
-        record = {"status": status, "config": kept, "best": {"val/rsum": 123.0}}
+        record = {"schema": RUN.version, "status": status, "config": kept, "best": {"epoch": 0, "val/rsum": 123.0}}
+        record |= {"name": "n", "label": "hal", "dataset": "scenes", "architecture": "a", "seed": 3, "data": {}}
+        record |= {"metrics": {}, "epochs": 1}
         (self.folder / "run.json").write_text(json.dumps(record))
 
     def task(self, cfg):

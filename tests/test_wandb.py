@@ -222,11 +222,13 @@ def test_offline_writes_what_online_sends(vsehub, tmp_path):
     assert "nothing was sent" in said.out
     assert (offline["url"], offline["view"]["entity"]) == (None, None)
     with WandbServer() as server:
+        assert "holds a view already" in dashboard(vsehub, tmp_path, server, *settings, status=2)[0].err
+        settings.append("overwrite=true")
         said, online = dashboard(vsehub, tmp_path, server, *settings)
         assert online["url"].startswith(f"{server.url}/me/things?nw=")
         assert f"view: {online['url']}" in said.out
         # renewed with another study: the same view, by its id
-        _, renewed = dashboard(vsehub, tmp_path, server, "project=things", "study=other", f"view={online['url'][-11:]}")
+        _, renewed = dashboard(vsehub, tmp_path, server, *settings, "study=other", f"view={online['url'][-11:]}")
         assert renewed["url"] == online["url"]
     first, second = server.views
     for sent, written in ((first, online), (second, renewed)):

@@ -44,6 +44,7 @@ from vsehub.extraction.chunks import Chunk, ChunkFiles
 from vsehub.extraction.folder import MANIFEST, finished
 from vsehub.extraction.layout import file_names
 from vsehub.neighbors.served import build_index, load_index
+from vsehub.records import EVALUATION, RUN
 from vsehub.report.runs import read_runs
 from vsehub.report.thumbnails import Thumbnails
 from vsehub.retrieval.names import Names, read_images
@@ -419,9 +420,12 @@ def ranking(path: Path) -> None:
 def make_run(folder: Path, name: str) -> Path:
     run = folder / "run"
     (run / "evaluations").mkdir(parents=True)
-    record = {"schema": 1, "status": "finished", "name": "a", "label": "hal", "dataset": "scenes", "architecture": "x"}
-    record |= {"seed": 0, "config": {"loss": {"gamma": 1.0}}, "metrics": {"val/rsum": 300.0}}
-    evaluation = {"schema": 1, "split": "test", "protocol": "single", "criterion": "nns", "reference": "none"}
+    record = {"schema": RUN.version, "status": "finished", "name": "a", "label": "hal", "dataset": "scenes"}
+    record |= {"architecture": "x", "seed": 0, "config": {"loss": {"gamma": 1.0}}, "metrics": {"val/rsum": 300.0}}
+    record |= {"data": {}, "best": None}
+    evaluation = {"schema": EVALUATION.version, "split": "test", "protocol": "single", "criterion": "nns"}
+    evaluation |= {"reference": "none", "parameters": {}, "images": 9, "texts": 45, "folds": 1, "fold_images": None}
+    evaluation |= {"checkpoints": ["a"]}
     evaluation |= {"metrics": {"rsum": 300.0}, "ensemble": [{"label": "hal"}, {"label": "max"}]}
     (run / "run.json").write_text(json.dumps(record, indent=2))
     (run / "evaluations" / "test.json").write_text(json.dumps(evaluation, indent=2))

@@ -81,7 +81,7 @@ def test_criteria_and_references_make_a_difference():
 def test_folds_are_ranked_alone_and_averaged(criterion, shuffled, blocks):
     """As c2: consecutive folds, the criterion fitted in each, images beyond the last fold left out."""
     encoded = split(25, shuffled=shuffled)
-    result = evaluate(encoded, COSINE, criterion, Protocol("c2", fold_images=8, folds=3))
+    result = evaluate(encoded, COSINE, criterion, Protocol("mine", fold_images=8, folds=3))
     figures = []
     for fold in range(3):
         kept = (encoded.image_index // 8) == fold

@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-import torch
+from checkpoint_files import changed
 from html_links import Links, assert_self_contained
 
 from vsehub.cli.examples import best_run
@@ -16,7 +16,7 @@ def report(run_here, tmp_path):
     """A function that runs `vsehub report` and returns its page, or what it says when it fails."""
 
     def run(*arguments, status=0):
-        said = run_here("report", *arguments, "out=page", status=status)
+        said = run_here("report", *arguments, "out=page", "overwrite=true", status=status)
         return said if status else (tmp_path / "page" / "index.html").read_text()
 
     return run
@@ -80,10 +80,8 @@ def test_what_the_page_says_is_what_evaluation_measures(report, run_here, traine
 
 def test_two_runs_and_what_differs_between_them(report, copied, tmp_path):
     folder, other = copied("hal", label="hal"), copied("sum", label="sum")
-    torch_file = other / "checkpoints" / "best.safetensors"
-    changed = torch.load(torch_file, weights_only=True)
-    changed["state_dict"]["text_encoder.words.weight"] *= -1
-    torch.save(changed, torch_file)
+    best = other / "checkpoints" / "best.safetensors"
+    changed(best, best, lambda _, weights: weights["text_encoder.words.weight"].mul_(-1))
     text = Links(report("runs", f"examples={folder}", f"against={other}")).text
     assert "Hubs and answers: sum → hal" in text
     assert "sum: sum, seed 3, criterion nns. hal: hal, seed 3, criterion nns." in text
@@ -92,8 +90,7 @@ def test_two_runs_and_what_differs_between_them(report, copied, tmp_path):
     text = Links(report("runs", f"examples={folder}", f"against={same}", "criterion=csls")).text
     assert "Hubs and answers: again → hal" in text, "runs of one name are told apart by their folders"
     assert text.count("No image turned") == text.count("No caption turned") == 2
-    changed["vsehub"]["config"]["data"]["seed"] = 77
-    torch.save(changed, torch_file)
+    changed(best, best, lambda description, _: description["config"]["data"].update(seed=77))
     said = report("runs", f"examples={folder}", f"against={other}", status=2)
     assert "compare runs on the same data" in said
 

@@ -77,3 +77,4 @@ def log_final(loggers: Sequence[Logger], metrics: dict[str, float], best: dict[s
         elif isinstance(logger, TensorBoardLogger):
             rows = "\n".join(f"| {name} | {value:.4g} |" for name, value in metrics.items())
             logger.experiment.add_text("test", f"| metric | value |\n|---|---|\n{rows}")
+            logger.experiment.flush()  # nothing else closes it before the process ends
