@@ -1,6 +1,7 @@
 """wandb without an account and with one: what runs tell it, `wandb sync`, and the view that compares losses."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -32,9 +33,10 @@ def sweep(shared_folder, vsehub):
 
 
 @pytest.fixture(scope="module")
-def synced(sweep):
-    """The server to which the sweep's runs were sent later, by wandb's own command."""
-    offline = sorted(sweep.glob("*/wandb/offline-run-*"))
+def synced(sweep, tmp_path_factory):
+    """The server to which a copy of the sweep was sent later by wandb itself, which marks what it sent."""
+    copy = shutil.copytree(sweep, tmp_path_factory.mktemp("sent") / "sweep", ignore=shutil.ignore_patterns("*.synced"))
+    offline = sorted(copy.glob("*/wandb/offline-run-*"))
     assert len(offline) == 2, "each run of a sweep is a wandb run of its own"
     with WandbServer() as server:
         sync(server, *offline)

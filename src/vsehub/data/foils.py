@@ -40,6 +40,7 @@ def read_foils(path: str | Path, images: int, names: list[str] | None = None) ->
     columns = {name: [row[name].strip() for row in rows] for name in (*COLUMNS, *(("type",) if typed else ()))}
     for name, entries in columns.items():
         _refuse(path, lines, [not entry for entry in entries], f"have no {name}", "Give every pair one")
+        _refuse(path, lines, ["\0" in entry for entry in entries], f"have a NUL byte in {name}", "Take it out")
     same = [caption == foil for caption, foil in zip(columns["caption"], columns["foil"], strict=True)]
     _refuse(path, lines, same, "have a foil that is the caption itself", "Change a word, or leave the pair out")
     places = _places(path, lines, columns["image"], images, names)

@@ -62,6 +62,7 @@ class Pairs:
             "train, e.g. 0.1 and 0.1",
         )
         self._paths = {role: existing(role, path, _TABLE) for role, path in (given or {"pairs": pairs}).items()}
+        require(seed >= 0, f"seed is {seed}; expected a whole number from 0 up")
         self._shares, self._seed = {"test": test_share, "val": val_share}, seed
         self._images, self._texts = _opened(images, "images", image_ids), _opened(texts, "texts", text_ids)
         self.name = next(iter(self._paths.values())).resolve().parent.name if name is None else name

@@ -10,8 +10,9 @@ def read_lines(path: Path, what: str) -> list[str]:
     """The lines of a UTF-8 file without their ends; only `\\n` ends a line, a `\\r` before it belongs to the end.
 
     A missing newline after the last line and a byte order mark are fine. what: what a line is ("caption"), for the
-    messages. InputError where a line is blank or not UTF-8, or there are none.
+    messages. InputError for a folder, and where a line is blank or not UTF-8, or there are none.
     """
+    require(path.is_file(), f"{path} is a folder; give a UTF-8 text file with one {what} a line")
     data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     try:
         text = data.decode()

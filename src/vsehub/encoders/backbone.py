@@ -54,11 +54,19 @@ class Backbone(nn.Module):
     def regions(self, images: Tensor, side: int) -> Tensor:
         """The last feature map, averaged to side x side places: (N, 3, H, W) -> (N, side * side, C), row by row.
 
-        Raises InputError for crops, and for a model whose last map has no rows and columns.
+        Raises InputError for crops, for more regions than the map has places, and for a model whose last map has no
+        rows and columns.
         """
         whole("regions", side)
         require(images.ndim == 4, f"regions are of whole pictures; images of shape {tuple(images.shape[1:])} are crops")
-        return F.adaptive_avg_pool2d(self._last_map(self._pixels(images)), side).flatten(2).transpose(1, 2)
+        found = self._last_map(self._pixels(images))
+        least = min(found.shape[2:])
+        require(
+            side <= least,
+            f"regions is {side}, but the last map of {self.model} has {found.shape[2]} x {found.shape[3]} places for "
+            f"pictures of this size; give at most regions={least}, or larger pictures",
+        )
+        return F.adaptive_avg_pool2d(found, side).flatten(2).transpose(1, 2)
 
     def weights_hash(self) -> str:
         """16 hexadecimal digits that tell these weights from others, wherever they came from."""
