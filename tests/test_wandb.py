@@ -100,7 +100,7 @@ def last_line(server, run, name):
     return {key: value for line in server.files[run, name] for key, value in line.items()}
 
 
-@pytest.mark.parametrize("swept", [True])  # resume= goes the same way, and is what the online one tests
+@pytest.mark.parametrize("swept", [False, True])
 def test_a_killed_offline_run_goes_on_in_its_own(vsehub, tmp_path, swept):
     """Resumed, and as a run of a study's sweep: `wandb sync` makes one finished run of it, each row once."""
     settings = ["logger=wandb", f"study={STUDY}", *SETTINGS]
@@ -132,7 +132,7 @@ def test_a_killed_offline_run_goes_on_in_its_own(vsehub, tmp_path, swept):
     require_one_whole_run(server, folder)
 
 
-@pytest.mark.parametrize("sent", [False])  # True: where the server has all of it; each takes half a minute
+@pytest.mark.parametrize("sent", [True, False])
 def test_a_killed_online_run_goes_on_in_its_own(vsehub, tmp_path, sent):
     """Whether wandb had been sent all that was logged or nothing: what it lacks is sent, and nothing twice."""
     folder = tmp_path / "run"
