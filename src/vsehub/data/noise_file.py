@@ -12,7 +12,7 @@ import numpy as np
 from vsehub.checks import InputError, existing, fail, one_of, require
 from vsehub.data.captioned import CaptionedImages
 from vsehub.data.npy import load_archive, load_array
-from vsehub.data.stored import DAMAGE
+from vsehub.data.stored import DAMAGE, shortened
 from vsehub.files import atomic
 
 PROTOCOLS = ("captions", "images")
@@ -69,7 +69,7 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
         raise InputError(f"data.noise.index: {error}") from error
     except (*DAMAGE, KeyError) as error:
         raise InputError(
-            f"data.noise.index: {path} cannot be read ({error}); give a run's {INDEX_FILE}, or a published .npy"
+            f"data.noise.index: {path} cannot be read ({shortened(error)}); give a run's {INDEX_FILE}, or a published .npy"
         ) from error
     require(
         numbers.ndim == 1 and numbers.dtype.kind in "iu",
