@@ -69,7 +69,8 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
         raise InputError(f"data.noise.index: {error}") from error
     except (*DAMAGE, KeyError) as error:
         raise InputError(
-            f"data.noise.index: {path} cannot be read ({shortened(error)}); give a run's {INDEX_FILE}, or a published .npy"
+            f"data.noise.index: {path} cannot be read ({shortened(error)}); give a run's {INDEX_FILE}, or a published "
+            ".npy"
         ) from error
     require(
         numbers.ndim == 1 and numbers.dtype.kind in "iu",
