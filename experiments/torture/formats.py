@@ -84,11 +84,13 @@ def the_matrix(arrays: Any) -> np.ndarray:
 
 
 def npz_oracle(path: Path) -> np.ndarray:
+    """As a zip archive: numpy goes by the file's first bytes, which an archive may have anything before."""
     arrays = {}
-    with np.load(path, allow_pickle=False) as archive:
-        for name in archive.files:
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
             with suppress(ValueError, MemoryError, zipfile.BadZipFile):  # what is never asked for may be damaged
-                arrays[name] = archive[name]
+                content = io.BytesIO(archive.read(name))
+                arrays[name.removesuffix(".npy")] = np.lib.format.read_array(content, allow_pickle=False)
     return the_matrix(arrays)
 
 
