@@ -66,3 +66,10 @@ def test_a_status_that_was_said_stays(capsys):
         raise SystemExit(7)
     assert caught.value.code == 7
     assert capsys.readouterr().err == ""
+
+
+def test_errors_raised_from_each_other_in_a_ring(capsys):
+    first, second = OSError(errno.ENOSPC, "No space left on device"), ValueError("wrapper")
+    first.__cause__, second.__cause__ = second, first
+    code, said = ended(capsys, lambda: throw(first))
+    assert (code, "the disk is full" in said) == (1, True)

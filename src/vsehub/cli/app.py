@@ -97,15 +97,18 @@ def _terminated(signum: int, frame: Any) -> NoReturn:
     raise Terminated(TERMINATED)
 
 
-def _stop_behind(error: BaseException | None) -> BaseException | None:
+def _behind(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and those that it was raised from or over; each once, since errors that were unwrapped form rings."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _stop_behind(error: BaseException) -> BaseException | None:
     """The signal behind an error, which libraries may have covered with an error of their own as it went through."""
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        if isinstance(error, Terminated | KeyboardInterrupt):
-            return error
-        seen.append(error)
-        error = error.__context__
-    return None
+    return next((one for one in _behind(error) if isinstance(one, Terminated | KeyboardInterrupt)), None)
 
 
 def told(error: BaseException) -> tuple[str, int]:
@@ -149,12 +152,9 @@ def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:500].rstrip(".")
 
 
-def _file(error: BaseException | None) -> str | None:
-    while error is not None:
-        if isinstance(error, OSError) and error.filename is not None:
-            return str(error.filename)
-        error = error.__cause__ or error.__context__
-    return None
+def _file(error: BaseException) -> str | None:
+    named = (one.filename for one in _behind(error) if isinstance(one, OSError) and one.filename is not None)
+    return next(map(str, named), None)
 
 
 def _library(error: BaseException) -> str:
