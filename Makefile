@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 # The FAISS build: gpu where a GPU is seen, else cpu; `make setup FAISS=cpu` chooses.
 FAISS ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 INSTALLED := $(VENV)/installed-$(FAISS)
+EXTRAS := $(FAISS),wandb,tensorboard,transformers,timm,sweep,notebooks,dev
+PINS := -c constraints.txt
 
 DATA ?=
 ROOT ?=
@@ -29,7 +31,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Give PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(FAISS),wandb,tensorboard,transformers,timm,sweep,notebooks,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv \
+	  || echo "uv could not be installed: pip installs the rest, which takes a few minutes"
+	@if $(BIN)/uv --version >/dev/null 2>&1; then \
+	  UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --python $(BIN)/python $(PINS) -e '.[$(EXTRAS)]'; \
+	else $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) -e '.[$(EXTRAS)]'; fi
 	@touch $@
 
 demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (about 5 minutes)
