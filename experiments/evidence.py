@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from vsehub.checks import require
-from vsehub.files import write_text
+from vsehub.io.files import write_text
 
 START, END = "<!-- generated{} -->", "<!-- end of the generated part -->"
 EXPECTED = ["claim", "source", "metric", "higher", "lower", "published_higher", "published_lower"]

@@ -5,8 +5,8 @@ from pathlib import Path
 import matplotlib
 import pandas as pd
 
-from vsehub.files import atomic
-from vsehub.report.drawing import COLOURS, MARKERS, RC, Picture, new_figure, plain, render
+from vsehub.io.files import atomic
+from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure, plain, render
 
 
 def dots(frame: pd.DataFrame, value: str, case: str, panel: str, name: str, caption: str, label: str) -> Picture:

@@ -17,13 +17,12 @@ import sys
 from pathlib import Path
 
 from compare import VSEHUB
+from reproduced import SHARE_HEADINGS, occurrence_remarks, occurrence_table, reproduced
 from row_jobs import OCCURRENCES, Job, LeftOut, Places, jobs
 
-from vsehub.files import write_text
+from vsehub.io.files import write_text
 from vsehub.report import published
-from vsehub.report.latex import latex
-from vsehub.report.reproduction import SHARE_HEADINGS, occurrence_remarks, occurrence_table, reproduced
-from vsehub.report.tables import COLUMNS, markdown
+from vsehub.report.tables import COLUMNS, latex, markdown
 
 TABLES = (
     "aaai2020/1",

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 
 from vsehub.checks import InputError
 from vsehub.cli.build import restore_model
-from vsehub.files import claimed
-from vsehub.neighbors.bank import MemoryBank
+from vsehub.io.files import claimed
+from vsehub.neighbors import MemoryBank
 from vsehub.training.checkpoint import load_state, require_same_vocabulary
 from vsehub.training.datamodule import RetrievalDataModule
 

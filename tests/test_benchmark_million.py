@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from vsehub.metrics.hubness import occurrence_metrics
-from vsehub.metrics.occurrences import Occurrences
-from vsehub.neighbors.faiss_index import load_faiss
+from vsehub.metrics import Occurrences, occurrence_metrics
+from vsehub.neighbors.flat import load_faiss
 
 FOLDER = Path(__file__).parents[1] / "experiments" / "benchmarks"
 NAMES = ("common", "evaluation", "hubby", "million_parts", "million")

@@ -15,7 +15,7 @@ from torch import nn
 
 from vsehub.checks import InputError
 from vsehub.cli.build import build
-from vsehub.evaluation.protocols import Protocol
+from vsehub.evaluation import Protocol
 from vsehub.sets import Sets, concatenated
 from vsehub.types import NeighborStats
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from vsehub.cli.build import restore_model, trained_source
-from vsehub.criteria.nns import NearestNeighbor
-from vsehub.data.tokens import TokenTable
+from vsehub.criteria import NearestNeighbor
+from vsehub.data.text.tokens import TokenTable
+from vsehub.evaluation import Protocol
 from vsehub.evaluation.encode import EncodedSplit, encode_split
 from vsehub.evaluation.evaluate import evaluate
-from vsehub.evaluation.protocols import Protocol
 
 
 @pytest.fixture(scope="module")

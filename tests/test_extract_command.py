@@ -10,7 +10,7 @@ import pytest
 import torch
 import torchvision
 
-from vsehub.encoders.image_backbone import ImageBackbone
+from vsehub.encoders import ImageBackbone
 from vsehub.extraction import layout
 
 MODEL = ("data=scenes", "data.size=tiny", "image_encoder=torchvision", "image_encoder.model=resnet18")

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from vsehub import files
 from vsehub.evaluation.checkpoint import write_checkpoint
+from vsehub.io import files
 from vsehub.training.checkpoint import CheckpointFiles
 
 
@@ -167,7 +167,7 @@ def test_a_folder_for_one_process(tmp_path):
     folder = tmp_path / "a" / "b"
     with files.alone(folder, "writing"):
         ask = (
-            "import sys; from pathlib import Path; from vsehub.files import alone\n"
+            "import sys; from pathlib import Path; from vsehub.io.files import alone\n"
             "with alone(Path(sys.argv[1]), 'writing'): pass"
         )
         done = subprocess.run([sys.executable, "-c", ask, str(folder)], capture_output=True, text=True)

@@ -17,8 +17,8 @@ import torch
 from broken_off import stopped
 
 from vsehub.checks import InputError
-from vsehub.data.scene_captions import WORDS
-from vsehub.data.scenes import Scenes
+from vsehub.data import Scenes
+from vsehub.data.scenes.captions import WORDS
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 SMALL = (

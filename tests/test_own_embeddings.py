@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from vsehub.cli.main import main
-from vsehub.criteria.csls import CSLS
-from vsehub.data.ranking import read_ranking
+from vsehub.criteria import CSLS
+from vsehub.io.outputs import MARK
 from vsehub.neighbors import tiles
-from vsehub.neighbors.served import load_index
-from vsehub.outputs import MARK
-from vsehub.retrieval import search
+from vsehub.rerank import measure as search
+from vsehub.rerank.table import read_ranking
+from vsehub.serving import load_index
 
 QUERIES, ITEMS, DIM, K = 300, 120, 16, 10
 KEYS = {

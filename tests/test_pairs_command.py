@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from broken_off import stopped
 
-from vsehub.evaluation.checkpoint import read_checkpoint
+from vsehub.evaluation import read_checkpoint
 
 TIMES = {"seconds", "val/seconds", "bank/seconds"}
 SIZES = {"train": (0, 160), "val": (160, 200), "test": (200, 240)}

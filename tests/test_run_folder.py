@@ -4,7 +4,7 @@ import pytest
 
 from vsehub.checks import InputError
 from vsehub.cli.run_folder import RunFolder, forget_start, require_new
-from vsehub.files import alone, claimed
+from vsehub.io.files import alone, claimed
 
 
 def test_a_start_that_was_killed_is_no_obstacle(tmp_path):

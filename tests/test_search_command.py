@@ -17,11 +17,10 @@ from vsehub.checks import InputError
 from vsehub.cli import split_search
 from vsehub.cli.build import restore_model, trained_source
 from vsehub.cli.overrides import readable, with_texts
-from vsehub.cli.search_results import Shown
-from vsehub.cli.split_search import Hit
-from vsehub.criteria.csls import CSLS
-from vsehub.data.captioned import CaptionedImages
-from vsehub.data.tokens import TokenTable
+from vsehub.cli.split_search import Hit, Shown
+from vsehub.criteria import CSLS
+from vsehub.data import CaptionedImages
+from vsehub.data.text.tokens import TokenTable
 from vsehub.evaluation.encode import encode_split, encode_texts
 
 NASTY = 'a "red" circle, it\'s = ${big} [blue]\\'

@@ -10,24 +10,23 @@ import torch
 from checkpoint_files import changed
 
 from vsehub.checks import InputError
-from vsehub.cli.build import components, restore_model, trained_source
-from vsehub.cli.values import literal, plain
+from vsehub.cli.build import components, literal, plain, restore_model, trained_source
 from vsehub.components import Components
 from vsehub.training.checkpoint import CheckpointFiles, load_state
 
 # Names that lead to code by way of modules and attributes, each with arguments that would leave a trace.
 ATTACKS = [
-    {"_target_": "vsehub.data.vectors.np.testing.runstring", "astr": "open('trace', 'w')", "dict": {}},
+    {"_target_": "vsehub.data.vectors.embeddings.np.testing.runstring", "astr": "open('trace', 'w')", "dict": {}},
     {"_target_": "torch.optim.optimizer.torch.utils.collect_env.run", "command": "touch trace"},
     {"_target_": "torch.optim.optimizer.torch.load", "f": "payload", "weights_only": False},
-    {"_target_": "vsehub.files.write_text", "path": "trace", "text": "x"},
+    {"_target_": "vsehub.io.files.write_text", "path": "trace", "text": "x"},
     {"_target_": "os.system", "command": "touch trace"},
     {"_target_": "builtins.eval", "source": "open('trace', 'w')"},
     {"_target_": "hydra.utils.instantiate", "config": {"_target_": "os.system", "command": "touch trace"}},
-    {"_target_": "vsehub.similarities.cosine.Cosine", "_args_": ["touch trace"]},
+    {"_target_": "vsehub.similarities.Cosine", "_args_": ["touch trace"]},
     {"_target_": ["os.system"], "command": "touch trace"},
-    {"_target_": "vsehub.losses.hal.HAL", "gamma": {"_target_": "os.system", "command": "touch trace"}},
-    {"_target_": "vsehub.criteria.chain.Chain", "steps": [{"_target_": "os.system", "command": "touch trace"}]},
+    {"_target_": "vsehub.losses.HAL", "gamma": {"_target_": "os.system", "command": "touch trace"}},
+    {"_target_": "vsehub.criteria.Chain", "steps": [{"_target_": "os.system", "command": "touch trace"}]},
     "os.system",
     None,
 ]
@@ -171,7 +170,7 @@ def test_classes_from_elsewhere_by_their_yaml_or_by_trust(own_class, run_here, t
 
 def test_building_checks_settings():
     known = components()
-    node = {"_target_": "vsehub.losses.hal.HAL", "gamma": 3.0}
+    node = {"_target_": "vsehub.losses.HAL", "gamma": 3.0}
     assert known.build("loss", node).gamma == 3.0
     for change, message in (
         ({"gama": 1}, r"loss: HAL has no setting 'gama' \(did you mean gamma\?\); its settings: gamma, "),
@@ -189,14 +188,14 @@ def test_building_checks_settings():
     with pytest.raises(InputError, match="expected a component"):
         known.build("loss", {"gamma": 3})
     with pytest.raises(InputError, match="text_encoder: TextGRU needs vocabulary_size"):
-        known.build("text_encoder", {"_target_": "vsehub.encoders.text_gru.TextGRU"})
+        known.build("text_encoder", {"_target_": "vsehub.encoders.TextGRU"})
     chain = known.build(
         "criterion",
         {
-            "_target_": "vsehub.criteria.chain.Chain",
+            "_target_": "vsehub.criteria.Chain",
             "steps": [
-                {"_target_": "vsehub.criteria.csls.CSLS", "k": 3},
-                {"_target_": "vsehub.criteria.greedy_matching.RelaxedGreedyMatching"},
+                {"_target_": "vsehub.criteria.CSLS", "k": 3},
+                {"_target_": "vsehub.criteria.RelaxedGreedyMatching"},
             ],
         },
     )

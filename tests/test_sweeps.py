@@ -12,11 +12,11 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from vsehub.cli import sweep_job
+from vsehub.cli import sweep as sweep_job
+from vsehub.cli.digest import counts, digest
 from vsehub.cli.sweep import forget_killed
-from vsehub.cli.sweep_digest import counts, digest
-from vsehub.files import claimed
-from vsehub.records import RUN
+from vsehub.io.files import claimed
+from vsehub.io.records import RUN
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"

@@ -24,7 +24,7 @@ KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
 
 
 def forgotten(*given):
-    from vsehub.training.recorder import RunRecorder
+    from vsehub.training.run_record import RunRecorder
     real, RunRecorder.load_state_dict = RunRecorder.load_state_dict, lambda self, state: None
     try:
         return kills.torture(*given)

@@ -184,7 +184,7 @@ def require_one_whole_run(server, folder):
 @pytest.mark.parametrize("wrong", ["../../elsewhere", "a b:c", " a", "", 3, "a" * 129, "a\nb", None])
 def test_an_id_that_is_none_is_refused(wrong):
     """run.json is a file like others: what stands there for wandb's run must be able to be one."""
-    from vsehub.training.wandb_logger import require_id
+    from vsehub.training.loggers.wandb import require_id
 
     with pytest.raises(InputError, match=r"run\.json names the wandb run .* which is not a wandb id"):
         require_id(wrong, "run.json")
@@ -192,7 +192,7 @@ def test_an_id_that_is_none_is_refused(wrong):
 
 def test_the_view_shows_what_runs_log(synced):
     """Every metric, picture and setting of the view is one that the synced runs have under that very name."""
-    from vsehub.training.wandb_view import comparison, sent
+    from vsehub.training.loggers.wandb_view import comparison, sent
 
     spec = sent(comparison(None, "vsehub", None))["spec"]
     logged = set().union(*(last_line(synced, run, "wandb-summary.json") for run in synced.runs))
@@ -271,7 +271,7 @@ def test_a_refused_key_ends_in_a_line(vsehub, tmp_path):
 
 
 def test_whose_key_it_is(monkeypatch, tmp_path):
-    from vsehub.training.wandb_account import has_key, is_offline, sign_in
+    from vsehub.training.loggers.wandb import has_key, is_offline, sign_in
 
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
@@ -292,7 +292,7 @@ def test_whose_key_it_is(monkeypatch, tmp_path):
 
 
 def test_views_want_their_package(monkeypatch):
-    from vsehub.training.wandb_view import comparison
+    from vsehub.training.loggers.wandb_view import comparison
 
     monkeypatch.setitem(sys.modules, "wandb_workspaces", None)
     monkeypatch.setitem(sys.modules, "wandb_workspaces.workspaces", None)

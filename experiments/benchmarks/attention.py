@@ -22,8 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vsehub.sets import Sets
-from vsehub.similarities.cross_attention import CrossAttention
-from vsehub.similarities.order import Order
+from vsehub.similarities import CrossAttention, Order
 
 REGIONS, DIM, RATIO, PLAIN_GIGABYTES = 36, 1024, 1.5, 8
 SCALES = {"t2i": 9.0, "i2t": 4.0}

@@ -16,10 +16,10 @@ from sources import source_of
 from ways import Way
 
 from vsehub.checks import InputError
-from vsehub.neighbors.faiss_index import load_faiss
-from vsehub.training.bank_callback import BankCallback
+from vsehub.neighbors.flat import load_faiss
+from vsehub.training.callbacks import BankCallback
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.precision import resolve_precision
+from vsehub.training.settings import resolve_precision
 
 SHARE, STEP = 0.10, 1.15
 

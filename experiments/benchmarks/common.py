@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from vsehub.files import write_json, write_text
-from vsehub.training.provenance import code_version, hardware, versions
+from vsehub.io.files import write_json, write_text
+from vsehub.io.provenance import code_version, hardware, versions
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))

@@ -15,12 +15,11 @@ from pathlib import Path
 import common
 import torch
 
-from vsehub.criteria.nns import NearestNeighbor
-from vsehub.evaluation.encode import EncodedSplit
+from vsehub.criteria import NearestNeighbor
+from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.evaluate import evaluate
-from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.scores import BLOCK_ELEMENTS
-from vsehub.similarities.cosine import Cosine
+from vsehub.similarities import Cosine
 
 IMAGES, PER_IMAGE, DIM = 5000, 5, 1024
 RATIO, GIGABYTES = 4.0, 1.0

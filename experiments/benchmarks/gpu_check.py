@@ -26,7 +26,7 @@ from ways import Way
 
 from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.precision import resolve_precision
+from vsehub.training.settings import resolve_precision
 
 
 def train(precision: str, seed: int, device: torch.device, epochs: int, settings: list[str]) -> float:

@@ -3,9 +3,9 @@
 import bank
 import torch
 
-from vsehub.encoders.text_gru import TextGRU
-from vsehub.neighbors.bank import MemoryBank
-from vsehub.neighbors.faiss_index import load_faiss, on_gpu
+from vsehub.encoders import TextGRU
+from vsehub.neighbors import MemoryBank
+from vsehub.neighbors.flat import load_faiss, on_gpu
 
 Row = tuple[str, str, bool | None]  # what, what was found, whether it holds (None: a figure without a verdict)
 

@@ -9,8 +9,7 @@ they add to the product. With neighbours: k = 250 statistics for each pair.
 import common
 import torch
 
-from vsehub.losses.hal import HAL
-from vsehub.losses.hinge import SumMargin
+from vsehub.losses import HAL, SumMargin
 from vsehub.types import NeighborStats
 
 DIM, K = 1024, 250

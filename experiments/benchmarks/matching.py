@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.criteria.greedy_matching import RelaxedGreedyMatching
-from vsehub.metrics.hubness import k_occurrences
+from vsehub.criteria import RelaxedGreedyMatching
+from vsehub.metrics import k_occurrences
 
 IMAGES, PER_IMAGE, DIM, K = 5000, 5, 128, 10
 RELAXATIONS = (1.0, 2.0, 3.5)

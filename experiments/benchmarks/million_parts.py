@@ -11,13 +11,13 @@ import hubby
 import numpy as np
 import torch
 
+from vsehub.criteria import CSLS
 from vsehub.criteria.base import fit_all
-from vsehub.criteria.csls import CSLS
-from vsehub.neighbors.faiss_index import required_faiss
-from vsehub.neighbors.index_kinds import empty_index
-from vsehub.neighbors.rows import as_rows
-from vsehub.neighbors.served import build_index, measured_recall
+from vsehub.neighbors.flat import required_faiss
 from vsehub.neighbors.tiles import nearest, score_columns, tiles
+from vsehub.neighbors.vectors import as_vectors
+from vsehub.serving import build_index, measured_recall
+from vsehub.serving.index_file import empty_index
 
 SMALL = 100_000  # items where not all are needed
 STEPS = (10_000, 31_623, 100_000, 316_228)
@@ -43,7 +43,7 @@ class Setting:
 
     def bias(self, items) -> torch.Tensor:
         """CSLS's bias, from the first thousand reference queries."""
-        return fit_all([RULE], as_rows("items", items), as_rows("reference", self.reference[:1000]))[0][0]
+        return fit_all([RULE], as_vectors("items", items), as_vectors("reference", self.reference[:1000]))[0][0]
 
 
 def plain_index(items: np.ndarray):
@@ -56,7 +56,7 @@ def plain_index(items: np.ndarray):
 
 def both_rankings(queries, items, bias) -> list:
     """The engine: plain and corrected lists from one pass."""
-    sides = as_rows("queries", queries), as_rows("items", items)
+    sides = as_vectors("queries", queries), as_vectors("items", items)
     return nearest(*sides, K, [None, RULE.over(*sides, (bias,))])
 
 
@@ -73,12 +73,12 @@ def engine(setting: Setting) -> dict:
     held = torch.from_numpy(np.asarray(setting.some(SMALL), np.float32)).to(setting.device)
     queries, reference = setting.queries.to(setting.device), setting.reference.to(setting.device)
     bias = setting.bias(held.cpu()).to(setting.device)
-    items, asking = as_rows("items", held), as_rows("reference", reference)
-    few = as_rows("items", held[: max(1, len(held) // 10)])
+    items, asking = as_vectors("items", held), as_vectors("reference", reference)
+    few = as_vectors("items", held[: max(1, len(held) // 10)])
     ways = {
         "plain": lambda: _drain(tiles(queries, items)),
         "both": lambda: both_rankings(queries, held, bias),
-        "one": lambda: nearest(as_rows("queries", queries), items, K),
+        "one": lambda: nearest(as_vectors("queries", queries), items, K),
     }
     columns = {
         "plain": lambda: _drain(score_columns(asking, few)()),
@@ -125,7 +125,7 @@ def _correct(path: Path, queries: int, reference: int | None, dim: int) -> dict:
     items = np.load(path, mmap_mode="r")
     before = evaluation._memory("VmRSS")
     began = time.perf_counter()
-    bias = fit_all([RULE], as_rows("items", items), as_rows("reference", asking), progress=True)[0][0]
+    bias = fit_all([RULE], as_vectors("items", items), as_vectors("reference", asking), progress=True)[0][0]
     fitted = time.perf_counter()
     both_rankings(asked, items, bias)
     return {

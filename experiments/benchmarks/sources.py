@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from vsehub.data.captioned import CaptionedImages, Source
-from vsehub.data.precomp import Precomp
-from vsehub.data.scene_captions import describe
-from vsehub.data.scenes import compose
+from vsehub.data import CaptionedImages, Precomp, Source
+from vsehub.data.scenes.captions import describe
+from vsehub.data.scenes.source import compose
 
 FLICKR8K = Path(__file__).resolve().parents[3] / "shared" / "data" / "flickr8k" / "global"
 IMAGES, DIM = 6000, 1280  # Flickr8k's training images, features of a middling network

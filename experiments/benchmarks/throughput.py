@@ -16,7 +16,7 @@ from ways import STAGES, Way
 
 from vsehub.checks import InputError
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.precision import resolve_precision
+from vsehub.training.settings import resolve_precision
 
 
 def compare(data: RetrievalDataModule, device, precision: str, rounds: int, block: int, dim: int = 1024) -> dict:

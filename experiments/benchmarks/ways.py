@@ -11,14 +11,13 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
-from vsehub.criteria.nns import NearestNeighbor
-from vsehub.encoders.image_features import ImageFeatures
-from vsehub.encoders.text_gru import TextGRU
+from vsehub.criteria import NearestNeighbor
+from vsehub.encoders import ImageFeatures, TextGRU
+from vsehub.evaluation import Protocol
 from vsehub.evaluation.encode import encode_split
 from vsehub.evaluation.evaluate import evaluate
-from vsehub.evaluation.protocols import Protocol
-from vsehub.losses.hal import HAL
-from vsehub.similarities.cosine import Cosine
+from vsehub.losses import HAL
+from vsehub.similarities import Cosine
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
 from vsehub.types import Batch

@@ -12,10 +12,10 @@ import json
 from pathlib import Path
 
 import pandas as pd
+from curves import SWEPT, compared, digest, place, swept
 
 from vsehub.checks import require
-from vsehub.files import write_text
-from vsehub.report.claims import SWEPT, compared, digest, place, swept
+from vsehub.io.files import write_text
 from vsehub.report.published import published_table
 from vsehub.report.recipes import label_rank, recipe
 from vsehub.report.runs import Run, find_runs, read_run
@@ -33,7 +33,7 @@ OCCURRENCES_K = 10
 
 
 def trainings(folders: list[Path]) -> tuple[dict[str, Run], pd.DataFrame]:
-    """The finished runs by path, and a row for each as `vsehub.report.claims` takes them, by loss, seed and recipe.
+    """The finished runs by path, and a row for each as `curves` takes them, by loss, seed and recipe.
 
     Raises InputError where none is finished, or where they are of several data sets.
     """

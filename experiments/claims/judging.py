@@ -4,9 +4,8 @@ import json
 import math
 
 import pandas as pd
+from curves import FEWEST_POINTS, Correlation, correlation, plateau
 from evidence import OUTCOMES, judged
-
-from vsehub.report.claims import FEWEST_POINTS, Correlation, correlation, plateau
 
 SWEEPS = ("batch_size", "k", "bank")
 RUN = ["loss", "seed", "recipe"]

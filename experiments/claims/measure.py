@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from collect import trainings
+from curves import compared
 from tqdm import tqdm
 
 from vsehub.cli.build import components
 from vsehub.cli.measure import Measurement, measure
-from vsehub.files import write_json
-from vsehub.report.claims import compared
+from vsehub.io.files import write_json
 from vsehub.report.runs import Run
 
 HERE = Path(__file__).parent

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pandas as pd
 import pictures
+from curves import TOLERANCE, gaps
 from judging import (
     ENDS,
     RUN,
@@ -17,8 +18,7 @@ from judging import (
     plateaus,
 )
 
-from vsehub.report.claims import TOLERANCE, gaps
-from vsehub.report.drawing import Picture
+from vsehub.report.plots import Picture
 
 HEAD_LAMBDA = ("nns", "λ = 1", "λ chosen on val", "chosen λ")
 HEAD_HUBNESS = ["of", "Pearson's r", "Spearman's ρ", "p", "points"]

@@ -6,8 +6,7 @@ import matplotlib
 import pandas as pd
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from vsehub.report.drawing import COLOURS, LINES, MARKERS, RC, Picture, new_figure, plain, render, styles
-from vsehub.report.occurrence_curves import at_least
+from vsehub.report.plots import COLOURS, LINES, MARKERS, RC, Picture, at_least, new_figure, plain, render, styles
 from vsehub.report.recipes import Series
 
 DIRECTIONS = {"i2t": "image to text", "t2i": "text to image"}

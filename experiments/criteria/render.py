@@ -13,8 +13,8 @@ import matplotlib
 import pandas as pd
 
 from vsehub.checks import require
-from vsehub.files import write_text
-from vsehub.report.drawing import COLOURS, MARKERS, RC, new_figure, render
+from vsehub.io.files import write_text
+from vsehub.report.plots import COLOURS, MARKERS, RC, new_figure, render
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))

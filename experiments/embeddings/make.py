@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vsehub.files import atomic, write_text
+from vsehub.io.files import atomic, write_text
 
 
 def main() -> None:

@@ -20,11 +20,10 @@ import torch
 from scipy import linalg, sparse
 
 from vsehub.checks import InputError, require
-from vsehub.data.captioned import CaptionedImages
-from vsehub.data.precomp import Precomp
-from vsehub.data.vocabulary import SPECIALS, Vocabulary
-from vsehub.files import write_json
-from vsehub.metrics.recall import recall_metrics
+from vsehub.data import CaptionedImages, Precomp
+from vsehub.data.text.vocabulary import SPECIALS, Vocabulary
+from vsehub.io.files import write_json
+from vsehub.metrics import recall_metrics
 
 REGULARISATIONS = {"image": (0.3, 1.0, 3.0, 10.0), "text": (0.3, 1.0, 3.0)}  # in units of the mean variance
 DIMENSIONS = (32, 64, 96, 128, 192, 256)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vsehub.data.precomp import Precomp
-from vsehub.files import atomic, write_text
+from vsehub.data import Precomp
+from vsehub.io.files import atomic, write_text
 
 
 def main() -> None:

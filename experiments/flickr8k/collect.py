@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from vsehub.files import write_text
+from vsehub.io.files import write_text
 from vsehub.report.build import build_report
 from vsehub.report.recipes import label_rank
 

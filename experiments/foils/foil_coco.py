@@ -15,8 +15,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from vsehub.checks import InputError, existing
-from vsehub.data.text_lines import read_lines
-from vsehub.files import write_text
+from vsehub.io.files import write_text
+from vsehub.io.text import read_lines
 
 
 def pairs(path: Path) -> list[tuple[str, str, str]]:

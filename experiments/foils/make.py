@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from vsehub.checks import require
-from vsehub.data.captioned import SPLITS
-from vsehub.data.scene_captions import NUMBERS, WORDS, describe
-from vsehub.data.scene_images import COLOURS, OUTLINES, RADII, Scene, render
-from vsehub.data.scenes import SIZES, Scenes, compose
-from vsehub.files import write_text
+from vsehub.data.scenes.captions import NUMBERS, WORDS, describe
+from vsehub.data.scenes.images import COLOURS, OUTLINES, RADII, Scene, render
+from vsehub.data.scenes.source import SIZES, Scenes, compose
+from vsehub.data.sources import SPLITS
+from vsehub.io.files import write_text
 
 KINDS = {"colour": tuple(COLOURS), "shape": tuple(OUTLINES), "size": tuple(RADII)}
 VALUES = {word: value for values in KINDS.values() for value in values for word in WORDS[value] if word}

@@ -16,10 +16,10 @@ import pandas as pd
 from tables import LOSSES
 
 from vsehub.checks import require
-from vsehub.files import write_text
-from vsehub.report.paired import Pair, compare
+from vsehub.io.files import write_text
 from vsehub.report.recipes import differing, label_rank, recipe
 from vsehub.report.runs import Run
+from vsehub.report.statistics import Pair, compare
 
 HERE = Path(__file__).parent
 SIDES = ("i2t", "t2i")

@@ -4,9 +4,9 @@ import matplotlib
 import pandas as pd
 from tables import criteria, view
 
-from vsehub.report.drawing import RC, Picture, new_figure, plain, render, styles
-from vsehub.report.paired import APART, IMAGES
+from vsehub.report.plots import RC, Picture, new_figure, plain, render, styles
 from vsehub.report.recipes import Series
+from vsehub.report.statistics import APART, IMAGES
 
 FILLS = {APART: ("#0072B2", "#0072B2"), IMAGES: ("#0072B2", "white")}
 KINDS = (("transductive", "fitted"), ("inductive", "fitted"))

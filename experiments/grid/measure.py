@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from vsehub.cli.build import components
 from vsehub.cli.measure import Measurement, measure
-from vsehub.criteria.parameters import has_grid
-from vsehub.files import write_json
+from vsehub.criteria.base import has_grid
+from vsehub.io.files import write_json
 from vsehub.report.runs import Run, find_runs, read_run
 
 HERE = Path(__file__).parent

@@ -18,7 +18,7 @@ from pathlib import Path
 import pandas as pd
 
 from vsehub.checks import existing, require
-from vsehub.files import write_text
+from vsehub.io.files import write_text
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))

@@ -20,8 +20,8 @@ import words  # noqa: E402
 from evidence import figure, judged, pair, read_expected, renew  # noqa: E402 (found by the line above)
 from plots import save  # noqa: E402
 
-from vsehub.files import write_text  # noqa: E402
-from vsehub.report.study import Grid, Part, study_markdown, study_page  # noqa: E402
+from vsehub.io.files import write_text  # noqa: E402
+from vsehub.report.pages.study import Grid, Part, study_markdown, study_page  # noqa: E402
 
 
 def main() -> None:

@@ -2,9 +2,8 @@
 
 import pandas as pd
 
-from vsehub.report.paired import APART, IMAGES, SEEDS
-from vsehub.report.significance import letters
-from vsehub.report.study import Grid, shades
+from vsehub.report.pages.study import Grid, shades
+from vsehub.report.statistics import APART, IMAGES, SEEDS, letters
 from vsehub.report.tables import duration
 
 CRITERIA = ("nns", "is", "csls", "nnn", "qb_norm", "sinkhorn", "gm", "rgm", "csls+rgm")

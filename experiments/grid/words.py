@@ -5,8 +5,7 @@ from evidence import OUTCOMES  # in experiments/, which render.py has put on the
 from scipy import stats
 from tables import LOSSES, VIEWS, ranking
 
-from vsehub.report.paired import APART, IMAGES
-from vsehub.report.significance import LEVEL
+from vsehub.report.statistics import APART, IMAGES, LEVEL
 
 RULE = (
     "Measured: transductive, fitted on val. Spread: the sum of both sample deviations over seeds; within one loss "

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vsehub.files import atomic, write_text
+from vsehub.io.files import atomic, write_text
 
 HIDDEN, TOPICS = 40, 60
 MORE_WORDS = 0.3  # chance of each further word for a meaning

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from vsehub.files import write_text
+from vsehub.io.files import write_text
 from vsehub.report.recipes import label_rank
 from vsehub.report.tables import aggregate, display, markdown
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from vsehub.checks import require
-from vsehub.files import write_text
+from vsehub.io.files import write_text
 from vsehub.report.recipes import NOISE, differing, recipe
 from vsehub.report.runs import Run, find_runs
 

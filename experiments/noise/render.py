@@ -9,8 +9,8 @@ from pathlib import Path
 import matplotlib
 import pandas as pd
 
-from vsehub.files import write_text
-from vsehub.report.drawing import RC, Picture, new_figure, render, styles
+from vsehub.io.files import write_text
+from vsehub.report.plots import RC, Picture, new_figure, render, styles
 from vsehub.report.recipes import Series
 
 HERE = Path(__file__).parent

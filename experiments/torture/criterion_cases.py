@@ -14,7 +14,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from vsehub.criteria.parameters import parameters, with_parameters
+from vsehub.criteria.base import parameters, with_parameters
 
 CRITERIA = Path(__file__).parents[2] / "conf" / "criterion"
 BAD_SETTINGS = (math.inf, -math.inf, math.nan, 0, -1, "ten", None, True, [3])

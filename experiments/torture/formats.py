@@ -26,29 +26,23 @@ from mutations import mutate
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
-from vsehub.data.captioned import CaptionedImages
+from vsehub.data import CaptionedImages, Karpathy, Pairs, Precomp
 from vsehub.data.foils import read_foils
-from vsehub.data.karpathy import Karpathy
-from vsehub.data.noise import Noise, drawn
-from vsehub.data.noise_file import read_index
-from vsehub.data.pairs import Pairs
-from vsehub.data.picture_check import _memory, damaged
-from vsehub.data.picture_file import damage
-from vsehub.data.precomp import Precomp
-from vsehub.data.ranking import read_ranking, write_ranking
+from vsehub.data.noise import Noise, drawn, read_index
+from vsehub.data.photos.pictures import _memory, damage, damaged
+from vsehub.data.text.word_vectors import read_word_vectors
 from vsehub.data.truth import read_ids, read_labels, read_truth
-from vsehub.data.vector_checks import look_through
-from vsehub.data.vectors import open_vectors
-from vsehub.data.word_vectors import read_word_vectors
+from vsehub.data.vectors.embeddings import look_through, open_vectors
 from vsehub.extraction.chunks import Chunk, ChunkFiles
 from vsehub.extraction.folder import MANIFEST, finished
 from vsehub.extraction.layout import file_names
-from vsehub.neighbors.served import build_index, load_index
-from vsehub.records import EVALUATION, RUN
+from vsehub.io.parts import Parts
+from vsehub.io.records import EVALUATION, RUN
+from vsehub.report.pages.templates import Thumbnails
 from vsehub.report.runs import read_runs
-from vsehub.report.thumbnails import Thumbnails
-from vsehub.retrieval.names import Names, read_images
-from vsehub.retrieval.parts import Parts
+from vsehub.rerank.inputs import Names, read_images
+from vsehub.rerank.table import read_ranking, write_ranking
+from vsehub.serving import build_index, load_index
 
 ROWS, DIM = 37, 6
 

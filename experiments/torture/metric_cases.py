@@ -8,8 +8,8 @@ import torch
 from drawing import SHARES, TYPES, check, describe, exact, matrix, refused, scaled, size, spoilt, tensor
 from torch import Tensor
 
-from vsehub.metrics import hubness, positives, ranks, recall, relevance, topk
-from vsehub.metrics.occurrences import Occurrences
+from vsehub.metrics import Occurrences, positives, ranks, recall, relevance, topk
+from vsehub.metrics import occurrences as hubness
 
 
 def scores_of_metrics(random: np.random.Generator, rows: int, columns: int, bad: float) -> Tensor:

@@ -64,8 +64,8 @@ def run(part: str, seconds: float, seed: int) -> dict:
 def write(record: dict, folder: Path) -> None:
     """The figures as JSON, with versions and hardware, and the table of all such files in README.md."""
     from vsehub import __version__
-    from vsehub.files import write_json, write_text
-    from vsehub.training.provenance import code_version, hardware, versions
+    from vsehub.io.files import write_json, write_text
+    from vsehub.io.provenance import code_version, hardware, versions
 
     record |= {"vsehub": __version__, "git": code_version(), "versions": versions(), "hardware": hardware()}
     write_json(folder / f"{record['date']}-seed{record['seed']}.json", record)

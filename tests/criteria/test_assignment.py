@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from vsehub.checks import InputError
-from vsehub.criteria import k_best as module
-from vsehub.criteria.assignment import Assignment
-from vsehub.criteria.k_best import k_best, solve
+from vsehub.criteria.matching import assignment as module
+from vsehub.criteria.matching.assignment import Assignment, k_best, solve
 
 
 def by_trying(scores, places):

@@ -3,10 +3,8 @@ import torch
 from golden_arrays import CASES, golden
 
 from vsehub.checks import InputError
-from vsehub.criteria.csls import CSLS
-from vsehub.criteria.inverted_softmax import InvertedSoftmax
-from vsehub.criteria.nns import NearestNeighbor
-from vsehub.metrics.hubness import k_occurrences, skewness
+from vsehub.criteria import CSLS, InvertedSoftmax, NearestNeighbor
+from vsehub.metrics import k_occurrences, skewness
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
 ITEM_BIASES = [NearestNeighbor(), InvertedSoftmax(30.0), InvertedSoftmax(1000.0), CSLS(10), CSLS(1)]

@@ -8,15 +8,17 @@ import torch
 from golden_arrays import CASES, golden
 
 from vsehub.checks import InputError
-from vsehub.criteria.csls import CSLS
-from vsehub.criteria.distribution_normalization import DistributionNormalization
-from vsehub.criteria.dual_softmax import DualSoftmax
-from vsehub.criteria.inverted_softmax import InvertedSoftmax
-from vsehub.criteria.local_scaling import LocalScaling
-from vsehub.criteria.mutual_proximity import MutualProximity
-from vsehub.criteria.nnn import NNN
-from vsehub.criteria.qb_norm import QBNorm
-from vsehub.criteria.sinkhorn import Sinkhorn
+from vsehub.criteria import (
+    CSLS,
+    NNN,
+    DistributionNormalization,
+    DualSoftmax,
+    InvertedSoftmax,
+    LocalScaling,
+    MutualProximity,
+    QBNorm,
+    Sinkhorn,
+)
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
 

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vsehub.checks import InputError
-from vsehub.criteria import candidates, deferred_acceptance
-from vsehub.criteria.greedy_matching import RelaxedGreedyMatching
-from vsehub.metrics.hubness import k_occurrences
-from vsehub.metrics.topk import top_k
+from vsehub.criteria import RelaxedGreedyMatching
+from vsehub.criteria.matching import candidates, deferred_acceptance
+from vsehub.metrics import k_occurrences, top_k
 
 
 def sorted_and_walked(scores, k, relaxation, capacity):
@@ -163,7 +162,7 @@ def test_rows_that_need_no_lift_stay():
 @pytest.mark.parametrize("correct", [lambda rows: rows, lambda rows: 2 * rows - torch.arange(rows.shape[1]) / 100])
 @pytest.mark.parametrize("shape", [(60, 25), (25, 60), (1, 7), (7, 1)])
 def test_search_is_the_dense_ranking(shape, correct, small_parts, monkeypatch):
-    monkeypatch.setattr("vsehub.criteria.matching_rows.ITEMS_AT_ONCE", 11)
+    monkeypatch.setattr("vsehub.criteria.matching.base.ITEMS_AT_ONCE", 11)
     queries, items = hubby(*shape, dtype=torch.float64)
     rule, scores = RelaxedGreedyMatching(1.0), correct(queries @ items.T)
     for k in {1, min(4, shape[1]), shape[1]}:

@@ -8,18 +8,20 @@ import torch
 from criteria.test_formulas import FORMULAS
 
 from vsehub.checks import InputError
-from vsehub.criteria.assignment import Assignment
-from vsehub.criteria.chain import Chain
-from vsehub.criteria.csls import CSLS
-from vsehub.criteria.distribution_normalization import DistributionNormalization
-from vsehub.criteria.dual_softmax import DualSoftmax
-from vsehub.criteria.greedy_matching import RelaxedGreedyMatching
-from vsehub.criteria.inverted_softmax import InvertedSoftmax
-from vsehub.criteria.local_scaling import LocalScaling
-from vsehub.criteria.nnn import NNN
-from vsehub.criteria.nns import NearestNeighbor
-from vsehub.criteria.qb_norm import QBNorm
-from vsehub.criteria.sinkhorn import Sinkhorn
+from vsehub.criteria import (
+    CSLS,
+    NNN,
+    Assignment,
+    Chain,
+    DistributionNormalization,
+    DualSoftmax,
+    InvertedSoftmax,
+    LocalScaling,
+    NearestNeighbor,
+    QBNorm,
+    RelaxedGreedyMatching,
+    Sinkhorn,
+)
 
 CRITERIA = [NearestNeighbor(), *(rule for rule, _ in FORMULAS)]
 MATCHING = [RelaxedGreedyMatching(), Assignment(), Chain([CSLS(), RelaxedGreedyMatching()])]

@@ -6,12 +6,11 @@ import torch
 from criteria.test_formulas import FORMULAS
 
 from vsehub.checks import InputError
+from vsehub.criteria import CSLS, NearestNeighbor
 from vsehub.criteria.base import fit_all
-from vsehub.criteria.csls import CSLS
-from vsehub.criteria.nns import NearestNeighbor
-from vsehub.metrics.topk import top_k
+from vsehub.metrics import top_k
 from vsehub.neighbors import tiles
-from vsehub.neighbors.rows import as_rows
+from vsehub.neighbors.vectors import as_vectors
 
 CRITERIA = [NearestNeighbor(), *(rule for rule, _ in FORMULAS)]
 
@@ -62,7 +61,7 @@ def test_equal_values_come_in_their_order(criterion, sizes):
 
 def test_one_product_serves_several_corrections(sizes):
     query, item, reference = unit(9, 0), unit(40, 1), unit(8, 2)
-    sides = as_rows("queries", query), as_rows("items", item), as_rows("reference", reference)
+    sides = as_vectors("queries", query), as_vectors("items", item), as_vectors("reference", reference)
     fitted = fit_all(CRITERIA, *sides[1:])
     found = tiles.nearest(
         *sides[:2], 6, [rule.over(*sides[:2], terms) for rule, terms in zip(CRITERIA, fitted, strict=True)]

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from vsehub.checks import InputError
-from vsehub.data import picture_check
-from vsehub.data.karpathy import Karpathy
+from vsehub.data import Karpathy
+from vsehub.data.photos import pictures as picture_check
 
 FLICKR8K = Path(__file__).parents[3] / "shared" / "data" / "flickr8k"
 # split, folder, how many captions; image n is of the grey value 10 n.

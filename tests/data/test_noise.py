@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from vsehub.checks import InputError
-from vsehub.data.captioned import CaptionedImages
-from vsehub.data.noise import Noise, NoisySource, drawn
-from vsehub.data.noise_file import NoiseIndex, read_index
+from vsehub.data import CaptionedImages
+from vsehub.data.noise import Noise, NoiseIndex, NoisySource, drawn, read_index
 
 
 def split(images=40, each=5, start=0):

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vsehub.data import overlap
-from vsehub.data.captioned import CaptionedImages
+from vsehub.data import CaptionedImages, Precomp, overlap
 from vsehub.data.overlap import Shared, shared, warn_of_shared
-from vsehub.data.pictures import Pictures
-from vsehub.data.precomp import Precomp
+from vsehub.data.photos.pictures import Pictures
 
 FLICKR8K = Path(__file__).parents[3] / "shared" / "data" / "flickr8k"
 

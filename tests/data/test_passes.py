@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from vsehub.data.passes import ahead
+from vsehub.io.progress import ahead
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -10,9 +10,7 @@ from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
 from vsehub.checks import InputError
-from vsehub.data.crops import random
-from vsehub.data.picture_file import damage
-from vsehub.data.pictures import Pictures
+from vsehub.data.photos.pictures import Pictures, damage, random
 
 # What the EXIF orientations say has to be done to the stored pixels, after the standard's table.
 UPRIGHT = {

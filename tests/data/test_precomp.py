@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from vsehub.checks import InputError
-from vsehub.data import feature_file
-from vsehub.data.precomp import Precomp
+from vsehub.data import Precomp
+from vsehub.data import precomp as feature_file
 
 FLICKR8K = Path(__file__).parents[3] / "shared" / "data" / "flickr8k"
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.data import ranking
-from vsehub.data.ranking import read_ranking, write_ranking
+from vsehub.rerank import table as ranking
+from vsehub.rerank.table import read_ranking, write_ranking
 
 QUERY_IDS, ITEM_IDS = [f"q{row}" for row in range(5)], [f"é {row}" for row in range(9)]
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from vsehub.checks import InputError
-from vsehub.data import scenes
-from vsehub.data.scene_captions import GROUNDS, PLACES, WORDS
-from vsehub.data.scene_images import BACKGROUNDS, COLOURS, OUTLINES, RADII, TEXTURES, Scene, Thing, render
-from vsehub.data.scenes import SIZES, Scenes
+from vsehub.data.scenes import source as scenes
+from vsehub.data.scenes.captions import GROUNDS, PLACES, WORDS
+from vsehub.data.scenes.images import BACKGROUNDS, COLOURS, OUTLINES, RADII, TEXTURES, Scene, Thing, render
+from vsehub.data.scenes.source import SIZES, Scenes
 
 
 @pytest.fixture(scope="module")

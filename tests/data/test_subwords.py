@@ -5,8 +5,8 @@ from tiny_bert import tiny_bert, tiny_tokenizer
 from tokenizers import Tokenizer, models
 
 from vsehub.checks import InputError
-from vsehub.data.subwords import Subwords
-from vsehub.data.tokens import TokenTable
+from vsehub.data.text.tokens import TokenTable
+from vsehub.data.text.vocabulary import Subwords
 
 CAPTIONS = ["A man's red dogs.", "", "running RUNNING dogs in dogs", "é café", "..."]
 
@@ -37,7 +37,7 @@ def test_cut_captions_keep_the_special_tokens():
 
 
 def test_token_table(monkeypatch):
-    monkeypatch.setattr("vsehub.data.subwords._CHUNK", 2)
+    monkeypatch.setattr("vsehub.data.text.vocabulary._CHUNK", 2)
     subwords = Subwords(tiny_tokenizer())
     for max_words in (None, 2):
         table = TokenTable.build(subwords, CAPTIONS, max_words)

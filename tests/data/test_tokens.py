@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.data.tokens import TokenTable
-from vsehub.data.vocabulary import Vocabulary
+from vsehub.data.text.tokens import TokenTable
+from vsehub.data.text.vocabulary import Vocabulary
 
 CAPTIONS = ["a b c d e", "", "a", "e d unseen a b c a", "b b"]
 

@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.data import vectors
-from vsehub.data.vector_checks import look_through, same_space
-from vsehub.data.vectors import open_vectors
+from vsehub.data.vectors import embeddings as vectors
+from vsehub.data.vectors.embeddings import look_through, open_vectors, same_space
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,9 @@ from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch
 
 from vsehub.checks import InputError
-from vsehub.data import stored_parquet, vectors
-from vsehub.data.vectors import open_vectors
+from vsehub.data import open_vectors
+from vsehub.data.vectors import embeddings as vectors
+from vsehub.data.vectors import parquet as stored_parquet
 
 IDS = [f"név {row}" for row in range(7)]
 
@@ -452,12 +453,12 @@ def test_imports_stay_light_and_memory_bounded(tmp_path):
     table({"v": fixed(array)}, tmp_path / "v.parquet", row_group_size=len(array), use_dictionary=False)
     code = """
 import sys
-import vsehub.data.ranking, vsehub.data.truth, vsehub.data.vector_checks
+import vsehub.rerank.table, vsehub.data.truth, vsehub.data.vectors.embeddings
 print({"pyarrow", "safetensors", "pandas"} & set(sys.modules))
 
 import pyarrow.parquet, torch
 from vsehub.data import stored_parquet
-from vsehub.data.vectors import open_vectors
+from vsehub.data import open_vectors
 
 def held():
     return next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("RssAnon"))

@@ -1,7 +1,7 @@
 import pytest
 
 from vsehub.checks import InputError
-from vsehub.data.vocabulary import SPECIALS, Vocabulary, tokenize
+from vsehub.data.text.vocabulary import SPECIALS, Vocabulary, tokenize
 
 
 @pytest.mark.parametrize(

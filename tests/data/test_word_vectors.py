@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from vsehub.checks import InputError
-from vsehub.data.vocabulary import SPECIALS
-from vsehub.data.word_vectors import read_word_vectors
+from vsehub.data.text.vocabulary import SPECIALS
+from vsehub.data.text.word_vectors import read_word_vectors
 
 WORDS = [*SPECIALS, "the", "at", "café", "2007", "absent"]
 LINES = [

@@ -8,9 +8,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from vsehub.checks import InputError
-from vsehub.encoders.backbone import Backbone
-from vsehub.encoders.image_backbone import ImageBackbone
-from vsehub.encoders.image_features import ImageFeatures
+from vsehub.encoders import ImageBackbone, ImageFeatures
+from vsehub.encoders.pretrained.networks import Backbone
 from vsehub.sets import Sets
 from vsehub.training.module import parameter_groups
 

@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from vsehub.encoders.descending import descending, places
+from vsehub.encoders.fast.sort import descending, places
 
 
 @pytest.mark.parametrize("block", [1, 50, 2**17])
 def test_sorts_as_torch_does_stably(monkeypatch, block):
-    monkeypatch.setattr("vsehub.encoders.descending._BLOCK", block)
+    monkeypatch.setattr("vsehub.encoders.fast.sort._BLOCK", block)
     states = torch.randn(7, 11, 5, generator=torch.Generator().manual_seed(0))
     states[1] = states[1].round()  # ties, of 0.0 and -0.0 too
     states[2, 3:] = -torch.inf

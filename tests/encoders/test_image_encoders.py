@@ -3,9 +3,7 @@ import torch
 from torch.nn.functional import normalize
 
 from vsehub.checks import InputError
-from vsehub.encoders.image_cnn import ImageCNN
-from vsehub.encoders.image_features import ImageFeatures
-from vsehub.encoders.image_regions import ImageRegions
+from vsehub.encoders import ImageCNN, ImageFeatures, ImageRegions
 from vsehub.sets import Sets
 
 

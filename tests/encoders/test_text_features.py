@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.encoders.image_features import ImageFeatures
-from vsehub.encoders.text_features import TextFeatures
+from vsehub.encoders import ImageFeatures, TextFeatures
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])

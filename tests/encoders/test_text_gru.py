@@ -5,8 +5,8 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vsehub.checks import InputError
-from vsehub.encoders.prefix_gru import PrefixTree, reversal
-from vsehub.encoders.text_gru import TextGRU
+from vsehub.encoders import TextGRU
+from vsehub.encoders.fast.prefix_gru import PrefixTree, reversal
 from vsehub.sets import Sets
 
 

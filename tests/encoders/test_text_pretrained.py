@@ -6,7 +6,7 @@ import torch
 from tiny_bert import SIZES, tiny_bert
 
 from vsehub.checks import InputError
-from vsehub.encoders.text_pretrained import TextPretrained
+from vsehub.encoders import TextPretrained
 
 TEXTS = torch.tensor([[2, 4, 5, 6, 3], [2, 3, 0, 0, 0], [2, 7, 3, 0, 0]])
 LENGTHS = torch.tensor([5, 2, 3])

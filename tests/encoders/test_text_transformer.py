@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.encoders.text_transformer import TextTransformer
+from vsehub.encoders import TextTransformer
 
 LENGTHS = torch.tensor([5, 1, 3])
 TEXTS = torch.tensor([[1, 4, 5, 6, 2], [1, 0, 0, 0, 0], [1, 7, 2, 0, 0]])

@@ -4,15 +4,12 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.criteria.chain import Chain
-from vsehub.criteria.csls import CSLS
-from vsehub.criteria.greedy_matching import RelaxedGreedyMatching
-from vsehub.criteria.nns import NearestNeighbor
-from vsehub.evaluation.compared import compare
-from vsehub.evaluation.encode import EncodedSplit
-from vsehub.evaluation.ranking import rank
+from vsehub.criteria import CSLS, Chain, NearestNeighbor, RelaxedGreedyMatching
+from vsehub.evaluation import EncodedSplit
+from vsehub.evaluation.compare import compare
+from vsehub.evaluation.evaluate import rank
 from vsehub.evaluation.scores import DIRECTIONS, DirectedScores
-from vsehub.similarities.cosine import Cosine
+from vsehub.similarities import Cosine
 
 K = 5
 

@@ -4,13 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from vsehub.criteria.csls import CSLS
-from vsehub.criteria.greedy_matching import RelaxedGreedyMatching
-from vsehub.criteria.nns import NearestNeighbor
-from vsehub.evaluation.encode import EncodedSplit
+from vsehub.criteria import CSLS, NearestNeighbor, RelaxedGreedyMatching
+from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.evaluate import evaluate
-from vsehub.evaluation.protocols import Protocol
-from vsehub.similarities.cosine import Cosine
+from vsehub.similarities import Cosine
 
 KS = (1, 5, 10)
 

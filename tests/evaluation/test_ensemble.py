@@ -3,17 +3,13 @@ import torch
 import torch.nn.functional as F
 
 from vsehub.checks import InputError
-from vsehub.criteria.csls import CSLS
-from vsehub.criteria.nns import NearestNeighbor
+from vsehub.criteria import CSLS, NearestNeighbor
+from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation import scores as scores_module
-from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.ensemble import MeanSimilarity, Several, together
 from vsehub.evaluation.evaluate import evaluate
-from vsehub.evaluation.protocols import Protocol
 from vsehub.sets import Sets
-from vsehub.similarities.cosine import Cosine
-from vsehub.similarities.cross_attention import CrossAttention
-from vsehub.similarities.order import Order
+from vsehub.similarities import Cosine, CrossAttention, Order
 
 IMAGES, TEXTS = 12, 60
 OWNER = torch.arange(TEXTS) // 5

@@ -4,15 +4,12 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.criteria.csls import CSLS
-from vsehub.criteria.inverted_softmax import InvertedSoftmax
-from vsehub.criteria.nns import NearestNeighbor
-from vsehub.evaluation.encode import EncodedSplit
+from vsehub.criteria import CSLS, InvertedSoftmax, NearestNeighbor
+from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.evaluate import evaluate
-from vsehub.evaluation.protocols import Protocol
-from vsehub.metrics.hubness import KS, hubness, k_occurrences
-from vsehub.metrics.recall import recall_metrics
-from vsehub.similarities.cosine import Cosine
+from vsehub.metrics import recall_metrics
+from vsehub.metrics.occurrences import KS, hubness, k_occurrences
+from vsehub.similarities import Cosine
 
 CRITERIA = [NearestNeighbor(), InvertedSoftmax(20.0), CSLS(4)]
 COSINE = Cosine()

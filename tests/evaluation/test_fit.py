@@ -5,18 +5,13 @@ import torch
 from evaluation.test_evaluate import COSINE, split
 
 from vsehub.checks import InputError
-from vsehub.criteria.chain import Chain
-from vsehub.criteria.csls import CSLS
-from vsehub.criteria.greedy_matching import RelaxedGreedyMatching
-from vsehub.criteria.nns import NearestNeighbor
-from vsehub.criteria.parameters import grid, has_grid, parameters, with_parameters
-from vsehub.criteria.qb_norm import QBNorm
-from vsehub.evaluation.evaluate import evaluate
-from vsehub.evaluation.fit import fit
-from vsehub.evaluation.protocols import Protocol
-from vsehub.evaluation.ranking import rank
+from vsehub.criteria import CSLS, Chain, NearestNeighbor, QBNorm, RelaxedGreedyMatching
+from vsehub.criteria.base import grid, has_grid, parameters, with_parameters
+from vsehub.evaluation import Protocol
+from vsehub.evaluation.evaluate import evaluate, rank
 from vsehub.evaluation.scores import DirectedScores
-from vsehub.metrics.hubness import KS
+from vsehub.evaluation.tune import fit
+from vsehub.metrics.occurrences import KS
 
 SINGLE = Protocol("single")
 

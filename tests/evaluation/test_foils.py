@@ -10,13 +10,11 @@ from torch import nn
 
 from vsehub.checks import InputError
 from vsehub.data.foils import read_foils, unknown_words
-from vsehub.data.tokens import TokenTable
-from vsehub.data.vocabulary import Vocabulary
+from vsehub.data.text.tokens import TokenTable
+from vsehub.data.text.vocabulary import Vocabulary
 from vsehub.evaluation.foils import distinct, foil_figures, foil_scores, wilson
 from vsehub.sets import Sets
-from vsehub.similarities.cosine import Cosine
-from vsehub.similarities.cross_attention import CrossAttention
-from vsehub.similarities.order import Order
+from vsehub.similarities import Cosine, CrossAttention, Order
 
 WORDS = ["red", "blue", "green", "small", "large", "circle", "star", "moon", "on", "the"]
 VOCABULARY = Vocabulary.build([" ".join(WORDS)], 1)

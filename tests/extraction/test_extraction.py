@@ -9,14 +9,12 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.data.captioned import CaptionedImages
-from vsehub.data.precomp import Precomp
+from vsehub.data import CaptionedImages, Precomp
 from vsehub.extraction.chunks import ChunkFiles, chunks_of
-from vsehub.extraction.features import extract
+from vsehub.extraction.features import Processes, extract
 from vsehub.extraction.folder import MANIFEST, PARTS, finished, require_room
 from vsehub.extraction.layout import assemble, captions_each, kept_captions, verify
-from vsehub.extraction.processes import Processes
-from vsehub.files import write_json
+from vsehub.io.files import write_json
 
 SETTINGS = {"model": "x", "regions": None, "data": {"train": "abc"}}
 

@@ -2,8 +2,7 @@ import pytest
 import torch
 from golden_arrays import CASES, golden
 
-from vsehub.losses.hal import HAL
-from vsehub.losses.hinge import KNNMargin, MaxMargin, SumMargin
+from vsehub.losses import HAL, KNNMargin, MaxMargin, SumMargin
 from vsehub.types import NeighborStats
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}

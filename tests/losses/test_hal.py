@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.losses.hal import HAL
+from vsehub.losses import HAL
 from vsehub.types import NeighborStats
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}

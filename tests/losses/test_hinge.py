@@ -3,8 +3,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from vsehub.checks import InputError
-from vsehub.losses.contrastive import InfoNCE
-from vsehub.losses.hinge import KNNMargin, MaxMargin, SumMargin
+from vsehub.losses import InfoNCE, KNNMargin, MaxMargin, SumMargin
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
 SIZES = [1, 2, 7, 12]

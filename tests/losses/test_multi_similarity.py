@@ -3,7 +3,7 @@ import torch
 from loop_cases import KINDS, SIZES, equals_loops, sides
 
 from vsehub.checks import InputError
-from vsehub.losses.multi_similarity import MultiSimilarity
+from vsehub.losses import MultiSimilarity
 
 
 def oracle(alpha, beta, base, epsilon):

@@ -3,9 +3,7 @@ import torch
 from loop_cases import EXACT, KINDS, SIZES, batch, equals_loops, sides
 
 from vsehub.checks import InputError
-from vsehub.losses.hal import HAL
-from vsehub.losses.nca import NCA
-from vsehub.losses.nt_xent import NTXent
+from vsehub.losses import HAL, NCA, NTXent
 
 
 def oracle(gamma):

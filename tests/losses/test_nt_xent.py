@@ -3,8 +3,7 @@ import torch
 from loop_cases import EXACT, KINDS, SIZES, batch, equals_loops, sides
 
 from vsehub.checks import InputError
-from vsehub.losses.contrastive import InfoNCE
-from vsehub.losses.nt_xent import NTXent
+from vsehub.losses import InfoNCE, NTXent
 
 
 def oracle(temperature, margin):

@@ -3,8 +3,8 @@ import torch
 from loop_cases import KINDS, SIZES, equals_loops, sides
 
 from vsehub.checks import InputError
-from vsehub.criteria.csls import CSLS
-from vsehub.losses.rcsls import RCSLS
+from vsehub.criteria import CSLS
+from vsehub.losses import RCSLS
 
 
 def oracle(k):

@@ -4,7 +4,7 @@ from golden_arrays import CASES, golden
 from loop_cases import EXACT, KINDS, SIZES, batch, equals_loops, sides
 
 from vsehub.checks import InputError
-from vsehub.losses.rescaled import Rescaled
+from vsehub.losses import Rescaled
 
 
 def mean_of_largest(entries, k):

@@ -5,7 +5,7 @@ import torch
 from loop_cases import KINDS, SIZES, batch, sides
 
 from vsehub.checks import InputError
-from vsehub.losses.siglip import SigLIP
+from vsehub.losses import SigLIP
 
 
 def oracle(scale, bias):

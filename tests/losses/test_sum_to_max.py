@@ -3,7 +3,7 @@ import torch
 from loop_cases import KINDS, SIZES, equals_loops, sides
 
 from vsehub.checks import InputError
-from vsehub.losses.sum_to_max import SumToMax
+from vsehub.losses import SumToMax
 
 
 def oracle(aggregate, margin):

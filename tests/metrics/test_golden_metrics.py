@@ -2,9 +2,8 @@ import pytest
 import torch
 from golden_arrays import CASES, golden
 
-from vsehub.metrics.hubness import hubness, k_occurrences, skewness
+from vsehub.metrics import hubness, k_occurrences, recall_metrics, skewness
 from vsehub.metrics.ranks import Positives, rank_blocks
-from vsehub.metrics.recall import recall_metrics
 
 NAMES = ("r1", "r5", "r10", "medr", "meanr")
 

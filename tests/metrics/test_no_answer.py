@@ -6,11 +6,18 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.metrics.hubness import atkinson, gini, hubness, k_occurrences, occurrence_metrics, skewness
-from vsehub.metrics.occurrences import Occurrences
-from vsehub.metrics.positives import Positives
-from vsehub.metrics.ranks import rank_blocks
-from vsehub.metrics.recall import recall_metrics
+from vsehub.metrics import (
+    Occurrences,
+    Positives,
+    atkinson,
+    gini,
+    hubness,
+    k_occurrences,
+    occurrence_metrics,
+    rank_blocks,
+    recall_metrics,
+    skewness,
+)
 
 NAN = torch.tensor([[0.1, math.nan], [0.2, 0.3]])
 EYE = Positives.from_mask(torch.eye(2).bool())

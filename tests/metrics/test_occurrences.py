@@ -6,10 +6,7 @@ from hypothesis import strategies as st
 from scipy.stats import skew
 
 from vsehub.checks import InputError
-from vsehub.metrics.hubness import atkinson, gini, hubness, occurrence_metrics
-from vsehub.metrics.occurrences import Occurrences
-from vsehub.metrics.positives import Positives
-from vsehub.metrics.ranks import rank_blocks
+from vsehub.metrics import Occurrences, Positives, atkinson, gini, hubness, occurrence_metrics, rank_blocks
 
 
 @st.composite

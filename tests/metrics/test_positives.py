@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vsehub.checks import InputError
-from vsehub.metrics.positives import Positives
+from vsehub.metrics import Positives
 
 
 @settings(max_examples=100, deadline=None)

@@ -6,10 +6,8 @@ from hypothesis import strategies as st
 from scipy.stats import skew
 
 from vsehub.checks import InputError
-from vsehub.metrics.hubness import histogram, hubness, k_occurrences, occurrence_metrics, skewness
+from vsehub.metrics import histogram, hubness, k_occurrences, occurrence_metrics, recall_metrics, skewness, top_k
 from vsehub.metrics.ranks import Positives, rank_blocks
-from vsehub.metrics.recall import recall_metrics
-from vsehub.metrics.topk import top_k
 
 KS = (1, 3, 5)
 

@@ -5,10 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vsehub.checks import InputError
-from vsehub.metrics.positives import Positives
-from vsehub.metrics.ranks import rank_blocks
-from vsehub.metrics.recall import rank_metrics, recall_metrics
-from vsehub.metrics.relevance import list_metrics
+from vsehub.metrics import Positives, list_metrics, rank_blocks, rank_metrics, recall_metrics
 
 
 def naive(hits, count):

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from vsehub.metrics import top_k
 from vsehub.metrics.ranks import Positives, rank_blocks
-from vsehub.metrics.topk import top_k
 
 # rows, width, k, distinct values (0: any): narrow rows are searched whole, wide ones by groups of columns
 CASES = [

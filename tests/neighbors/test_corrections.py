@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from vsehub.neighbors import corrections, tiles
-from vsehub.neighbors.corrections import Affine, Corrected, Scratch
-from vsehub.neighbors.rows import as_rows
+from vsehub.neighbors import tiles
+from vsehub.neighbors import tiles as corrections
+from vsehub.neighbors.tiles import Affine, Corrected, Scratch
+from vsehub.neighbors.vectors import as_vectors
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0, 0.5, 30.0, 0.75])
@@ -13,8 +14,8 @@ def test_an_item_bias_gives_the_formulas_numbers(scale, dtype, monkeypatch):
     monkeypatch.setattr(tiles, "TILE_ITEMS", 64)
     monkeypatch.setattr(tiles, "TILE_QUERIES", 5)
     generator = torch.Generator().manual_seed(0)
-    queries = as_rows("queries", torch.randn(17, 3, generator=generator, dtype=dtype))
-    items = as_rows("items", torch.randn(80, 3, generator=generator, dtype=dtype).round(decimals=1).repeat(2, 1))
+    queries = as_vectors("queries", torch.randn(17, 3, generator=generator, dtype=dtype))
+    items = as_vectors("items", torch.randn(80, 3, generator=generator, dtype=dtype).round(decimals=1).repeat(2, 1))
     bias = torch.randn(80, generator=generator, dtype=dtype).repeat(2)
     spelled, folded = tiles.nearest(
         queries, items, 9, [lambda scores, _, columns: scale * scores - bias[columns], Affine(scale, bias)]

@@ -7,18 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vsehub.checks import InputError
-from vsehub.criteria.csls import CSLS
-from vsehub.criteria.nns import NearestNeighbor
-from vsehub.data.captioned import CaptionedImages
-from vsehub.data.vector_table import VectorTable
-from vsehub.evaluation.encode import EncodedSplit
+from vsehub.criteria import CSLS, NearestNeighbor
+from vsehub.data import CaptionedImages
+from vsehub.data.text.tokens import VectorTable
+from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.evaluate import evaluate
-from vsehub.evaluation.protocols import Protocol
-from vsehub.neighbors.bank import MemoryBank
-from vsehub.neighbors.faiss_index import load_faiss
-from vsehub.neighbors.relation import Relation
-from vsehub.similarities.cosine import Cosine
-from vsehub.training.batches import Draw, PairDataset
+from vsehub.neighbors.bank import MemoryBank, Relation
+from vsehub.neighbors.flat import load_faiss
+from vsehub.similarities import Cosine
+from vsehub.training.datamodule import Draw, PairDataset
 
 FAISS = pytest.param("faiss", marks=pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed"))
 IMAGES, TEXTS = 7, 11

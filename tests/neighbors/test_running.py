@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from vsehub.neighbors import running
-from vsehub.neighbors.running import top_k_of_blocks, with_block
+from vsehub.metrics import topk as running
+from vsehub.metrics.topk import top_k_of_blocks, with_block
 
 WIDTHS = [(4096, 4096, 4096), (2048, 2048, 100, 7), (5, 3000, 64), (1000, 1, 31, 33), (40, 40, 40)]
 

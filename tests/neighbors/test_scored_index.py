@@ -2,10 +2,8 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.neighbors import scored_index
-from vsehub.neighbors.bank import MemoryBank
-from vsehub.neighbors.exact import ExactIndex
-from vsehub.neighbors.scored_index import ScoredIndex, ShortlistIndex
+from vsehub.neighbors import ExactIndex, MemoryBank, ScoredIndex, ShortlistIndex
+from vsehub.neighbors import exact as scored_index
 from vsehub.sets import Sets
 
 

@@ -8,18 +8,14 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.criteria.csls import CSLS
-from vsehub.criteria.inverted_softmax import InvertedSoftmax
-from vsehub.criteria.nnn import NNN
-from vsehub.criteria.nns import NearestNeighbor
-from vsehub.metrics.hubness import occurrence_metrics
-from vsehub.metrics.occurrences import Occurrences
-from vsehub.neighbors import faiss_index, sampling, served
-from vsehub.neighbors.faiss_index import load_faiss
-from vsehub.neighbors.rows import as_rows
-from vsehub.neighbors.sampling import sampled
-from vsehub.neighbors.served import build_index, load_index, measured_recall
-from vsehub.neighbors.served_usage import usage_note
+from vsehub.criteria import CSLS, NNN, InvertedSoftmax, NearestNeighbor
+from vsehub.metrics import Occurrences, occurrence_metrics
+from vsehub.neighbors import flat as faiss_index
+from vsehub.neighbors import vectors as sampling
+from vsehub.neighbors.flat import load_faiss
+from vsehub.neighbors.vectors import as_vectors, sampled
+from vsehub.serving import build_index, load_index, measured_recall, usage_note
+from vsehub.serving import corrected as served
 
 pytestmark = pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")
 
@@ -376,9 +372,9 @@ def test_bad_input(call, message, sides):
 def test_a_sample_is_rows_of_the_whole(monkeypatch):
     monkeypatch.setattr(sampling, "BLOCK", 10)
     vectors = torch.arange(57.0)[:, None] * torch.ones(2)
-    rows, positions = sampled(as_rows("vectors", vectors), 20, seed=1)
+    rows, positions = sampled(as_vectors("vectors", vectors), 20, seed=1)
     assert torch.equal(rows, vectors[positions])
     assert positions.unique().tolist() == positions.tolist()
     assert len(positions) == 20
-    assert not torch.equal(positions, sampled(as_rows("vectors", vectors), 20, seed=2)[1])
-    assert sampled(as_rows("vectors", vectors), 99, seed=1)[1].tolist() == list(range(57))
+    assert not torch.equal(positions, sampled(as_vectors("vectors", vectors), 20, seed=2)[1])
+    assert sampled(as_vectors("vectors", vectors), 99, seed=1)[1].tolist() == list(range(57))

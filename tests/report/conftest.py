@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vsehub.records import EVALUATION, RUN
+from vsehub.io.records import EVALUATION, RUN
 
 DIRECTIONS = ("i2t", "t2i")
 

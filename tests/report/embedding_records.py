@@ -3,10 +3,8 @@
 import torch
 from torch.nn.functional import normalize
 
-from vsehub.criteria.csls import CSLS
-from vsehub.criteria.inverted_softmax import InvertedSoftmax
-from vsehub.criteria.nns import NearestNeighbor
-from vsehub.metrics.hubness import histogram, occurrence_metrics
+from vsehub.criteria import CSLS, InvertedSoftmax, NearestNeighbor
+from vsehub.metrics import histogram, occurrence_metrics
 
 RULES = {"nns": NearestNeighbor(), "csls": CSLS(), "is": InvertedSoftmax()}
 PARAMETERS = {"nns": {}, "csls": {"k": 10}, "is": {"beta": 30.0}}

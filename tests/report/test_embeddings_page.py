@@ -12,10 +12,8 @@ from html_links import Links, assert_self_contained
 from PIL import Image
 
 from vsehub.checks import InputError
-from vsehub.report.drawing import Picture
-from vsehub.report.embedding_facts import spoken
-from vsehub.report.embeddings import embeddings_page, write_embeddings_report
-from vsehub.report.occurrence_curves import at_least, occurrence_curves, ranking_colours
+from vsehub.report.pages.embeddings import embeddings_page, spoken, write_embeddings_report
+from vsehub.report.plots import Picture, at_least, occurrence_curves, ranking_colours
 
 HOSTILE = "<script>alert(1)</script>|$\\frac{\"&'{{ 7 * 7 }}"
 
@@ -25,7 +23,7 @@ def figure(request, monkeypatch):
     """The figure has tests of its own, and those that take `drawn`; drawing it in all would take most of the time."""
     if "drawn" not in request.fixturenames:
         picture = Picture("none", "a figure", None, b"", b"<svg></svg>")
-        monkeypatch.setattr("vsehub.report.embeddings.occurrence_curves", lambda *_: picture)
+        monkeypatch.setattr("vsehub.report.pages.embeddings.occurrence_curves", lambda *_: picture)
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from embedding_records import embedding_record
 from PIL import Image
 
 from vsehub.report.build import build_report
-from vsehub.report.comparison import Comparison, Entry, Example, HubEntry, Side
-from vsehub.report.embeddings import write_embeddings_report
-from vsehub.report.gallery import Found, Gallery, write_gallery
-from vsehub.report.thumbnails import Thumbnails
+from vsehub.report.pages.comparison import Comparison, Entry, Example, HubEntry, Side
+from vsehub.report.pages.embeddings import write_embeddings_report
+from vsehub.report.pages.gallery import Found, Gallery, write_gallery
+from vsehub.report.pages.templates import Thumbnails
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: install it to have the pages opened"),

@@ -4,7 +4,7 @@ import re
 
 import pandas as pd
 
-from vsehub.report.latex import latex, latex_text
+from vsehub.report.tables import latex, latex_text
 
 
 def test_no_character_of_a_cell_can_be_a_command():

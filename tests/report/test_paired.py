@@ -5,8 +5,7 @@ import pytest
 from scipy import stats
 
 from vsehub.checks import InputError
-from vsehub.report.paired import APART, IMAGES, NOTHING, ONE_SEED, SEEDS, Pair, compare
-from vsehub.report.significance import sign_flip_p
+from vsehub.report.statistics import APART, IMAGES, NOTHING, ONE_SEED, SEEDS, Pair, compare, sign_flip_p
 
 IMAGES_COUNT = 200
 

@@ -9,7 +9,7 @@ from html_links import assert_self_contained
 from PIL import Image
 
 from vsehub.report.build import build_report
-from vsehub.report.drawing import styles
+from vsehub.report.plots import styles
 from vsehub.report.recipes import LABEL_ORDER, Series
 
 HOSTILE = '<script>alert(1)</script>|$\\frac{"&'

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from vsehub.checks import InputError
-from vsehub.report.significance import bootstrap_interval, holm, letters, seeds_p, sign_flip_p
+from vsehub.report.statistics import bootstrap_interval, holm, letters, seeds_p, sign_flip_p
 
 # As contributions differ: multiples of 20, many zero, so that many flips tie with the observed mean.
 SMALL = 20.0 * np.array([[1, 0, 3], [0, 0, -2], [2, 0, 5], [-1, 0, 1], [4, 0, 4], [0, 0, 2], [3, 0, -1], [1, 0, 0]])

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from vsehub.report.study import Grid, Part, shades, study_markdown, study_page
+from vsehub.report.pages.study import Grid, Part, shades, study_markdown, study_page
 
 HOSTILE = 'a<b> | "c" & \n d'
 

@@ -8,10 +8,17 @@ import pytest
 from vsehub.report.build import build_report
 from vsehub.report.recipes import series_of
 from vsehub.report.runs import read_runs
-from vsehub.report.sweep_figures import sweep_parts
-from vsehub.report.sweeps import choice_sentences, find_sweeps, matrix, setting_rows, slices
+from vsehub.report.sweep_plots import sweep_parts
+from vsehub.report.sweeps import (
+    choice_sentences,
+    find_sweeps,
+    find_tunings,
+    matrix,
+    setting_rows,
+    slices,
+    tuning_sentences,
+)
 from vsehub.report.tables import results
-from vsehub.report.tunings import find_tunings, tuning_sentences
 
 GAMMAS, EPSILONS = (10, 30.0, 60), (0.1, 0.3)
 MISSING = (60, 0.1)

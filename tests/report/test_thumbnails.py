@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from vsehub.checks import InputError
-from vsehub.report.thumbnails import Thumbnails
+from vsehub.report.pages.templates import Thumbnails
 
 RED, GREEN = (200, 30, 20), (20, 160, 40)
 

@@ -5,8 +5,9 @@ from golden_arrays import CASES, golden
 
 from vsehub.checks import InputError
 from vsehub.sets import Sets
-from vsehub.similarities import attention_panel, cross_attention
-from vsehub.similarities.cross_attention import CrossAttention
+from vsehub.similarities import CrossAttention
+from vsehub.similarities.scan import cross_attention
+from vsehub.similarities.scan import tiles as attention_panel
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
 SCALES = {"t2i": (9.0, 6.0), "i2t": (4.0, 5.0)}

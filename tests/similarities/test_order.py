@@ -3,8 +3,7 @@ import torch
 from golden_arrays import CASES, golden
 
 from vsehub.checks import InputError
-from vsehub.similarities import order
-from vsehub.similarities.order import Order
+from vsehub.similarities import Order, order
 
 
 def by_loops(images, texts):

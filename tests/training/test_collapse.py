@@ -9,13 +9,9 @@ from broken_off import stopped
 from torch import nn
 
 from vsehub.checks import InputError
-from vsehub.losses.contrastive import InfoNCE
-from vsehub.losses.hal import HAL
-from vsehub.losses.hinge import MaxMargin, SumMargin
-from vsehub.losses.rescaled import Rescaled
-from vsehub.losses.sum_to_max import SumToMax
+from vsehub.losses import HAL, InfoNCE, MaxMargin, Rescaled, SumMargin, SumToMax
 from vsehub.sets import Sets
-from vsehub.training.collapse import CollapseDetector, advice, embedding_variance, signs
+from vsehub.training.callbacks.collapse import CollapseDetector, advice, embedding_variance, signs
 from vsehub.training.module import LastStep
 
 QUICK = ("loader.batch_size=16", "callbacks.collapse.every=5", "callbacks.collapse.patience=15")

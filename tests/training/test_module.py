@@ -3,8 +3,7 @@ import torch
 from torch import nn
 
 from vsehub.checks import InputError
-from vsehub.losses.hal import HAL
-from vsehub.losses.hinge import MaxMargin
+from vsehub.losses import HAL, MaxMargin
 from vsehub.training.module import check_together, parameter_groups
 
 

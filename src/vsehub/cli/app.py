@@ -22,7 +22,7 @@ from yaml import YAMLError
 import vsehub
 from vsehub.checks import InputError, is_out_of_memory, require
 from vsehub.cli.overrides import check, explained, ordered, readable
-from vsehub.files import is_full_disk
+from vsehub.io.files import is_full_disk
 
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 # Their refusals of settings come as errors of Python's own classes.

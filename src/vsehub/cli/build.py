@@ -7,19 +7,36 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import nearest, require
 from vsehub.cli.app import conf_folder
-from vsehub.cli.values import plain
 from vsehub.components import MISSING, Components, make
-from vsehub.data.captioned import CaptionedImages, Source
-from vsehub.data.noise import Noise, NoisySource
-from vsehub.data.noise_file import INDEX_FILE
-from vsehub.data.words import Words, stored
+from vsehub.data.noise import INDEX_FILE, Noise, NoisySource
+from vsehub.data.sources import CaptionedImages, Source
+from vsehub.data.text.vocabulary import Words, stored
 from vsehub.evaluation.checkpoint import Model, read_checkpoint, restore, text_sizes
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
+
+
+def plain(node: Any) -> Any:
+    """Resolved plain values of a configuration node."""
+    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+
+
+def literal(values: dict[str, Any]) -> DictConfig:
+    """Plain values, from a file for example, as a configuration in which no text is an interpolation."""
+    return OmegaConf.create(_literal(values))
+
+
+def _literal(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _literal(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_literal(inner) for inner in value]
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value
+
 
 _CLASS = re.compile(r"\w+(\.\w+)+")
 DESCRIBED = ("image_encoder", "text_encoder", "similarity", "data", "loader", "seed", "embedding_dim", "positives")

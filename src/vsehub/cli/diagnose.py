@@ -14,8 +14,7 @@ def main() -> None:
 def diagnose(cfg: DictConfig) -> None:
     """Measure the plain ranking of `cfg.items` for `cfg.queries` and that of each of `cfg.criteria`."""
     from vsehub.cli.build import components
-    from vsehub.cli.embeddings import FILES, built, find, finish
-    from vsehub.cli.ranking_table import table
+    from vsehub.cli.embeddings import FILES, built, find, finish, table
     from vsehub.criteria.nns import NearestNeighbor
 
     names = list(cfg.criteria) if isinstance(cfg.criteria, ListConfig) else [cfg.criteria]

@@ -7,9 +7,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vsehub.checks import InputError, existing, require, whole
 from vsehub.cli import app
-from vsehub.cli.rows import require_measuring
-from vsehub.outputs import require_writable
-from vsehub.records import EVALUATION, RUN, read_record
+from vsehub.cli.run_folder import require_measuring
+from vsehub.io.outputs import require_writable
+from vsehub.io.records import EVALUATION, RUN, read_record
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def evaluate(cfg: DictConfig) -> float | None:
     from vsehub.cli.foils import measure_foils
     from vsehub.cli.measure import Encodings, EnsembleEncodings, Measurement, encodings_of, measure, table
     from vsehub.evaluation.checkpoint import checkpoint_file
-    from vsehub.files import write_json
+    from vsehub.io.files import write_json
 
     whole("eval_batch_size", cfg.eval_batch_size)
     checkpoints = paths(cfg.checkpoint)

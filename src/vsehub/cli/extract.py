@@ -15,14 +15,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import InputError, one_of, positive, require, whole
 from vsehub.cli import app
-from vsehub.outputs import require_writable
+from vsehub.io.outputs import require_writable
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from vsehub.data.captioned import CaptionedImages
-    from vsehub.encoders.backbone import Backbone
+    from vsehub.data.sources import CaptionedImages
+    from vsehub.encoders.pretrained.networks import Backbone
     from vsehub.extraction.chunks import ChunkFiles
 
 log = logging.getLogger(__name__)
@@ -40,9 +40,9 @@ def extract(cfg: DictConfig) -> None:
     from vsehub.cli.build import build_source
     from vsehub.extraction import features, folder
     from vsehub.extraction.chunks import ChunkFiles, chunks_of
+    from vsehub.extraction.features import Processes
     from vsehub.extraction.layout import assemble, captions_each
-    from vsehub.extraction.processes import Processes
-    from vsehub.files import write_json
+    from vsehub.io.files import write_json
 
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     require(not OmegaConf.is_missing(cfg, "out"), "out is not set; give out=FOLDER")
@@ -108,7 +108,7 @@ def removed(files: "ChunkFiles") -> None:
 
 def refuse_settings(cfg: DictConfig, processes: int) -> None:
     """InputError for what can be refused before anything is loaded."""
-    from vsehub.data.captioned import SPLITS
+    from vsehub.data.sources import SPLITS
 
     one_of("dtype", cfg.dtype, ("float16", "float32"))
     one_of("precision", str(cfg.precision), ("auto", "32", "bf16"))
@@ -127,7 +127,7 @@ def refuse_settings(cfg: DictConfig, processes: int) -> None:
 def built(cfg: DictConfig, splits: "Mapping[str, CaptionedImages]") -> "Backbone":
     """The backbone of the chosen image encoder, in eval mode, for the data's pictures."""
     from vsehub.cli.build import build, components, plain
-    from vsehub.encoders.image_backbone import ImageBackbone
+    from vsehub.encoders.pretrained.images import ImageBackbone
 
     for split, loaded in splits.items():
         require(
@@ -156,7 +156,7 @@ def device_of(name: str, local: int) -> "torch.device":
 
 def uses_bf16(precision: str, device: "torch.device") -> bool:
     """Whether mixed precision is asked for, or "auto" and fast here."""
-    from vsehub.training.precision import resolve_precision
+    from vsehub.training.settings import resolve_precision
 
     return precision == "bf16" or (precision == "auto" and resolve_precision("auto", device.type) == "bf16-mixed")
 
@@ -199,9 +199,10 @@ def record(
 
     from vsehub import __version__
     from vsehub.cli.build import plain
+    from vsehub.data.sources import describe_split
     from vsehub.extraction.layout import PREFIXES
-    from vsehub.records import EXTRACTION
-    from vsehub.training.provenance import code_version, describe_split, hardware, versions
+    from vsehub.io.provenance import code_version, hardware, versions
+    from vsehub.io.records import EXTRACTION
 
     mean, std = backbone.mean_std
     return {

@@ -9,12 +9,11 @@ from omegaconf import DictConfig
 from vsehub.checks import existing, require
 from vsehub.cli.build import fitting, restore_model, trained_source
 from vsehub.data.foils import Foils, read_foils, unknown_words
-from vsehub.data.tokens import TokenTable
-from vsehub.data.vocabulary import Vocabulary
-from vsehub.data.words import Words
+from vsehub.data.text.tokens import TokenTable
+from vsehub.data.text.vocabulary import Vocabulary, Words
 from vsehub.evaluation.foils import distinct, foil_figures, foil_scores
-from vsehub.files import write_json
-from vsehub.records import FOILS, read_record
+from vsehub.io.files import write_json
+from vsehub.io.records import FOILS, read_record
 
 _SHOWN = 5  # unknown words that are named
 

@@ -14,16 +14,16 @@ import torch
 from vsehub import __version__
 from vsehub.checks import one_of, require
 from vsehub.cli.build import fitting, restore_model, trained_source
-from vsehub.criteria.parameters import parameters
-from vsehub.data.captioned import SPLITS
+from vsehub.criteria.base import parameters
 from vsehub.data.overlap import warn_of_shared
+from vsehub.data.sources import SPLITS
 from vsehub.evaluation.checkpoint import Model, checkpoint_file
 from vsehub.evaluation.encode import EncodedSplit, encode_split
 from vsehub.evaluation.ensemble import MeanSimilarity, together
 from vsehub.evaluation.evaluate import evaluate
-from vsehub.evaluation.fit import fit
 from vsehub.evaluation.protocols import Protocol
-from vsehub.records import EVALUATION
+from vsehub.evaluation.tune import fit
+from vsehub.io.records import EVALUATION
 from vsehub.training.datamodule import RetrievalDataModule
 
 REFERENCES = {

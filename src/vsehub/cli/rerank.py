@@ -10,7 +10,7 @@ from vsehub.cli import app
 
 if TYPE_CHECKING:
     from vsehub.cli.embeddings import Found
-    from vsehub.neighbors.served import ServedIndex
+    from vsehub.serving.corrected import ServedIndex
 
 
 def main() -> None:
@@ -20,10 +20,9 @@ def main() -> None:
 
 def rerank(cfg: DictConfig) -> None:
     """Rank `cfg.items` for `cfg.queries` under `cfg.criterion`; write the ranking, its record and its page."""
-    from vsehub.cli.embeddings import FILES, PAGE, RANKING, RESULT, built, find, finish
-    from vsehub.cli.ranking_table import table
+    from vsehub.cli.embeddings import FILES, PAGE, RANKING, RESULT, built, find, finish, table
     from vsehub.criteria.nns import NearestNeighbor
-    from vsehub.data.ranking import write_ranking
+    from vsehub.rerank.table import write_ranking
 
     name = cfg.criterion_name
     rule = built(name, cfg.criterion)
@@ -44,8 +43,8 @@ def refuse_index(kind: str | None, name: str, rule: Any) -> None:
     if kind is None:
         return
     from vsehub.criteria.base import ItemBias
-    from vsehub.neighbors.faiss_index import required_faiss
-    from vsehub.neighbors.index_kinds import KINDS
+    from vsehub.neighbors.flat import required_faiss
+    from vsehub.serving.index_file import KINDS
 
     require(kind in KINDS, f"index is {kind!r}; choose one of {', '.join(KINDS)}, or null for none")
     require(
@@ -71,8 +70,8 @@ def write_index(cfg: DictConfig, rule: Any, found: "Found") -> list[str]:
     import torch
 
     from vsehub.cli.embeddings import INDEX, USAGE
-    from vsehub.files import write_text
-    from vsehub.neighbors.served import build_index, measured_recall
+    from vsehub.io.files import write_text
+    from vsehub.serving.corrected import build_index, measured_recall
 
     began = time.perf_counter()
     given, ranked = found.given, found.measured.rankings[-1]
@@ -93,7 +92,7 @@ def write_index(cfg: DictConfig, rule: Any, found: "Found") -> list[str]:
 def usage(index: "ServedIndex", found: "Found", k: int) -> str:
     """How to search the index with FAISS and numpy alone."""
     from vsehub.cli.embeddings import INDEX
-    from vsehub.neighbors.served_usage import usage_note
+    from vsehub.serving.corrected import usage_note
 
     record, given = found.record, found.given
     criterion = record["rankings"][-1]

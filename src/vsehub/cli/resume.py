@@ -6,9 +6,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import InputError, existing, fail, nearest, require
-from vsehub.cli.sweep_digest import counts
-from vsehub.cli.values import literal
-from vsehub.records import RUN, read_record
+from vsehub.cli.build import literal
+from vsehub.io.records import RUN, read_record
+from vsehub.recipes import decides
 
 LONGER = "trainer.max_epochs"
 
@@ -87,7 +87,7 @@ def _require_changeable(cfg: DictConfig, name: str, value: Any) -> None:
     if node[last] == value:
         return
     moved = name.startswith("data.") and not name.startswith("data.noise") and isinstance(value, str)
-    if OmegaConf.is_config(node[last]) or not (moved or name == LONGER or not counts(name)):
+    if OmegaConf.is_config(node[last]) or not (moved or name == LONGER or not decides(name)):
         fail(
             f"resume: {name}={value} would make the run's record false: {_shown(node[last])} until now. A run that "
             f"goes on can change {LONGER}, where its data lie, and settings of the machine; for others start a new run"

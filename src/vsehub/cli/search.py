@@ -15,9 +15,8 @@ from vsehub.cli.overrides import with_texts
 
 if TYPE_CHECKING:
     from vsehub.cli.split_search import SplitSearch
-    from vsehub.data.captioned import CaptionedImages
-    from vsehub.data.vocabulary import Vocabulary
-    from vsehub.data.words import Words
+    from vsehub.data.sources import CaptionedImages
+    from vsehub.data.text.vocabulary import Vocabulary, Words
 
 
 def main() -> None:
@@ -43,8 +42,8 @@ def search(cfg: DictConfig) -> None:
         not OmegaConf.is_missing(cfg, "checkpoint"),
         "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.safetensors",
     )
-    from vsehub.cli.search_results import Shown, listed
-    from vsehub.report.gallery import gallery_output, write_gallery
+    from vsehub.cli.split_search import Shown, listed
+    from vsehub.report.pages.gallery import gallery_output, write_gallery
 
     gallery_output(cfg.out, cfg.overwrite)  # refused before anything is encoded
 
@@ -82,9 +81,8 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
     import torch
 
     from vsehub.cli.build import fitting, restore_model, trained_source
-    from vsehub.cli.encoded_cache import EncodedCache
-    from vsehub.cli.split_search import SplitSearch
-    from vsehub.data.captioned import SPLITS
+    from vsehub.cli.split_search import EncodedCache, SplitSearch
+    from vsehub.data.sources import SPLITS
 
     for name in ("split", "reference"):
         one_of(name, cfg[name], SPLITS)
@@ -134,7 +132,7 @@ def one_query_rule(cfg: DictConfig) -> Any:
 
 def word_notes(text: str, vocabulary: "Words", max_words: int | None) -> list[str]:
     """A sentence on the words that the checkpoint does not know; InputError where it knows none."""
-    from vsehub.data.vocabulary import UNKNOWN, Vocabulary, tokenize
+    from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, tokenize
 
     if not isinstance(vocabulary, Vocabulary):  # subwords spell every word
         cut = len(vocabulary.encode(text)) > len(vocabulary.encode(text, max_words))

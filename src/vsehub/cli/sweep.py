@@ -1,25 +1,142 @@
 """What `-m` does besides Hydra's own: one folder that stays, Optuna's search space, a summary at the end."""
 
 import json
+import logging
 import re
 import shutil
 import sys
+import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from vsehub.checks import InputError, require
 from vsehub.cli import app
-from vsehub.cli.sweep_digest import counts, digest_of
-from vsehub.cli.sweep_job import FAILED, FINISHED, NOT_RETRIED, SKIPPED, STOPPED, Outcome, outcomes
-from vsehub.files import claimed
+from vsehub.cli.build import literal
+from vsehub.cli.digest import digest, digest_of
+from vsehub.cli.resume import recorded
+from vsehub.io.files import LOCK, claimed, is_full_disk, write_json, write_text
+from vsehub.io.records import RUN, read_record
+from vsehub.recipes import decides
+
+log = logging.getLogger(__name__)
+
+FINISHED, SKIPPED, FAILED, NOT_RETRIED, STOPPED = "finished", "skipped", "failed", "not retried", "stopped"
+TRACEBACK = "traceback.txt"  # marks a run that failed; one that was killed or interrupted has none
+
+
+class Outcome(NamedTuple):
+    """What became of a run. state: one of the five above. value: its best validation rsum, None where it failed."""
+
+    state: str
+    folder: str
+    value: float | None = None
+    error: str = ""
+
+
+def swept(task: Callable[[DictConfig], float]) -> Callable[[DictConfig], float | None]:
+    """`task`, which trains one run; in a sweep it is skipped where it has been done, and may fail."""
+
+    @wraps(task)
+    def job(cfg: DictConfig) -> float | None:
+        if not in_sweep():
+            return task(cfg)
+        hydra_config = HydraConfig.get()
+        folder = Path(hydra_config.runtime.output_dir)
+        told = outcomes(hydra_config.sweep.dir, hydra_config.callbacks.sweep.began) / f"{hydra_config.job.num}.json"
+        try:
+            with locked(folder):
+                outcome = run(task, cfg, folder)
+        except (KeyboardInterrupt, SystemExit):  # stopped from outside, and the sweep with it
+            write_json(told, Outcome(STOPPED, str(folder))._asdict())
+            raise
+        write_json(told, outcome._asdict())
+        return outcome.value
+
+    return job
+
+
+def in_sweep() -> bool:
+    """Whether the job that runs is one of a sweep's; Hydra numbers those alone."""
+    return not OmegaConf.is_missing(HydraConfig.get().job, "num")
+
+
+def outcomes(sweep: str, began: str) -> Path:
+    """The folder where the jobs of the sweep in `sweep` that `began` then say what became of them, until it ends."""
+    return Path(sweep) / f".outcomes-{began}"
+
+
+def run(task: Callable[[DictConfig], float], cfg: DictConfig, folder: Path) -> Outcome:
+    """Do what is left of the run in `folder`. Ends the sweep on a full disk alone, since every run would fail."""
+    crash = folder / TRACEBACK
+    try:
+        done = figure(cfg, folder)
+    except InputError as error:  # another run lies there, which is not to be marked
+        log.error("%s", error)
+        return Outcome(FAILED, str(folder), error=str(error))
+    if done is not None:
+        print(f"skipped, it is finished: {folder}")
+        return Outcome(SKIPPED, str(folder), done)
+    if crash.is_file() and not cfg.retry_failed:
+        error = crash.read_text().rstrip().splitlines()[-1].removeprefix("vsehub.checks.InputError: ")
+        print(f"not retried, it failed before: {folder} ({error}); retry_failed=true tries it again")
+        return Outcome(NOT_RETRIED, str(folder), error=error)
+    crash.unlink(missing_ok=True)
+    try:
+        return Outcome(FINISHED, str(folder), task(cfg))
+    except Exception as error:
+        if is_full_disk(error):
+            raise
+        write_text(crash, traceback.format_exc())
+        if isinstance(error, InputError):
+            log.error("%s failed: %s", folder, error)
+            return Outcome(FAILED, str(folder), error=str(error))
+        log.exception("%s failed", folder)
+        return Outcome(FAILED, str(folder), error=traceback.format_exception_only(error)[-1].strip())
+
+
+def figure(cfg: DictConfig, folder: Path) -> float | None:
+    """The best validation rsum of a run that is finished, None where there is something to do.
+
+    Raises InputError where another run lies there, or an unfinished one was started elsewhere and moved.
+    """
+    file = folder / "run.json"
+    if not file.is_file():
+        return None
+    record = read_record(file, RUN, "Take its folder away, or give another hydra.sweep.dir")
+    require(
+        digest(literal(record["config"])) == digest(cfg),
+        f"{folder} holds a run of other settings; leave hydra.sweep.subdir as it is, or give another hydra.sweep.dir",
+    )
+    if record["status"] == "finished":
+        return record["best"]["val/rsum"]
+    recorded(folder)
+    return None
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder: another process that has the same run to do waits, and finds it done. A kill lets go."""
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"another process is at this run, waiting for it: {folder}")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
 
 PARENT = "runs/sweeps"  # hydra.sweep.dir as conf/train.yaml has it
 RANK = (FINISHED, STOPPED, FAILED, NOT_RETRIED, SKIPPED)  # of a run that a sweep names twice the first counts
@@ -73,7 +190,7 @@ def name(config: DictConfig) -> str:
     if chosen is not None:
         return readable(chosen)
     overrides = OverridesParser.create().parse_overrides(list(config.hydra.overrides.task))
-    own = [one for one in overrides if counts(one.key_or_group)]
+    own = [one for one in overrides if decides(one.key_or_group)]
     names = sorted(one.key_or_group for one in own if one.is_sweep_override())
     fixed = sorted(one.input_line for one in own if not one.is_sweep_override())
     return readable("-".join([*names, *([digest_of(fixed)] if fixed else [])]) or "one")

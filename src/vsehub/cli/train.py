@@ -12,12 +12,10 @@ from omegaconf import DictConfig, OmegaConf
 from vsehub import __version__
 from vsehub.checks import one_of, require
 from vsehub.cli import app
+from vsehub.cli.build import plain
 from vsehub.cli.overrides import MULTIRUN, quoted
-from vsehub.cli.rows import require_training
-from vsehub.cli.run_folder import RunFolder, forget_start
-from vsehub.cli.sweep import summary
-from vsehub.cli.sweep_job import in_sweep, swept
-from vsehub.cli.values import plain
+from vsehub.cli.run_folder import RunFolder, forget_start, require_training
+from vsehub.cli.sweep import in_sweep, summary, swept
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +44,7 @@ def finished(folder: Path, changes: list[str]) -> bool:
     Raises InputError where there is no run, and for changes to one that is finished.
     """
     from vsehub.cli.resume import run_record
-    from vsehub.records import RUN, read_record
+    from vsehub.io.records import RUN, read_record
 
     record = read_record(run_record(folder), RUN, "Start a new run in another folder")
     if record["status"] != "finished":
@@ -71,14 +69,14 @@ def train(cfg: DictConfig) -> float:
     from vsehub.cli.measure import Encodings, Measurement, measure, table
     from vsehub.cli.resume import last_checkpoint, require_same_data, resumed
     from vsehub.data.overlap import warn_of_shared
+    from vsehub.data.sources import describe_split
     from vsehub.evaluation.checkpoint import read_checkpoint, restore
-    from vsehub.files import write_json
+    from vsehub.io.files import write_json
+    from vsehub.io.provenance import code_version, hardware, versions
     from vsehub.training.checkpoint import load_state, require_same_vocabulary
     from vsehub.training.fit import fit
-    from vsehub.training.loggers import log_final
-    from vsehub.training.precision import resolve_precision
-    from vsehub.training.provenance import code_version, describe_split, hardware, versions
-    from vsehub.training.settings import check_batches, check_numbers, check_trainer, try_schedule
+    from vsehub.training.loggers.log import log_final
+    from vsehub.training.settings import check_batches, check_numbers, check_trainer, resolve_precision, try_schedule
 
     hydra_config = HydraConfig.get()
     require_training(cfg, hydra_config.runtime.choices.experiment)

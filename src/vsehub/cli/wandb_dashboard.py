@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from vsehub.checks import require
 from vsehub.cli import app
-from vsehub.outputs import require_writable
+from vsehub.io.outputs import require_writable
 
 SCHEMA = 1
 
@@ -19,9 +19,9 @@ def main() -> None:
 
 def dashboard(cfg: DictConfig) -> None:
     """Save the view in the project of `cfg`, or offline write what would be sent; print where it is."""
-    from vsehub.files import write_json
-    from vsehub.training.wandb_account import is_offline
-    from vsehub.training.wandb_view import comparison, save, sent
+    from vsehub.io.files import write_json
+    from vsehub.training.loggers.wandb import is_offline
+    from vsehub.training.loggers.wandb_view import comparison, save, sent
 
     out, offline = Path(cfg.out), is_offline(cfg.mode)
     require_free(out, cfg.overwrite)

@@ -1,1 +1,6 @@
-"""Inference criteria: rankings corrected for hubs; one method, one file."""
+"""Inference criteria, which correct a ranking for hubs, one file each; `matching` holds those that assign."""
+
+import lazy_loader
+
+# The exports are the imports of __init__.pyi, each made when it is first asked for.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

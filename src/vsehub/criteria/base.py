@@ -1,5 +1,7 @@
-"""What every criterion that corrects scores entry by entry has in common, and those that rank by a·s - b(item)."""
+"""A criterion's settings: read, changed, and the grid among which validation chooses."""
 
+import inspect
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -9,9 +11,8 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import matrix, require, whole
-from vsehub.neighbors.corrections import Affine, Correction
-from vsehub.neighbors.rows import Rows, as_rows
-from vsehub.neighbors.tiles import nearest, row_blocks, score_columns
+from vsehub.neighbors.tiles import Affine, Correction, nearest, row_blocks, score_columns
+from vsehub.neighbors.vectors import VectorSource, as_vectors
 
 # Yields the reference queries' scores (R, m) against some items at a time, all items in order, anew at each call.
 Columns = Callable[[], Iterator[Tensor]]
@@ -98,7 +99,7 @@ class Criterion(ABC):
         finite("values", best[0])
         return tuple(side.cpu().numpy() for side in best) if isinstance(queries, np.ndarray) else best
 
-    def over(self, queries: Rows, items: Rows, item_terms: Terms) -> Correction | None:
+    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> Correction | None:
         """The correction of a tile of scores, None for the scores as they are.
 
         Terms of queries are taken in a pass of their own where they rank.
@@ -110,7 +111,7 @@ class Criterion(ABC):
             scores, tuple(term[rows] for term in own), tuple(term[columns] for term in item_terms)
         )
 
-    def _own_terms(self, queries: Rows, items: Rows, item_terms: Terms) -> Terms:
+    def _own_terms(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> Terms:
         found = [self.query_terms(blocks, item_terms) for blocks in row_blocks(queries, items)]
         return finite_terms(joined(found))
 
@@ -136,12 +137,14 @@ class ItemBias(Criterion):
         """a·s - b (b, m)."""
         return self.scale * scores - item_terms[0]
 
-    def over(self, queries: Rows, items: Rows, item_terms: Terms) -> Correction | None:
+    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> Correction | None:
         """The bias alone ranks; what a query has of its own, as in CSLS, changes nothing."""
         return Affine(self.scale, item_terms[0])
 
 
-def fit_all(criteria: Sequence[Criterion], items: Rows, reference: Rows, progress: bool = False) -> list[Terms]:
+def fit_all(
+    criteria: Sequence[Criterion], items: VectorSource, reference: VectorSource, progress: bool = False
+) -> list[Terms]:
     """The item terms of several criteria; those that go by column share one product of reference and items."""
     together = [rule for rule in criteria if rule.columnwise and rule.needs_reference]
     columns = score_columns(reference, items, "scoring the reference" if progress else None)
@@ -157,11 +160,11 @@ def joined(parts: Sequence[Terms]) -> Terms:
     return tuple(torch.cat(pieces) for pieces in zip(*parts, strict=True))
 
 
-def as_sides(queries: Any, items: Any, reference: Any = None) -> tuple[Rows, Rows, Rows]:
-    """The three sides of a search as `Rows` of one dimension; InputError where they do not fit each other."""
-    asked = as_rows("queries", queries)
-    sides = asked, as_rows("items", items, columns=asked.shape[1])
-    return *sides, asked if reference is None else as_rows("reference", reference, columns=asked.shape[1])
+def as_sides(queries: Any, items: Any, reference: Any = None) -> tuple[VectorSource, VectorSource, VectorSource]:
+    """The three sides of a search as `VectorSource` of one dimension; InputError where they do not fit each other."""
+    asked = as_vectors("queries", queries)
+    sides = asked, as_vectors("items", items, columns=asked.shape[1])
+    return *sides, asked if reference is None else as_vectors("reference", reference, columns=asked.shape[1])
 
 
 def checked_scores(scores: Tensor, reference_scores: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -194,3 +197,33 @@ def finite_terms(terms: Terms) -> Terms:
     for term in terms:
         finite("terms of the criterion", term)
     return terms
+
+
+def parameters(rule: Any) -> dict[str, Any]:
+    """The constructor's arguments of a criterion and their values; those of a chain's steps together.
+
+    >>> from vsehub.criteria.csls import CSLS
+    >>> parameters(CSLS(k=5))
+    {'k': 5}
+    """
+    if hasattr(rule, "steps"):
+        return {name: value for step in rule.steps for name, value in parameters(step).items()}
+    return {name: getattr(rule, name) for name in inspect.signature(type(rule)).parameters}
+
+
+def with_parameters(rule: Any, **changes: Any) -> Any:
+    """A criterion like `rule` with some arguments changed; in a chain those of the step that has them."""
+    if hasattr(rule, "steps"):
+        own = [{name: value for name, value in changes.items() if name in parameters(step)} for step in rule.steps]
+        return type(rule)([with_parameters(step, **changed) for step, changed in zip(rule.steps, own, strict=True)])
+    return type(rule)(**parameters(rule) | changes)
+
+
+def grid(rule: Any) -> list[dict[str, Any]]:
+    """All combinations of the values that a criterion names in GRID; one empty combination where it names none."""
+    return [dict(zip(rule.GRID, values, strict=True)) for values in itertools.product(*rule.GRID.values())]
+
+
+def has_grid(rule: Any) -> bool:
+    """Whether a criterion, or a step of it, has settings that validation can choose."""
+    return any(step.GRID for step in (rule.correction, rule.matching) if step is not None)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.criteria.base import Criterion, as_sides, fit_all
-from vsehub.criteria.matching import Matching
+from vsehub.criteria.matching.base import Matching
 
 
 class Chain:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vsehub.checks import whole
 from vsehub.criteria.base import ItemBias, Terms
-from vsehub.neighbors.running import top_k_of_blocks
+from vsehub.metrics.topk import top_k_of_blocks
 
 log = logging.getLogger(__name__)
 

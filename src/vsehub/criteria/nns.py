@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from vsehub.criteria.base import Columns, ItemBias, Terms
-from vsehub.neighbors.rows import Rows
+from vsehub.neighbors.vectors import VectorSource
 
 
 class NearestNeighbor(ItemBias):
@@ -23,6 +23,6 @@ class NearestNeighbor(ItemBias):
         """The scores as they are."""
         return scores
 
-    def over(self, queries: Rows, items: Rows, item_terms: Terms) -> None:
+    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> None:
         """Nothing to correct."""
         return None

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vsehub.checks import positive, whole
 from vsehub.criteria.base import Columns, Criterion, Terms, finite_terms
-from vsehub.neighbors.running import top_k_of_blocks, with_block
+from vsehub.metrics.topk import top_k_of_blocks, with_block
 
 
 class QBNorm(Criterion):

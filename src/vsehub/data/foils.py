@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from vsehub.checks import InputError, existing, fail, require
-from vsehub.data.csv_records import long_fields
-from vsehub.data.vocabulary import UNKNOWN, Vocabulary, tokenize
+from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, tokenize
+from vsehub.io.text import long_fields
 
 COLUMNS = ("image", "caption", "foil")
 _NAMED = 5  # lines named in a message; the rest are counted

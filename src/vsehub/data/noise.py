@@ -1,14 +1,181 @@
 """Noisy correspondence: a share of the training captions is given to wrong images."""
 
+import hashlib
+import json
 import logging
+import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from vsehub.checks import one_of, require
-from vsehub.data.captioned import CaptionedImages, Source
-from vsehub.data.noise_file import PROTOCOLS, NoiseIndex, read_index
+from vsehub.checks import InputError, existing, fail, one_of, require
+from vsehub.data.sources import CaptionedImages, Source
+from vsehub.io.arrays import DAMAGE, load_archive, load_array, shortened
+from vsehub.io.files import atomic
+
+PROTOCOLS = ("captions", "images")
+VERSION = 1  # of our own file; one without a version is of the first
+INDEX_FILE = "noise_index.npz"  # in a run's folder
+# Permuted captions that come to their own image again are a handful whatever the size; others round the rate down.
+_STAYED, _ROUNDED = 20, 1
+
+
+@dataclass(frozen=True)
+class NoiseIndex:
+    """numbers: of "captions" (T,), the image that each caption is given to; of "images" (I,), the image that the
+    captions of each image are given to. rate: the share permuted. seed: of the draw, None where it is not known.
+    data: the fingerprint of the training split without noise.
+    """
+
+    protocol: str
+    rate: float
+    seed: int | None
+    numbers: np.ndarray
+    data: str
+
+    def image_index(self, split: CaptionedImages) -> np.ndarray:
+        """(T,) int64: the image that each caption of the clean split is given to."""
+        return self.numbers.copy() if self.protocol == "captions" else self.numbers[split.image_index]
+
+    def facts(self) -> dict:
+        """What is told of it in records; `fingerprint` is a short hash of the numbers."""
+        told = {"protocol": self.protocol, "rate": self.rate, "seed": self.seed, "clean_fingerprint": self.data}
+        return told | {"fingerprint": hashlib.sha256(self.numbers.tobytes()).hexdigest()[:16]}
+
+    def write(self, path: str | Path) -> None:
+        """As .npz: `numbers`, and what they are of as JSON text; no pickle."""
+        with atomic(path) as handle:
+            facts = json.dumps({"version": VERSION} | self.facts())
+            np.savez_compressed(handle, numbers=self.numbers, facts=np.array(facts))
+
+
+def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = None, rate: float = 0) -> NoiseIndex:
+    """An index for the clean training split, from a file that `NoiseIndex.write` or a published protocol wrote.
+
+    Published are .npy files of T image numbers (NCR), of T caption positions, position t being the caption that goes
+    with caption t's image (RDE), or of I image numbers (DECL). protocol, rate: what is asked for; None and 0: what the
+    file has. Raises InputError where the file is damaged, is of other data or of another protocol or rate, or does not
+    give every image as many captions as it had.
+    """
+    path = existing("data.noise.index", path, f"Give a run's {INDEX_FILE}, or a published .npy")
+    one_of("data.noise.index: the file's ending", path.suffix, (".npz", ".npy"))
+    try:
+        own = zipfile.is_zipfile(path)
+        loaded = load_archive(path) if own else {"numbers": load_array(path)}
+        numbers, facts = loaded["numbers"], json.loads(str(loaded["facts"])) if own else {}
+    except InputError as error:
+        raise InputError(f"data.noise.index: {error}") from error
+    except (*DAMAGE, KeyError) as error:
+        raise InputError(
+            f"data.noise.index: {path} cannot be read ({shortened(error)}); give a run's {INDEX_FILE}, or a published "
+            ".npy"
+        ) from error
+    require(
+        numbers.ndim == 1 and numbers.dtype.kind in "iu",
+        f"data.noise.index: {path} holds {numbers.dtype} {numbers.shape}; expected whole numbers, one a caption or an "
+        "image",
+    )
+    numbers = numbers.astype(np.int64)
+    if own:
+        _require_facts(path, facts)
+    index = _own(path, numbers, facts, clean) if own else _published(path, numbers, clean, protocol, rate)
+    require(
+        protocol in (None, index.protocol) and rate in (0, index.rate),
+        f"data.noise asks for protocol {protocol} and rate {rate:g}, but {path} is of protocol {index.protocol} and "
+        f"rate {index.rate:g}; leave them away, or give another file",
+    )
+    _require_permutation(path, index, clean)
+    return index
+
+
+def _require_facts(path: Path, facts: Any) -> None:
+    """InputError unless the facts of our own file are of this version, and are of the kinds that `write` writes."""
+    version = facts.get("version", VERSION) if isinstance(facts, dict) else VERSION
+    require(
+        version == VERSION,
+        f"data.noise.index: {path} is of version {version!r}; this vsehub reads version {VERSION}. Use the vsehub that "
+        "wrote it, or draw the noise anew: data.noise.protocol, data.noise.rate and no data.noise.index",
+    )
+
+    def is_number(value: Any, *kinds: type) -> bool:
+        return isinstance(value, kinds) and not isinstance(value, bool)
+
+    require(
+        isinstance(facts, dict)
+        and facts.get("protocol") in PROTOCOLS
+        and is_number(facts.get("rate"), int, float)
+        and 0 <= facts["rate"] < 1
+        and (facts.get("seed") is None or is_number(facts["seed"], int))
+        and isinstance(facts.get("clean_fingerprint"), str),
+        f"data.noise.index: {path} does not say which protocol, rate, seed and data it is of; give a run's "
+        f"{INDEX_FILE}",
+    )
+
+
+def _own(path: Path, numbers: np.ndarray, facts: dict, clean: CaptionedImages) -> NoiseIndex:
+    fingerprint = clean.fingerprint()
+    require(
+        facts["clean_fingerprint"] == fingerprint,
+        f"data.noise.index: {path} was made of other training data ({facts['clean_fingerprint']}) than this "
+        f"({fingerprint}); give an index of this data, or draw a new one",
+    )
+    return NoiseIndex(facts["protocol"], facts["rate"], facts.get("seed"), numbers, fingerprint)
+
+
+def _published(
+    path: Path, numbers: np.ndarray, clean: CaptionedImages, protocol: str | None, rate: float
+) -> NoiseIndex:
+    images, captions = len(clean.images), len(clean.captions)
+    sizes = {"captions": captions, "images": images}
+    fitting = [name for name in PROTOCOLS if sizes[name] == len(numbers) and protocol in (None, name)]
+    require(
+        len(fitting) > 0,
+        f"data.noise.index: {path} has {len(numbers)} entries, but the training split has {captions} captions and "
+        f"{images} images{'' if protocol is None else f', and the protocol is {protocol}'}; give the file of this data",
+    )
+    require(
+        len(fitting) == 1,
+        f"data.noise.index: {path} has an entry for each of {images} images with one caption each, and does not say "
+        "which protocol it is of; give data.noise.protocol",
+    )
+    found = fitting[0]
+    if found == "captions" and captions > images and _is_permutation(numbers, captions):
+        given = np.empty(captions, np.int64)
+        given[numbers] = clean.image_index
+        numbers = given
+    as_they_were = clean.image_index if found == "captions" else np.arange(images)
+    moved = int((numbers != as_they_were).sum())
+    asked = round(rate * len(numbers))
+    require(
+        rate == 0 or asked - _STAYED - _ROUNDED <= moved <= asked,
+        f"data.noise.rate is {rate:g}, which is {asked} of {len(numbers)}, but {path} moves {moved}; give "
+        "the rate that it was made with, or none",
+    )
+    return NoiseIndex(found, rate or round(moved / len(numbers), 3), None, numbers, clean.fingerprint())
+
+
+def _require_permutation(path: Path, index: NoiseIndex, clean: CaptionedImages) -> None:
+    """InputError unless every image is given as many captions as it had, in whole or as another image had them."""
+    images = len(clean.images)
+    numbers = index.numbers
+    inside = len(numbers) > 0 and numbers.min() >= 0 and numbers.max() < images
+    if index.protocol == "captions":
+        had = np.bincount(clean.image_index, minlength=images)
+        good = inside and np.array_equal(np.bincount(numbers, minlength=images), had)
+    else:
+        good = len(numbers) == images and _is_permutation(numbers, images)
+    if not good:
+        fail(
+            f"data.noise.index: {path} is no permutation of protocol {index.protocol} over {images} images (numbered "
+            f"from 0) and {len(clean.captions)} captions; give the file of this data, whole"
+        )
+
+
+def _is_permutation(numbers: np.ndarray, size: int) -> bool:
+    return np.array_equal(np.sort(numbers), np.arange(size))
+
 
 log = logging.getLogger(__name__)
 

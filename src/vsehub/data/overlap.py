@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from vsehub.data.captioned import CaptionedImages
-from vsehub.data.pictures import Pictures
+from vsehub.data.photos.pictures import Pictures
+from vsehub.data.sources import CaptionedImages
 
 log = logging.getLogger(__name__)
 

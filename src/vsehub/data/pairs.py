@@ -1,19 +1,66 @@
 """Any two modalities: two files of vectors and tables of the rows that belong together."""
 
 import logging
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import torch
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from vsehub.checks import existing, fail, one_of, require
-from vsehub.data.captioned import SPLITS, CaptionedImages
-from vsehub.data.pair_table import PairTable
-from vsehub.data.truth import read_ids
-from vsehub.data.vector_rows import VectorRows
-from vsehub.data.vectors import VectorFile, open_vectors
+from vsehub.checks import InputError, existing, fail, one_of, require
+from vsehub.data.sources import SPLITS, CaptionedImages
+from vsehub.data.truth import PairTable, read_ids
+from vsehub.data.vectors.embeddings import VectorFile, open_vectors, row_norms
+
+_BLOCK_ROWS = 65536
+_NAMED = 5
+
+
+@dataclass(frozen=True, eq=False)
+class VectorRows:
+    """n rows of a file that read like an array (n, D) of float32.
+
+    file: the vectors. chosen: (n,) int64, which of its rows these are.
+    """
+
+    file: VectorFile
+    chosen: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, D)."""
+        return len(self), self.file.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """What indexing gives."""
+        return np.dtype(np.float32)
+
+    def __getitem__(self, index: int | slice | np.ndarray) -> np.ndarray:
+        """One row (D,) by its number, several (b, D) by a slice or numbers (b,)."""
+        rows = self.chosen[index]
+        return self.file.take(np.atleast_1d(rows)).numpy().reshape(*np.shape(rows), self.shape[1])
+
+    def look_through(self) -> None:
+        """Read all rows once, in bounded memory; InputError where some cannot be divided by their norm."""
+        bad = []
+        for first in range(0, len(self), _BLOCK_ROWS):
+            block = self.chosen[first : first + _BLOCK_ROWS]
+            norms = row_norms(self.file.take(block)).cpu()
+            bad += block[~(torch.isfinite(norms) & (norms > 0)).numpy()].tolist()
+        if bad:
+            more = f", ... ({len(bad)} in all)" if len(bad) > _NAMED else ""
+            raise InputError(
+                f"{self.file}: rows {', '.join(map(str, bad[:_NAMED]))}{more}, counted from 0, hold NaN, infinite "
+                "values or zeros alone. Make these vectors again, or leave their pairs out"
+            )
+
 
 log = logging.getLogger(__name__)
 

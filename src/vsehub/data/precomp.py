@@ -1,13 +1,112 @@
 """Features extracted beforehand, in the folder layout that VSE++ and SCAN made the field's convention."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from vsehub.checks import InputError, existing, fail, one_of, require
-from vsehub.data.captioned import SPLITS, CaptionedImages
-from vsehub.data.feature_file import REPEAT, look_through, open_features
-from vsehub.data.text_lines import read_lines
+from vsehub.data.sources import SPLITS, CaptionedImages
+from vsehub.io.arrays import shortened
+from vsehub.io.progress import RowErrors, byte_bar
+from vsehub.io.text import read_lines
+
+REPEAT = 5  # VSE++ writes an image's row once for each of its five captions
+_BLOCK_BYTES = 16 << 20
+
+
+def open_features(path: Path) -> np.ndarray:
+    """The memory-mapped array of `path`: (rows, dim) or (images, regions, dim), float16 or float32.
+
+    InputError where the file is cut short, is no .npy file or holds something else.
+    """
+    try:
+        features = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # numpy parses the header as Python: damage raises almost anything
+        raise InputError(
+            f"{path} cannot be read as features (numpy says: {shortened(error)}). Expected one whole .npy file of "
+            "float16 or float32 numbers without Python objects: copy or download it again, or save it with "
+            "np.save(path, array). "
+            "Where images have different numbers of regions, fill up with rows of zeros: image_regions leaves them out"
+        ) from error
+    require(
+        isinstance(features, np.ndarray), f"{path} is an archive of arrays (.npz); expected one array saved by np.save"
+    )
+    require(
+        features.dtype in (np.float16, np.float32),
+        f"{path} holds {features.dtype.name} ({features.dtype.str}) numbers; expected float16 or float32 in this "
+        "machine's byte order. Convert it: np.save(path, np.load(path).astype('float32'))",
+    )
+    require(
+        features.ndim in (2, 3) and features.size > 0,
+        f"{path} has shape {features.shape}; expected (rows, dim) or (images, regions, dim) with at least one row",
+    )
+    return features
+
+
+def look_through(path: Path, features: np.ndarray, rows_are_captions: bool) -> bool:
+    """Read every row once. True where each image's row stands five times in a row, as VSE++ writes them.
+
+    rows_are_captions: there are as many rows as captions, so that rows may be repeated. InputError where rows hold NaN,
+    infinite values or zeros alone (a region may be zero, an image may not), or where most images but not all are
+    repeated five times.
+    """
+    repeated = rows_are_captions and _sample_repeats(features)
+    bad = {"NaN": RowErrors(), "infinite values": RowErrors(), "zeros alone": RowErrors()}
+    broken = RowErrors()
+    infinity = np.array(np.inf, features.dtype).view(_unsigned(features.dtype))
+    for first, bits in _blocks(path, features):
+        largest = (bits & (2 ** (8 * bits.itemsize - 1) - 1)).max(axis=1)  # without the sign, floats order as integers
+        bad["NaN"].add(first, largest > infinity)
+        bad["infinite values"].add(first, largest == infinity)
+        bad["zeros alone"].add(first, largest == 0)
+        if repeated:
+            groups = bits.reshape(-1, REPEAT, bits.shape[1])
+            broken.add(first // REPEAT, (groups[:, 1:] != groups[:, :1]).any(axis=(1, 2)))
+    found = [f"{rows} hold {what}" for what, rows in bad.items() if rows.count]
+    require(
+        not found,
+        f"{path}: of {len(features)} feature rows, counted from 0, {'; '.join(found)}. Extract the features of these "
+        "images again, or leave the images and their captions out",
+    )
+    images = len(features) // REPEAT
+    if repeated and 2 * broken.count < images:
+        require(
+            broken.count == 0,
+            f"{path}: rows 5i to 5i+4 are one image's for most of the {images} images, but differ for images "
+            f"i = {broken}. The file is damaged: copy or extract it again",
+        )
+        return True
+    return False
+
+
+def _unsigned(dtype: np.dtype) -> np.dtype:
+    return np.dtype(f"u{dtype.itemsize}")
+
+
+def _sample_repeats(features: np.ndarray) -> bool:
+    """Whether most of up to 64 images spread over the file are repeated five times."""
+    if len(features) % REPEAT:
+        return False
+    images = len(features) // REPEAT
+    sample = np.linspace(0, images - 1, num=min(images, 64), dtype=int)
+    equal = 0
+    for image in sample:
+        group = np.ascontiguousarray(features[REPEAT * image : REPEAT * (image + 1)]).view(_unsigned(features.dtype))
+        equal += bool((group[1:] == group[:1]).all())
+    return 2 * equal > len(sample)
+
+
+def _blocks(path: Path, features: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """(first row, the block's bits as unsigned integers (rows, numbers)); block starts are multiples of five."""
+    row_bytes = features[0].nbytes
+    step = max(1, _BLOCK_BYTES // (row_bytes * REPEAT)) * REPEAT
+    with byte_bar(f"checking {path.name}", features.nbytes) as progress:
+        for first in range(0, len(features), step):
+            block = np.ascontiguousarray(features[first : first + step])
+            yield first, block.reshape(len(block), -1).view(_unsigned(features.dtype))
+            progress.update(block.nbytes)
+
 
 _LAYOUT = "train_ims.npy (features), train_caps.txt (a caption a line), the same for dev and test"
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vsehub.checks import one_of
-from vsehub.encoders.descending import descending
+from vsehub.encoders.fast.sort import descending
 from vsehub.sets import Encoding, Sets
 
 

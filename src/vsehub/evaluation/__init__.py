@@ -1,1 +1,6 @@
-"""From an encoded split to its figures: protocols, folds, criteria."""
+"""From an encoded split to its metrics: protocols, folds, criteria."""
+
+import lazy_loader
+
+# The exports are the imports of __init__.pyi, each made when it is first asked for.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

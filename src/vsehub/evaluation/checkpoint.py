@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from vsehub.checks import InputError, existing, require
 from vsehub.components import Components
-from vsehub.data.words import Words, restored
-from vsehub.files import atomic
+from vsehub.data.text.vocabulary import Words, restored
+from vsehub.io.files import atomic
 
 SUFFIX = ".safetensors"
 FORMAT, VERSION = "vsehub checkpoint", "1"

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from vsehub.data.captioned import CaptionedImages
-from vsehub.data.passes import ahead
-from vsehub.data.tokens import TokenTable
-from vsehub.data.vector_table import VectorTable
+from vsehub.data.sources import CaptionedImages
+from vsehub.data.text.tokens import TokenTable, VectorTable
+from vsehub.io.progress import ahead
 from vsehub.sets import Encoding, concatenated
 
 TextTable = TokenTable | VectorTable

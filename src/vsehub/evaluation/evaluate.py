@@ -1,20 +1,90 @@
 """Recalls, ranks and hubness of an encoded split under a criterion and a protocol, in blocks of bounded memory."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vsehub.checks import require
-from vsehub.evaluation.contributions import image_contributions
+from vsehub.criteria.base import Terms
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.protocols import Protocol
-from vsehub.evaluation.ranking import figures, rank
 from vsehub.evaluation.scores import DIRECTIONS, DirectedScores, both_directions
-from vsehub.metrics.hubness import KS, histogram, skew_sum
-from vsehub.metrics.ranks import Ranking
-from vsehub.metrics.recall import rsum
+from vsehub.metrics.occurrences import KS, histogram, occurrence_metrics, skew_sum
+from vsehub.metrics.positives import Positives
+from vsehub.metrics.ranks import Ranking, rank_blocks
+from vsehub.metrics.recall import RECALLS, rank_metrics, rsum
 from vsehub.types import Similarity
+
+
+def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positives) -> Tensor:
+    """Each image's part of a fold's rsum, (I,) float64, whose mean is the rsum.
+
+    rankings: of both directions, for each k the ranking that R@k is taken from. texts: the positives of "t2i", whose
+    queries are the texts; at least one each. An image has 100 for each of R@1, R@5 and R@10 that it hits as a query,
+    and the mean of what its texts hit; where images have unlike numbers of texts, their sum divided by T/I, the number
+    on average. A text that belongs to several images is shared out among them.
+    """
+    own, found = (sum((side[k].ranks <= k).double() for k in RECALLS) for side in (rankings["i2t"], rankings["t2i"]))
+    shares = (found / texts.counts)[texts.query]
+    of_texts = torch.zeros_like(own).index_add_(0, texts.item, shares)
+    return 100.0 * (own + of_texts * len(own) / len(found))
+
+
+def rank(scores: DirectedScores, rule: Any) -> dict[int, Ranking]:
+    """For each k of `KS` the ranking that R@k and N_k are taken from.
+
+    It is one and the same, but for criteria that match: they make a matching for each k (EMNLP algorithm 1).
+    """
+    terms = rule.correction.fit(scores.columns)
+    if rule.matching is None:
+        return dict.fromkeys(KS, rank_blocks(corrected_blocks(scores, rule, terms), scores.positives, KS))
+    return {k: rank_blocks(corrected_blocks(scores, rule, terms, k), scores.positives, (k,)) for k in KS}
+
+
+def corrected_blocks(scores: DirectedScores, rule: Any, terms: Terms, k: int = 1) -> Iterator[tuple[int, Tensor]]:
+    """(first query, scores (b, M) whose order is the criterion's) over all queries in order.
+
+    terms: of the items, by the rule's correction. k: of a rule that matches, how many items a query is matched with.
+    """
+    correction = rule.correction
+    if rule.matching is None:
+        yield from ((first, correction.apply(block, terms)) for first, block in scores.blocks())
+        return
+
+    def rows(index: Tensor | slice) -> Tensor:
+        return correction.apply(scores.rows(index), terms)
+
+    pairs = rule.matching.match_rows(rows, len(scores.queries), len(scores.items), min(k, len(scores.items)))
+    # Queries of one block lie together once the pairs are sorted by query.
+    pairs = pairs[pairs[:, 0].argsort(stable=True)]
+    ends = torch.bincount(pairs[:, 0], minlength=len(scores.queries)).cumsum(0)
+    for first, block in scores.blocks():
+        yield first, rule.matching.lift(correction.apply(block, terms), _of(pairs, ends, first, len(block)))
+
+
+def _of(pairs: Tensor, ends: Tensor, first: int, rows: int) -> Tensor:
+    """The pairs of a block's queries, which are counted from its first."""
+    start = ends[first - 1] if first else 0
+    return pairs[start : ends[first + rows - 1]] - pairs.new_tensor([first, 0])
+
+
+def figures(rankings: dict[int, Ranking]) -> tuple[dict[str, float], dict[str, float]]:
+    """Recalls and ranks, and hubness, of one direction; what belongs to no k is that of the largest."""
+    distinct = {id(ranking): ranking for ranking in rankings.values()}
+    measured = {key: rank_metrics(ranking) for key, ranking in distinct.items()}
+    recalls = measured[id(rankings[max(rankings)])] | {
+        f"r{k}": measured[id(one)][f"r{k}"] for k, one in rankings.items()
+    }
+    hubs = occurrence_metrics(
+        {k: one.occurrences[k] for k, one in rankings.items()},
+        {k: one.bad[k] for k, one in rankings.items()},
+        int(rankings[max(rankings)].measured.sum()),
+    )
+    return recalls, hubs
+
 
 Fold = dict[str, DirectedScores]
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from vsehub.checks import require
-from vsehub.data.tokens import TokenTable
+from vsehub.data.text.tokens import TokenTable
 from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.types import Similarity
 

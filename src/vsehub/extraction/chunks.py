@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vsehub.checks import boolean, fail, require
-from vsehub.data.npy import load_array
-from vsehub.data.stored import DAMAGE
-from vsehub.files import atomic, write_json
+from vsehub.io.arrays import DAMAGE, load_array
+from vsehub.io.files import atomic, write_json
 
 SETTINGS = "settings.json"
 VERSION = 1  # of the chunks and their settings

@@ -8,7 +8,7 @@ from typing import Any
 from vsehub.checks import boolean, require
 from vsehub.extraction.chunks import SETTINGS, content, differing
 from vsehub.extraction.layout import IDS, file_names, verify
-from vsehub.records import EXTRACTION
+from vsehub.io.records import EXTRACTION
 
 MANIFEST, PARTS = "manifest.json", "parts"
 _AGAIN = "Give overwrite=true to extract again"

@@ -8,9 +8,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from vsehub.checks import InputError, require, whole
-from vsehub.data.captioned import CaptionedImages
+from vsehub.data.sources import CaptionedImages
 from vsehub.extraction.chunks import Chunk, ChunkFiles
-from vsehub.files import atomic
+from vsehub.io.files import atomic
 
 PREFIXES = {"train": "train", "val": "dev", "test": "test"}
 MOST_CAPTIONS = 5

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsehub.checks import one_of, positive, require
-from vsehub.losses.pairs import checked, fill_positives
+from vsehub.losses.base import checked, fill_positives
 from vsehub.types import NeighborStats
 
 

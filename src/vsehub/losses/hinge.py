@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from vsehub.checks import positive, require
-from vsehub.losses.pairs import checked, fill_positives
+from vsehub.losses.base import checked, fill_positives
 from vsehub.types import NeighborStats
 
 

@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 
 from vsehub.checks import positive
+from vsehub.losses.base import checked
 from vsehub.losses.nt_xent import cross_entropies
-from vsehub.losses.pairs import checked
 from vsehub.types import NeighborStats
 
 

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from vsehub.checks import positive, require
-from vsehub.losses.pairs import checked, fill_positives
+from vsehub.losses.base import checked, fill_positives
 from vsehub.types import NeighborStats
 
 

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from vsehub.checks import whole
-from vsehub.losses.largest import mean_of_largest
-from vsehub.losses.pairs import checked
+from vsehub.losses.base import checked, mean_of_largest
 from vsehub.types import NeighborStats
 
 

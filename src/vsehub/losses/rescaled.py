@@ -4,9 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from vsehub.checks import one_of, whole
+from vsehub.losses.base import checked, mean_of_the_other_largest
 from vsehub.losses.hinge import MaxMargin, SumMargin
-from vsehub.losses.largest import mean_of_the_other_largest
-from vsehub.losses.pairs import checked
 from vsehub.types import NeighborStats
 
 HINGES = {"sum": SumMargin, "max": MaxMargin}

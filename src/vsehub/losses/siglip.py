@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsehub.checks import positive
-from vsehub.losses.pairs import checked
+from vsehub.losses.base import checked
 from vsehub.types import NeighborStats
 
 

@@ -1,1 +1,6 @@
-"""Nearest neighbours by inner product: exact in torch, or by FAISS, and the memory bank on top."""
+"""Nearest neighbours by inner product, exact in torch or by FAISS, and the memory bank on top."""
+
+import lazy_loader
+
+# The exports are the imports of __init__.pyi, each made when it is first asked for.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

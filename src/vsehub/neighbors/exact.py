@@ -1,9 +1,14 @@
-"""Exact inner-product search in torch, in blocks: the oracle and the fallback where FAISS is absent."""
+"""Search by a similarity that is no inner product of vectors: all scored exactly, or a shortlist of the entries."""
+
+from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vsehub.checks import matrix, require
+from vsehub.sets import Encoding, Sets
+from vsehub.types import Similarity
 
 BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
 
@@ -34,3 +39,89 @@ def check_query(queries: Tensor, dimensions: int, k: int, size: int) -> None:
     """Raise InputError unless the queries (Q, D) and k fit an index of `size` vectors of `dimensions`."""
     matrix("queries", queries, columns=dimensions)
     require(0 < k <= size, f"k is {k}; expected 1 to {size}, the number of vectors in the index")
+
+
+MEASURED_QUERIES = 64
+
+
+class VectorIndex(Protocol):
+    """Inner-product search over vectors: `ExactIndex` or `FaissIndex`."""
+
+    def search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]: ...
+
+
+class ScoredIndex:
+    """M encoded entries, every one of them scored for every query.
+
+    entries: (M, D) or M sets. side: "images" or "texts", what the entries are; the queries are the other.
+    """
+
+    def __init__(self, entries: Encoding, similarity: Similarity, side: str):
+        self.entries, self.similarity, self.side = entries.detach(), similarity, side
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @torch.no_grad()
+    def search(self, queries: Encoding, k: int) -> tuple[Tensor, Tensor]:
+        """Similarities and positions (Q, k) of the k nearest of each query, largest similarity first.
+
+        Raises InputError where k exceeds the entries.
+        """
+        require(0 < k <= len(self), f"k is {k}; expected 1 to {len(self)}, the number of entries in the index")
+        rows = max(1, BLOCK_ELEMENTS // len(self))
+        found = [self.scores(queries[i : i + rows]).topk(k, dim=1) for i in range(0, len(queries), rows)]
+        return torch.cat([part.values for part in found]), torch.cat([part.indices for part in found])
+
+    def scores(self, queries: Encoding) -> Tensor:
+        """(Q, M), in the similarity's own blocks."""
+        if self.side == "texts":
+            return self.similarity(queries, self.entries)
+        return self.similarity(self.entries, queries).T
+
+
+class ShortlistIndex:
+    """M encoded sets, of which those whose mean vectors are nearest are scored exactly.
+
+    shortlist: how many entries are scored for each that is asked for. make_index: unit vectors (M, D) -> `VectorIndex`.
+    """
+
+    def __init__(self, entries: Sets, similarity: Similarity, side: str, shortlist: int, make_index):
+        self.entries, self.similarity, self.side, self.shortlist = entries.detach(), similarity, side, shortlist
+        self._means = make_index(_mean_directions(entries))
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @torch.no_grad()
+    def search(self, queries: Sets, k: int) -> tuple[Tensor, Tensor]:
+        """Similarities and positions (Q, k), largest first: the k best of each query's shortlist.
+
+        Raises InputError where k exceeds the entries.
+        """
+        require(0 < k <= len(self), f"k is {k}; expected 1 to {len(self)}, the number of entries in the index")
+        candidates = self._means.search(_mean_directions(queries), min(len(self), k * self.shortlist))[1]
+        best = self._scored(queries, candidates).topk(k, dim=1)
+        return best.values, candidates.gather(1, best.indices)
+
+    def recall(self, queries: Sets, k: int) -> float:
+        """The share of the exact k nearest of (at most 64 of) the queries that a search finds."""
+        queries = queries[:MEASURED_QUERIES]
+        exact = ScoredIndex(self.entries, self.similarity, self.side).search(queries, k)[1]
+        found = self.search(queries, k)[1]
+        return float((exact[:, :, None] == found[:, None, :]).any(dim=2).float().mean())
+
+    def _scored(self, queries: Sets, candidates: Tensor) -> Tensor:
+        """Scores (Q, C) of each query with its own candidates (Q, C)."""
+        # Query by query: what one compares with stays in a CPU's cache, and is gathered nowhere else.
+        return torch.cat(
+            [self._against(queries[row : row + 1], self.entries[chosen]) for row, chosen in enumerate(candidates)]
+        )
+
+    def _against(self, query: Sets, entries: Sets) -> Tensor:
+        return self.similarity(query, entries) if self.side == "texts" else self.similarity(entries, query).T
+
+
+def _mean_directions(sets: Sets) -> Tensor:
+    """The mean of each set's unit vectors, as a unit vector: (N, D)."""
+    return F.normalize(Sets(F.normalize(sets.vectors.detach(), dim=1), sets.lengths).means(), dim=1)

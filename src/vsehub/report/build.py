@@ -6,20 +6,17 @@ from pathlib import Path
 import pandas as pd
 
 from vsehub.checks import require
-from vsehub.files import atomic, write_text
-from vsehub.outputs import Output
+from vsehub.io.files import atomic, write_text
+from vsehub.io.outputs import Output
 from vsehub.report import published as papers
-from vsehub.report.comparison import Comparison
-from vsehub.report.drawing import Picture
-from vsehub.report.figures import draw
-from vsehub.report.html import Published, Section, page, provenance
-from vsehub.report.latex import latex
-from vsehub.report.notes import setting_sentences, warnings
+from vsehub.report.pages.comparison import Comparison
+from vsehub.report.pages.runs import Published, Section, page, provenance, setting_sentences, warnings
+from vsehub.report.pages.study import study_markdown
+from vsehub.report.plots import Picture, draw
 from vsehub.report.recipes import recipes_by_series, series_of
 from vsehub.report.runs import Run, read_runs
-from vsehub.report.study import study_markdown
-from vsehub.report.sweep_figures import sweep_parts
-from vsehub.report.tables import COLUMNS, aggregate, by_setting, display, markdown, markdown_text, results
+from vsehub.report.sweep_plots import sweep_parts
+from vsehub.report.tables import COLUMNS, aggregate, by_setting, display, latex, markdown, markdown_text, results
 from vsehub.report.verdicts import recipe_differences, verdicts
 
 SURE = ("results.csv", "table.csv", "table.md", "table.tex", "index.html")  # written for any runs

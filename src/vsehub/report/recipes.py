@@ -5,17 +5,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from vsehub.recipes import flatten, in_recipe
 from vsehub.report.runs import Run
 
 LABEL_ORDER = ("sum", "max", "knn_margin", "hal", "hal+mb", "rescaled_sum", "rescaled_max")
-# What may differ between two runs of one recipe: seeds, names, places, the machine's settings, and all that comes
-# after training. Which data a path holds is told by the data's fingerprint.
-NOT_RECIPE = re.compile(
-    r"^(name|run_name|label|study|resume|retry_failed|final_split|criterion_name|(logger|hydra|criterion|protocol)(\..*)?)$"
-    r"|^data\.(.*[._])?(root|dir|folder|path|file|name|cache)$|^data\.noise(\..*)?$"
-    r"|^trainer\.(enable_.*|log_every_n_steps|accelerator|devices|num_sanity_val_steps|default_root_dir)$"
-    r"|(^|\.)(seed|out|output_dir|run_folder|dirpath|save_dir|workers|num_workers|eval_batch_size)$"
-)
 NOISE = "noise"  # the recipe's key: what data.noise did, whether the configuration is older than that setting or not
 NAMED_KEYS = 2  # a variant that differs in more keys is called "recipe 1", "recipe 2" ...; the page lists the keys
 
@@ -44,20 +37,9 @@ def series_rank(series: Series) -> tuple:
     return (series.dataset, series.architecture, label_rank(series.label), series.variant)
 
 
-def flatten(config: object, prefix: str = "") -> dict[str, object]:
-    """A nested config as {"optimizer.lr": 0.001, ...}; lists stay whole."""
-    if not isinstance(config, dict):
-        return {prefix: config}
-    return {
-        name: leaf
-        for key, value in config.items()
-        for name, leaf in flatten(value, f"{prefix}.{key}" if prefix else str(key)).items()
-    }
-
-
 def recipe(run: Run) -> dict[str, str]:
     """What decided a run's outcome besides its seed: its config's leaves as text, and its data's fingerprints."""
-    settings = {key: str(value) for key, value in flatten(run.record["config"]).items() if not NOT_RECIPE.search(key)}
+    settings = {key: str(value) for key, value in flatten(run.record["config"]).items() if in_recipe(key)}
     for split, facts in sorted((run.record.get("data") or {}).items()):
         settings[f"fingerprint of {split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
     settings[NOISE] = noise_text(run) or "none"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from vsehub.checks import existing, fail, require
-from vsehub.records import EVALUATION, RUN, read_record
+from vsehub.io.records import EVALUATION, RUN, read_record
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,6 @@
-"""Similarities between encoded images and texts; one method, one file."""
+"""Similarities between encoded images and texts, one file each; cross-attention (SCAN) is a package."""
+
+import lazy_loader
+
+# The exports are the imports of __init__.pyi, each made when it is first asked for.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

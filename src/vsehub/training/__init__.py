@@ -1,1 +1,1 @@
-"""Lightning's side of the house: module, data, callbacks and the record of a run."""
+"""Training under Lightning: module, data module, callbacks, loggers and the record of a run."""

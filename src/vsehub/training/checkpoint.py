@@ -10,9 +10,9 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from vsehub.checks import InputError, existing, require
-from vsehub.data.words import Words, restored
+from vsehub.data.text.vocabulary import Words, restored
 from vsehub.evaluation.checkpoint import SUFFIX, write_checkpoint
-from vsehub.files import atomic
+from vsehub.io.files import atomic
 
 VERSION = 1  # of last.ckpt, in its entry "vsehub"
 _AGAIN = "Start a new run in another folder; best.safetensors, if it is there, is whole and can be evaluated"

@@ -11,11 +11,21 @@ from pytorch_lightning.loggers import Logger
 from vsehub.checks import require
 from vsehub.training.checkpoint import BestModel, CheckpointFiles
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.epoch_seed import EpochSeed
-from vsehub.training.loggers import log_facts
+from vsehub.training.loggers.log import log_facts
+from vsehub.training.loggers.resumed import go_on
 from vsehub.training.module import RetrievalModule
-from vsehub.training.recorder import RunRecorder
-from vsehub.training.resumed_logs import go_on
+from vsehub.training.run_record import RunRecorder
+
+
+class EpochSeed(pl.Callback):
+    """Seeds torch, numpy and random at the start of each epoch: a resumed run draws what an unbroken one would."""
+
+    def __init__(self, seed: int):
+        self.seed = seed
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Derive the epoch's seed."""
+        pl.seed_everything((self.seed * 1_000_003 + trainer.current_epoch) % 2**32, verbose=False)
 
 
 def fit(

@@ -1,0 +1,49 @@
+"""Which runs of sweeps are the same: a digest of the settings, which names their folders."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
+
+from vsehub.recipes import class_name, decides, named_classes
+
+
+def digest(cfg: DictConfig) -> str:
+    """Eight letters for a run's settings. 30 and 30.0 are the same, and null is the same as absent."""
+    return digest_of(dict(_settings(cfg)))
+
+
+def digest_of(settings: Any) -> str:
+    """Eight letters for plain values."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+def _settings(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key in node:
+        name = f"{prefix}{key}"
+        value = _value(node, key) if decides(name) else None
+        if OmegaConf.is_dict(value):
+            yield from _settings(value, f"{name}.")
+        elif value is not None:
+            plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_list(value) else value
+            yield name, class_name(plain) if key == "_target_" else _alike(named_classes(plain))
+
+
+def _value(node: DictConfig, key: Any) -> Any:
+    """The value, or as it is written where it cannot be resolved: training is the one to say what is missing."""
+    try:
+        return node[key]
+    except (MissingMandatoryValue, InterpolationResolutionError):
+        return OmegaConf.to_container(node, resolve=False)[key]
+
+
+def _alike(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_alike(one) for one in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+OmegaConf.register_new_resolver("settings_digest", lambda *, _root_: digest(_root_), replace=True)

@@ -1,0 +1,16 @@
+from .base import Criterion as Criterion
+from .base import ItemBias as ItemBias
+from .chain import Chain as Chain
+from .csls import CSLS as CSLS
+from .distribution_normalization import DistributionNormalization as DistributionNormalization
+from .dual_softmax import DualSoftmax as DualSoftmax
+from .inverted_softmax import InvertedSoftmax as InvertedSoftmax
+from .local_scaling import LocalScaling as LocalScaling
+from .matching.assignment import Assignment as Assignment
+from .matching.base import Matching as Matching
+from .matching.greedy import RelaxedGreedyMatching as RelaxedGreedyMatching
+from .mutual_proximity import MutualProximity as MutualProximity
+from .nnn import NNN as NNN
+from .nns import NearestNeighbor as NearestNeighbor
+from .qb_norm import QBNorm as QBNorm
+from .sinkhorn import Sinkhorn as Sinkhorn

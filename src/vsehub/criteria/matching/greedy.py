@@ -1,0 +1,69 @@
+"""Relaxed greedy matching (EMNLP algorithm 1)."""
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from numbers import Real
+from typing import ClassVar
+
+from torch import Tensor
+
+from vsehub.checks import one_of, require, whole
+from vsehub.criteria.matching.base import Matching
+from vsehub.criteria.matching.candidates import RowsOf
+from vsehub.criteria.matching.deferred_acceptance import deferred_acceptance
+
+CAPACITIES = ("proportional", "paper")
+
+
+class RelaxedGreedyMatching(Matching):
+    """Accepts pairs from high to low scores while the query has fewer than k items and the item has a free place.
+
+    relaxation: λ, or a λ for each k (as chosen on validation). An item has round(λk) places (half to even).
+    capacity: "paper" is algorithm 1 verbatim, which stops at min(Q, M)·k pairs. With five captions an image its R@1
+    from text to image could not pass 20 %; "proportional", the default, gives an item round(λk·max(1, Q/M)) places and
+    goes on until every query is served or the pairs run out. Of equal scores the lower query, then the lower item comes
+    first. λ = 1 is greedy matching. Raises InputError for a λ that is not above 0, a k without a λ, and where an item
+    would have no place.
+    """
+
+    GRID: ClassVar = {"relaxation": (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0)}
+
+    def __init__(self, relaxation: float | Mapping[int, float] = 2.0, capacity: str = "proportional"):
+        several = isinstance(relaxation, Mapping)
+        for value in relaxation.values() if several else (relaxation,):
+            require(
+                isinstance(value, Real) and not isinstance(value, bool) and 0 < value < math.inf,
+                f"relaxation is {value!r}; expected a number above 0, or such a number for each k",
+            )
+        for k in relaxation if several else ():
+            whole("a k of relaxation", k)
+        one_of("capacity", capacity, CAPACITIES)
+        self.relaxation, self.capacity = dict(relaxation) if several else relaxation, capacity
+
+    def accepted(self, rows: RowsOf, queries: int, items: int, k: int) -> tuple[Tensor, Tensor]:
+        """The pairs in the order of their scores; see `Matching.accepted`."""
+        most = min(queries, items) * k if self.capacity == "paper" else None
+        return deferred_acceptance(rows, queries, items, k, self.places(queries, items, k), most)
+
+    def places(self, queries: int, items: int, k: int) -> int:
+        """How many queries may have an item."""
+        relaxation = self._relaxation_for(k)
+        share = max(Fraction(1), Fraction(queries, items)) if self.capacity == "proportional" else 1
+        # λ as it is written, so that 1.3 * 5 is a half and rounded as one.
+        places = round(Fraction(str(relaxation)) * k * share)
+        require(
+            places > 0,
+            f"relaxation {relaxation} leaves an item no place for k = {k}; expected 1 or more",
+        )
+        return places
+
+    def _relaxation_for(self, k: int) -> float:
+        if not isinstance(self.relaxation, dict):
+            return self.relaxation
+        known = ", ".join(map(str, sorted(self.relaxation))) or "none"
+        require(
+            k in self.relaxation,
+            f"relaxation has no value for k = {k}, only for k = {known}; add one, or give a single number",
+        )
+        return self.relaxation[k]

@@ -1,0 +1,1 @@
+"""Photos on disk, decoded when asked for."""

@@ -1,0 +1,317 @@
+"""Every picture of a split decoded once before training, and remembered, so that the next start is quick."""
+
+import hashlib
+import json
+import logging
+import math
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+from tqdm import tqdm
+
+from vsehub.checks import InputError, one_of, require, whole
+from vsehub.io.files import write_text
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_ORIENTATION = 0x0112  # the EXIF tag
+_LYING = (5, 6, 7, 8)  # orientations that exchange width and height
+_SPARE = 2  # a JPEG is decoded at 1/2, 1/4 or 1/8 only where that leaves this many pixels for each that is wanted
+
+
+class Part(NamedTuple):
+    """A part of an upright picture, in its pixels, and the width and height that it is resized to."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+    size: tuple[int, int]
+
+
+def read_part(path: str | Path, choose: Callable[[int, int], Part]) -> np.ndarray:
+    """The part that `choose(width, height)` names, resized (bilinear, antialiased): (height, width, 3) uint8.
+
+    Whatever a file holds becomes upright (EXIF) 8-bit RGB: transparency lies on white, 16 bits are scaled to 8, CMYK
+    follows its Adobe marker, of several frames the first is taken. Raises InputError where it cannot be decoded.
+    """
+    try:
+        with Image.open(path) as file:
+            orientation = _orientation(file)
+            width, height = file.size[::-1] if orientation in _LYING else file.size
+            part = choose(width, height)
+            _decode_smaller(file, min(part.width / part.size[0], part.height / part.size[1]))
+            picture = _upright_rgb(file, orientation)
+    except Exception as error:
+        raise InputError(f"{path} cannot be decoded ({_reason(error)})") from error
+    x, y = picture.width / width, picture.height / height  # below 1 where it was decoded smaller
+    right, bottom = min((part.left + part.width) * x, picture.width), min((part.top + part.height) * y, picture.height)
+    return np.asarray(
+        picture.resize(part.size, Image.Resampling.BILINEAR, (part.left * x, part.top * y, right, bottom))
+    )
+
+
+def damage(path: str | Path) -> str | None:
+    """Why a picture cannot be decoded, in full and at full size; None where it can."""
+    try:
+        with Image.open(path) as file:
+            _upright_rgb(file, _orientation(file))
+    except Exception as error:
+        return _reason(error)
+    return None
+
+
+def _reason(error: Exception) -> str:
+    # Pillow repeats the path where it recognises no format.
+    return "not a picture" if isinstance(error, Image.UnidentifiedImageError) else str(error) or type(error).__name__
+
+
+def _orientation(file: Image.Image) -> int:
+    """The EXIF orientation that is still to be applied, 1 to 8."""
+    if file.format != "JPEG":
+        file.load()  # a PNG may say it behind the pixels; a TIFF turns itself as it is loaded
+    try:
+        return file.getexif().get(_ORIENTATION, 1)
+    except Exception:  # damaged EXIF raises almost anything, and the pixels may be whole
+        return 1
+
+
+def _decode_smaller(file: Image.Image, shrink: float) -> None:
+    """Let a JPEG be decoded at a fraction of its size; shrink: its pixels for one that is wanted."""
+    if shrink >= 2 * _SPARE:
+        file.draft(None, (int(file.width * _SPARE / shrink), int(file.height * _SPARE / shrink)))
+
+
+def _upright_rgb(file: Image.Image, orientation: int) -> Image.Image:
+    picture = _rgb(file)
+    return picture.transpose(_TURNS[orientation]) if orientation in _TURNS else picture
+
+
+def _rgb(file: Image.Image) -> Image.Image:
+    if file.mode == "I" or file.mode.startswith("I;16"):
+        return _from_16_bits(np.asarray(file)).convert("RGB")
+    if file.mode == "F":
+        raise ValueError("its pixels are floating-point numbers of no known range")
+    if file.has_transparency_data:
+        picture = file.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
+    file.load()
+    return file if file.mode == "RGB" else file.convert("RGB")
+
+
+def _from_16_bits(values: np.ndarray) -> Image.Image:
+    if values.min() < 0 or values.max() > 65535:
+        raise ValueError("its pixels are integers of more than 16 bits, of no known range")
+    return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
+
+
+_LONGEST = 16  # times the shorter side: what is longer would need any amount of memory when it is resized
+_AREA = (0.08, 1.0)  # of the picture, of a random crop
+_RATIO = (3 / 4, 4 / 3)  # width to height of a random crop
+_TRIES = 10
+
+
+def resized(width: int, height: int, resize: int) -> Part:
+    """The picture with its shorter side resized to `resize`; of one above 16:1, its middle of that shape."""
+    across, down = min(width, _LONGEST * height), min(height, _LONGEST * width)
+    shorter = min(across, down)
+    return Part(
+        *_middle(width, height, across, down), across, down, (resize * across // shorter, resize * down // shorter)
+    )
+
+
+def centre(width: int, height: int, size: int) -> list[tuple[int, int]]:
+    """Left and top of the middle size x size pixels."""
+    return [(round((width - size) / 2), round((height - size) / 2))]
+
+
+def corners_and_centre(width: int, height: int, size: int) -> list[tuple[int, int]]:
+    """Left and top of the crops at the upper left, upper right, lower left and lower right, and in the middle."""
+    right, bottom = width - size, height - size
+    return [(0, 0), (right, 0), (0, bottom), (right, bottom), *centre(width, height, size)]
+
+
+def random(width: int, height: int, size: int, rng: np.random.Generator) -> Part:
+    """A part of 8 to 100 % of the area and of 3:4 to 4:3, resized to size x size (torchvision's RandomResizedCrop).
+
+    VSE++ trains with it. A picture too long for that in ten tries gives its middle, as long as the ratio allows.
+    """
+    for _ in range(_TRIES):
+        area = width * height * rng.uniform(*_AREA)
+        ratio = math.exp(rng.uniform(*np.log(_RATIO)))
+        across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < across <= width and 0 < down <= height:
+            left, top = int(rng.integers(width - across + 1)), int(rng.integers(height - down + 1))
+            return Part(left, top, across, down, (size, size))
+    across, down = min(width, round(height * _RATIO[1])), min(height, round(width / _RATIO[0]))
+    return Part(*_middle(width, height, across, down), across, down, (size, size))
+
+
+def _middle(width: int, height: int, across: int, down: int) -> tuple[int, int]:
+    return (width - across) // 2, (height - down) // 2
+
+
+class Pictures:
+    """I pictures as an array of uint8 pixels: (I, 3, size, size), or (I, 10, 3, size, size) with ten crops.
+
+    Indexed, a picture's shorter side is resized to `resize` and its middle size x size pixels are taken. Ten crops are
+    the upper left, upper right, lower left and lower right corner and the centre, then their mirrors in that order.
+
+    files: their paths. augments: whether training takes `augmented` pictures. threads: that decode at a time; None is
+    one a core, at most 8. Holds no threads between reads: it can be pickled and forked. Raises InputError for sizes
+    that are no whole numbers, `resize` below `size` and other crops than 1 and 10.
+    """
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(
+        self,
+        files: Sequence[str],
+        size: int = 224,
+        resize: int = 256,
+        crops: int = 1,
+        augments: bool = False,
+        threads: int | None = None,
+    ):
+        whole("size", size)
+        whole("resize", resize)
+        require(resize >= size, f"resize is {resize}, below size, {size}: no crop of that size is left; raise resize")
+        one_of("crops", crops, (1, 10))
+        if threads is not None:
+            whole("threads", threads)
+        self.files, self.size, self.resize, self.crops, self.augments = list(files), size, resize, crops, augments
+        self.threads = min(8, os.cpu_count() or 1) if threads is None else threads
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(I, 3, size, size) or (I, 10, 3, size, size)."""
+        return (len(self.files), *(() if self.crops == 1 else (self.crops,)), *self._one)
+
+    @property
+    def ndim(self) -> int:
+        """4, or 5 with ten crops."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int | slice | np.ndarray) -> np.ndarray:
+        """One picture (3, size, size), or those of a slice or of row numbers (n, 3, size, size); with ten crops so too.
+
+        Raises IndexError beyond the last row, InputError where a file cannot be decoded any more.
+        """
+        rows = np.arange(len(self))[index]
+        pixels = np.empty((rows.size, *self.shape[1:]), np.uint8)
+        self._fill(self._evaluated, list(zip(pixels, rows.flat, strict=True)))
+        return pixels.reshape(*rows.shape, *self.shape[1:])
+
+    def augmented(self, rows: np.ndarray, draws: np.ndarray, seed: Sequence[int]) -> np.ndarray:
+        """Random crops as VSE++ trains with, half of them mirrored: (n, 3, size, size).
+
+        rows, draws: (n,) integers; picture rows[i] is drawn by (*seed, draws[i]) and nothing else. Raises as indexing.
+        """
+        rows = np.arange(len(self))[rows]
+        pixels = np.empty((len(rows), *self._one), np.uint8)
+        keys = [(*seed, int(draw)) for draw in draws]
+        self._fill(self._drawn, list(zip(pixels, rows, keys, strict=True)))
+        return pixels
+
+    @property
+    def _one(self) -> tuple[int, int, int]:
+        return 3, self.size, self.size
+
+    def _fill(self, fill: Callable, calls: list[tuple]) -> None:
+        """Call `fill` in threads of this call alone: threads that were kept would not live on in a forked process."""
+        with ThreadPoolExecutor(self.threads) as pool:
+            for _ in pool.map(fill, *zip(*calls, strict=True)):
+                pass
+
+    def _evaluated(self, pixels: np.ndarray, row: int) -> None:
+        picture = read_part(self.files[row], lambda width, height: resized(width, height, self.resize)).transpose(
+            2, 0, 1
+        )
+        starts = centre if self.crops == 1 else corners_and_centre
+        crops = pixels.reshape(-1, *self._one)
+        for crop, (left, top) in zip(crops, starts(*picture.shape[:0:-1], self.size), strict=False):
+            crop[:] = picture[:, top : top + self.size, left : left + self.size]
+        if self.crops == 10:
+            crops[5:] = crops[:5, ..., ::-1]
+
+    def _drawn(self, pixels: np.ndarray, row: int, key: tuple[int, ...]) -> None:
+        rng = np.random.default_rng(key)
+        mirrored = rng.random() < 0.5
+        crop = read_part(self.files[row], lambda width, height: random(width, height, self.size, rng))
+        pixels[:] = (crop[:, ::-1] if mirrored else crop).transpose(2, 0, 1)
+
+
+log = logging.getLogger(__name__)
+
+_VERSION = 1  # of what is remembered; another is forgotten
+_AT_ONCE = 1024  # pictures given to the threads together, so that not every one of a split waits in memory
+
+
+def damaged(folder: Path, names: Sequence[str], threads: int, cache: str | None = None) -> dict[str, str]:
+    """The pictures folder/name that cannot be decoded, each with the reason.
+
+    Those found whole before, with the size and time of change they have now, are not decoded again. cache: the folder
+    that remembers them; None is $XDG_CACHE_HOME/vsehub, or ~/.cache/vsehub. Without leave to write there it is said,
+    and nothing is remembered. threads: that decode at a time.
+    """
+    memory = _memory(folder, cache)
+    whole = _remembered(memory)
+    states = {name: _state(folder / name) for name in names}
+    unknown = [name for name, state in states.items() if whole.get(name) != state]
+    found: dict[str, str] = {}
+    shown = tqdm(total=len(unknown), desc=f"checking pictures in {folder.name}", unit=" pictures", disable=None)
+    try:
+        with shown, ThreadPoolExecutor(threads) as pool:
+            for first in range(0, len(unknown), _AT_ONCE):
+                some = unknown[first : first + _AT_ONCE]
+                for name, reason in zip(some, pool.map(damage, [folder / name for name in some]), strict=True):
+                    if reason is None:
+                        whole[name] = states[name]
+                    else:
+                        found[name] = reason
+                    shown.update()
+    finally:  # what a killed check has found whole need not be decoded again
+        if unknown:
+            _remember(memory, whole)
+    return found
+
+
+def _memory(folder: Path, cache: str | None) -> Path:
+    root = Path(cache or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "vsehub").expanduser()
+    return root / f"pictures-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}.json"
+
+
+def _state(path: Path) -> list[int]:
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _remembered(memory: Path) -> dict[str, list[int]]:
+    try:
+        found = json.loads(memory.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    ours = isinstance(found, dict) and found.get("version") == _VERSION and isinstance(found.get("whole"), dict)
+    return found["whole"] if ours else {}
+
+
+def _remember(memory: Path, whole: dict[str, list[int]]) -> None:
+    try:
+        write_text(memory, json.dumps({"version": _VERSION, "whole": whole}, indent=0))
+    except (OSError, ValueError) as error:
+        log.warning("%s cannot be written (%s): the pictures will be checked again at the next start", memory, error)

@@ -1,0 +1,133 @@
+"""The embedded data set: small painted scenes and what five people say of each, made on the spot and cached."""
+
+import json
+import math
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from tqdm import tqdm
+
+from vsehub.checks import fail, one_of, require
+from vsehub.data.scenes.captions import describe
+from vsehub.data.scenes.images import BACKGROUNDS, COLOURS, OUTLINES, RADII, SIDE, TEXTURES, Scene, Thing, render
+from vsehub.data.sources import SPLITS, CaptionedImages
+from vsehub.io.files import atomic, write_text
+
+# Images in train, val and test.
+SIZES = {"tiny": (96, 32, 32), "default": (2000, 500, 500), "large": (12000, 1000, 1000)}
+# Raise it with every change to the pictures or the words: it is part of the cache's name.
+EDITION = 1
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """Scenes of one to three objects on a background, 64 x 64 pixels, five captions each: nothing to download.
+
+    size: "tiny", "default" or "large". seed: an integer from 0; the same seed gives the same data. cache: the folder
+    that keeps what was rendered; None is $XDG_CACHE_HOME/vsehub, or ~/.cache/vsehub. Raises InputError otherwise.
+    """
+
+    size: str = "default"
+    seed: int = 0
+    cache: str | None = None
+    name: ClassVar[str] = "scenes"
+    rebuilt: ClassVar = {"cache": None}  # a checkpoint does not say where files are written
+
+    def __post_init__(self):
+        one_of("size", self.size, tuple(SIZES))
+        require(
+            isinstance(self.seed, int) and self.seed >= 0, f"seed is {self.seed!r}; expected a whole number from 0 up"
+        )
+
+    @property
+    def folder(self) -> Path:
+        """Where this size, seed and edition are cached."""
+        root = Path(self.cache or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "vsehub").expanduser()
+        return root / f"scenes-{self.size}-seed{self.seed}-edition{EDITION}"
+
+    def load(self, split: str) -> CaptionedImages:
+        """The split, rendered the first time: images (I, 3, 64, 64) uint8, a read-only memory map; 5 I captions.
+
+        Raises InputError for an unknown split and where the cache folder cannot be written.
+        """
+        one_of("split", split, SPLITS)
+        cached = self._read(split)
+        if cached is None:
+            images, captions = self._make(split)
+            self._write(split, images, captions)
+            cached = self._read(split) or fail(
+                f"cache: {self.folder} does not give back what was written there. Check that disk or choose another"
+            )
+        images, captions = cached
+        names = [f"scene-{split}-{number:06d}" for number in range(len(images))]
+        return CaptionedImages(images, captions, np.repeat(np.arange(len(images)), 5), names)
+
+    def _count(self, split: str) -> int:
+        return SIZES[self.size][SPLITS.index(split)]
+
+    def _make(self, split: str) -> tuple[np.ndarray, list[str]]:
+        # A generator of its own for each split: none depends on whether, or how large, the others are.
+        rng = np.random.default_rng([self.seed, SPLITS.index(split)])
+        images = np.empty((self._count(split), 3, SIDE, SIDE), dtype=np.uint8)
+        captions: list[str] = []
+        for image in tqdm(images, desc=f"rendering scenes ({split})", unit=" pictures", disable=None):
+            scene = compose(rng)
+            image[:] = render(scene, rng)
+            captions.extend(describe(scene, rng))
+        return images, captions
+
+    def _write(self, split: str, images: np.ndarray, captions: list[str]) -> None:
+        try:
+            with atomic(self.folder / f"{split}.npy") as handle:
+                np.save(handle, images)
+            note = {"edition": EDITION, "checksums": _checksums(images, captions), "captions": captions}
+            write_text(self.folder / f"{split}.json", json.dumps(note, indent=0))
+        except OSError as error:
+            fail(f"cache: {self.folder} cannot be written ({error}). Choose another folder with data.cache=FOLDER")
+
+    def _read(self, split: str) -> tuple[np.ndarray, list[str]] | None:
+        """What the cache holds of the split; None where it is absent, cut short or altered."""
+        try:
+            note = json.loads((self.folder / f"{split}.json").read_bytes())
+            images = np.load(self.folder / f"{split}.npy", mmap_mode="r", allow_pickle=False)
+            captions = note["captions"]
+            whole = images.shape == (self._count(split), 3, SIDE, SIDE) and len(captions) == 5 * len(images)
+            whole &= note["edition"] == EDITION and note["checksums"] == _checksums(images, captions)
+            return (images, captions) if whole else None
+        except (OSError, EOFError, ValueError, TypeError, KeyError, RecursionError):
+            return None
+
+
+def compose(rng: np.random.Generator) -> Scene:
+    """A random scene of one to three things that do not hide one another; some values are commoner than others."""
+    things: list[Thing] = []
+    for _ in range(rng.choice(3, p=(0.25, 0.45, 0.3)) + 1):
+        shape, colour = _common_first(rng, OUTLINES), _common_first(rng, COLOURS)
+        texture = TEXTURES[rng.choice(4, p=(0.4, 0.2, 0.2, 0.2))]
+        things.append(Thing(shape, colour, texture, *_free_place(rng, things)))
+    return Scene(_common_first(rng, BACKGROUNDS), tuple(things))
+
+
+def _common_first(rng: np.random.Generator, table: dict) -> str:
+    # The power makes the first of ten about two and a half times as common as the last.
+    return tuple(table)[int(len(table) * rng.random() ** 1.4)]
+
+
+def _free_place(rng: np.random.Generator, others: list[Thing]) -> tuple[str, int, int, float, float]:
+    """Size, column, row, x and y of a thing that overlaps none of the others: one is always found with three things."""
+    while True:
+        size = tuple(RADII)[rng.integers(3)]
+        column, row = (int(cell) for cell in rng.integers(3, size=2))
+        x, y = (15 + 17 * cell + rng.uniform(-2.5, 2.5) for cell in (column, row))
+        margin = RADII[size] + 1.5
+        x, y = (min(max(value, margin), SIDE - margin) for value in (x, y))
+        if all(math.hypot(x - other.x, y - other.y) > 0.97 * (RADII[size] + RADII[other.size]) for other in others):
+            return size, column, row, x, y
+
+
+def _checksums(images: np.ndarray, captions: list[str]) -> list[int]:
+    return [zlib.crc32(images), zlib.crc32("\n".join(captions).encode())]

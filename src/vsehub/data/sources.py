@@ -1,0 +1,81 @@
+"""What every data source yields: images stored once, captions that point at them."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from vsehub.checks import require
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class CaptionedImages:
+    """One split of a data set.
+
+    images: (I, ...) one entry an image, an array, a memory map or what reads like one. captions: T strings, or vectors
+    (T, D) where the texts are of another modality. image_index: (T,) integers; captions[t] describes
+    images[image_index[t]]. names: I file names for reports, or None where there are none. pairs: (P, 2) integers, image
+    and caption of all pairs, where a caption may belong to several images; None: those of image_index. Raises
+    InputError where there are no images, or captions and image_index differ in number.
+    """
+
+    images: np.ndarray
+    captions: list[str] | np.ndarray
+    image_index: np.ndarray
+    names: list[str] | None = None
+    pairs: np.ndarray | None = None
+
+    def __post_init__(self):
+        require(len(self.images) > 0, "the split has no images")
+        require(
+            len(self.captions) == len(self.image_index),
+            f"{len(self.captions)} captions but {len(self.image_index)} image indices; expected one for each caption",
+        )
+
+    @property
+    def written(self) -> bool:
+        """Whether the captions are strings, not vectors."""
+        return isinstance(self.captions, list)
+
+    def training_pairs(self) -> np.ndarray:
+        """(P, 2) int64: image and caption of every pair that is trained on."""
+        if self.pairs is not None:
+            return self.pairs
+        return np.stack([self.image_index, np.arange(len(self.captions))], axis=1).astype(np.int64)
+
+    def fingerprint(self) -> str:
+        """A short hash of the captions, their images and a sample of image rows: two data sets that differ, differ."""
+        digest = hashlib.sha256()
+        if self.written:
+            digest.update("\n".join(self.captions).encode())
+        else:
+            _add_rows(digest, self.captions)
+        digest.update(np.ascontiguousarray(self.image_index, dtype=np.int64).tobytes())
+        if self.pairs is not None:
+            digest.update(np.ascontiguousarray(self.pairs, dtype=np.int64).tobytes())
+        _add_rows(digest, self.images)
+        return digest.hexdigest()[:16]
+
+
+def _add_rows(digest, rows: np.ndarray) -> None:
+    """Shape, type and up to 64 rows spread over all of them."""
+    digest.update(repr((rows.shape, str(rows.dtype))).encode())
+    for row in np.linspace(0, len(rows) - 1, num=min(len(rows), 64), dtype=int):
+        digest.update(np.ascontiguousarray(rows[row]).tobytes())
+
+
+class Source(Protocol):
+    """A data set: a name for reports and its splits, each loaded when asked for."""
+
+    name: str
+
+    def load(self, split: str) -> CaptionedImages:
+        """The split "train", "val" or "test"; InputError where it is missing or damaged."""
+
+
+def describe_split(split: CaptionedImages) -> dict:
+    """{"images", "captions", "fingerprint"} of a split."""
+    return {"images": len(split.images), "captions": len(split.captions), "fingerprint": split.fingerprint()}

@@ -1,0 +1,1 @@
+"""Captions as numbers: vocabularies, tokens, word vectors."""

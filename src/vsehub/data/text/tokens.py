@@ -1,0 +1,84 @@
+"""Texts that are vectors already, handed out like tokenised captions."""
+
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from vsehub.checks import require
+from vsehub.data.text.vocabulary import PAD, Words
+
+_BIG = 100_000  # captions from which tokenising takes long enough for a progress bar
+
+
+class TokenTable:
+    """T captions, tokenised once.
+
+    tokens: (sum of lengths,) int32, caption after caption, each with its <start> and <end> or the model's own special
+    tokens. offsets: (T + 1,) int64; caption t is tokens[offsets[t]:offsets[t + 1]].
+    """
+
+    def __init__(self, tokens: np.ndarray, offsets: np.ndarray):
+        self.tokens = tokens
+        self.offsets = offsets
+
+    @classmethod
+    def build(cls, vocabulary: Words, captions: Sequence[str], max_words: int | None = None) -> "TokenTable":
+        """Tokenise `captions`; those longer than `max_words` words (None: any) keep that many."""
+        require(max_words is None or max_words >= 1, f"max_words is {max_words!r}; expected None or a number from 1 up")
+        tokens = array("i")
+        offsets = array("q", [0])
+        for numbers in tqdm(
+            vocabulary.encode_all(captions, max_words),
+            desc="tokenising",
+            unit="caption",
+            total=len(captions),
+            disable=None if len(captions) >= _BIG else True,
+        ):
+            tokens.extend(numbers)
+            offsets.append(len(tokens))
+        return cls(np.array(tokens, dtype=np.int32), np.array(offsets, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(T,) int64: the words in each caption, <start> and <end> counted."""
+        return np.diff(self.offsets)
+
+    def batch(self, indices: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """The captions `indices` (N,) as texts (N, L) int64, padded with 0 to the longest, and lengths (N,) int64.
+
+        IndexError where an index is out of range.
+        """
+        indices = np.asarray(indices, dtype=np.int64)
+        starts = self.offsets[:-1][indices]
+        lengths = self.offsets[1:][indices] - starts
+        columns = np.arange(lengths.max(initial=0))
+        inside = columns < lengths[:, None]
+        texts = np.full(inside.shape, PAD, dtype=np.int64)
+        texts[inside] = self.tokens[(starts[:, None] + columns)[inside]]
+        return torch.from_numpy(texts), torch.from_numpy(lengths)
+
+
+class VectorTable:
+    """T texts as vectors (T, D) float16 or float32, in memory or memory-mapped."""
+
+    def __init__(self, vectors: np.ndarray):
+        self.vectors = vectors
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(T,) int64, all 1: a vector is one thing."""
+        return np.ones(len(self), dtype=np.int64)
+
+    def batch(self, indices: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """The texts `indices` (N,) as vectors (N, D) and lengths (N,) int64."""
+        rows = torch.from_numpy(np.ascontiguousarray(self.vectors[indices]))
+        return rows, torch.ones(len(rows), dtype=torch.int64)

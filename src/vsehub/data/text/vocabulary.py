@@ -1,0 +1,228 @@
+"""How a model numbers its words, as a checkpoint carries it."""
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from vsehub.checks import InputError, require
+
+SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
+PAD, START, END, UNKNOWN = range(4)
+
+
+@cache
+def _word_pattern() -> re.Pattern:
+    """Letters, digits and the marks that scripts such as Devanagari write within words, which `\\w` leaves out."""
+    marks = "".join(chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code))[0] == "M")
+    word = rf"\w+(?:[{marks}]+\w*)*"
+    return re.compile(rf"{word}(?:'{word})*")
+
+
+_ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
+
+
+def tokenize(caption: str) -> list[str]:
+    """The lower-cased words of a caption, apostrophes within words kept ("man's"), all other punctuation dropped.
+
+    One word whichever way its accents are composed (NFC) and its apostrophe is typed. A caption without words gives [].
+    """
+    caption = caption.lower()
+    if caption.isascii():
+        return _ASCII_WORD.findall(caption)
+    caption = unicodedata.normalize("NFC", caption).replace("’", "'").replace("_", " ")
+    return _word_pattern().findall(caption)
+
+
+class Vocabulary:
+    """The words a model knows, numbered from 0: `<pad> <start> <end> <unk>`, then the rest.
+
+    words: all of them in order, the four specials included. InputError where the specials do not come first, an entry
+    is not a word, or one comes twice.
+    """
+
+    def __init__(self, words: list[str]):
+        require(isinstance(words, list), f"a vocabulary is a list of words; a {type(words).__name__} came")
+        require(
+            tuple(words[:4]) == SPECIALS,
+            f"a vocabulary begins with {' '.join(SPECIALS)}; this one begins with {words[:4]!r}. "
+            "Give the list that Vocabulary.words or Vocabulary.to_json wrote",
+        )
+        for number, word in enumerate(words):
+            require(isinstance(word, str) and word != "", f"entry {number} of the vocabulary is {word!r}, not a word")
+        self.words = list(words)
+        self._numbers = {word: number for number, word in enumerate(words)}
+        if len(self._numbers) < len(words):
+            twice = next(word for word, count in Counter(words).items() if count > 1)
+            raise InputError(f"the vocabulary holds {twice!r} more than once; each word has one number")
+
+    @classmethod
+    def build(cls, captions: Iterable[str], min_count: int = 4) -> "Vocabulary":
+        """The words seen at least `min_count` times in `captions`, most frequent first, equals in alphabetical order.
+
+        InputError where no word is.
+        """
+        require(min_count >= 1, f"min_count is {min_count!r}; expected a whole number from 1 up")
+        require(not isinstance(captions, str), "captions is one string; expected a list of them")
+        counts: Counter[str] = Counter()
+        for caption in captions:
+            counts.update(tokenize(caption))
+        kept = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
+        require(
+            len(kept) > 0,
+            f"none of the {len(counts)} words in the captions is seen {min_count} times or more; "
+            "give more captions or a lower min_count",
+        )
+        return cls([*SPECIALS, *kept])
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def numbers(self, caption: str) -> list[int]:
+        """The numbers of the caption's words alone; a word that the vocabulary lacks is `<unk>`."""
+        find = self._numbers.get
+        return [find(word, UNKNOWN) for word in tokenize(caption)]
+
+    def encode(self, caption: str, max_words: int | None = None) -> list[int]:
+        """The numbers of the caption's first `max_words` words (None: all) between `<start>` and `<end>`."""
+        return [START, *self.numbers(caption)[:max_words], END]
+
+    def encode_all(self, captions: Iterable[str], max_words: int | None = None) -> Iterator[list[int]]:
+        """`encode` of each caption."""
+        return (self.encode(caption, max_words) for caption in captions)
+
+    def to_json(self) -> str:
+        """The words as a JSON list, which `from_json` reads."""
+        return json.dumps(self.words, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Vocabulary":
+        """The vocabulary that `to_json` wrote; InputError where the text is anything else."""
+        try:
+            words = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(
+                f"the vocabulary is not JSON: {error}. Give the text that Vocabulary.to_json wrote"
+            ) from error
+        return cls(words)
+
+    def fingerprint(self) -> str:
+        """A short hash of the words and their order: equal where two vocabularies number words alike."""
+        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()[:16]
+
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_CHUNK = 4096  # captions at a time: enough for the library's threads, few enough to hold
+_INSTALL = "install it: pip install 'vsehub[transformers]'"
+
+
+class Subwords:
+    """How a model cuts captions into numbered subwords, between the special tokens that it puts around them.
+
+    tokenizer: of the `tokenizers` library. InputError for one that adds no special tokens, since an empty caption would
+    then be nothing.
+    """
+
+    def __init__(self, tokenizer: "Tokenizer"):
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer, self._json = tokenizer, tokenizer.to_str()
+        require(
+            tokenizer.num_special_tokens_to_add(False) > 0,
+            "the model's tokenizer puts no special tokens around a caption, so that an empty one would be nothing; "
+            "choose an encoder model such as BERT",
+        )
+
+    @classmethod
+    def of_model(cls, model: str) -> "Subwords":
+        """Those of a model of the transformers library: a local folder, or a name that is in the library's cache.
+
+        InputError where transformers is missing, the model is not found, or it has no fast tokenizer.
+        """
+        try:
+            from transformers import AutoTokenizer
+        except ImportError as error:
+            raise InputError(f"loader.tokenizer={model} needs transformers; {_INSTALL}") from error
+        try:
+            found = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code=False)
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(
+                f"loader.tokenizer: no tokenizer of {model!r} is found: neither a folder that holds one nor in the "
+                f"cache of transformers; give a folder, or get it once with: hf download {model}"
+            ) from error
+        require(
+            getattr(found, "backend_tokenizer", None) is not None,
+            f"loader.tokenizer: {model!r} has no fast tokenizer (tokenizer.json); choose another model",
+        )
+        return cls.from_json(found.backend_tokenizer.to_str())
+
+    def __len__(self) -> int:
+        return self._tokenizer.get_vocab_size()
+
+    def encode(self, caption: str, max_words: int | None = None) -> list[int]:
+        """The caption's numbers, the first `max_words` (None: all) of its own and the special tokens around them."""
+        return next(self.encode_all([caption], max_words))
+
+    def encode_all(self, captions: Sequence[str], max_words: int | None = None) -> Iterator[list[int]]:
+        """`encode` of each caption, many at a time."""
+        for first in range(0, len(captions), _CHUNK):
+            if max_words is None:
+                self._tokenizer.no_truncation()
+            else:
+                self._tokenizer.enable_truncation(max_words + self._tokenizer.num_special_tokens_to_add(False))
+            for encoding in self._tokenizer.encode_batch_fast(list(captions[first : first + _CHUNK])):
+                yield encoding.ids
+
+    def to_json(self) -> str:
+        """The tokenizer's own serialisation, which `from_json` reads."""
+        return self._json
+
+    @classmethod
+    def from_json(cls, text: str) -> "Subwords":
+        """The subwords that `to_json` wrote; InputError where the text is anything else or `tokenizers` is missing."""
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise InputError(f"the model's subwords need the tokenizers library; {_INSTALL}") from error
+        try:
+            tokenizer = Tokenizer.from_str(text)
+        except Exception as error:  # the library raises bare Exception
+            raise InputError(
+                f"the subwords cannot be read: {error}. Give the text that Subwords.to_json wrote"
+            ) from error
+        return cls(tokenizer)
+
+    def fingerprint(self) -> str:
+        """A short hash of the serialisation: equal where two cut and number captions alike."""
+        return hashlib.sha256(self._json.encode()).hexdigest()[:16]
+
+
+Words = Vocabulary | Subwords
+
+
+def stored(words: Words | None) -> list[str] | dict[str, str] | None:
+    """Plain values for a checkpoint: the words; {"subwords": JSON}; None where texts are vectors."""
+    if words is None:
+        return None
+    return {"subwords": words.to_json()} if isinstance(words, Subwords) else list(words.words)
+
+
+def restored(value: Any) -> Words | None:
+    """What `stored` made the values of; InputError where they are anything else."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        require(
+            value.keys() == {"subwords"} and isinstance(value["subwords"], str),
+            f"a vocabulary with the keys {', '.join(map(str, value))} came; expected subwords, a text",
+        )
+        return Subwords.from_json(value["subwords"])
+    sound = isinstance(value, list) and all(isinstance(word, str) for word in value)
+    require(sound, f"a vocabulary that is a {type(value).__name__} came; expected a list of words")
+    return Vocabulary(value)

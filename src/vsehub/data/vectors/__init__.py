@@ -1,0 +1,1 @@
+"""Files of vectors, read in blocks of bounded memory."""

@@ -1,0 +1,236 @@
+"""What vectors must be to be searched: whole rows, unit norms where cosine is meant, one space on both sides."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vsehub.checks import InputError, boolean, existing, fail, require
+from vsehub.data.truth import distinct_ids
+from vsehub.data.vectors.formats import Stored, checked_kind, read_npy, read_npz, read_safetensors
+from vsehub.data.vectors.parquet import read_parquet
+from vsehub.io.progress import RowErrors, byte_bar
+
+READERS = {".npy": read_npy, ".npz": read_npz, ".safetensors": read_safetensors, ".parquet": read_parquet}
+_FORMATS = ", ".join(READERS)
+_BLOCK_BYTES = 16 << 20
+# Norms in between can be had in float32: their squares neither overflow nor vanish.
+_SMALL, _LARGE = 1e-15, 1e15
+
+
+@dataclass(frozen=True, eq=False)
+class VectorFile:
+    """n vectors of D dimensions, mapped from a file or in memory, given out a block at a time as float32.
+
+    name: "queries", "items", for messages. source: (n, D) floats, bfloat16 from a file as int16 bits. dtype: what they
+    are. ids: n strings, or None. path: the file, with `::key` where one was given, or None. normalize: true divides
+    each row by its norm as it is read, false leaves the rows as they are, null (None) as well, and has `look_through`
+    refuse them where they are no unit rows.
+    """
+
+    name: str
+    source: np.ndarray | Tensor
+    dtype: torch.dtype
+    ids: list[str] | None = None
+    path: str | None = None
+    normalize: bool | None = None
+
+    def __post_init__(self):
+        boolean("normalize", self.normalize, or_none=True)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, D)."""
+        return tuple(self.source.shape)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.path})" if self.path else self.name
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Rows `start` to `stop` - 1: (stop - start, D) float32, contiguous, the caller's to keep and to change.
+
+        Rows of a tensor are on its device, others on the CPU. InputError where the range leaves the rows.
+        """
+        require(0 <= start <= stop <= len(self), f"rows {start} to {stop} of {self} were asked for; it has {len(self)}")
+        return self._ready(self.source[start:stop])
+
+    def take(self, indices: Tensor | np.ndarray | list[int]) -> Tensor:
+        """The rows `indices` (b,), in their order: (b, D) float32. InputError where one is out of range."""
+        indices = torch.as_tensor(indices)
+        whole = indices.numel() == 0 or not (indices.is_floating_point() or indices.dtype == torch.bool)
+        require(
+            indices.ndim == 1 and whole and bool(((indices >= 0) & (indices < len(self))).all()),
+            f"rows of {self} were asked for by {indices.dtype} indices {tuple(indices.shape)}; expected a list of "
+            f"whole numbers from 0 to {len(self) - 1}",
+        )
+        if isinstance(self.source, Tensor):
+            return self._ready(self.source[indices.to(self.source.device, torch.int64)])
+        return self._ready(self.source[indices.to("cpu", torch.int64).numpy()])
+
+    def blocks(self, rows: int | None = None) -> Iterator[tuple[int, Tensor]]:
+        """(first row, rows (b, D) float32) over all rows in order, `rows` at a time; None: 16 MB of them."""
+        step = max(1, _BLOCK_BYTES // (4 * self.shape[1])) if rows is None else rows
+        for first in range(0, len(self), step):
+            yield first, self.rows(first, min(first + step, len(self)))
+
+    def with_ids(self, ids: list[str]) -> "VectorFile":
+        """The same vectors with other ids; InputError unless there is one for each row, each once."""
+        require(len(ids) == len(self), f"{self} has {len(self)} rows but {len(ids)} ids came; expected one id a row")
+        distinct_ids(f"the ids of {self}", ids)
+        return replace(self, ids=ids)
+
+    def fingerprint(self) -> str:
+        """A short hash of shape, type, ids and a sample of the rows as they are stored, normalised or not."""
+        digest = hashlib.sha256(repr((self.shape, str(self.dtype))).encode())
+        digest.update("\n".join(self.ids or ()).encode())
+        sample = np.linspace(0, len(self) - 1, num=min(len(self), 64), dtype=int)
+        digest.update(replace(self, normalize=False).take(sample).cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def _ready(self, part: np.ndarray | Tensor) -> Tensor:
+        if isinstance(part, Tensor):
+            rows = part.detach().to(torch.float32, copy=True).contiguous()
+        else:
+            native = np.array(part, dtype=part.dtype.newbyteorder("="), order="C")
+            rows = torch.from_numpy(native).view(self.dtype).float()
+        return _normalized(rows) if self.normalize else rows
+
+
+def open_vectors(
+    path: str | Path | np.ndarray | Tensor, name: str = "queries", key: str | None = None, normalize: bool | None = None
+) -> VectorFile:
+    """Vectors from a .npy, .npz, .safetensors or .parquet file, a numpy array or a torch tensor: (n, D) floats.
+
+    path: `file.npz::key` names one of several arrays (of a .parquet, a column of lists), as `key` does. Ids come from
+    an array `ids` of a .npz and a column `id` of a .parquet. normalize: see `VectorFile`. Files are mapped, not read;
+    what cannot be (.parquet, compressed .npz) is unpacked once into an unnamed file in the temporary folder.
+    InputError where a file is absent, damaged or of another format, and where numbers are no floats.
+    """
+    if isinstance(path, np.ndarray | Tensor):
+        require(key is None, f"{name}: key is {key!r} but an array was given; a key chooses among the arrays of a file")
+        dtype = checked_kind(name, tuple(path.shape), str(path.dtype).removeprefix("torch."))
+        return VectorFile(name, path, dtype, normalize=normalize)
+    file, inside = _split(str(path))
+    require(
+        inside is None or key in (None, inside), f"{name}: {path} names the array {inside!r}, key {key!r}; give one"
+    )
+    stored = _open(name, Path(file), inside if key is None else key)
+    label = file if inside is None and key is None else f"{file}::{inside or key}"
+    vectors = VectorFile(name, stored.array, stored.dtype, None, label, normalize)
+    return vectors if stored.ids is None else vectors.with_ids(stored.ids)
+
+
+def _split(path: str) -> tuple[str, str | None]:
+    """The file and the key of `file::key`; a file whose own name has two colons is found."""
+    file, colons, key = path.rpartition("::")
+    return (file, key) if colons and not Path(path).exists() else (path, None)
+
+
+def _open(name: str, path: Path, key: str | None) -> Stored:
+    existing(name, path, f"Give a file of vectors, one a row: {_FORMATS}")
+    require(path.is_file(), f"{name}: {path} is a folder; give one of its files: {_FORMATS}")
+    reader = READERS.get(path.suffix.lower()) or fail(
+        f"{name}: {path} ends in {path.suffix!r}; vectors are read from {_FORMATS}. Save them as one of these, for "
+        "example: np.save('vectors.npy', array)"
+    )
+    require(path.stat().st_size > 0, f"{name}: {path} is empty (0 bytes). Copy, download or write it again")
+    return reader(path, key)
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """Norms of rows (b, D) float32: (b,) float64, right for the smallest and largest of floats too."""
+    norms = torch.linalg.vector_norm(rows, dim=1).double()
+    far = _far(norms)
+    if far.any():
+        norms[far] = torch.linalg.vector_norm(rows[far].double(), dim=1)
+    return norms
+
+
+def _far(norms: Tensor) -> Tensor:
+    return ~((norms > _SMALL) & (norms < _LARGE))
+
+
+def _normalized(rows: Tensor) -> Tensor:
+    """The rows (b, D) divided by their norms, in place; what `look_through` refuses becomes NaN."""
+    norms = row_norms(rows)
+    far = _far(norms)
+    if far.any():
+        rows[far] = (rows[far].double() / norms[far, None]).float()
+        norms[far] = 1.0
+    return rows.div_(norms.float()[:, None])
+
+
+@dataclass(frozen=True)
+class Norms:
+    """Norms of the rows as they are stored: the least, the most, and the share within `tolerance` of 1."""
+
+    least: float
+    most: float
+    unit_share: float
+    tolerance: float
+
+
+def look_through(vectors: VectorFile, progress: bool = False) -> Norms:
+    """Read every row once, in bounded memory. progress: show a bar where there is much to read.
+
+    The norms are told apart from 1 by more than 1e-3, in half precision 1e-2. InputError where rows hold NaN, infinite
+    values or zeros alone, and where `vectors.normalize` is None and rows are no unit vectors.
+    """
+    half = vectors.dtype in (torch.float16, torch.bfloat16)
+    tolerance = 1e-2 if half else 1e-3
+    bad = {"NaN": RowErrors(), "infinite values": RowErrors(), "zeros alone": RowErrors()}
+    off = RowErrors()
+    least, most = float("inf"), 0.0
+    row_bytes = vectors.dtype.itemsize * vectors.shape[1]
+    with byte_bar(f"checking {vectors}", row_bytes * len(vectors), progress) as bar:
+        for first, rows in replace(vectors, normalize=False).blocks():
+            norms = row_norms(rows).cpu()
+            masks = (norms.isnan(), norms.isinf(), norms == 0)
+            for found, mask in zip(bad.values(), masks, strict=True):
+                found.add(first, mask.numpy())
+            off.add(first, ((norms - 1).abs() > tolerance).numpy())
+            least, most = min(least, norms.min().item()), max(most, norms.max().item())
+            bar.update(row_bytes * len(rows))
+    found = [f"{rows} hold {what}" for what, rows in bad.items() if rows.count]
+    as_what = " as float32" if vectors.dtype == torch.float64 else ""
+    require(
+        not found,
+        f"{vectors}: of {len(vectors)} rows, counted from 0, {'; '.join(found)}{as_what}. Embed what they stand for "
+        "again, or leave these rows out on both sides",
+    )
+    norms = Norms(least, most, 1 - off.count / len(vectors), tolerance)
+    require(
+        vectors.normalize is not None or off.count == 0,
+        f"{vectors}: the norms of the rows lie between {least:.4g} and {most:.4g}; {norms.unit_share:.1%} are 1 within "
+        f"{tolerance:g}, rows {off} are not. Set normalize=true to divide each row by its norm (cosine), or "
+        "normalize=false to take the inner products as they are",
+    )
+    return norms
+
+
+def same_space(queries: VectorFile, items: VectorFile, reference: VectorFile | None = None) -> None:
+    """InputError unless all have one dimension; where some look transposed (D, n), it says which."""
+    given = [queries, items] + ([] if reference is None else [reference])
+    if len({one.shape[1] for one in given}) == 1:
+        return
+    shapes = "; ".join(f"{one}: {one.shape[0]} rows of {one.shape[1]} numbers" for one in given)
+    raise InputError(f"the vectors are not of one space: {shapes}. {_advice(given)}")
+
+
+def _advice(given: list[VectorFile]) -> str:
+    """Which of them would have to be transposed for all to be of one dimension."""
+    others = {one.shape[1]: [other for other in given if other.shape[1] != one.shape[1]] for one in given}
+    options = [rest for dim, rest in others.items() if all(one.shape[0] == dim for one in rest)]
+    if not options and len({one.shape[0] for one in given}) == 1 and all(one.shape[0] < one.shape[1] for one in given):
+        options = [given]
+    if not options:
+        return "Give vectors of the same model on all sides"
+    names = " or the ".join(" and ".join(one.name for one in option) for option in options)
+    return f"It looks as if the {names} were transposed, a vector a column: save array.T, a vector a row"

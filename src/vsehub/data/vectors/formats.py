@@ -1,0 +1,144 @@
+"""Vectors in .npy, .npz and .safetensors files, mapped where they lie; compressed archives are inflated once."""
+
+import json
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vsehub.checks import require
+from vsehub.io.arrays import NpyHeader, load_member, members, opened_member, readable, scratch_array
+
+FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A matrix as its file holds it.
+
+    array: (n, D), memory-mapped, read-only; bfloat16, which numpy lacks, as int16 bits. dtype: what the numbers are.
+    ids: n strings, or None.
+    """
+
+    array: np.ndarray
+    dtype: torch.dtype
+    ids: list[str] | None = None
+
+
+def checked_kind(label: str, shape: tuple[int, ...], dtype: str) -> torch.dtype:
+    """The torch dtype of a matrix of floats; InputError naming `label` where it is something else."""
+    require(
+        dtype in FLOATS,
+        f"{label} holds {dtype}; expected one of {', '.join(FLOATS)}. Convert it, for example: array.astype('float32')",
+    )
+    require(
+        len(shape) == 2 and min(shape) > 0,
+        f"{label} has shape {shape}; expected (rows, dim), a vector a row, with at least one of each",
+    )
+    return FLOATS[dtype]
+
+
+def chosen(path: Path, key: str | None, found: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+    """The name of the array that is meant, among names with their shapes and dtypes: `key`, or the only matrix."""
+    names = ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in found.items()) or "none"
+    if key is not None:
+        require(key in found, f"{path} has no array {key!r}; arrays there: {names}")
+        return key
+    matrices = [name for name, (shape, dtype) in found.items() if len(shape) == 2 and dtype in FLOATS]
+    require(
+        len(matrices) == 1,
+        f"{path} has {len(matrices)} matrices of floats; expected one, or its name after two colons, as in "
+        f"{path.name}::{(matrices or ['NAME'])[0]}. Arrays there: {names}",
+    )
+    return matrices[0]
+
+
+_CHUNK_BYTES = 16 << 20
+
+
+def read_npy(path: Path, key: str | None) -> Stored:
+    require(key is None, f"{path} is one array without a name; take '::{key}' away")
+    with readable(path), path.open("rb") as file:
+        header = NpyHeader.read(file)
+        dtype = checked_kind(str(path), header.shape, header.dtype.name)
+        return Stored(header.mapped(path, file.tell(), path.stat().st_size - file.tell()), dtype)
+
+
+def read_npz(path: Path, key: str | None) -> Stored:
+    with readable(path), zipfile.ZipFile(path) as archive:
+        arrays = members(archive)
+        found = {}
+        for name, info in arrays.items():
+            with archive.open(info) as member:
+                header = NpyHeader.read(member)
+                found[name] = (header.shape, header.dtype.name)
+        name = chosen(path, key, found)
+        dtype = checked_kind(f"{path}::{name}", *found[name])
+        array = _npz_member(path, archive, arrays[name])
+        ids = None
+        if "ids" in arrays and name != "ids":
+            shape, kind = found["ids"]
+            require(
+                len(shape) == 1 and re.match("str|bytes|u?int", kind) is not None,
+                f"{path}::ids is {kind} {shape}; expected one string or whole number a row: ids.astype(str)",
+            )
+            ids = _as_strings(path, load_member(path, archive, arrays["ids"]))
+        return Stored(array, dtype, ids)
+
+
+def _npz_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    """The array of an archive's member: mapped where it lies uncompressed, inflated to a scratch file once else."""
+    with opened_member(path, archive, info) as (member, header):
+        if info.compress_type == zipfile.ZIP_STORED:
+            with path.open("rb") as file:
+                # A member's bytes follow its local header: 30 bytes, the last four the lengths of its name and extras.
+                file.seek(info.header_offset + 26)
+                lengths = np.frombuffer(file.read(4), "<u2")
+            begin = info.header_offset + 30 + int(lengths.sum())
+            return header.mapped(path, begin + member.tell(), info.compress_size - member.tell())
+        shape = header.shape[::-1] if header.fortran else header.shape
+        array = scratch_array(shape, header.dtype, f"the numbers of {path}")
+        left = array.reshape(-1).view(np.uint8)
+        while len(left):
+            count = member.readinto(left[:_CHUNK_BYTES].data)
+            require(count > 0, f"{path} is cut short: {len(left)} bytes of {info.filename} are missing")
+            left = left[count:]
+        return array.T if header.fortran else array
+
+
+def _as_strings(path: Path, array: np.ndarray) -> list[str]:
+    if array.dtype.kind == "U":
+        # Numbers that are no characters: halves of surrogate pairs, and those beyond Unicode, which Python rejects.
+        codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))).view(np.uint32)
+        require(
+            not (((codes >= 0xD800) & (codes <= 0xDFFF)) | (codes > 0x10FFFF)).any(),
+            f"{path}::ids holds numbers that are no characters. Copy, download or write it again",
+        )
+    return (np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(str)).tolist()
+
+
+_FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+
+
+def read_safetensors(path: Path, key: str | None) -> Stored:
+    from safetensors import SafetensorError, safe_open
+
+    with readable(path, SafetensorError):
+        # Opened for its checks alone: its torch tensors are private maps, which a file beyond the memory is denied.
+        with safe_open(path, framework="np") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+            found = {
+                name: (tuple(one.get_shape()), _FLOATS.get(one.get_dtype(), one.get_dtype()))
+                for name, one in slices.items()
+            }
+        name = chosen(path, key, found)
+        dtype = checked_kind(f"{path}::{name}", *found[name])
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            begin = 8 + length + json.loads(file.read(length))[name]["data_offsets"][0]
+        bits = np.dtype(np.int16 if dtype == torch.bfloat16 else found[name][1]).newbyteorder("<")
+        return Stored(np.memmap(path, bits, "r", begin, found[name][0]), dtype)

@@ -1,0 +1,176 @@
+"""Vectors in .parquet files, decoded once, a few rows at a time, into a memory-mapped scratch file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vsehub.checks import require
+from vsehub.data.vectors.formats import FLOATS, Stored, checked_kind, chosen
+from vsehub.io.arrays import ScratchRows, readable, scratch_array
+from vsehub.io.progress import RowErrors, byte_bar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_BATCH_BYTES = 8 << 20
+_BATCH_ROWS = 1 << 18
+_TOGETHER = 64  # float columns decoded at a time: each keeps a page or two of its own, a megabyte each, in memory
+_HOLES = "lack a number (null, which pandas makes of NaN)"
+_PANDAS_INDEX = "__index_level_"
+
+
+def read_parquet(path: Path, key: str | None) -> Stored:
+    """A column of lists of floats of one length, or all float columns in their order; ids from a column `id`.
+
+    key: the column of lists that is meant, where there are several. InputError where the file is damaged, a number or
+    a row is missing, or lengths differ.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # Mapped and not buffered ahead, so that Arrow holds the pages it decodes and no whole row groups.
+    settings = {"memory_map": True, "pre_buffer": False, "page_checksum_verification": True}
+    with readable(path, pa.ArrowException), pq.ParquetFile(path, **settings) as file:
+        schema = file.schema_arrow
+        require(len(set(schema.names)) == len(schema), f"{path} has two columns of one name; rename one of them")
+        require(file.metadata.num_rows > 0, f"{path} has no rows; expected a vector a row")
+        lists = [name for name in schema.names if _list_type(schema.field(name).type) is not None]
+        array = _from_columns(path, file) if not lists and key is None else _from_lists(path, file, key, lists)
+        ids = _ids(path, file) if "id" in schema.names else None
+    return Stored(array, FLOATS[array.dtype.name], ids)
+
+
+def _list_type(kind: "pa.DataType") -> "pa.DataType | None":
+    """The type itself, or the one that an extension such as a tensor is stored as, where it is a list; None else."""
+    import pyarrow as pa
+
+    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return kind if is_list else None
+
+
+def _float_name(kind: "pa.DataType") -> str:
+    """numpy's name of Arrow's floats ("halffloat" is float16), Arrow's own of all else."""
+    return {"halffloat": "float16", "float": "float32", "double": "float64"}.get(str(kind), str(kind))
+
+
+def _from_lists(path: Path, file: "pq.ParquetFile", key: str | None, lists: list[str]) -> np.ndarray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = file.metadata.num_rows
+    types = {name: _list_type(file.schema_arrow.field(name).type) for name in lists}
+    # The lists stand for a matrix; how many columns it has, the first row will tell.
+    found = {name: ((rows, 1), _float_name(kind.value_type)) for name, kind in types.items()}
+    column = chosen(path, key, found)
+    checked_kind(f"{path}::{column}", *found[column])
+    dim = 0
+    bad = {what: RowErrors() for what in ("have no list", "have another length", _HOLES)}
+    with ScratchRows(np.dtype(found[column][1]), f"the numbers of {path}") as scratch:
+        for first, batch in _batches(path, file, [column], nested=True):
+            part = batch.column(column)
+            part = part.storage if isinstance(part, pa.ExtensionArray) else part
+            lengths = pc.list_value_length(part).fill_null(-1).to_numpy(zero_copy_only=False)
+            values = part.flatten()
+            if first == 0:
+                dim = int(lengths[0])
+                require(
+                    dim > 0,
+                    f"{path}::{column} begins with a row without numbers; expected a list of floats in every row",
+                )
+            bad["have no list"].add(first, lengths < 0)
+            bad["have another length"].add(first, (lengths != dim) & (lengths >= 0))
+            if values.null_count:
+                null = values.is_null().to_numpy(zero_copy_only=False)
+                holes = np.zeros(len(batch), bool)
+                holes[pc.list_parent_indices(part).to_numpy()[null]] = True
+                bad[_HOLES].add(first, holes)
+            if not any(rows.count for rows in bad.values()):
+                scratch.add(values.to_numpy(zero_copy_only=False).reshape(-1, dim))
+        _refuse(f"{path}::{column}, whose first row has {dim} numbers", bad)
+        return scratch.array(dim)
+
+
+def _from_columns(path: Path, file: "pq.ParquetFile") -> np.ndarray:
+    import pyarrow as pa
+
+    kinds = {field.name: field.type for field in file.schema_arrow if field.name != "id"}
+    columns = [name for name, kind in kinds.items() if _float_name(kind) in FLOATS]
+    require(
+        len(columns) > 0,
+        f"{path} has no column of floats or of lists of floats; columns there: "
+        + ", ".join(f"{field.name} ({field.type})" for field in file.schema_arrow),
+    )
+    whole = [name for name, kind in kinds.items() if pa.types.is_integer(kind) and not name.startswith(_PANDAS_INDEX)]
+    require(
+        not whole,
+        f"{path}: the columns {', '.join(whole[:5])} ({len(whole)} in all) hold whole numbers among {len(columns)} "
+        "columns of floats. Make them floats where they are dimensions, leave them out where they are not",
+    )
+    # The rows are counted before room is made for them: what the file says of their number may be wrong.
+    rows = sum(len(batch) for _, batch in _batches(path, file, columns[:1]))
+    dtype = np.result_type(*(_float_name(kinds[name]) for name in columns))
+    array = scratch_array((rows, len(columns)), dtype, f"the numbers of {path}")
+    holes = np.zeros(rows, bool)
+    for left in range(0, len(columns), _TOGETHER):
+        group = columns[left : left + _TOGETHER]
+        for first, batch in _batches(path, file, group):
+            here = slice(first, first + len(batch))
+            for place, name in enumerate(group, left):
+                part = batch.column(name)
+                array[here, place] = part.to_numpy(zero_copy_only=False)
+                if part.null_count:
+                    holes[here] |= part.is_null().to_numpy(zero_copy_only=False)
+    found = RowErrors()
+    found.add(0, holes)
+    _refuse(str(path), {_HOLES: found})
+    return array
+
+
+def _batches(
+    path: Path, file: "pq.ParquetFile", columns: list[str], nested: bool = False
+) -> Iterator[tuple[int, "pa.RecordBatch"]]:
+    """(first row, batch) over all rows of some columns; InputError where there are other than the file says.
+
+    nested: the columns are lists, among which and others the bytes of a row are not shared evenly.
+    """
+    rows, first = file.metadata.num_rows, 0
+    # Of all columns, as a bound: what the metadata says of one of them ends the process where it is damaged, since
+    # Arrow's exception then finds nobody.
+    total = sum(file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups))
+    total = max(1, total if nested else total * len(columns) // len(file.schema_arrow))
+    step = min(max(1, _BATCH_BYTES * rows // total), _BATCH_ROWS)
+    with byte_bar(f"unpacking {path.name}", total) as progress:
+        for batch in file.iter_batches(batch_size=step, columns=columns, use_threads=False):
+            if len(batch):
+                yield first, batch
+            first += len(batch)
+            progress.update(total * len(batch) // rows)
+    require(
+        first == rows,
+        f"{path} says that it has {rows} rows, but {first} are there. Copy, download or write it again",
+    )
+
+
+def _refuse(label: str, bad: dict[str, RowErrors]) -> None:
+    """InputError where there are any of the bad rows, naming them."""
+    said = "; ".join(f"{rows} {what}" for what, rows in bad.items() if rows.count)
+    require(not said, f"{label}: of the rows, counted from 0, {said}. Give every row all its numbers, or leave it out")
+
+
+def _ids(path: Path, file: "pq.ParquetFile") -> list[str]:
+    import pyarrow as pa
+
+    column = file.read(columns=["id"], use_threads=False).column("id")
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    require(
+        pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind),
+        f"{path}: the column id holds {kind}; expected strings or whole numbers",
+    )
+    missing = RowErrors()
+    missing.add(0, column.is_null().to_numpy())
+    require(missing.count == 0, f"{path}: rows {missing}, counted from 0, have no id; expected one for every row")
+    return column.cast(pa.string()).to_pylist()

@@ -1,0 +1,1 @@
+"""Encoders on networks trained elsewhere: torchvision, timm, transformers."""

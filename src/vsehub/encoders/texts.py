@@ -1,0 +1,194 @@
+"""Text encoders trained from the start: vectors, or word numbers through a GRU, an LSTM or a Transformer."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from vsehub.checks import one_of, require, whole
+from vsehub.encoders.fast.prefix_gru import all_states, fits, last_states
+from vsehub.encoders.pooling import Last, pooling_of
+from vsehub.sets import Encoding
+
+
+class TextFeatures(nn.Module):
+    """A linear map of l2-normalised feature vectors, as `ImageFeatures` is one.
+
+    text_shape: (features,) of one text, from the data. dim: D of the joint space. Weights start Xavier-uniform, the
+    bias at 0. Raises InputError for features that are not vectors.
+    """
+
+    def __init__(self, text_shape: tuple[int, ...], dim: int = 1024):
+        super().__init__()
+        whole("dim", dim)
+        require(
+            len(text_shape) == 1,
+            f"text_features takes one feature vector a text, but the data's texts have shape {tuple(text_shape)}; "
+            "choose another text encoder or other features",
+        )
+        self.linear = nn.Linear(text_shape[0], dim)
+        nn.init.xavier_uniform_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, texts: Tensor, lengths: Tensor) -> Tensor:
+        """(N, features) of any float type -> (N, D); `lengths` (N,) are those of captions and not used."""
+        return self.linear(F.normalize(texts.to(self.linear.weight.dtype), dim=1))
+
+
+class WordEmbedding(nn.Embedding):
+    """(...) word ids to (..., word_dim) vectors; id 0 pads.
+
+    tune: False keeps the vectors as they start.
+    """
+
+    def __init__(self, vocabulary_size: int, word_dim: int, tune: bool = True):
+        super().__init__(vocabulary_size, word_dim, padding_idx=0)
+        self.weight.requires_grad_(tune)
+
+    @torch.no_grad()
+    def start(self, rows: Tensor, vectors: Tensor) -> None:
+        """Let the words `rows` (n,) begin with `vectors` (n, word_dim); InputError for vectors of another size."""
+        require(
+            vectors.ndim == 2 and vectors.shape[1] == self.embedding_dim,
+            f"the word vectors have shape {tuple(vectors.shape)} but text_encoder.word_dim is {self.embedding_dim}; "
+            f"set text_encoder.word_dim={vectors.shape[-1]}",
+        )
+        self.weight[rows.to(self.weight.device)] = vectors.to(self.weight)
+
+
+CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
+
+
+class TextGRU(nn.Module):
+    """(N, L) word ids to the last layer's states, pooled; two directions are averaged at each word (SCAN).
+
+    vocabulary_size: from the data; id 0 pads. dim: D, the hidden size. word_dim: size of the word embeddings. cell:
+    "gru" or "lstm". pooling: "last" (of two directions their end states), "mean", "max", "gpo" or "none", the words'
+    states as `Sets`. init: "release" draws words from U(-0.1, 0.1) and leaves the cell to torch's default, as the
+    authors' code does; "paper" is Xavier-uniform everywhere (AAAI). tune_words: False keeps the word embeddings as they
+    start. On a CPU a GRU of one direction runs over the batch's shared prefixes, one layer of both over shared endings
+    too. Raises InputError for an unknown cell, pooling or init.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        dim: int = 1024,
+        word_dim: int = 300,
+        layers: int = 1,
+        bidirectional: bool = False,
+        cell: str = "gru",
+        pooling: str = "last",
+        init: str = "release",
+        tune_words: bool = True,
+    ):
+        super().__init__()
+        one_of("init", init, ("release", "paper"))
+        one_of("cell", cell, tuple(CELLS))
+        for name, value in (("dim", dim), ("word_dim", word_dim), ("layers", layers)):
+            whole(name, value)
+        self.words = WordEmbedding(vocabulary_size, word_dim, tune_words)
+        # Called gru whatever the cell: checkpoints of GRUs know it by that name.
+        self.gru = CELLS[cell](word_dim, dim, layers, batch_first=True, bidirectional=bidirectional)
+        self.pool = pooling_of(pooling)
+        self.gives = self.pool.gives
+        if init == "release":
+            nn.init.uniform_(self.words.weight, -0.1, 0.1)
+        else:
+            nn.init.xavier_uniform_(self.words.weight)
+            for name, parameter in self.gru.named_parameters():
+                if name.startswith("weight"):
+                    nn.init.xavier_uniform_(parameter)
+                else:
+                    nn.init.zeros_(parameter)
+
+    def start_words(self, rows: Tensor, vectors: Tensor) -> None:
+        """Let the words `rows` (n,) begin with `vectors` (n, word_dim)."""
+        self.words.start(rows, vectors)
+
+    def forward(self, texts: Tensor, lengths: Tensor) -> Encoding:
+        """texts (N, L) ids, lengths (N,) of at least 1 -> (N, D), or N `Sets` of words."""
+        at_the_end = isinstance(self.pool, Last)
+        if fits(self.gru, texts):
+            run = last_states if at_the_end else all_states
+            states = last = run(self.gru, self.words, texts, lengths)
+        elif self.gru.bidirectional:
+            states, last = self._both_ways(texts, lengths)
+        else:  # one direction never sees the padding behind a caption
+            return self.pool(self.gru(self.words(texts))[0], lengths)
+        return last if at_the_end else self.pool(states, lengths)
+
+    def _both_ways(self, texts: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The directions' mean at each word (N, L, D), and of their end states (N, D)."""
+        packed = pack_padded_sequence(self.words(texts), lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, last = self.gru(packed)
+        last = last[0] if isinstance(self.gru, nn.LSTM) else last
+        states = pad_packed_sequence(states, batch_first=True)[0]
+        return states.unflatten(2, (2, -1)).mean(dim=2), last[-2:].mean(dim=0)
+
+
+class TextTransformer(nn.Module):
+    """(N, L) word ids to the words' last states, mapped to the joint space and pooled.
+
+    Layers normalise before attention and feed-forward (pre-norm), and once more at the end. Positions are learned.
+
+    vocabulary_size: from the data; id 0 pads. dim: D of the joint space. word_dim: size of the word embeddings and of
+    all layers; four times as much within the feed-forward ones. max_positions: the longest caption, <start> and <end>
+    counted. pooling: "last" (the state at <end>), "mean", "max", "gpo" or "none", the words' states as `Sets`.
+    tune_words: False keeps the word embeddings as they start. Words and positions start from N(0, 0.02). Raises
+    InputError for heads that do not divide word_dim and, when it runs, for longer captions.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        dim: int = 1024,
+        word_dim: int = 300,
+        layers: int = 2,
+        heads: int = 4,
+        dropout: float = 0.1,
+        max_positions: int = 128,
+        pooling: str = "last",
+        tune_words: bool = True,
+    ):
+        super().__init__()
+        sizes = {"dim": dim, "word_dim": word_dim, "layers": layers, "heads": heads, "max_positions": max_positions}
+        for name, value in sizes.items():
+            whole(name, value)
+        require(
+            word_dim % heads == 0,
+            f"text_encoder.word_dim is {word_dim}, which {heads} heads do not divide; change text_encoder.heads",
+        )
+        self.max_positions = max_positions
+        self.words = WordEmbedding(vocabulary_size, word_dim, tune_words)
+        self.positions = nn.Embedding(max_positions, word_dim)
+        nn.init.normal_(self.words.weight, std=0.02)
+        nn.init.normal_(self.positions.weight, std=0.02)
+        self.dropout = nn.Dropout(dropout)
+        block = nn.TransformerEncoderLayer(
+            word_dim, heads, 4 * word_dim, dropout, "gelu", batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(block, layers, nn.LayerNorm(word_dim), enable_nested_tensor=False)
+        self.linear = nn.Linear(word_dim, dim)
+        nn.init.xavier_uniform_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+        self.pool = pooling_of(pooling)
+        self.gives = self.pool.gives
+
+    def start_words(self, rows: Tensor, vectors: Tensor) -> None:
+        """Let the words `rows` (n,) begin with `vectors` (n, word_dim)."""
+        self.words.start(rows, vectors)
+
+    def forward(self, texts: Tensor, lengths: Tensor) -> Encoding:
+        """texts (N, L) ids, lengths (N,) of at least 1 -> (N, D), or N `Sets` of words."""
+        longest = texts.shape[1]
+        require(
+            longest <= self.max_positions,
+            f"a caption of {longest} words, <start> and <end> counted, came; the model takes {self.max_positions}: "
+            + (f"cut with loader.max_words={self.max_positions - 2}, or " if self.max_positions > 2 else "")
+            + f"train with text_encoder.max_positions={longest}",
+        )
+        padding = torch.arange(longest, device=texts.device) >= lengths[:, None]
+        states = self.dropout(self.words(texts) + self.positions.weight[:longest])
+        states = self.layers(states, src_key_padding_mask=padding)
+        return self.pool(self.linear(states), lengths)

@@ -1,0 +1,134 @@
+"""Two rankings of the same queries and items side by side: the first one's hubs, and the queries that turned."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from vsehub.checks import one_of, require
+from vsehub.evaluation.evaluate import corrected_blocks, rank
+from vsehub.evaluation.scores import DirectedScores
+from vsehub.metrics.occurrences import KS
+from vsehub.metrics.positives import Positives
+
+
+class Hub(NamedTuple):
+    """An item, among the k nearest of how many queries it is before and after, and of how many that it answers not."""
+
+    item: int
+    occurrences: tuple[int, int]
+    wrong: tuple[int, int]
+
+
+class Listed(NamedTuple):
+    """An item in a query's list, and whether it answers the query."""
+
+    item: int
+    right: bool
+
+
+class Turned(NamedTuple):
+    """A query and its nearest items before and after."""
+
+    query: int
+    before: list[Listed]
+    after: list[Listed]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What two rankings of one direction make of the same queries and items; pairs are (before, after).
+
+    hubs: the items in most lists before, most first. largest: in how many lists the most found item is. never: items
+    in no list. answered: queries whose first item answers them, of `measured`. gained, lost: queries that turned from
+    a wrong first item to a right one and back, and some of them.
+    """
+
+    k: int
+    queries: int
+    items: int
+    hubs: list[Hub]
+    largest: tuple[int, int]
+    never: tuple[int, int]
+    answered: tuple[int, int]
+    measured: int
+    gained: int
+    lost: int
+    some_gained: list[Turned]
+    some_lost: list[Turned]
+
+
+@torch.no_grad()
+def compare(
+    before: tuple[DirectedScores, Any],
+    after: tuple[DirectedScores, Any],
+    k: int = 10,
+    hubs: int = 6,
+    examples: int = 3,
+    shown: int = 5,
+    seed: int = 0,
+) -> Compared:
+    """Compare two rankings, each scores and a criterion, by the figures that `evaluate` gives for them.
+
+    k: one of `KS`. examples: how many of the queries that turned, each way, are drawn by `seed`. shown: items of their
+    lists, in which of equal scores the wrong item comes first, as R@k counts it. Raises InputError for another k, and
+    where the two rank other queries or items, or other items answer the queries.
+    """
+    one_of("k", k, KS)
+    positives = before[0].positives
+    require(
+        _same(positives, after[0].positives),
+        "before and after rank other queries or items, or other items answer them; compare rankings of one split",
+    )
+    rankings = [rank(*one) for one in (before, after)]
+    counts = [ranking[k].occurrences[k] for ranking in rankings]
+    wrong = [ranking[k].bad[k] for ranking in rankings]
+    worst = counts[0].argsort(descending=True, stable=True)[:hubs].tolist()
+    first = [ranking[1].ranks == 1 for ranking in rankings]
+    turned = [(first[1] & ~first[0]).nonzero().flatten(), (first[0] & ~first[1]).nonzero().flatten()]
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [queries.cpu()[torch.randperm(len(queries), generator=generator)[:examples]] for queries in turned]
+    lists = [nearest(*one, torch.cat(drawn), shown) for one in (before, after)]
+    gained, lost = [[Turned(query, lists[0][query], lists[1][query]) for query in some.tolist()] for some in drawn]
+    return Compared(
+        k=k,
+        queries=positives.queries,
+        items=positives.items,
+        hubs=[Hub(item, _pair(count[item] for count in counts), _pair(bad[item] for bad in wrong)) for item in worst],
+        largest=_pair(count.max() for count in counts),
+        never=_pair((count == 0).sum() for count in counts),
+        answered=_pair(one.sum() for one in first),
+        measured=int(rankings[0][1].measured.sum()),
+        gained=len(turned[0]),
+        lost=len(turned[1]),
+        some_gained=gained,
+        some_lost=lost,
+    )
+
+
+def nearest(scores: DirectedScores, rule: Any, queries: Tensor, shown: int) -> dict[int, list[Listed]]:
+    """The nearest items of some queries (n,) under a criterion, nearest first; of equal scores the wrong ones first.
+
+    A criterion that matches ranks by its matching for k = 1, as for R@1.
+    """
+    found = {}
+    for first, block in corrected_blocks(scores, rule, rule.correction.fit(scores.columns)):
+        for query in queries[(queries >= first) & (queries < first + len(block))].tolist():
+            row = block[query - first]
+            right = torch.zeros(len(row), dtype=torch.bool, device=row.device)
+            right[scores.positives.item[scores.positives.query == query]] = True
+            wrong_first = torch.cat([(~right).nonzero(), right.nonzero()]).flatten()
+            order = wrong_first[row[wrong_first].argsort(descending=True, stable=True)][:shown]
+            found[query] = [Listed(*one) for one in zip(order.tolist(), right[order].tolist(), strict=True)]
+    return found
+
+
+def _same(one: Positives, other: Positives) -> bool:
+    sizes = (one.queries, one.items) == (other.queries, other.items)
+    return sizes and torch.equal(one.query, other.query) and torch.equal(one.item, other.item)
+
+
+def _pair(values: Any) -> tuple[int, int]:
+    before, after = (int(value) for value in values)
+    return before, after

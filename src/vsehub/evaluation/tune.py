@@ -1,0 +1,73 @@
+"""Settings of a criterion chosen on the validation split."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tqdm import tqdm
+
+from vsehub.checks import require
+from vsehub.criteria.base import grid, has_grid, with_parameters
+from vsehub.evaluation.encode import EncodedSplit
+from vsehub.evaluation.evaluate import folds_of, measured
+from vsehub.evaluation.protocols import Protocol
+from vsehub.evaluation.scores import DIRECTIONS
+from vsehub.metrics.occurrences import KS
+from vsehub.types import Similarity
+
+Settings = dict[str, Any]
+Measure = Callable[[Settings], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """criterion: with the chosen settings. rsum: theirs on validation. tried: all settings and their rsum, in order."""
+
+    criterion: Any
+    rsum: float
+    tried: list[tuple[Settings, float]]
+
+
+def fit(
+    criterion: Any,
+    split: EncodedSplit,
+    similarity: Similarity,
+    protocol: Protocol,
+    reference: EncodedSplit | None = None,
+    progress: bool = False,
+) -> Fitted:
+    """The settings, among those in the criterion's GRID, with the largest rsum on the validation `split`.
+
+    reference: as in `evaluate`. Of equal sums the first in the grid's order. A matching criterion gets one value for
+    each k of `KS`, that with the largest sum of both directions' R@k, as EMNLP table 4 has it; in a chain this is done
+    for every setting of the correction. Raises InputError where there is nothing to choose.
+    """
+    require(has_grid(criterion), f"{type(criterion).__name__} has no settings to fit; leave fit=true away")
+    corrections = grid(criterion.correction)
+    matchings = grid(criterion.matching) if criterion.matching is not None else [{}]
+    folds = folds_of(split, similarity, protocol, reference)
+    with tqdm(
+        total=len(corrections) * len(matchings), desc="fitting", leave=False, disable=None if progress else True
+    ) as bar:
+
+        def measure(settings: Settings) -> dict[str, float]:
+            bar.update()
+            return measured(folds, with_parameters(criterion, **settings), reference is not None).metrics
+
+        tried = [_best_matching(own, matchings, measure) for own in corrections]
+    best, rsum = max(tried, key=lambda one: one[1])
+    return Fitted(with_parameters(criterion, **best), rsum, tried)
+
+
+def _best_matching(own: Settings, matchings: list[Settings], measure: Measure) -> tuple[Settings, float]:
+    """The correction's settings with the best of the matching's for each k, and the rsum of both."""
+    if matchings == [{}]:
+        return own, measure(own)["rsum"]
+    ((name, _),) = matchings[0].items()
+    found = {choice[name]: measure(own | choice) for choice in matchings}
+    chosen, total = {}, 0.0
+    for k in KS:
+        sums = {value: sum(metrics[f"{side}/r{k}"] for side in DIRECTIONS) for value, metrics in found.items()}
+        chosen[k] = max(sums, key=sums.get)
+        total += sums[chosen[k]]
+    return own | {name: chosen}, total

@@ -1,0 +1,195 @@
+"""Arrays in .npy and .npz files, read safely, and scratch arrays that vanish with the process."""
+
+import math
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import numpy as np
+
+from vsehub.checks import InputError, require
+
+# What readers say of damage: RecursionError and NotImplementedError are RuntimeErrors, UnicodeError is a ValueError.
+DAMAGE = (ValueError, EOFError, OSError, RuntimeError, OverflowError, zipfile.BadZipFile, zlib.error)
+_LONGEST_MESSAGE = 300  # characters of a library's message
+
+
+def shortened(error: Exception) -> str:
+    """What an error says, cut where it repeats the file's bytes at length."""
+    said = str(error)
+    return said if len(said) <= _LONGEST_MESSAGE else f"{said[:_LONGEST_MESSAGE]} ..."
+
+
+@contextmanager
+def readable(path: Path, *damage: type[Exception]) -> Iterator[None]:
+    """Turn what a reader says of a damaged file into an InputError; damage: exceptions of the reader's own."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (*DAMAGE, *damage) as error:
+        raise InputError(
+            f"{path} cannot be read as {path.suffix} ({shortened(error)}). The file is cut short, damaged or of "
+            "another format: copy, download or write it again"
+        ) from error
+
+
+_DEFLATES = 1032  # bytes that one deflated byte can stand for at most
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+@dataclass(frozen=True)
+class NpyHeader:
+    """What stands before the numbers of a .npy file."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype
+
+    @classmethod
+    def read(cls, file: BinaryIO) -> "NpyHeader":
+        """Read the header, after which the file stands at the numbers; ValueError where there is none."""
+        version = np.lib.format.read_magic(file)
+        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        if version not in readers:
+            raise ValueError(f"version {version[0]}.{version[1]} of the format holds records, no plain numbers")
+        try:
+            header = cls(*readers[version](file))
+        except ValueError:
+            raise
+        except Exception as error:  # numpy parses the header as Python: damage raises almost anything
+            raise ValueError(f"the header cannot be read: {error}") from error
+        if min(header.shape, default=0) < 0 or header.dtype.itemsize == 0:
+            raise ValueError(f"the header says {header.dtype} {header.shape}, no plain numbers or strings")
+        return header
+
+    @property
+    def bytes(self) -> int:
+        """Of all numbers."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def require_room(self, path: Path, length: int) -> None:
+        """InputError where `length` bytes of `path` are too few for the numbers, ValueError where they are objects."""
+        if self.dtype.hasobject:
+            raise ValueError("it holds Python objects, which are not read")
+        require(
+            length >= self.bytes,
+            f"{path} is cut short: {self.shape} {self.dtype.name} numbers take {self.bytes} bytes, {length} are there. "
+            "Copy, download or write it again",
+        )
+
+    def mapped(self, path: Path, begin: int, length: int) -> np.ndarray:
+        """The array, whose `length` bytes lie in `path` from `begin` on; InputError where they are too few."""
+        self.require_room(path, length)
+        return np.memmap(path, self.dtype, "r", begin, self.shape, "F" if self.fortran else "C")
+
+
+def load_array(path: Path) -> np.ndarray:
+    """The array of a .npy file, in memory. InputError or ValueError where the file is damaged or holds objects."""
+    with path.open("rb") as file:
+        header = NpyHeader.read(file)
+        header.require_room(path, path.stat().st_size - file.tell())
+        file.seek(0)
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def load_archive(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of a .npz, by name, in memory; InputError or one of `stored.DAMAGE` where the file is damaged."""
+    with zipfile.ZipFile(path) as archive:
+        return {name: load_member(path, archive, info) for name, info in members(archive).items()}
+
+
+def members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """The arrays of an archive, by name."""
+    return {info.filename[:-4]: info for info in archive.infolist() if info.filename.endswith(".npy")}
+
+
+@contextmanager
+def opened_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[tuple[BinaryIO, NpyHeader]]:
+    """A member that stands at its numbers, and its header; InputError where it says more than it can hold."""
+    with archive.open(info) as member:
+        header = NpyHeader.read(member)
+        deflated = info.compress_type == zipfile.ZIP_DEFLATED
+        most = info.compress_size * _DEFLATES if deflated else info.compress_size
+        require(
+            info.compress_type in _METHODS and info.compress_size <= path.stat().st_size,
+            f"{path}: {info.filename} is compressed as numpy does not write it, or cut short. Write it again by "
+            "np.savez or np.savez_compressed",
+        )
+        header.require_room(path, min(info.file_size, most) - member.tell())
+        yield member, header
+
+
+def load_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    """The array of a member, in memory."""
+    with opened_member(path, archive, info):
+        pass
+    with archive.open(info) as member:
+        return np.lib.format.read_array(member, allow_pickle=False)
+
+
+class ScratchRows:
+    """Rows that are written one block after another into an unnamed file, and then read as one array.
+
+    For rows that are found while they are decoded: nothing is reserved for a number of rows that a file only claims.
+    what: what the file is to hold, for the message. A context; InputError where the temporary folder lacks the room.
+    """
+
+    def __init__(self, dtype: np.dtype, what: str):
+        self._dtype, self._what, self._bytes, self.rows = np.dtype(dtype), what, 0, 0
+
+    def __enter__(self) -> "ScratchRows":
+        # Without a buffer: a full disk shows where it is written to.
+        self._file = tempfile.TemporaryFile(prefix="vsehub-", buffering=0)
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+
+    def add(self, block: np.ndarray) -> None:
+        """Add rows (b, D)."""
+        left = np.ascontiguousarray(block, self._dtype).reshape(-1).view(np.uint8).data
+        self._bytes += len(left)
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            raise _no_room(self._what, self._bytes, error) from error
+        self.rows += len(block)
+
+    def array(self, columns: int) -> np.ndarray:
+        """All rows (n, columns), writable; for at least one."""
+        return np.memmap(self._file, self._dtype, "r+", shape=(self.rows, columns))
+
+
+def scratch_array(shape: tuple[int, ...], dtype: np.dtype, what: str) -> np.ndarray:
+    """A writable array in an unnamed file of the temporary folder ($TMPDIR), gone when nothing refers to it any more.
+
+    what: what it is to hold, for the message. InputError where the folder lacks the room.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    with tempfile.TemporaryFile(prefix="vsehub-") as file:
+        try:
+            # Reserved now, where the system can: a disk that fills up under a mapped page kills the process unheard.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                file.truncate(size)
+        except OSError as error:
+            raise _no_room(what, size, error) from error
+        return np.memmap(file, dtype, "r+", shape=shape)
+
+
+def _no_room(what: str, size: int, error: OSError) -> InputError:
+    return InputError(
+        f"{what} are unpacked into the temporary folder {tempfile.gettempdir()}, which does not take "
+        f"{size / 1e9:.2g} GB ({error.strerror}). Free room there, set TMPDIR to a folder on another disk, or "
+        "save the vectors as .npy, which is read where it lies"
+    )

@@ -1,0 +1,107 @@
+"""The folders that commands fill: what a command did not write is never touched, what it did only if that is said."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from vsehub.checks import require
+from vsehub.io.files import is_full_disk, write_json
+
+MARK = ".vsehub.json"  # which files of a folder are vsehub's
+VERSION = 1
+
+
+def require_writable(folder: str | Path) -> None:
+    """Raise InputError where nothing can be written to the folder `out`, which need not be there yet."""
+    require(str(folder).strip() != "", "out is empty; give out=FOLDER")
+    place = Path(folder)
+    require(place.is_dir() or not os.path.lexists(place), f"out: {folder} is a file; give out=FOLDER")
+    near = next(path for path in (place, *place.absolute().parents) if path.exists())
+    require(
+        near.is_dir() and os.access(near, os.W_OK | os.X_OK) and _takes_files(near),
+        f"out: nothing can be written to {near}; give another place",
+    )
+
+
+def _takes_files(folder: Path) -> bool:
+    """Whether a file can be made in a folder: what the permissions say is not all, /proc is one example."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError as error:
+        return is_full_disk(error)  # which is said when it matters
+
+
+class Output:
+    """A folder for the files of a command.
+
+    kind: what it writes, "a report" for example. names: the files that it is sure to write. overwrite: an earlier
+    output of that kind is replaced; what was left unfinished by a kill is in any case. Raises InputError, before any
+    work, where the folder cannot be written to, where it holds files of those names that the command did not write, and
+    where it holds a finished output that is not to be replaced.
+    """
+
+    def __init__(self, folder: str | Path, kind: str, names: Iterable[str], overwrite: bool = False):
+        require_writable(folder)
+        self.folder, self.kind, self.overwrite = Path(folder), kind, overwrite
+        self.earlier, finished = self._mark()
+        self._refuse_foreign(names)
+        require(
+            overwrite or not finished,
+            f"out: {folder} holds {kind} already. Give another out=FOLDER, or overwrite=true to replace it",
+        )
+
+    def begin(self, names: Iterable[str]) -> None:
+        """Remove what an earlier command of this kind wrote, and say in the folder what is now going to be written."""
+        names = list(names)
+        self._refuse_foreign(names)
+        place = self.folder.resolve()
+        for path in (self.folder / name for name in self.earlier):
+            if not path.parent.resolve().is_relative_to(place):
+                continue  # a folder of ours that is now a link to another place
+            for one in (path, *path.parent.glob(f".{path.name}.*.part")):
+                one.unlink(missing_ok=True)
+        self.earlier = names
+        self._say(finished=False)
+
+    def finish(self) -> None:
+        """Say in the folder that all is written."""
+        self._say(finished=True)
+
+    def __truediv__(self, name: str) -> Path:
+        return self.folder / name
+
+    def _say(self, finished: bool) -> None:
+        mark = {"version": VERSION, "kind": self.kind, "finished": finished, "files": sorted(self.earlier)}
+        write_json(self.folder / MARK, mark)
+
+    def _mark(self) -> tuple[list[str], bool]:
+        """The files of an earlier output of this kind, and whether it was finished."""
+        path = self.folder / MARK
+        if not path.is_file():
+            return [], False
+        mark: Any = None
+        try:
+            mark = json.loads(path.read_text(encoding="utf-8"))
+            known = mark["version"] == VERSION and mark["kind"] == self.kind
+            files, finished = [str(name) for name in mark["files"]], bool(mark["finished"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            known = False
+        require(
+            known,
+            f"out: {self.folder} holds {mark.get('kind') if isinstance(mark, dict) else 'something else'}, not "
+            f"{self.kind} of this version. Give another out=FOLDER",
+        )
+        inside = [name for name in files if not Path(name).is_absolute() and ".." not in Path(name).parts]
+        return inside, finished
+
+    def _refuse_foreign(self, names: Iterable[str]) -> None:
+        there = [name for name in names if name not in self.earlier and os.path.lexists(self.folder / name)]
+        require(
+            not there,
+            f"out: {self.folder} holds {', '.join(there[:3])}{' and more' if len(there) > 3 else ''}, which vsehub did "
+            "not write. Give another out=FOLDER",
+        )

@@ -1,0 +1,79 @@
+"""Where a result comes from: code, versions, hardware, data."""
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+import vsehub
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None
+
+PACKAGES = (
+    *("torch", "torchvision", "pytorch-lightning", "hydra-core", "omegaconf", "numpy", "safetensors"),
+    *("faiss-cpu", "faiss-gpu", "timm", "transformers"),
+)
+
+
+def code_version() -> dict | None:
+    """{"sha", "dirty"} of the git checkout that this package runs from, or None where there is none."""
+    folder = Path(vsehub.__file__).parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+    try:
+        root = Path(git("rev-parse", "--show-toplevel").strip())
+        if folder != root / "src" / "vsehub":  # installed into somebody else's checkout
+            return None
+        return {
+            "sha": git("rev-parse", "HEAD").strip(),
+            "dirty": bool(git("status", "--porcelain", "--", "src", "conf")),
+        }
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of what a figure may depend on."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def hardware() -> dict:
+    """{"cpu", "cores", "memory_gb", "gpu"}; gpu is None without one."""
+    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    return {"cpu": _cpu_name(), "cores": cores, "memory_gb": round(memory / 2**30), "gpu": gpu}
+
+
+def peak_memory() -> dict[str, int]:
+    """{"host_mb", and "gpu_mb" with a GPU}: the most that this process has held so far."""
+    # Linux counts in kilobytes, macOS in bytes.
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    found = {"host_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit} if resource else {}
+    if torch.cuda.is_available():
+        found["gpu_mb"] = torch.cuda.max_memory_allocated() // 2**20
+    return found
+
+
+def _cpu_name() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.is_file():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,12 @@
+from .hal import HAL as HAL
+from .hinge import KNNMargin as KNNMargin
+from .hinge import MaxMargin as MaxMargin
+from .hinge import SumMargin as SumMargin
+from .infonce import InfoNCE as InfoNCE
+from .multi_similarity import MultiSimilarity as MultiSimilarity
+from .nca import NCA as NCA
+from .nt_xent import NTXent as NTXent
+from .rcsls import RCSLS as RCSLS
+from .rescaled import Rescaled as Rescaled
+from .siglip import SigLIP as SigLIP
+from .sum_to_max import SumToMax as SumToMax

@@ -1,0 +1,58 @@
+"""What the losses share: the check of a batch's scores, and means of the k largest entries."""
+
+import torch
+from torch import Tensor
+
+from vsehub.checks import require
+
+
+def checked(scores: Tensor, positives: Tensor) -> Tensor:
+    """The scores in at least float32, after both arguments were checked.
+
+    scores: (N, N), pair n at [n, n]. positives: (N, N) boolean, true wherever image and text belong together; its
+    diagonal must be true. Raises InputError otherwise.
+    """
+    require(
+        scores.ndim == 2 and scores.shape[0] == scores.shape[1] and scores.shape[0] > 0,
+        f"scores has shape {tuple(scores.shape)}; expected (N, N) with the N pairs on the diagonal",
+    )
+    require(
+        positives.shape == scores.shape and positives.dtype == torch.bool,
+        f"positives is {positives.dtype} {tuple(positives.shape)}; expected a boolean mask {tuple(scores.shape)}",
+    )
+    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+
+
+def fill_positives(values: Tensor, positives: Tensor) -> Tensor:
+    """`values` with the positives lowered so far that no maximum or log-sum over the negatives can see them.
+
+    A finite floor, so that a row without a negative has gradient zero instead of NaN.
+    """
+    return values.masked_fill(positives, torch.finfo(values.dtype).min / 2)
+
+
+def mean_of_largest(values: Tensor, counted: Tensor, k: int) -> Tensor:
+    """Each row's mean of its k largest counted entries; of all where they are fewer, 0 where there is none.
+
+    values: (R, C). counted: (R, C) boolean. Returns (R,).
+    """
+    largest, valid, _ = _largest(values, counted, k)
+    return largest.sum(dim=1) / valid.sum(dim=1).clamp(min=1)
+
+
+def mean_of_the_other_largest(values: Tensor, counted: Tensor, k: int) -> Tensor:
+    """For each entry, `mean_of_largest` of its row with the entry itself left out: (R, C) -> (R, C)."""
+    largest, valid, columns = _largest(values, counted, k + 1)
+    first = largest[:, :k].sum(dim=1) / valid[:, :k].sum(dim=1).clamp(min=1)
+    # Only an entry among the k + 1 largest changes the mean by leaving: the next one takes its place.
+    without = largest.sum(dim=1, keepdim=True) - largest
+    remaining = valid.sum(dim=1, keepdim=True) - valid.to(values.dtype)
+    return first[:, None].expand_as(values).scatter(1, columns, without / remaining.clamp(min=1))
+
+
+def _largest(values: Tensor, counted: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The k largest counted entries of each row, 0 where there are fewer; which of them are real; their columns."""
+    k = min(k, values.shape[1])
+    largest, columns = values.masked_fill(~counted, -torch.inf).topk(k, dim=1)
+    valid = counted.gather(1, columns)
+    return largest.masked_fill(~valid, 0.0), valid, columns

@@ -1,0 +1,36 @@
+"""InfoNCE, the symmetric contrastive loss of CLIP (Radford 2021)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from vsehub.checks import positive
+from vsehub.losses.base import checked, fill_positives
+from vsehub.types import NeighborStats
+
+
+class InfoNCE(nn.Module):
+    """Mean cross-entropy of each pair among its row's and its column's negatives, at a temperature.
+
+    temperature: the softmax's, at the start where `learnable`; learnt as the logarithm of its inverse, which is kept
+    at most `max_scale` (CLIP: 100). Other positives of a row or column are left out of its softmax. Raises InputError
+    for a temperature that is not positive.
+    """
+
+    def __init__(self, temperature: float = 0.07, learnable: bool = True, max_scale: float = 100.0):
+        super().__init__()
+        positive("temperature", temperature)
+        positive("max_scale", max_scale)
+        self.max_scale = max_scale
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(temperature)), requires_grad=learnable)
+
+    def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
+        """scores (N, N), positives (N, N) boolean -> {"loss", "temperature"}; `neighbors` is not used."""
+        scores = checked(scores, positives)
+        scale = self.log_scale.clamp(max=math.log(self.max_scale)).exp().to(scores.dtype)
+        logits = scale * scores
+        paired = logits.diagonal()
+        logits = fill_positives(logits, positives).diagonal_scatter(paired)
+        loss = (logits.logsumexp(dim=1) + logits.logsumexp(dim=0) - 2 * paired).mean() / 2
+        return {"loss": loss, "temperature": 1 / scale.detach()}

@@ -1,0 +1,77 @@
+"""A seeded sample of vectors wherever they lie, drawn while they are read once."""
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vsehub.checks import fail, require
+
+
+class VectorSource(Protocol):
+    """(N, D) vectors that are handed out as blocks: a file, or what `as_vectors` makes of an array.
+
+    shape: (N, D). rows(start, stop): a tensor (stop - start, D), float32 or float64.
+    """
+
+    shape: tuple[int, int]
+
+    def __len__(self) -> int: ...
+
+    def rows(self, start: int, stop: int) -> Tensor: ...
+
+
+class _Held:
+    """A tensor's or an array's rows, on `device`; half precision and memory maps are widened block by block."""
+
+    def __init__(self, vectors: Tensor | np.ndarray, device: torch.device | None):
+        self._vectors, self._device = vectors, device
+        self.shape = tuple(vectors.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        block = self._vectors[start:stop]
+        if isinstance(block, np.ndarray):
+            block = torch.from_numpy(np.ascontiguousarray(block) if block.flags.writeable else block.copy())
+        block = block.detach()
+        return block.to(self._device, torch.float64 if block.dtype == torch.float64 else torch.float32)
+
+
+def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torch.device | None = None) -> VectorSource:
+    """`vectors` as `VectorSource`: a tensor, a numpy array (memory-mapped or not) or something that has `rows` already.
+
+    columns: the dimension it must have. device: where a tensor's blocks go, None for where they are. Raises InputError
+    where it is no matrix of floating-point numbers, has no row or another dimension.
+    """
+    if not hasattr(vectors, "rows"):
+        if not isinstance(vectors, Tensor | np.ndarray):
+            fail(f"{name} is {type(vectors).__name__}; expected a tensor or a numpy array (N, D)")
+        floating = vectors.is_floating_point() if isinstance(vectors, Tensor) else vectors.dtype.kind == "f"
+        require(floating, f"{name} holds {vectors.dtype} numbers; expected floating-point vectors")
+        vectors = _Held(vectors, device)
+    shape = tuple(vectors.shape)
+    wanted = "any" if columns is None else columns
+    require(
+        len(shape) == 2 and (columns is None or shape[1] == columns),
+        f"{name} has shape {shape}; expected a matrix (any, {wanted})",
+    )
+    require(shape[0] > 0, f"{name} is empty; expected at least one row")
+    return vectors
+
+
+BLOCK = 65536
+
+
+def sampled(vectors: VectorSource, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """`count` rows (n, D), all where there are fewer, and their positions (n,), ascending, drawn by seed."""
+    drawn = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(seed))[:count].sort().values
+    parts = []
+    for start in range(0, len(vectors), BLOCK):
+        within = drawn[(drawn >= start) & (drawn < start + BLOCK)] - start
+        if len(within):
+            block = vectors.rows(start, min(start + BLOCK, len(vectors)))
+            parts.append(block[within.to(block.device)])
+    return torch.cat(parts), drawn

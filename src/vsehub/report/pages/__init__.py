@@ -1,0 +1,1 @@
+"""The pages, each beside its template."""

@@ -1,0 +1,134 @@
+"""Small pictures that a page carries within itself."""
+
+import base64
+import io
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import jinja2
+import numpy as np
+from PIL import Image, ImageOps
+
+from vsehub.checks import fail, require
+from vsehub.report.plots import Picture
+
+
+def render_page(template: str, filters: dict[str, Callable] | None = None, **values) -> str:
+    """The page that `template` (a file beside this one) makes of `values`; a value that is not given is an error."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("vsehub.report.pages", ""),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"image": image, "narrow_image": narrow_image} | (filters or {})
+    return environment.get_template(template).render(values)
+
+
+def image(picture: Picture) -> str:
+    """The figure as a data URL."""
+    return data_url("image/svg+xml", picture.svg)
+
+
+def narrow_image(picture: Picture) -> str:
+    """The figure as a data URL, in its form for a phone, which it must have."""
+    return data_url("image/svg+xml", picture.narrow)
+
+
+def data_url(kind: str, content: bytes) -> str:
+    """Bytes of a media type as an address that needs no network."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def bars(
+    colours: Mapping[str, str], counts: Sequence[int], scale: int, wrong: Sequence[int] | None = None
+) -> list[dict[str, str | None]]:
+    """A bar a ranking: its name, colour and count, and the widths in % of the count and of its wrong part.
+
+    colours: ranking -> colour. counts, wrong: one a ranking. scale: the count of a whole bar.
+    """
+    return [
+        {
+            "name": name,
+            "colour": colour,
+            "text": f"{count:,}",
+            "width": f"{100 * count / scale:.2f}",
+            "wrong": None if false is None else f"{100 * false / scale:.2f}",
+        }
+        for (name, colour), count, false in zip(
+            colours.items(), counts, [None] * len(counts) if wrong is None else wrong, strict=True
+        )
+    ]
+
+
+log = logging.getLogger(__name__)
+
+SIDE = 128
+
+
+class Thumbnails:
+    """Makes JPEG data URLs of at most `side` x `side` pixels. missing: the names of those that could not be made."""
+
+    def __init__(self, side: int = SIDE):
+        self.side = side
+        self.missing: list[str] = []
+        self._asked, self._first = 0, ""
+
+    def __call__(self, picture: str | Path | np.ndarray, name: str) -> str | None:
+        """The thumbnail of an image file or of pixels (3, H, W), uint8 or floats in 0..1; enlarged never.
+
+        None, and `name` among `missing`, where the file is absent or broken. Raises InputError for other arrays.
+        """
+        if isinstance(picture, np.ndarray):
+            self._asked += 1
+            small = _of_pixels(picture)
+        else:
+            try:
+                small = _of_file(Path(picture), self.side)
+            except Exception as error:  # Pillow's readers raise almost anything on files that were altered
+                reason = "not a picture" if isinstance(error, Image.UnidentifiedImageError) else str(error)
+                return self.absent(name, f"{picture}: {reason or type(error).__name__}")
+            self._asked += 1
+        small.thumbnail((self.side, self.side), Image.Resampling.LANCZOS)
+        content = io.BytesIO()
+        small.save(content, "JPEG", quality=82)
+        return data_url("image/jpeg", content.getvalue())
+
+    def absent(self, name: str, why: str) -> None:
+        """Count an image that cannot be shown, and `name` among `missing`. why: for the warning, of the first."""
+        self._asked += 1
+        self._first = self._first or f"{name} ({why})"
+        self.missing.append(name)
+
+    def warn(self) -> None:
+        """Log how many of the images that were asked for could not be shown, if any, and why the first could not."""
+        if self.missing:
+            told = (len(self.missing), self._asked, self._first)
+            log.warning("%d of %d images of the page could not be shown, the first: %s", *told)
+
+
+def _of_file(path: Path, side: int) -> Image.Image:
+    """The picture, upright and on white where it is transparent."""
+    if not path.is_file():  # a pipe would be waited for
+        raise FileNotFoundError("no such file")
+    with Image.open(path) as picture:
+        picture.draft("RGB", (2 * side, 2 * side))  # a JPEG is read at a fraction of its size
+        upright = ImageOps.exif_transpose(picture)
+        if upright.has_transparency_data:
+            clear = upright.convert("RGBA")
+            upright = Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear)
+        return upright.convert("RGB")
+
+
+def _of_pixels(pixels: np.ndarray) -> Image.Image:
+    require(
+        pixels.ndim == 3 and pixels.shape[0] == 3 and pixels.size > 0,
+        f"pixels have shape {pixels.shape}; expected (3, height, width)",
+    )
+    if pixels.dtype.kind == "f":
+        pixels = (np.nan_to_num(pixels.astype(np.float32)).clip(0, 1) * 255).round().astype(np.uint8)
+    elif pixels.dtype != np.uint8:
+        fail(f"pixels are {pixels.dtype}; expected uint8, or floats between 0 and 1")
+    return Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))

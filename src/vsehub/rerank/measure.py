@@ -1,0 +1,383 @@
+"""The plain ranking of queries and items and any number of corrected ones, found and measured in one pass.
+
+>>> import numpy as np
+>>> from vsehub.criteria.csls import CSLS
+>>> angles = np.radians([10, 25, 40, 60])
+>>> queries = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+>>> items = np.array([[1.0, 0.0], [0.9, 0.5], [0.0, 1.0]])
+>>> found = measure(queries, items, {"csls": CSLS(k=2)}, k=1)
+>>> {ranking.name: ranking.positions.flatten().tolist() for ranking in found.rankings}
+{'nns': [0, 1, 1, 1], 'csls': [0, 1, 1, 2]}
+>>> [ranking.hubness["largest_hub_1"] for ranking in found.rankings]
+[3.0, 2.0]
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vsehub.checks import require, whole
+from vsehub.criteria.base import Criterion, Terms, as_sides, fit_all
+from vsehub.criteria.nns import NearestNeighbor
+from vsehub.io.parts import Parts, Pieces, kept
+from vsehub.metrics.occurrences import KS, Occurrences, histogram, occurrence_metrics
+from vsehub.metrics.positives import Positives
+from vsehub.metrics.relevance import RECALLS, at_r
+from vsehub.neighbors.tiles import nearest_blocks
+from vsehub.neighbors.vectors import VectorSource
+
+# (k) -> the lists (b, k) of some queries, best first
+Lists = Callable[[int], Tensor]
+
+
+class Tally:
+    """Hubness of a ranking and, where positives are given, what of it is right.
+
+    items: M. ks: the neighbourhood sizes of `KS` that M items reach. relevance: how deep lists must be for mAP@R and
+    R-Precision, or None to leave these out.
+    """
+
+    def __init__(self, items: int, positives: Positives | None, relevance: int | None):
+        self.items, self.positives, self.relevance = items, positives, relevance
+        self.ks = reached(items)
+        # One counter a k: a matching's list for k = 5 is not the beginning of its list for k = 10.
+        self._counted = {k: Occurrences(items, (k,)) for k in self.ks}
+        self._found = dict.fromkeys(RECALLS, 0)
+        self._precision = torch.zeros(2, dtype=torch.float64)
+
+    def add(self, first: int, lists: Lists) -> None:
+        """Count the lists of the queries `first`, `first` + 1, ..."""
+        for k, counted in self._counted.items():
+            if self.positives is None:
+                counted.add(lists(k))
+            else:
+                counted.add_judged(lists(k), self.positives, first)
+        if self.positives is None:
+            return
+        for k in RECALLS:
+            self._found[k] += int(self.positives.hits(lists(min(k, self.items)), first).any(dim=1).sum())
+        if self.relevance is not None:
+            hits = self.positives.hits(lists(self.relevance), first)
+            self._precision += torch.stack(at_r(hits, self.positives.counts[first : first + len(hits)])).sum(dim=1)
+
+    def occurrences(self, k: int) -> Tensor:
+        """N_k (M,)."""
+        return self._counted[k].counts[k]
+
+    def wrong(self, k: int) -> Tensor | None:
+        """BN_k (M,): how often an item is a wrong answer; None where positives are not known."""
+        return None if self.positives is None else self._counted[k].bad[k]
+
+    def hubness(self) -> dict[str, float]:
+        """The figures of `metrics.hubness.occurrence_metrics`, with those of bad hubs where positives are known."""
+        counts = {k: self.occurrences(k) for k in self.ks}
+        if self.positives is None:
+            return occurrence_metrics(counts)
+        return occurrence_metrics(counts, {k: self.wrong(k) for k in self.ks}, self._counted[self.ks[0]].judged)
+
+    def histograms(self) -> dict[str, dict[str, list[int]]]:
+        """The distribution of N_k for each k, as `metrics.hubness.histogram` gives it."""
+        return {str(k): histogram(self.occurrences(k)) for k in self.ks}
+
+    def truth(self) -> dict[str, float | None] | None:
+        """ "r1", "r5", "r10", "map_r", "r_precision" in % of the queries that have a positive; None without positives.
+
+        map_r and r_precision are None where the lists are not deep enough for them.
+        """
+        if self.positives is None:
+            return None
+        queries = int((self.positives.counts > 0).sum())
+        purity = (100.0 * self._precision / queries).tolist() if self.relevance is not None else (None, None)
+        recalls = {f"r{k}": 100.0 * found / queries for k, found in self._found.items()}
+        return recalls | dict(zip(("map_r", "r_precision"), purity, strict=True))
+
+
+class Changes:
+    """How much of the plain ranking a correction leaves: the first places, and the first k as a set."""
+
+    def __init__(self):
+        self._queries = self._first = 0
+        self._kept = 0.0
+
+    def add(self, plain: Tensor, corrected: Tensor) -> None:
+        """Compare two rankings (b, k) of some queries."""
+        self._queries += len(plain)
+        self._first += int((plain[:, 0] != corrected[:, 0]).sum())
+        # No list names an item twice, so that what comes twice in both together is in both.
+        together = torch.cat((plain, corrected), dim=1).sort(dim=1).values
+        self._kept += (together[:, 1:] == together[:, :-1]).sum().item() / plain.shape[1]
+
+    def figures(self) -> dict[str, float]:
+        """ "first": share of queries whose first item differs; "overlap": mean share of the k items that stay."""
+        return {"first": self._first / self._queries, "overlap": self._kept / self._queries}
+
+
+def reached(items: int) -> tuple[int, ...]:
+    """The neighbourhood sizes of `KS` that so many items reach."""
+    return tuple(k for k in KS if k <= items)
+
+
+log = logging.getLogger(__name__)
+
+# (k) -> values and positions (b, k) of some queries' lists, best first
+Found = Callable[[int], tuple[Tensor, Tensor]]
+
+
+class Moved:
+    """Rows that are handed out on another device."""
+
+    def __init__(self, vectors: VectorSource, device: torch.device):
+        self._vectors, self._device = vectors, device
+        self.shape = vectors.shape
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Rows `start` to `stop` - 1 on the device."""
+        return self._vectors.rows(start, stop).to(self._device)
+
+
+def fitted(
+    rules: Mapping[str, Criterion], items: VectorSource, reference: VectorSource, parts: Parts | None, progress: bool
+) -> tuple[dict[str, Terms], float]:
+    """The item terms of each criterion, and the seconds; those that go by column share one product."""
+    together = [name for name, rule in rules.items() if rule.columnwise and rule.needs_reference]
+    groups = [together] * bool(together) + [[name] for name in rules if name not in together]
+    terms, total = {}, 0.0
+    for group in groups:
+        find = _fit([rules[name] for name in group], items, reference, progress)
+        found, seconds = kept(parts, f"terms-{'-'.join(group)}", find)
+        terms |= dict(zip(group, found, strict=True))
+        total += seconds
+    return terms, total
+
+
+def _fit(rules: list[Criterion], items: VectorSource, reference: VectorSource, progress: bool) -> Callable[[], Pieces]:
+    return lambda: fit_all(rules, items, reference, progress)
+
+
+def matched(
+    rule: Any, name: str, queries: VectorSource, items: VectorSource, depths: set[int], parts: Parts | None
+) -> tuple[dict[int, tuple[Tensor, Tensor]], float]:
+    """Values and positions (Q, k) of a matching for each k of depths, which is another matching each time."""
+    lists, total = {}, 0.0
+    for k in sorted(depths):
+        log.info("%s: matching %d queries and %d items, k = %d", name, len(queries), len(items), k)
+        (found,), seconds = kept(parts, f"matched-{name}-{k}", _match(rule, queries, items, k))
+        lists[k] = tuple(side.cpu() for side in found)
+        total += seconds
+    return lists, total
+
+
+def _match(rule: Any, queries: VectorSource, items: VectorSource, k: int) -> Callable[[], Pieces]:
+    return lambda: [rule.search(queries, items, k=k)]
+
+
+def found_blocks(
+    queries: VectorSource,
+    items: VectorSource,
+    depth: int,
+    rules: Mapping[str, Criterion],
+    terms: Mapping[str, Terms],
+    parts: Parts | None,
+    progress: bool,
+) -> Iterator[tuple[int, Pieces, float]]:
+    """(first query, lists of the plain ranking and of each criterion, seconds) for one stretch of queries at a time.
+
+    Each of the lists is values and positions (b, depth) on the CPU. What parts hold is not searched again.
+    """
+    start = 0
+    while parts is not None and start < len(queries):
+        stored = parts.get(_name(depth, start))
+        if stored is None:
+            break
+        yield start, *stored
+        start += len(stored[0][0][0])
+    if start == len(queries):
+        return
+    if start:
+        log.info("going on from query %d of %d", start, len(queries))
+    began = time.perf_counter()
+    device = queries.rows(0, 1).device
+    corrections = [
+        rule.over(queries, items, tuple(term.to(device) for term in terms[name])) for name, rule in rules.items()
+    ]
+    blocks = nearest_blocks(queries, items, depth, [None, *corrections], "searching" if progress else None, start=start)
+    for first, found in blocks:
+        lists = [tuple(side.cpu() for side in one) for one in found]
+        seconds = time.perf_counter() - began
+        if parts is not None:
+            parts.put(_name(depth, first), lists, seconds)
+        yield first, lists, seconds
+        began = time.perf_counter()
+
+
+def _name(depth: int, first: int) -> str:
+    return f"lists-{depth}-{first}"
+
+
+PLAIN = "nns"
+# mAP@R and R-Precision need lists as deep as the most positives of a query; deeper ones cost more than the scores.
+DEEPEST = 256
+# A matching looks at all scores several times over; beyond this many it takes hours.
+MOST_MATCHED = 10**9
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """One ranking: its lists and what was measured of it.
+
+    values, positions: (Q, k), best first, on the CPU. hubness, histograms, truth: see `retrieval.tally.Tally`. changed:
+    see `retrieval.tally.Changes`. occurrences, wrong: (M,) N_k and BN_k at the largest k measured; wrong is None
+    without positives. item_terms: what the criterion took from each item; of an `ItemBias` the bias (M,) alone.
+    """
+
+    name: str
+    values: Tensor
+    positions: Tensor
+    hubness: dict[str, float]
+    histograms: dict[str, dict[str, list[int]]]
+    truth: dict[str, float | None] | None
+    changed: dict[str, float]
+    occurrences: Tensor
+    wrong: Tensor | None
+    item_terms: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """All rankings, the plain one first; ks: the neighbourhood sizes of the figures.
+
+    seconds: {"reference", "search"}, with those of an earlier run whose parts were taken up.
+    """
+
+    rankings: list[Ranked]
+    ks: tuple[int, ...]
+    seconds: dict[str, float]
+
+
+@torch.no_grad()
+def measure(
+    queries: Any,
+    items: Any,
+    criteria: Mapping[str, Any] | None = None,
+    reference: Any = None,
+    k: int = 10,
+    positives: Positives | None = None,
+    parts: Parts | None = None,
+    device: torch.device | None = None,
+    progress: bool = False,
+) -> Measured:
+    """Rank by inner product, plainly and under each criterion, and measure every ranking.
+
+    queries (Q, D), items (M, D), reference (R, D) queries (None: the queries themselves, transductive): tensors, numpy
+    arrays, memory maps, or open files (`data.vectors`). criteria: name -> criterion. k: how deep the lists are.
+    positives: which items answer which query; queries without one are left out of what is measured by it. parts: where
+    what is found is kept until the work is done. device: where blocks are computed, None for where they are.
+
+    One product of queries and items serves the plain and all corrected rankings, one of reference and items all
+    criteria that go by column; a matching makes its own, one for each k that is measured. Raises InputError where
+    dimensions differ, a side is empty, k exceeds the items, or a criterion cannot take the reference or the sizes.
+    """
+    rules = {name: rule for name, rule in (criteria or {}).items() if not isinstance(rule, NearestNeighbor)}
+    sides = as_sides(queries, items, reference)
+    check_rules(rules, reference is not None, len(sides[0]), len(sides[1]), k)
+    _check_positives(positives, len(sides[0]), len(sides[1]))
+    require(PLAIN not in rules, f"a criterion is called {PLAIN}, the name of the plain ranking; give it another name")
+    asked, among, seen = sides if device is None else (Moved(sides[0], device), sides[1], Moved(sides[2], device))
+
+    # A matching's parts are found first: they are whole, the others come in blocks.
+    depths = {k, *reached(len(among)), *(min(one, len(among)) for one in RECALLS)}
+    matchings, searching = {}, 0.0
+    for name, rule in rules.items():
+        if rule.matching is not None:
+            matchings[name], seconds = matched(rule, name, asked, among, depths, parts)
+            searching += seconds
+    streamed = {name: rule for name, rule in rules.items() if name not in matchings}
+    terms, fitting = fitted(streamed, among, seen, parts, progress)
+
+    relevance = _relevance(positives)
+    shallow = matchings if relevance is not None and k < relevance else ()
+    gathered = {
+        name: _Gathered(name, k, Tally(len(among), positives, None if name in shallow else relevance))
+        for name in (PLAIN, *rules)
+    }
+    depth = max(*depths, relevance or 0)
+    for first, found, seconds in found_blocks(asked, among, depth, streamed, terms, parts, progress):
+        searching += seconds
+        plain = found[0][1][:, :k]
+        rows = slice(first, first + len(plain))
+        lists = {name: _beginning(one) for name, one in zip((PLAIN, *streamed), found, strict=True)}
+        lists |= {name: _of_matchings(one, rows, k) for name, one in matchings.items()}
+        for name, ranking in gathered.items():
+            ranking.add(first, lists[name], plain)
+    rankings = [ranking.ranked(terms.get(name, ())) for name, ranking in gathered.items()]
+    return Measured(rankings, reached(len(among)), {"reference": fitting, "search": searching})
+
+
+class _Gathered:
+    """One ranking, gathered block by block."""
+
+    def __init__(self, name: str, k: int, tally: Tally):
+        self._name, self._k, self._tally, self._changes = name, k, tally, Changes()
+        self._lists: list[tuple[Tensor, Tensor]] = []
+
+    def add(self, first: int, lists: Found, plain: Tensor) -> None:
+        values, positions = lists(self._k)
+        self._tally.add(first, lambda k: lists(k)[1])
+        self._changes.add(plain, positions)
+        self._lists.append((values.clone(), positions.clone()))  # not the deeper list that they begin
+
+    def ranked(self, item_terms: tuple[Tensor, ...]) -> Ranked:
+        values, positions = (torch.cat(side) for side in zip(*self._lists, strict=True))
+        tally = self._tally
+        figures = (tally.hubness(), tally.histograms(), tally.truth(), self._changes.figures())
+        deepest = tally.ks[-1]
+        return Ranked(
+            self._name, values, positions, *figures, tally.occurrences(deepest), tally.wrong(deepest), item_terms
+        )
+
+
+def _beginning(found: tuple[Tensor, Tensor]) -> Found:
+    return lambda k: (found[0][:, :k], found[1][:, :k])
+
+
+def _of_matchings(found: Mapping[int, tuple[Tensor, Tensor]], rows: slice, deepest: int) -> Found:
+    """The lists of the matching that was made for k; for a k for which none was made, the beginning of the deepest."""
+    return lambda k: tuple(side[rows, :k] for side in found.get(k, found[deepest]))
+
+
+def _relevance(positives: Positives | None) -> int | None:
+    """How deep lists must be for mAP@R and R-Precision, None where that is too deep."""
+    most = 0 if positives is None else int(positives.counts.max())
+    return most if 0 < most <= DEEPEST else None
+
+
+def check_rules(rules: Mapping[str, Any], inductive: bool, queries: int, items: int, k: int) -> None:
+    """InputError where a criterion cannot take so many queries and items, other reference queries, or k is no depth."""
+    whole("k", k)
+    require(k <= items, f"k is {k}; expected at most {items}, the number of items")
+    for name, rule in rules.items():
+        require(
+            rule.inductive or not inductive,
+            f"{name} matches the queries themselves with the items: it has no form that takes other reference queries. "
+            "Leave reference out",
+        )
+        require(
+            rule.matching is None or queries * items <= MOST_MATCHED,
+            f"{name} matches all queries with all items: {queries} x {items} scores are more than {MOST_MATCHED:,}. "
+            "Take fewer of either, or a criterion that corrects scores, e.g. csls",
+        )
+
+
+def _check_positives(positives: Positives | None, queries: int, items: int) -> None:
+    require(
+        positives is None or (positives.queries, positives.items) == (queries, items),
+        f"positives is of another number of queries or items; expected {queries} queries and {items} items",
+    )

@@ -1,0 +1,90 @@
+"""What was measured, as a record of plain values for files and pages."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vsehub.criteria.base import parameters
+from vsehub.metrics.topk import top_k
+from vsehub.rerank.inputs import Names
+from vsehub.rerank.measure import Measured
+
+log = logging.getLogger(__name__)
+
+EXAMPLES = 20
+QUERIES = 3  # of a hub's queries
+
+
+def figures(
+    measured: Measured, criteria: Mapping[str, Any], inductive: bool, queries: Names, items: Names, seed: int = 0
+) -> dict[str, Any]:
+    """ "ks", "rankings", "hubs" and "antihubs" of the record.
+
+    hubs: the EXAMPLES items that are among the k nearest of most queries in the plain ranking, k the largest of ks; of
+    equal ones the lower first. antihubs: how many items are nobody's neighbour under each ranking, and EXAMPLES of the
+    plain ranking's, drawn by seed.
+    """
+    plain = measured.rankings[0].occurrences
+    counts, hubs = top_k(plain[None].double(), min(EXAMPLES, len(plain)))
+    hubs = hubs[0][counts[0] > 0]
+    nobodys = (plain == 0).nonzero().flatten()
+    drawn = torch.randperm(len(nobodys), generator=torch.Generator().manual_seed(seed))[:EXAMPLES]
+    shown = {
+        "hubs": _entries(measured, hubs, queries, items),
+        "antihubs": _entries(measured, nobodys[drawn].sort().values, queries, items),
+    }
+    entries = [*shown["hubs"], *shown["antihubs"]]
+    if items.images is not None and not any(entry["image"] for entry in entries):
+        where = items.images if isinstance(items.images, Path) else "the list"
+        log.warning("of the %d images of the page none is in %s: it has no pictures", len(entries), where)
+    return {
+        "ks": list(measured.ks),
+        "rankings": [
+            {
+                "criterion": ranking.name,
+                "parameters": parameters(criteria[ranking.name]) if ranking.name in criteria else {},
+                "reference": reference_kind(criteria.get(ranking.name), inductive),
+                "hubness": ranking.hubness,
+                "histograms": ranking.histograms,
+                "truth": ranking.truth,
+                "changed": ranking.changed,
+            }
+            for ranking in measured.rankings
+        ],
+        "hubs": shown["hubs"],
+        "antihubs": {
+            "count": [int((ranking.occurrences == 0).sum()) for ranking in measured.rankings],
+            "examples": shown["antihubs"],
+        },
+    }
+
+
+def reference_kind(rule: Any, inductive: bool) -> str:
+    """ "none", "inductive" or "transductive": whose scores a criterion sees, if any. A matching sees the queries."""
+    if rule is None or not (rule.needs_reference or rule.matching is not None):
+        return "none"
+    return "inductive" if inductive else "transductive"
+
+
+def _entries(measured: Measured, chosen: Tensor, queries: Names, items: Names) -> list[dict[str, Any]]:
+    """Items with their names, N_k and BN_k under each ranking, and the first few queries whose plain list has them."""
+    rankings = measured.rankings
+    return [
+        {
+            "item": item,
+            **items.of(item),
+            "image": items.image(item),
+            "occurrences": [int(ranking.occurrences[item]) for ranking in rankings],
+            "wrong": None if rankings[0].wrong is None else [int(ranking.wrong[item]) for ranking in rankings],
+            "queries": [{"query": query, **queries.of(query)} for query in _asking(rankings[0].positions, item)],
+        }
+        for item in chosen.tolist()
+    ]
+
+
+def _asking(positions: Tensor, item: int) -> list[int]:
+    return (positions == item).any(dim=1).nonzero().flatten()[:QUERIES].tolist()

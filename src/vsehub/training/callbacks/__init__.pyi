@@ -1,0 +1,4 @@
+from .bank import BankCallback as BankCallback
+from .collapse import CollapseDetector as CollapseDetector
+from .retrieval import RetrievalCallback as RetrievalCallback
+from .warmup import Warmup as Warmup

@@ -1,0 +1,117 @@
+"""Refills the memory bank at the start of an epoch from a seeded sample of the training pairs."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from vsehub.checks import require
+from vsehub.data.sources import CaptionedImages
+from vsehub.evaluation.encode import encode_images, encode_texts
+from vsehub.metrics.occurrences import k_occurrences, skewness
+from vsehub.neighbors.bank import MemoryBank, comparable
+from vsehub.sets import Encoding
+from vsehub.training.datamodule import relation_of
+
+log = logging.getLogger(__name__)
+
+# The bank's own hubness is measured on this many of its pairs at most: fewer where a score costs more than a product.
+HUBNESS_PAIRS, COSTLY_HUBNESS_PAIRS = 5000, 300
+
+
+class BankCallback(pl.Callback):
+    """Gives the module a `MemoryBank` and refills it each epoch; the sample alone is loaded and encoded.
+
+    fraction: share of the training pairs in the bank. first_epoch: the first epoch, counted from 0, that has one (the
+    authors' code trains the first epoch without). k, backend, exclude, shortlist: `MemoryBank`'s. seed: of the samples,
+    which also depend on the epoch. Raises InputError where the loss cannot use a bank.
+    """
+
+    def __init__(
+        self,
+        fraction: float = 0.05,
+        first_epoch: int = 1,
+        k: int | None = None,
+        backend: str = "auto",
+        exclude: str = "image",
+        shortlist: int | None = 4,
+        seed: int = 0,
+    ):
+        require(0 < fraction <= 1, f"fraction is {fraction}; expected a share above 0 and at most 1")
+        for name, value in (("first_epoch", first_epoch), ("seed", seed)):
+            require(value >= 0, f"{name} is {value}; expected a whole number from 0 up")
+        self.fraction, self.first_epoch, self.seed = fraction, first_epoch, seed
+        self.bank = MemoryBank(k, backend, exclude, shortlist)
+
+    def setup(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
+        """Hand the bank to the module, after all that its first refill could fail for."""
+        require(
+            module.wants_neighbors,
+            f"the loss {type(module.loss).__name__} takes no global statistics, so it has no use for a bank; "
+            "train it with bank=none, or use loss=hal",
+        )
+        split = trainer.datamodule.load("train")[0]
+        self._relation = relation_of(split)  # the same in every epoch
+        self.bank.plan(*self._ids(split, self.first_epoch), self._relation)
+        wanted = module.loss.neighbors_k
+        require(
+            wanted is None or wanted <= self.bank.k,
+            f"loss.neighbors_k is {wanted} but the bank gives {self.bank.k} neighbours; raise bank.k",
+        )
+        module.bank = self.bank
+
+    def sample(self, pairs: int, epoch: int) -> np.ndarray:
+        """The training pairs of an epoch's bank, rising, by seed and epoch alone."""
+        size = max(1, round(self.fraction * pairs))
+        return np.sort(np.random.default_rng([self.seed, epoch, 1]).choice(pairs, size, replace=False))
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Load, encode and index this epoch's sample; log how long that took and the bank's own hubness."""
+        if trainer.current_epoch < self.first_epoch:
+            return
+        start = time.perf_counter()
+        self.refill(trainer, module)
+        if module.device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds = time.perf_counter() - start
+        if trainer.current_epoch == self.first_epoch:
+            log.info("bank: %d pairs, k = %d, %s", len(self.bank), self.bank.k, self.bank.running_backend)
+        module.log_dict({"bank/seconds": seconds, "bank/pairs": float(len(self.bank)), "bank/k": float(self.bank.k)})
+
+    @torch.no_grad()
+    def refill(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Fill the bank for the current epoch."""
+        data = trainer.datamodule
+        split, table = data.load("train")
+        ids = self._ids(split, trainer.current_epoch)
+        images = encoded_once(encode_images, module.image_encoder, split.images, ids[0], data.eval_batch_size)
+        texts = encoded_once(encode_texts, module.text_encoder, table, ids[1], data.eval_batch_size)
+        similarity = module.similarity
+        inner = hasattr(similarity, "vectors")
+        images, texts = comparable(similarity, images), comparable(similarity, texts)
+        self.bank.fill(images, texts, *ids, None if inner else similarity, self._relation)
+        few = slice(HUBNESS_PAIRS if inner else COSTLY_HUBNESS_PAIRS)
+        scores = images[few] @ texts[few].T if inner else similarity(images[few], texts[few])
+        for direction, queries in (("i2t", scores), ("t2i", scores.T)):
+            module.log(f"bank/hubness/{direction}/skew_10", skewness(k_occurrences(queries, (10,))[10]))
+        recall = self.bank.shortlist_recall(images[few], texts[few])
+        if recall is not None:
+            module.log("bank/shortlist_recall", recall)
+
+    def _ids(self, split: CaptionedImages, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Images and captions (M,) of an epoch's bank."""
+        pairs = split.training_pairs()
+        images, captions = torch.from_numpy(pairs[self.sample(len(pairs), epoch)]).unbind(dim=1)
+        return images, captions
+
+
+def encoded_once(encode: Callable, encoder: nn.Module, source: Any, ids: torch.Tensor, batch_size: int) -> Encoding:
+    """The rows `ids` (M,) of a source, encoded; each distinct one once."""
+    rows, where = ids.unique(return_inverse=True)
+    encoded = encode(encoder, source, rows.numpy(), batch_size)
+    return encoded[where.to(encoded.device)]

@@ -1,0 +1,143 @@
+"""Says when training has collapsed: all embeddings in one direction, or a loss that nothing moves any more."""
+
+import logging
+
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vsehub.checks import require, whole
+from vsehub.losses.hinge import KNNMargin
+from vsehub.sets import Encoding, Sets
+from vsehub.training.module import LastStep
+from vsehub.training.run_record import RunRecorder
+
+log = logging.getLogger(__name__)
+
+# Chosen between trainings that collapsed and trainings that went on (docs/training.md).
+STANDARD_ERRORS = 2  # by which pairs must score above the negatives to stand out
+ONE_DIRECTION = 1e-3  # embedding variance
+NEAR, NARROW = 0.01, 0.05  # of the loss that equal scores give; the negatives' spread, of the margin
+
+
+class CollapseDetector(pl.Callback):
+    """Looks at a training step now and then, logs how far the embeddings spread, and warns when training has collapsed.
+
+    Collapsed is what all looks of `patience` steps have seen: see `signs`. every: steps from look to look; the last
+    step of an epoch is logged too, not judged. after: so many steps at the start are not judged, the warm-up's. stop:
+    end training with the epoch that leaves it collapsed. The first collapse goes to run.json. Raises InputError for
+    numbers out of range.
+    """
+
+    def __init__(self, every: int = 25, patience: int = 100, after: int = 50, stop: bool = False):
+        whole("collapse every", every)
+        whole("collapse patience", patience)
+        require(after >= 0, f"collapse after is {after!r}; expected 0 or more steps")
+        self.every, self.patience, self.after, self.stop = every, patience, after, stop
+        self.since: int | None = None
+        self.collapsed = False
+        self.first: dict | None = None
+
+    def state_dict(self) -> dict:
+        """What it has seen so far."""
+        return {"since": self.since, "collapsed": self.collapsed, "first": self.first}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on where the run that is resumed was."""
+        self.since, self.collapsed, self.first = state["since"], state["collapsed"], state["first"]
+
+    def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """run.json says from the start that there was no collapse, or that there was one before the run was resumed."""
+        self._record(trainer)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs, batch, index: int) -> None:
+        """Look, log and judge."""
+        step = trainer.global_step
+        if step % self.every and not trainer.is_last_batch:
+            return
+        last = module.last_step
+        variances = {"images": embedding_variance(last.images), "texts": embedding_variance(last.texts)}
+        if step > self.after and step % self.every == 0:
+            self._judge(trainer, module.loss, signs(last, variances, module.loss))
+        module.log_dict({f"train/embedding_variance/{side}": value for side, value in variances.items()})
+        module.log("train/collapsed", float(self.collapsed))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Whole epochs, so that the run can be resumed with other settings."""
+        if self.stop and self.collapsed:
+            trainer.should_stop = True
+
+    def _judge(self, trainer: pl.Trainer, loss: nn.Module, seen: list[str]) -> None:
+        step = trainer.global_step
+        if not seen:
+            self.since, self.collapsed = None, False
+            return
+        self.since = step if self.since is None else self.since
+        if self.collapsed or step - self.since < self.patience:
+            return
+        self.collapsed = True
+        log.warning("training has collapsed: since step %d %s. %s", self.since, " and ".join(seen), advice(loss))
+        if self.first is None:
+            self.first = {"epoch": trainer.current_epoch, "step": self.since, "seen": seen}
+            self._record(trainer)
+            for recorder in _recorders(trainer):
+                recorder.write()
+
+    def _record(self, trainer: pl.Trainer) -> None:
+        for recorder in _recorders(trainer):
+            recorder.record["collapsed"] = self.first
+
+
+def embedding_variance(encoding: Encoding) -> float:
+    """1 - |mean unit vector|² of N encodings, of sets their means: 0 where all point the same way, at most 1."""
+    vectors = encoding.means() if isinstance(encoding, Sets) else encoding
+    return 1 - F.normalize(vectors.double(), dim=1).mean(dim=0).square().sum().item()
+
+
+@torch.no_grad()
+def signs(step: LastStep, variances: dict[str, float], loss: nn.Module) -> list[str]:
+    """What says that nothing is learned, in words; none while the pairs stand out among the scores.
+
+    An embedding variance of about 0; with a margin, scores that hardly differ at the loss of equal scores (2·margin·N
+    for MAX); no pair above the score from which on the loss rewards pairs (`needs_above`: HAL's max(0, W_ii S_ii) has
+    no gradient below). Each is seen in trainings that go on well too, when pairs stand out.
+    """
+    paired, negatives = step.scores.diagonal(), step.scores[~step.positives]
+    if len(negatives) < 2 or stand_out(paired, negatives):
+        return []
+    found = [
+        f"the embeddings of the {side} point in one direction (variance {variance:.1e})"
+        for side, variance in variances.items()
+        if variance < ONE_DIRECTION
+    ]
+    margin = next((part.margin for part in loss.modules() if hasattr(part, "margin")), 0.0)
+    if negatives.std().item() < NARROW * margin:
+        equal = loss(torch.zeros_like(step.scores), step.positives, step.neighbors)["loss"].item()
+        value = step.loss.item()
+        if abs(value - equal) <= NEAR * equal:
+            found.append(f"the loss is {value:.4g}, where equal scores for all pairs would give {equal:.4g}")
+    needed, largest = getattr(loss, "needs_above", None), paired.max().item()
+    if needed is not None and largest <= needed:
+        found.append(f"no pair scores above {needed:g} (the largest {largest:.2g}), so that none is pulled together")
+    return found
+
+
+def stand_out(paired: Tensor, negatives: Tensor) -> bool:
+    """Whether the pairs' scores (N,) are higher than the negatives' (n,) on average, by more than chance explains."""
+    gap = paired.double().mean() - negatives.double().mean()
+    return gap.item() > STANDARD_ERRORS * negatives.double().std().item() / len(paired) ** 0.5
+
+
+def advice(loss: nn.Module) -> str:
+    """What to change."""
+    always = "Lower optimizer.lr or raise callbacks.warmup.steps"
+    if hasattr(loss, "warmup_epochs"):
+        return f"{always} or loss.warmup_epochs, or train with loss=hal"
+    if isinstance(loss, KNNMargin):
+        return f"{always}, begin with all negatives (loss=sum_to_max), or train with loss=hal"
+    return always
+
+
+def _recorders(trainer: pl.Trainer) -> list[RunRecorder]:
+    return [callback for callback in trainer.callbacks if isinstance(callback, RunRecorder)]

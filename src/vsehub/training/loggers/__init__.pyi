@@ -1,0 +1,1 @@
+from .wandb import wandb_logger as wandb_logger

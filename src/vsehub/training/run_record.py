@@ -1,0 +1,100 @@
+"""run.json and metrics.csv: what a run was, how far it came, what it reached."""
+
+import csv
+import io
+import logging
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytorch_lightning as pl
+from pytorch_lightning.utilities.exceptions import SIGTERMException
+
+from vsehub.io.files import write_json, write_text
+from vsehub.io.provenance import peak_memory
+from vsehub.io.records import RUN
+
+log = logging.getLogger(__name__)
+
+
+class RunRecorder(pl.Callback):
+    """Writes `run.json` when training starts, fails and ends, and `metrics.csv`, one row an epoch.
+
+    folder: the run's. record: the facts known before training (name, seed, config, data, ...). The rows travel in the
+    checkpoint, so that a resumed run's history is whole.
+    """
+
+    def __init__(self, folder: str | Path, record: dict):
+        self.folder = Path(folder)
+        self.record = {"schema": RUN.version, "status": "running", **record}
+        self.rows: list[dict[str, float]] = []
+        self._epoch_start = time.perf_counter()
+
+    def state_dict(self) -> dict:
+        """The rows so far."""
+        return {"rows": self.rows, "started": self.record.get("started")}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Take up the rows of the run that is resumed."""
+        self.rows = list(state["rows"])
+        self.record["started"] = state["started"]
+
+    def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """The run has begun."""
+        self.record.setdefault("started", datetime.now(UTC).isoformat(timespec="seconds"))
+        self.write()
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Start the clock; an epoch lasts from the end of the one before, the bank's refill included."""
+        self._epoch_start = time.perf_counter()
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Note the epoch's learning rate; at its end the schedule has moved on already."""
+        self._learning_rate = trainer.optimizers[0].param_groups[0]["lr"]
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Add the epoch's row."""
+        now = time.perf_counter()
+        seconds, self._epoch_start = now - self._epoch_start, now
+        metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
+        row = {"epoch": trainer.current_epoch, "step": trainer.global_step, "lr": self._learning_rate}
+        row["seconds"] = seconds
+        self.rows.append(row | metrics)
+        columns = dict.fromkeys(name for row in self.rows for name in row)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        write_text(self.folder / "metrics.csv", text.getvalue())
+        loss, rsum = metrics["train/loss"], metrics["val/rsum"]
+        log.info("epoch %d: loss %.4g, val/rsum %.1f, %.1f s", trainer.current_epoch, loss, rsum, seconds)
+
+    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
+        """Training was broken off; one that was refused before it began has no record."""
+        if "started" in self.record:
+            self.end(exception)
+
+    def end(self, error: BaseException) -> None:
+        """The run ended without its figures: by an error, or stopped from outside, after which it can be resumed."""
+        stopped = isinstance(error, KeyboardInterrupt | SystemExit | SIGTERMException)
+        self.record["status"] = "stopped" if stopped else "failed"
+        for figures in ("best", "metrics"):  # it was ending
+            self.record.pop(figures, None)
+        self.write()
+
+    def finish(self, metrics: dict[str, float], sha256: str) -> None:
+        """The run is over; `metrics` are the final evaluation's, prefixed with their split, `sha256` its model's."""
+        best = max(self.rows, key=lambda row: row["val/rsum"])
+        self.record |= {
+            "status": "finished",
+            "best": {"epoch": best["epoch"], "val/rsum": best["val/rsum"], "sha256": sha256},
+            "metrics": metrics,
+        }
+        self.write()
+
+    def write(self) -> None:
+        """Write run.json; wall_seconds is the training's own, over all resumptions."""
+        self.record["wall_seconds"] = sum(row["seconds"] for row in self.rows)
+        self.record["epochs"] = len(self.rows)
+        self.record["peak_memory"] = peak_memory()
+        write_json(self.folder / "run.json", self.record)

@@ -1,0 +1,260 @@
+"""The one-pass engine against dense matrices and loops, and a killed one against one that was left to end."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from vsehub.checks import InputError
+from vsehub.criteria import CSLS, NNN, Chain, InvertedSoftmax, NearestNeighbor, QBNorm, RelaxedGreedyMatching, Sinkhorn
+from vsehub.io.parts import Parts
+from vsehub.metrics import Positives
+from vsehub.neighbors import tiles
+from vsehub.rerank import measure as engine
+from vsehub.rerank.measure import measure
+
+CRITERIA = {
+    "csls": CSLS(k=3),
+    "is": InvertedSoftmax(),
+    "nnn": NNN(k=4),
+    "qb_norm": QBNorm(),
+    "sinkhorn": Sinkhorn(temperature=0.2, rounds=2),
+}
+
+
+@pytest.fixture(params=[(512, 4096, 16384), (3, 4, 6)], ids=["whole", "tiles"])
+def sizes(request, monkeypatch):
+    for name, value in zip(("TILE_QUERIES", "TILE_ITEMS", "QUERIES_HELD"), request.param, strict=True):
+        monkeypatch.setattr(tiles, name, value)
+
+
+def sides(queries, items, dim=6, seed=0):
+    """Unit rows, negative products among them: (Q, D), (M, D), reference (Q // 2 + 1, D)."""
+    generator = np.random.default_rng(seed)
+    rows = [generator.normal(size=(n, dim)) for n in (queries, items, queries // 2 + 1)]
+    return [one / np.linalg.norm(one, axis=1, keepdims=True) for one in rows]
+
+
+def pairs(queries, items, seed=0):
+    """Up to four positives a query; every fifth query has none."""
+    generator = np.random.default_rng(seed)
+    found = {
+        query: set(generator.integers(0, items, min(4, items)).tolist()) for query in range(queries) if query % 5 != 4
+    }
+    query = torch.tensor([query for query, answers in found.items() for _ in answers])
+    item = torch.tensor([answer for answers in found.values() for answer in answers])
+    return found, Positives.from_pairs(query, item, queries, items, complete=False)
+
+
+def ranked(scores):
+    return [sorted(range(scores.shape[1]), key=lambda item, row=row: (-row[item], item)) for row in scores.tolist()]
+
+
+def expected(order, plain, found, items, k):
+    """All figures of a ranking by loops: order is every query's whole list."""
+    figures = {}
+    for n in (one for one in (1, 5, 10) if one <= items):
+        counts, bad = [0] * items, [0] * items
+        for query, row in enumerate(order):
+            for item in row[:n]:
+                counts[item] += 1
+                bad[item] += query in found and item not in found[query]
+        mean = sum(counts) / items
+        deviation = math.sqrt(sum((one - mean) ** 2 for one in counts) / items)
+        skew = sum((one - mean) ** 3 for one in counts) / items / deviation**3 if deviation else 0.0
+        figures |= {f"skew_{n}": skew, f"largest_hub_{n}": max(counts), f"antihub_rate_{n}": counts.count(0) / items}
+        figures |= {f"bad_share_{n}": sum(bad) / (len(found) * n), f"largest_bad_hub_{n}": max(bad)}
+    truth = {
+        f"r{n}": 100 * sum(bool(found[query] & set(order[query][:n])) for query in found) / len(found)
+        for n in (1, 5, 10)
+    }
+    precision = average = 0.0
+    for query, answers in found.items():
+        hits = [item in answers for item in order[query][: len(answers)]]
+        precision += sum(hits) / len(answers)
+        average += sum(sum(hits[: n + 1]) / (n + 1) for n, hit in enumerate(hits) if hit) / len(answers)
+    truth |= {"map_r": 100 * average / len(found), "r_precision": 100 * precision / len(found)}
+    queries = len(order)
+    first = sum(mine[0] != theirs[0] for mine, theirs in zip(order, plain, strict=True)) / queries
+    kept = sum(len(set(mine[:k]) & set(theirs[:k])) / k for mine, theirs in zip(order, plain, strict=True)) / queries
+    return figures, truth, {"first": first, "overlap": kept}
+
+
+@pytest.mark.parametrize("inductive", [False, True])
+@pytest.mark.parametrize(("queries", "items", "k"), [(17, 40, 3), (40, 12, 12), (9, 1, 1), (25, 4, 2), (3, 30, 15)])
+def test_all_figures_are_those_of_loops(queries, items, k, inductive, sizes):
+    asked, among, other = sides(queries, items)
+    found, positives = pairs(queries, items)
+    reference = other if inductive else None
+    measured = measure(asked, among, CRITERIA, reference, k, positives)
+    scores = torch.from_numpy(asked) @ torch.from_numpy(among).T
+    seen = torch.from_numpy(other) @ torch.from_numpy(among).T if inductive else None
+    plain = ranked(scores)
+    assert [one.name for one in measured.rankings] == ["nns", *CRITERIA]
+    assert measured.ks == tuple(n for n in (1, 5, 10) if n <= items)
+    for one in measured.rankings:
+        order = plain if one.name == "nns" else ranked(CRITERIA[one.name].rescore(scores, seen))
+        assert one.positions.tolist() == [row[:k] for row in order], one.name
+        hubness, truth, changed = expected(order, plain, found, items, k)
+        for name, value in hubness.items():
+            assert one.hubness[name] == pytest.approx(value, abs=1e-12), (one.name, name)
+        assert one.truth == pytest.approx(truth)
+        assert one.changed == pytest.approx(changed)
+        assert one.occurrences.sum() == queries * measured.ks[-1]
+        for n in measured.ks:
+            histogram = one.histograms[str(n)]
+            assert sum(histogram["items"]) == items
+            assert sum(np.multiply(histogram["occurrences"], histogram["items"])) == queries * n
+    torch.testing.assert_close(measured.rankings[0].values, scores.gather(1, measured.rankings[0].positions))
+
+
+def test_one_query_without_truth():
+    asked, among, _ = sides(1, 8)
+    measured = measure(asked, among, {"csls": CSLS(k=2)}, k=8)
+    assert all(
+        one.truth is None and one.wrong is None and "bad_share_1" not in one.hubness for one in measured.rankings
+    )
+    assert measured.rankings[1].changed["overlap"] == 1.0
+
+
+def test_equal_scores_of_many_queries(sizes):
+    """Products of small whole numbers tie everywhere: the lower item first, in lists and so in counts."""
+    generator = np.random.default_rng(3)
+    asked, among = generator.integers(-1, 2, (50, 3)).astype(float), generator.integers(-1, 2, (30, 3)).astype(float)
+    scores = torch.from_numpy(asked @ among.T)
+    rule = CSLS(k=4)  # means of four whole numbers are exact
+    plain, corrected = measure(asked, among, {"csls": rule}, k=7).rankings
+    orders = ranked(scores), ranked(rule.rescore(scores))
+    for one, order in zip((plain, corrected), orders, strict=True):
+        assert one.positions.tolist() == [row[:7] for row in order]
+        assert one.occurrences.tolist() == np.bincount([item for row in order for item in row[:10]]).tolist()
+
+
+@pytest.mark.parametrize(("queries", "items", "k"), [(30, 12, 4), (12, 30, 10), (9, 3, 2)])
+def test_matchings_are_made_for_each_k(queries, items, k, tmp_path):
+    """R@n and N_n come from the matching with n; the lists, and what changed, from that with k; parts keep all."""
+    asked, among, _ = sides(queries, items)
+    found, positives = pairs(queries, items)
+    rgm = RelaxedGreedyMatching(relaxation=1.0)
+    rules = {"rgm": rgm, "csls": CSLS(k=3), "csls+rgm": Chain([CSLS(k=3), rgm])}
+    parts = Parts(tmp_path / "parts", {})
+    measured = measure(asked, among, rules, None, k, positives, parts)
+    scores = torch.from_numpy(asked) @ torch.from_numpy(among).T
+    for one in (measured.rankings[1], measured.rankings[3]):
+        orders = {n: ranked(rules[one.name].rescore(scores, k=min(n, items))) for n in (1, 5, 10, k)}
+        assert one.positions.tolist() == [row[:k] for row in orders[k]]
+        for n in measured.ks:
+            counts = np.bincount([item for row in orders[n] for item in row[:n]], minlength=items)
+            assert one.hubness[f"largest_hub_{n}"] == counts.max()
+        for n in (1, 5, 10):
+            share = sum(bool(found[query] & set(orders[n][query][:n])) for query in found) / len(found)
+            assert one.truth[f"r{n}"] == pytest.approx(100 * share)
+        assert (one.truth["map_r"] is None) == (k < max(map(len, found.values())))
+        first = sum(row[0] != plain[0] for row, plain in zip(orders[k], ranked(scores), strict=True)) / queries
+        assert one.changed["first"] == pytest.approx(first)
+    again = measure(asked, Breaking(among, 0), rules, None, k, positives, parts)
+    assert same(everything(again), everything(measured))
+
+
+def test_matchings_of_too_many_scores_or_other_queries(monkeypatch):
+    asked, among, other = sides(20, 30)
+    rules = {"rgm": RelaxedGreedyMatching()}
+    with pytest.raises(InputError, match=r"rgm matches the queries themselves .* Leave reference out"):
+        measure(asked, among, rules, other)
+    monkeypatch.setattr(engine, "MOST_MATCHED", 599)
+    with pytest.raises(InputError, match="rgm matches all queries with all items: 20 x 30 scores are more than 599"):
+        measure(asked, among, rules)
+
+
+def test_positives_too_many_for_lists(monkeypatch):
+    asked, among, _ = sides(20, 30)
+    _, positives = pairs(20, 30)
+    monkeypatch.setattr(engine, "DEEPEST", 3)
+    measured = measure(asked, among, {"csls": CSLS()}, positives=positives)
+    for one in measured.rankings:
+        assert one.truth["map_r"] is one.truth["r_precision"] is None
+        assert one.truth["r10"] > 0
+
+
+class Stopped(Exception):
+    """Stands for a kill."""
+
+
+class Breaking:
+    """Rows that break when they are asked for after so many times."""
+
+    def __init__(self, vectors, times):
+        self.vectors, self.times, self.shape = torch.from_numpy(vectors), times, vectors.shape
+
+    def __len__(self):
+        return len(self.vectors)
+
+    def rows(self, start, stop):
+        self.times -= 1
+        if self.times < 0:
+            raise Stopped
+        return self.vectors[start:stop]
+
+
+def everything(measured):
+    return [
+        (one.name, one.values, one.positions, one.hubness, one.histograms, one.truth, one.changed, *one.item_terms)
+        for one in measured.rankings
+    ]
+
+
+def same(left, right):
+    if isinstance(left, torch.Tensor):
+        return left.dtype == right.dtype and torch.equal(left, right)
+    return all(map(same, left, right)) if isinstance(left, list | tuple) else left == right
+
+
+def test_a_killed_search_goes_on_and_ends_alike(monkeypatch, tmp_path):
+    """Broken off again and again, further on each time, until it is through; the last run repeats nothing."""
+    monkeypatch.setattr(tiles, "QUERIES_HELD", 4)
+    asked, among, other = sides(23, 40)
+    rules = {"csls": CSLS(k=3), "qb_norm": QBNorm(), "sinkhorn": Sinkhorn(rounds=2)}
+    _, positives = pairs(23, 40)
+    unbroken = everything(measure(asked, among, rules, other, 5, positives))
+    kills, left = 0, 2
+    while True:
+        parts = Parts(tmp_path / "parts", {"what": 1})
+        try:
+            again = measure(asked, Breaking(among, left), rules, other, 5, positives, parts)
+            break
+        except Stopped:
+            kills, left = kills + 1, left + 1
+            assert kills < 30
+    assert kills > 3
+    assert len(list((tmp_path / "parts").glob("lists-*.npz"))) == 6
+    assert same(everything(again), unbroken)
+    assert same(everything(measure(asked, Breaking(among, 0), rules, other, 5, positives, parts)), unbroken)
+    (tmp_path / "parts" / "lists-10-8.npz").write_bytes(b"PK half a file")
+    with pytest.raises(Stopped):
+        measure(asked, Breaking(among, 0), rules, other, 5, positives, parts)
+    assert same(everything(measure(asked, among, rules, other, 5, positives, parts)), unbroken)
+    parts.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"k": 31}, "k is 31; expected at most 30"),
+        ({"k": 0}, "k is 0; expected a whole number above 0"),
+        ({"reference": np.zeros((0, 6))}, "reference is empty"),
+        ({"items": np.zeros((30, 5))}, r"items has shape \(30, 5\)"),
+        ({"criteria": {"nns": CSLS()}}, "a criterion is called nns, the name of the plain ranking"),
+        ({"positives": Positives.from_pairs(torch.tensor([0]), torch.tensor([0]), 9, 30, False)}, "20 queries and 30"),
+    ],
+)
+def test_what_does_not_fit(changes, message):
+    asked, among, _ = sides(20, 30)
+    with pytest.raises(InputError, match=message):
+        measure(**{"queries": asked, "items": among, "criteria": {"csls": CSLS()}} | changes)
+
+
+def test_the_plain_criterion_is_measured_once():
+    asked, among, _ = sides(20, 30)
+    assert [one.name for one in measure(asked, among, {"nns": NearestNeighbor()}).rankings] == ["nns"]

@@ -1,0 +1,71 @@
+"""Which items the record shows, and what it says of a criterion's reference."""
+
+import json
+
+import numpy as np
+import pytest
+
+from vsehub.criteria import CSLS, NearestNeighbor
+from vsehub.rerank.inputs import Names
+from vsehub.rerank.measure import measure
+from vsehub.rerank.record import EXAMPLES, figures, reference_kind
+
+
+def told(queries=80, items=200, seed=0, **settings):
+    generator = np.random.default_rng(0)
+    asked, among = generator.normal(size=(queries, 5)), generator.normal(size=(items, 5)) + 0.8
+    rules = {"csls": CSLS(k=3)}
+    measured = measure(asked, among, rules, **settings)
+    return measured, figures(measured, rules, False, Names("queries", queries), Names("items", items), seed)
+
+
+def test_the_worst_hubs_and_some_antihubs():
+    measured, record = told()
+    plain, csls = ([int(n) for n in one.occurrences] for one in measured.rankings)
+    order = sorted(range(200), key=lambda item: (-plain[item], item))
+    assert [hub["item"] for hub in record["hubs"]] == order[:EXAMPLES]
+    for hub in record["hubs"]:
+        assert hub["occurrences"] == [plain[hub["item"]], csls[hub["item"]]]
+        lists = measured.rankings[0].positions.tolist()
+        asking = [query for query, row in enumerate(lists) if hub["item"] in row]
+        assert [one["query"] for one in hub["queries"]] == asking[:3]
+    never = {item for item in range(200) if plain[item] == 0}
+    shown = [one["item"] for one in record["antihubs"]["examples"]]
+    assert record["antihubs"]["count"] == [len(never), csls.count(0)]
+    assert len(never) > EXAMPLES
+    assert len(set(shown)) == EXAMPLES
+    assert set(shown) <= never
+    assert shown == sorted(shown)
+    assert told()[1] == record
+    assert [one["item"] for one in told(seed=1)[1]["antihubs"]["examples"]] != shown
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+
+
+@pytest.mark.parametrize(("queries", "items"), [(1, 1), (1, 30), (30, 2)])
+def test_fewer_items_than_are_shown(queries, items):
+    measured, record = told(queries, items, k=1)
+    hit = int((measured.rankings[0].occurrences > 0).sum())
+    assert len(record["hubs"]) == min(EXAMPLES, hit)
+    assert len(record["antihubs"]["examples"]) == min(EXAMPLES, items - hit)
+
+
+def test_images_of_which_none_is_shown(tmp_path, caplog):
+    """The first ids have their images, the items on the page have none."""
+    generator = np.random.default_rng(0)
+    measured = measure(generator.normal(size=(80, 5)), generator.normal(size=(200, 5)) + 0.8)
+    shown = figures(measured, {}, False, Names("queries", 80), Names("items", 200))
+    items = {entry["item"] for entry in [*shown["hubs"], *shown["antihubs"]["examples"]]}
+    first = next(item for item in range(100) if item not in items)
+    (tmp_path / f"{first}.png").touch()
+    ids = [str(item) for item in range(200)]
+    figures(measured, {}, False, Names("queries", 80), Names("items", 200, ids, images=tmp_path))
+    assert caplog.messages == [f"of the {len(items)} images of the page none is in {tmp_path}: it has no pictures"]
+    caplog.clear()
+    (tmp_path / f"{min(items)}.png").touch()
+    figures(measured, {}, False, Names("queries", 80), Names("items", 200, ids, images=tmp_path))
+    assert not caplog.records
+
+
+def test_whose_scores_a_criterion_sees():
+    assert reference_kind(None, True) == reference_kind(NearestNeighbor(), True) == "none"
+    assert [reference_kind(CSLS(), inductive) for inductive in (True, False)] == ["inductive", "transductive"]
