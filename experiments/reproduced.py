@@ -42,7 +42,7 @@ def _measured(row: pd.Series, evaluations: Sequence[dict]) -> list[dict]:
 def described(evaluations: Sequence[dict]) -> dict[str, str]:
     """What a line's evaluations are of, as text; settings that differ between seeds stand side by side."""
     settings = list(dict.fromkeys(filter(None, map(_settings, evaluations))))
-    fitted = ["fitted on val"] if any(evaluation.get("fit") for evaluation in evaluations) else []
+    fitted = ["tuned on val"] if any(evaluation.get("tuned") for evaluation in evaluations) else []
     seeds = ", ".join(str(seed) for seed in sorted(evaluation["seed"] for evaluation in evaluations))
     first = evaluations[0]
     return {

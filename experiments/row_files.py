@@ -30,7 +30,7 @@ class Row:
     trained: str
     criterion: str
     protocol: str
-    fit: bool
+    tuned: bool
 
     @property
     def line(self) -> str:
@@ -61,7 +61,7 @@ def rows(paper: str, table: str) -> tuple[list[Row], list[str]]:
                 settings.get("evaluates", name),
                 chosen.get("criterion", "nns"),
                 chosen.get("protocol", "single"),
-                settings.get("fit", False),
+                settings.get("tune", False),
             )
         )
     return found, others

@@ -82,7 +82,7 @@ class Job:
         """The commands that are left, as far as can be told before the first of them is run."""
         training, measuring = self.training(), self.measuring()
         row = self.row
-        if training and (row.criterion, row.protocol, row.fit) == (*self.own, False):
+        if training and (row.criterion, row.protocol, row.tuned) == (*self.own, False):
             measuring = None
         return [command for command in (training, measuring) if command]
 
@@ -97,7 +97,7 @@ class Job:
         """The command that measures the run as the row says, None where that is done."""
         if self.found() is not None:
             return None
-        own = [f"criterion={self.row.criterion}", f"protocol={self.row.protocol}"] + ["fit=true"] * self.row.fit
+        own = [f"criterion={self.row.criterion}", f"protocol={self.row.protocol}"] + ["tune=true"] * self.row.tuned
         return ["evaluate", f"checkpoint={self.folder / 'checkpoints' / 'best.safetensors'}", *own]
 
     def found(self) -> dict | None:
@@ -114,9 +114,9 @@ class Job:
     def _is_of_row(self, one: dict) -> bool:
         """Whether an evaluation is the row's: an ensemble's, an inductive or a differently set one is not."""
         row = self.row
-        same = (one["criterion"], one["protocol"], bool(one["fit"])) == (row.criterion, row.protocol, row.fit)
+        same = (one["criterion"], one["protocol"], bool(one["tuned"])) == (row.criterion, row.protocol, row.tuned)
         plain = one["reference"] != "inductive" and "ensemble" not in one
-        return same and plain and (row.fit or one["parameters"] == criterion_settings(row.criterion))
+        return same and plain and (row.tuned or one["parameters"] == criterion_settings(row.criterion))
 
 
 def jobs(

@@ -65,7 +65,7 @@ def test_choices_of_another_command(refused):
 def test_booleans_are_true_or_false_everywhere(refused, word):
     writing = ("evaluate", "rerank", "diagnose", "report", "search", "extract", "wandb-dashboard")
     for command, key in (
-        ("evaluate", "fit"),
+        ("evaluate", "tune"),
         *((command, "overwrite") for command in writing),
         *(("train", key) for key in ("callbacks.collapse.stop", "optimizer.fused", "text_encoder.bidirectional")),
     ):

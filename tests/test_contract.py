@@ -219,22 +219,26 @@ class TestLoss:
 @pytest.mark.parametrize("name", names("criterion"))
 class TestCriterion:
     def test_rescore(self, name):
-        rule = instantiated("criterion", name)
+        criterion = instantiated("criterion", name)
         generator = torch.Generator().manual_seed(0)
         scores, reference = torch.rand(7, 13, generator=generator), torch.rand(5, 13, generator=generator)
-        for given in (None, reference) if rule.inductive else (None,):
-            answer = rule.rescore(scores, given)
+        for given in (None, reference) if criterion.inductive else (None,):
+            answer = criterion.rescore(scores, given)
             assert answer.shape == (7, 13)
             assert torch.isfinite(answer).all()
-        with pytest.raises(InputError, match="reference_scores is empty" if rule.inductive else "no inductive form"):
-            rule.rescore(scores, reference[:0])
+        with pytest.raises(
+            InputError, match="reference_scores is empty" if criterion.inductive else "no inductive form"
+        ):
+            criterion.rescore(scores, reference[:0])
 
     def test_the_order_of_items_and_queries_is_nothing(self, name):
-        rule = instantiated("criterion", name)
+        criterion = instantiated("criterion", name)
         generator = torch.Generator().manual_seed(0)
         scores = torch.rand(7, 13, generator=generator, dtype=torch.float64)
         items, queries = torch.randperm(13, generator=generator), torch.randperm(7, generator=generator)
-        torch.testing.assert_close(rule.rescore(scores[queries][:, items]), rule.rescore(scores)[queries][:, items])
+        torch.testing.assert_close(
+            criterion.rescore(scores[queries][:, items]), criterion.rescore(scores)[queries][:, items]
+        )
 
 
 def encoding(takes, n, seed):

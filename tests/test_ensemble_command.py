@@ -79,11 +79,11 @@ def test_two_models_rank_by_the_mean_of_their_scores_each_with_its_own_words(run
 
 
 def test_a_fitted_inductive_criterion_and_the_report(runs, vsehub):
-    settings = ["criterion=is", "reference=train", "fit=true"]
+    settings = ["criterion=is", "reference=train", "tune=true"]
     vsehub("evaluate", f"checkpoint=[{best('sum')},{best('hal')}]", *settings, cwd=runs)
     (path,) = (runs / "sum" / "evaluations").glob("test-single-is-*ensemble*")
     record = json.loads(path.read_text())
-    assert (record["reference"], record["fit"]["split"]) == ("inductive", "val")
+    assert (record["reference"], record["tuned"]["split"]) == ("inductive", "val")
     done = vsehub("report", "sum", "hal", "out=page", cwd=runs)
     rows = [[cell.strip() for cell in line.split("|")] for line in done.out.splitlines() if line.startswith("| scenes")]
     criteria = [(row[3], row[6].split(" (")[0]) for row in rows]

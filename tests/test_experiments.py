@@ -151,9 +151,9 @@ def test_a_measuring_row_names_its_training(name):
     assert re.split("[+ /]", trained["architecture"])[0] == re.split("[+ /]", row["architecture"])[0]
     assert cfg.hydra.runtime.choices.criterion == row["criterion"]
     assert cfg.protocol.name == {"1k": "single"}.get(row["protocol"], row["protocol"])
-    assert cfg.fit == (row["criterion"].endswith("rgm"))
+    assert cfg.tune == (row["criterion"].endswith("rgm"))
     assert cfg.reference == "queries"
-    assert written(name).keys() <= {"defaults", "evaluates", "fit"}
+    assert written(name).keys() <= {"defaults", "evaluates", "tune"}
 
 
 @pytest.fixture(scope="session")
@@ -213,7 +213,7 @@ def test_rows_through_the_commands(run_here, features, tmp_path):
 
     run_here("evaluate", "experiment=emnlp2019-submission/4.3", checkpoint)
     (path,) = (run / "evaluations").glob("test-single-rgm-*.json")
-    assert json.loads(path.read_text())["fit"]["split"] == "val"
+    assert json.loads(path.read_text())["tuned"]["split"] == "val"
 
     said = run_here("train", "experiment=emnlp2019-submission/4.3", status=2)
     assert "`vsehub train experiment=emnlp2019-submission/1.3 data.root=FOLDER`" in said

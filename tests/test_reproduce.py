@@ -84,9 +84,9 @@ def test_a_tables_rows_are_each_trained_and_measured_once(table, papers_data, dr
             settings, groups = written(name)
             training = settings.get("evaluates", name)
             trained[training] = row.dataset
-            rule = (groups.get("criterion", "nns"), groups["protocol"], settings.get("fit", False))
-            if rule != ("nns", written(training)[1]["protocol"], False):  # which training measures by as it ends
-                measured.add((training, *rule))
+            criterion = (groups.get("criterion", "nns"), groups["protocol"], settings.get("tune", False))
+            if criterion != ("nns", written(training)[1]["protocol"], False):  # which training measures by as it ends
+                measured.add((training, *criterion))
 
     folders, expected = {}, sorted((name, seed) for name in trained for seed in (0, 3))
     for _, seed, command, *overrides in found:
@@ -100,10 +100,10 @@ def test_a_tables_rows_are_each_trained_and_measured_once(table, papers_data, dr
     assert sorted(folders.values()) == expected
     evaluations = [choices(overrides) for _, _, command, *overrides in found if command == "evaluate"]
     told = [
-        (*folders[str(Path(one["checkpoint"]).parents[1])], one["criterion"], one["protocol"], "fit" in one)
+        (*folders[str(Path(one["checkpoint"]).parents[1])], one["criterion"], one["protocol"], "tuned" in one)
         for one in evaluations
     ]
-    assert sorted(told) == sorted((name, seed, *rule) for name, *rule in measured for seed in (0, 3))
+    assert sorted(told) == sorted((name, seed, *criterion) for name, *criterion in measured for seed in (0, 3))
     assert len(found) == len(expected) + len(told)
 
 
@@ -210,12 +210,12 @@ def test_a_started_run_goes_on_and_other_evaluations_are_not_the_rows(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(run | {"status": "finished"}))
     assert job.training() is None
 
-    own = {"criterion": "is", "protocol": "single", "parameters": {"beta": 30.0}, "fit": None}
+    own = {"criterion": "is", "protocol": "single", "parameters": {"beta": 30.0}, "tuned": None}
     own |= {"reference": "transductive", "metrics": {"rsum": 1.0}}
     (tmp_path / "evaluations").mkdir()
     others = (
         {"parameters": {"beta": 10.0}}, {"reference": "inductive"}, {"protocol": "c2"}, {"criterion": "is+rgm"},
-        {"fit": {"split": "val"}}, {"ensemble": [{}, {}]},
+        {"tuned": {"split": "val"}}, {"ensemble": [{}, {}]},
     )  # fmt: skip
     for number, other in enumerate(others):
         (tmp_path / "evaluations" / f"test-single-is-{number}.json").write_text(json.dumps(own | other))

@@ -16,12 +16,12 @@ TABLES = ("aaai2020/1", "aaai2020/2", "acl-srw2019/1", "acl-srw2019/2", "acl-srw
 TABLES += ("emnlp2019-submission/2", "emnlp2019-submission/4")
 
 
-def evaluation(seed, criterion="nns", parameters=None, fit=None, **metrics):
+def evaluation(seed, criterion="nns", parameters=None, tuned=None, **metrics):
     shares = {"share_0": 0.6, "share_1": 0.1, "share_2": 0.3, "share_5": 0.2, "share_10": 0.05, "largest_hub_1": 40}
     hubs = {f"hubness/{side}/{key}": value for side in ("i2t", "t2i") for key, value in shares.items()}
     return {
         "dataset": "scenes", "architecture": "gru", "protocol": "single", "label": "hal", "seed": seed,
-        "criterion": criterion, "parameters": parameters or {}, "fit": fit, "metrics": hubs | metrics,
+        "criterion": criterion, "parameters": parameters or {}, "tuned": tuned, "metrics": hubs | metrics,
     }  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def test_fitted_settings_of_each_seed_are_told():
         for seed, k in ((2, 5), (0, 10))
     ]
     frame = reproduced("emnlp2019-submission", "4", {"4.7": fitted}).set_index("figure")
-    told = "csls+rgm (k 5, relaxation 5/2.0/1.5; k 10, relaxation 10/2.0/1.5; fitted on val)"
+    told = "csls+rgm (k 5, relaxation 5/2.0/1.5; k 10, relaxation 10/2.0/1.5; tuned on val)"
     assert frame.loc["measured", ["criterion", "seeds"]].tolist() == [told, "2 (0, 2)"]
     assert frame.loc["difference", "rsum"] == pytest.approx(400 - 309.6)
 

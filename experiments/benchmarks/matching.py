@@ -67,18 +67,18 @@ def plain_walk(order: np.ndarray, queries: int, items: int, places: int) -> list
 
 def measure_direction(scores: Tensor, rounds: int, device: torch.device) -> list[dict]:
     """One entry for each relaxation: both times, in turns, and their ratio. The sorting serves all relaxations."""
-    rules = {relaxation: RelaxedGreedyMatching(relaxation) for relaxation in RELAXATIONS}
-    pairs = {relaxation: rule.match(scores, K) for relaxation, rule in rules.items()}
+    criteria = {relaxation: RelaxedGreedyMatching(relaxation) for relaxation in RELAXATIONS}
+    pairs = {relaxation: criterion.match(scores, K) for relaxation, criterion in criteria.items()}
     queries, items = scores.shape
     sorting, walking, ours = [], {one: [] for one in RELAXATIONS}, {one: [] for one in RELAXATIONS}
     cpu, given = torch.device("cpu"), scores.cpu().numpy()
     for _ in range(rounds):
-        for relaxation, rule in rules.items():
-            ours[relaxation].append(common.timed(lambda rule=rule: rule.match(scores, K), device))
+        for relaxation, criterion in criteria.items():
+            ours[relaxation].append(common.timed(lambda criterion=criterion: criterion.match(scores, K), device))
         found = {}
         sorting.append(common.timed(lambda found=found: found.update(order=plain_order(given)), cpu))
-        for relaxation, rule in rules.items():
-            places = rule.places(queries, items, K)
+        for relaxation, criterion in criteria.items():
+            places = criterion.places(queries, items, K)
 
             def walk(found=found, places=places):
                 found["pairs"] = plain_walk(found["order"], queries, items, places)
@@ -113,11 +113,11 @@ def extra_megabytes(images: int, direction: str, searched: bool, device: torch.d
 def prepared(images: int, direction: str, searched: bool, device: torch.device, dim: int):
     """A call that matches scores, or searches vectors; the input is made."""
     queries, items = directed(make(images, device, dim), direction)
-    rule = RelaxedGreedyMatching(min(RELAXATIONS))
+    criterion = RelaxedGreedyMatching(min(RELAXATIONS))
     if searched:
-        return lambda: rule.search(queries, items, k=K)
+        return lambda: criterion.search(queries, items, k=K)
     scores = queries @ items.T
-    return lambda: rule.match(scores, K)
+    return lambda: criterion.match(scores, K)
 
 
 def _probe(images: int, direction: str, searched: bool, dim: int) -> float:

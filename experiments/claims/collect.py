@@ -113,7 +113,7 @@ def results(frame: pd.DataFrame, runs: dict[str, Run], measured: dict[int, list[
         for record in [*run.evaluations.values(), *measured.get(index, [])]:
             if record["split"] == "test" and not record.get("ensemble"):
                 own |= {name: record[name] for name in ("criterion", "reference", "protocol", "images", "texts")}
-                own |= {"settings": "fitted" if record["fit"] else "default"}
+                own |= {"settings": "tuned" if record["tuned"] else "default"}
                 own |= {"parameters": json.dumps(record["parameters"], sort_keys=True)}
                 own |= {name: record["metrics"][key] for name, key in FIGURES.items()}
                 rows.append({name: own[name] for name in RESULTS})
@@ -153,7 +153,7 @@ def over_lambda(frame: pd.DataFrame, measured: dict[int, list[dict]]) -> pd.Data
         own = row[columns[:3]].to_dict()
         for record in sorted(measured.get(index, []), key=lambda one: one["split"]):
             relaxation = record["parameters"].get("relaxation")
-            if record["criterion"] == "rgm" and isinstance(relaxation, float) and not record["fit"]:
+            if record["criterion"] == "rgm" and isinstance(relaxation, float) and not record["tuned"]:
                 recalls = {name: record["metrics"][FIGURES[name]] for name in columns[5:]}
                 rows.append(own | {"split": record["split"], "relaxation": relaxation} | recalls)
     return pd.DataFrame(rows, columns=columns).drop_duplicates(columns[:5], ignore_index=True)
@@ -166,7 +166,7 @@ def occurrences(frame: pd.DataFrame, runs: dict[str, Run], measured: dict[int, l
     for index in compared(frame):
         kept = {}
         for record in [*runs[frame.loc[index, "path"]].evaluations.values(), *measured.get(index, [])]:
-            plain = record["split"] == "test" and record["reference"] != "inductive" and not record["fit"]
+            plain = record["split"] == "test" and record["reference"] != "inductive" and not record["tuned"]
             plain = plain and record["parameters"].get("relaxation", 2.0) == 2.0 and not record.get("ensemble")
             if plain and record.get("histograms"):
                 kept[record["criterion"]] = record["histograms"]

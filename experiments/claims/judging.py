@@ -106,12 +106,12 @@ def learned(rows: pd.DataFrame) -> pd.DataFrame:
 def one_lambda(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows without those of other λ than the default and the fitted ones."""
     values = rows["parameters"].map(lambda text: json.loads(text).get("relaxation"))
-    return rows[(rows["criterion"] != "rgm") | (rows["settings"] == "fitted") | (values == DEFAULT_LAMBDA)]
+    return rows[(rows["criterion"] != "rgm") | (rows["settings"] == "tuned") | (values == DEFAULT_LAMBDA)]
 
 
 def kind_text(criterion: str, reference: str, settings: str) -> str:
     """How a ranking was made, as the tables name it."""
-    words = [reference] * (reference == "inductive") + [settings] * (settings == "fitted")
+    words = [reference] * (reference == "inductive") + [settings] * (settings == "tuned")
     return ", ".join([criterion, *words])
 
 

@@ -163,7 +163,7 @@ def hubness_part(data: Data) -> Part:
     main = main[(main["settings"] == "default") & (main["reference"] != "inductive")]
     text = (
         "A point is a recipe, the mean over its seeds; p is two-sided, by 10,000 permutations. Recipes share data, "
-        "network and seeds, so that p flatters. Criteria are at their default settings unless fitted on val. Matching "
+        "network and seeds, so that p flatters. Criteria are at their default settings unless tuned on val. Matching "
         "bounds how often an item is found: its hs_sum is not comparable with other criteria's."
         f"\n\n{table(HEAD_HUBNESS, rows)}"
     )

@@ -1,4 +1,4 @@
-"""Measure checkpoints under every criterion: transductive and inductive, at default settings and fitted on val.
+"""Measure checkpoints under every criterion: transductive and inductive, at default settings and tuned on val.
 
     python experiments/criteria/measure.py RUNS... --out FOLDER [--root DATA]
 
@@ -47,14 +47,16 @@ def measure_run(run: Path, out: Path, criteria: list[str], root: str | None) -> 
     encodings = None
     protocol = chosen("protocol", "single")
     for name in tqdm(criteria, out.name):
-        rule = chosen("criterion", name)
-        references = ["queries"] + (["train"] if rule.inductive and rule.needs_reference else [])
+        criterion = chosen("criterion", name)
+        references = ["queries"] + (["train"] if criterion.inductive and criterion.needs_reference else [])
         for reference in references:
-            for fitted in [False] + ([True] if has_grid(rule) and name != "gm" else []):  # gm is rgm with λ = 1
-                path = out / f"{name}-{reference}-{'fitted' if fitted else 'default'}.json"
+            for fitted in [False] + ([True] if has_grid(criterion) and name != "gm" else []):  # gm is rgm with λ = 1
+                path = out / f"{name}-{reference}-{'tuned' if fitted else 'default'}.json"
                 if not path.exists():
                     encodings = encodings or restored(run, root)
-                    write_json(path, measure(encodings, Measurement("test", rule, name, protocol, reference, fitted)))
+                    write_json(
+                        path, measure(encodings, Measurement("test", criterion, name, protocol, reference, fitted))
+                    )
 
 
 if __name__ == "__main__":

@@ -68,12 +68,12 @@ def verdicts(frame: pd.DataFrame) -> list[str]:
     """What one loss's cases say: beyond the spread of the difference, and nothing more."""
     told = []
     fitted = frame[
-        (frame["settings"] == "fitted") | frame["criterion"].isin(["nns", "gm", "assignment", "mutual_proximity"])
+        (frame["settings"] == "tuned") | frame["criterion"].isin(["nns", "gm", "assignment", "mutual_proximity"])
     ]
     own = fitted[fitted["reference"] != "inductive"].sort_values("rsum", ascending=False, kind="stable")
     ranks = list(own["criterion"])
     told.append(
-        f"Order by mean rsum (transductive, fitted on val where there is something to fit): {' > '.join(ranks)}."
+        f"Order by mean rsum (transductive, tuned on val where there is something to fit): {' > '.join(ranks)}."
     )
     first, second = own.iloc[0], own.iloc[1]
     lead = first["rsum"] - second["rsum"]
@@ -114,7 +114,7 @@ def picture(frame: pd.DataFrame):
                 rows = frame[
                     (frame["loss"] == loss) & (frame["criterion"] == name) & (frame["reference"] == "transductive")
                 ]
-                best = rows[(rows["settings"] == "fitted") | (len(rows) == 1)]
+                best = rows[(rows["settings"] == "tuned") | (len(rows) == 1)]
                 axes.errorbar(
                     best["d_r1"],
                     best["d_r10"],
@@ -131,13 +131,13 @@ def picture(frame: pd.DataFrame):
             axes.set(title=loss, xlabel="R@1 - nns, both directions added")
         figure.axes[0].set_ylabel("R@10 - nns, both directions added")
         figure.axes[-1].legend(loc="upper left", bbox_to_anchor=(1, 1))
-        caption = "R@1 and R@10 of each criterion, transductive, fitted on val: mean and deviation over seeds."
+        caption = "R@1 and R@10 of each criterion, transductive, tuned on val: mean and deviation over seeds."
         return render(figure, "r1-against-r10", caption, None)
 
 
 def chosen(frame: pd.DataFrame) -> pd.DataFrame:
     """Each run's transductive figures, fitted where there is something to fit: one row a loss, criterion and seed."""
-    own = frame[frame["reference"] != "inductive"].sort_values("settings")  # "default" before "fitted"
+    own = frame[frame["reference"] != "inductive"].sort_values("settings")  # "default" before "tuned"
     own = own.drop_duplicates(["loss", "criterion", "seed"], keep="last")
     return own.assign(case=own["loss"] + " " + own["criterion"])
 

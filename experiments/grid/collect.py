@@ -70,7 +70,7 @@ def read(measured: Path) -> list[dict]:
 
 def cell(record: dict) -> tuple[str, str, str]:
     """Criterion, reference and settings of a measurement, as CELL names them."""
-    return record["criterion"], record["reference"], "fitted" if record["fit"] else "default"
+    return record["criterion"], record["reference"], "tuned" if record["tuned"] else "default"
 
 
 def results(records: list[dict]) -> pd.DataFrame:
@@ -83,7 +83,7 @@ def results(records: list[dict]) -> pd.DataFrame:
             | dict(zip(CELL, cell(record), strict=True))
             | {
                 "parameters": json.dumps(record["parameters"]),
-                "val_rsum": record["fit"]["rsum"] if record["fit"] else None,
+                "val_rsum": record["tuned"]["rsum"] if record["tuned"] else None,
                 "inductive_form": record["inductive_form"],
                 "dataset": run["dataset"],
                 "architecture": run["architecture"],

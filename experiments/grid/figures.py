@@ -9,7 +9,7 @@ from vsehub.report.recipes import Series
 from vsehub.report.statistics import APART, IMAGES
 
 FILLS = {APART: ("#0072B2", "#0072B2"), IMAGES: ("#0072B2", "white")}
-KINDS = (("transductive", "fitted"), ("inductive", "fitted"))
+KINDS = (("transductive", "tuned"), ("inductive", "tuned"))
 
 
 def looks(losses: list[str]) -> dict[str, dict]:
@@ -68,7 +68,7 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame) -> Picture:
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper left", ncols=min(len(losses), 8))
         caption = (
-            "What each criterion, fitted on val, adds to plain search by loss: mean over the seeds, 95 % bootstrap "
+            "What each criterion, tuned on val, adds to plain search by loss: mean over the seeds, 95 % bootstrap "
             "interval over test images. Criteria that match have no inductive form."
         )
         return render(figure, "criteria", caption, None)
@@ -101,7 +101,7 @@ def hubness(frame: pd.DataFrame) -> Picture:
         figure.axes[0].set_ylabel("rsum")
         figure.axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1))
         caption = (
-            "Hubness against rsum, means over the seeds, a point a criterion (fitted on val); large and open: nns. "
+            "Hubness against rsum, means over the seeds, a point a criterion (tuned on val); large and open: nns. "
             "Criteria that match bound how often an item is found, so their hubness is another matter; left out."
         )
         return render(figure, "hubness", caption, None)

@@ -76,27 +76,27 @@ def measure_run(folder: Path, run: Run, out: Path, criteria: Sequence[str], root
         return
     encodings = restored(folder, root)
     for name, reference, fitted in tqdm(lacking, folder.name):
-        rule = chosen("criterion", name)
-        record = measure(encodings, Measurement("test", rule, name, protocol, reference, fitted), each_image=True)
-        record |= {"inductive_form": rule.inductive, "run": facts}
+        criterion = chosen("criterion", name)
+        record = measure(encodings, Measurement("test", criterion, name, protocol, reference, fitted), each_image=True)
+        record |= {"inductive_form": criterion.inductive, "run": facts}
         write_json(out / file_name(name, reference, fitted), record)
 
 
 def cells(criteria: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
-    """What one run is measured under: criterion, reference, whether its settings are fitted on val.
+    """What one run is measured under: criterion, reference, whether its settings are tuned on val.
 
     What matches has no inductive form; nns refers to nothing and has nothing to fit; gm is rgm with a relaxation of 1.
     """
     for name in criteria:
-        rule = chosen("criterion", name)
-        for reference in ["queries"] + (["train"] if rule.inductive and rule.needs_reference else []):
-            for fitted in [False] + ([True] if has_grid(rule) and name != "gm" else []):
+        criterion = chosen("criterion", name)
+        for reference in ["queries"] + (["train"] if criterion.inductive and criterion.needs_reference else []):
+            for fitted in [False] + ([True] if has_grid(criterion) and name != "gm" else []):
                 yield name, reference, fitted
 
 
 def file_name(criterion: str, reference: str, fitted: bool) -> str:
     """The measurement's file."""
-    return f"{criterion}-{reference}-{'fitted' if fitted else 'default'}.json"
+    return f"{criterion}-{reference}-{'tuned' if fitted else 'default'}.json"
 
 
 def done(path: Path, facts: dict) -> bool:

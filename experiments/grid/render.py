@@ -51,7 +51,7 @@ def render(folder: Path, page: Path | None = None) -> None:
     if (folder / "README.md").exists():
         short = [
             tables.ranking(frame, tests),
-            *(tables.gains(frame, tests, one, "fitted") for one in ("transductive", "inductive")),
+            *(tables.gains(frame, tests, one, "tuned") for one in ("transductive", "inductive")),
         ]
         told = [f"- {sentence}" for part in parts[:2] for sentence in part.sentences]
         renew(folder / "README.md", first, "verdict")
@@ -69,8 +69,8 @@ def title(frame: pd.DataFrame) -> str:
 
 
 def judge(frame: pd.DataFrame, expected: pd.DataFrame) -> pd.DataFrame:
-    """The papers' claims: transductive, fitted on val; those within one loss are judged run by run."""
-    rows = tables.view(frame, "transductive", "fitted")
+    """The papers' claims: transductive, tuned on val; those within one loss are judged run by run."""
+    rows = tables.view(frame, "transductive", "tuned")
     rows = rows.assign(case=rows["loss"] + " " + rows["criterion"])
     within = expected["higher"].str.split().str[0] == expected["lower"].str.split().str[0]
     return pd.concat(
@@ -86,7 +86,7 @@ def sections(
     families = [name for name in dict.fromkeys(tests["family"]) if name != tables.LOSSES]
     heats = [tables.heat(frame, *kind) for kind in tables.VIEWS]
     gains = [tables.gains(frame, tests, *kind) for kind in tables.VIEWS]
-    hubs = [tables.heat(frame, one, "fitted", "hs_sum", 2) for one in ("transductive", "inductive")]
+    hubs = [tables.heat(frame, one, "tuned", "hs_sum", 2) for one in ("transductive", "inductive")]
     return [
         Part(
             "Losses",

@@ -10,7 +10,7 @@ CRITERIA = ("nns", "is", "csls", "nnn", "qb_norm", "sinkhorn", "gm", "rgm", "csl
 LOSSES = "losses under nns"  # the family's name in comparisons.csv
 RECALLS = [f"{side}_r{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
 RECALL_HEADS = ["i2t R@1", "R@5", "R@10", "t2i R@1", "R@5", "R@10"]
-VIEWS = [(reference, settings) for reference in ("transductive", "inductive") for settings in ("fitted", "default")]
+VIEWS = [(reference, settings) for reference in ("transductive", "inductive") for settings in ("tuned", "default")]
 MARKS = {APART: " **", IMAGES: " *", SEEDS: " '"}
 MARKED = (
     "** is told apart by both tests (other images, other trainings), * by that over images alone, ' by that over seeds "
@@ -127,9 +127,9 @@ def pairs(tests: pd.DataFrame, family: str) -> Grid:
         cells += ["–" if pd.isna(row["spread"]) else f"{row['spread']:.1f}"]
         cells += [probability(row[name]) for name in ("p_images", "holm_images", "p_seeds", "holm_seeds")]
         told.append([*cells, f"{row['seeds']}"])
-    rule = "the sum of both deviations over seeds" if family == LOSSES else "twice that of the differences"
+    criterion = "the sum of both deviations over seeds" if family == LOSSES else "twice that of the differences"
     head = ["one", "other", "told", "difference", "95 % over images", "spread", "p images", "Holm", "p seeds", "Holm"]
-    return Grid(f"{family}: {len(rows)} paired comparisons of rsum. Spread: {rule}.", [*head, "seeds"], told, 3)
+    return Grid(f"{family}: {len(rows)} paired comparisons of rsum. Spread: {criterion}.", [*head, "seeds"], told, 3)
 
 
 def probability(p: float) -> str:

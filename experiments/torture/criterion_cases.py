@@ -26,13 +26,13 @@ class Tested:
     """A criterion of conf/criterion with some settings. steps: class name and settings of each step."""
 
     name: str
-    rule: Any
+    criterion: Any
     steps: tuple[tuple[str, dict[str, Any]], ...]
 
     @property
     def matching(self) -> tuple[str, dict[str, Any]] | None:
         """The step that matches."""
-        return self.steps[-1] if self.rule.matching is not None else None
+        return self.steps[-1] if self.criterion.matching is not None else None
 
     @property
     def corrects(self) -> bool:
@@ -54,18 +54,18 @@ def discover(folder: Path = CRITERIA) -> list[list[Tested]]:
     random = np.random.default_rng(0)
     found = []
     for path in sorted(folder.glob("*.yaml")):
-        rule = instantiate(OmegaConf.load(path), _convert_="all")
-        variants = [rule]
-        for _ in range(9 if parameters(rule) else 0):
-            changes = {name: _other(random, name, value) for name, value in parameters(rule).items()}
-            variants.append(with_parameters(rule, **changes))
+        criterion = instantiate(OmegaConf.load(path), _convert_="all")
+        variants = [criterion]
+        for _ in range(9 if parameters(criterion) else 0):
+            changes = {name: _other(random, name, value) for name, value in parameters(criterion).items()}
+            variants.append(with_parameters(criterion, **changes))
         found.append([_tested(path.stem, one) for one in variants])
     return found
 
 
-def _tested(name: str, rule: Any) -> Tested:
-    steps = getattr(rule, "steps", (rule,))
-    return Tested(name, rule, tuple((type(step).__name__, parameters(step)) for step in steps))
+def _tested(name: str, criterion: Any) -> Tested:
+    steps = getattr(criterion, "steps", (criterion,))
+    return Tested(name, criterion, tuple((type(step).__name__, parameters(step)) for step in steps))
 
 
 def _other(random: np.random.Generator, name: str, value: Any) -> Any:
@@ -94,11 +94,11 @@ def criterion_case(random: np.random.Generator, tested: list[list[Tested]]) -> t
 
 def bad_setting(random: np.random.Generator, one: Tested) -> None:
     """Settings that are no number of the right kind are refused when the criterion is built."""
-    numbers = [name for name, value in parameters(one.rule).items() if type(value) in (int, float)]
+    numbers = [name for name, value in parameters(one.criterion).items() if type(value) in (int, float)]
     if not numbers:
         return
     name, value = random.choice(numbers), BAD_SETTINGS[random.integers(len(BAD_SETTINGS))]
-    built, error = refused(lambda: with_parameters(one.rule, **{str(name): value}))
+    built, error = refused(lambda: with_parameters(one.criterion, **{str(name): value}))
     check(error and str(name) in str(error), f"{name}={value!r} is accepted: {built}, {error}")
 
 
@@ -121,7 +121,7 @@ def rescore(random: np.random.Generator, one: Tested) -> None:
         other = TYPES[random.integers(4)] if random.random() < 0.1 else dtype
         values = matrix(random, size(random), items, cosines)
         reference = tensor(random, spoilt(random, scaled(random, values, other), 0.06), other)
-    answer, error = refused(lambda: one.rule.rescore(scores, reference))
+    answer, error = refused(lambda: one.criterion.rescore(scores, reference))
     s, r = exact(scores), None if reference is None else exact(reference)
     described = f"{describe(scores)} reference {'own' if r is None else describe(reference)}"
     if not np.isfinite(s).all() or (r is not None and not np.isfinite(r).all()):
@@ -154,7 +154,7 @@ def rescore_matching(random: np.random.Generator, one: Tested, scores: Tensor) -
     """The pairs of a matching, and the dense scores in whose order they stand."""
     k, s, described = int(random.integers(1, 14)), exact(scores), describe(scores)
     described += f" k {k}"
-    answer, error = refused(lambda: (one.rule.match(scores, k), one.rule.rescore(scores, k=k)))
+    answer, error = refused(lambda: (one.criterion.match(scores, k), one.criterion.rescore(scores, k=k)))
     name, settings = one.matching
     greedy = name == "RelaxedGreedyMatching"
     # A pair of score -inf never matches; where scores are computed with, nothing is left of such.
@@ -241,7 +241,7 @@ def search(random: np.random.Generator, one: Tested) -> None:
     # Powers of two leave products exact, from those that underflow to those that are infinite.
     powers = (-600, -510, 0, 300, 600) if dtype == torch.float64 else (-100, -70, -60, -3, 20, 62, 100)
     scale = 2.0 ** random.choice(powers) if whole and random.random() < 0.3 else 1.0
-    needs = one.rule.needs_reference or random.random() < 0.05
+    needs = one.criterion.needs_reference or random.random() < 0.05
     own = one.matching is not None or not needs or random.random() < 0.5
     drawn = [vectors(random, rows, dim, whole) * scale for rows in (queries, items, size(random))]
     if whole and random.random() < 0.5:
@@ -252,14 +252,16 @@ def search(random: np.random.Generator, one: Tested) -> None:
     described = f"{describe(sides[0])} {describe(sides[1])} reference {'own' if own else describe(sides[2])} k {k}"
     given = [side.numpy() if dtype != torch.bfloat16 and random.random() < 0.3 else side for side in sides]
     if own:
-        found, error = refused(lambda: one.rule.search(*given[:2], k=k))
+        found, error = refused(lambda: one.criterion.search(*given[:2], k=k))
     else:
-        found, error = refused(lambda: one.rule.search(*given, k=k))
+        found, error = refused(lambda: one.criterion.search(*given, k=k))
     if not 1 <= k <= items:
         return check(error, f"{described}: k is not refused")
     number = limits(dtype)
     s, r = product(sides[0], sides[1], number), None if own else product(sides[2], sides[1], number)
-    finite = all(bool(side.isfinite().all()) for side in (sides[:2] if own or not one.rule.needs_reference else sides))
+    finite = all(
+        bool(side.isfinite().all()) for side in (sides[:2] if own or not one.criterion.needs_reference else sides)
+    )
     if error and not (finite and most_of_a_sum(sides[:2] if own else sides) < number.max / 64):
         return None
     check_search(one, s, r, k, number, whole, (found, error), described)
@@ -350,7 +352,7 @@ def check_against_itself(
     """A criterion without a formula: `search` gives the order of `rescore`, to rounding."""
     if one.matching:
         return
-    dense = exact(one.rule.rescore(torch.from_numpy(s), None if r is None else torch.from_numpy(r)))
+    dense = exact(one.criterion.rescore(torch.from_numpy(s), None if r is None else torch.from_numpy(r)))
     listed, slack = np.take_along_axis(dense, positions, 1), 1e-4 * oracles.largest(dense)
     check((listed[:, 1:] <= listed[:, :-1] + slack).all(), f"{described}: search is not in the order of rescore")
     np.put_along_axis(dense, positions, -np.inf, 1)

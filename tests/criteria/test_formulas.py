@@ -132,14 +132,14 @@ def test_golden_qb_norm(case, k):
     arrays = golden(case)
     s = arrays["gallery_caption"] @ arrays["gallery_image"].T
     bank = arrays["reference_caption"][: len(arrays["gallery_image"]) // 4] @ arrays["gallery_image"].T
-    rule = QBNorm(20.0, k)
-    terms = rule.fit(lambda: iter((bank,)))
-    (active,) = rule.query_terms((s,), terms)
+    criterion = QBNorm(20.0, k)
+    terms = criterion.fit(lambda: iter((bank,)))
+    (active,) = criterion.query_terms((s,), terms)
     wanted = arrays[f"qb_norm_active_k{k}"].bool()
     assert torch.equal(active.squeeze(1), wanted)
     assert 0 < wanted.sum() < len(wanted)
     theirs = arrays[f"qb_norm_t2i_b20_k{k}"]
-    assert torch.equal(rule.rescore(s, bank).argsort(dim=1), theirs.argsort(dim=1))
+    assert torch.equal(criterion.rescore(s, bank).argsort(dim=1), theirs.argsort(dim=1))
 
 
 def test_sinkhorn_is_uniform_in_the_end():
@@ -159,7 +159,9 @@ def test_shares_beyond_single_precision_still_rank():
     assert torch.isfinite(MutualProximity().rescore(scores.repeat(1, 50))).all()
 
 
-@pytest.mark.parametrize("criterion", [rule for rule, _ in FORMULAS], ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize(
+    "criterion", [criterion for criterion, _ in FORMULAS], ids=lambda criterion: type(criterion).__name__
+)
 def test_degenerate_matrices_stay_finite(criterion):
     """One query, one item, all equal, copies at distance zero, scores below zero: no NaN; equal stays equal."""
     for scores in (

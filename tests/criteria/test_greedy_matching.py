@@ -98,11 +98,13 @@ def test_the_sorted_algorithm(
     if forbidden:
         scores[torch.rand(scores.shape, generator=generator) < 0.3] = -torch.inf
     scores = scores.to(dtype)
-    rule = RelaxedGreedyMatching(float(relaxation), capacity)
-    pairs = rule.match(scores, k)
+    criterion = RelaxedGreedyMatching(float(relaxation), capacity)
+    pairs = criterion.match(scores, k)
     assert torch.equal(pairs, sorted_and_walked(scores, k, relaxation, capacity))
-    assert torch.equal(rule.rescore(scores, k=k).argsort(dim=1, descending=True, stable=True), ranked(scores, pairs))
-    assert torch.equal(rule.rescore(scores, k=k) == -torch.inf, scores == -torch.inf)
+    assert torch.equal(
+        criterion.rescore(scores, k=k).argsort(dim=1, descending=True, stable=True), ranked(scores, pairs)
+    )
+    assert torch.equal(criterion.rescore(scores, k=k) == -torch.inf, scores == -torch.inf)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -114,16 +116,16 @@ def test_hubs_refuse_most(shape, capacity, dtype):
     scores = queries @ items.T
     assert k_occurrences(scores, (10,))[10].max() > 2 * RelaxedGreedyMatching(1.0).places(*shape, 10)
     for relaxation in ("1", "2"):
-        rule = RelaxedGreedyMatching(float(relaxation), capacity)
-        pairs = rule.match(scores, 10)
+        criterion = RelaxedGreedyMatching(float(relaxation), capacity)
+        pairs = criterion.match(scores, 10)
         assert torch.equal(pairs, sorted_and_walked(scores, 10, relaxation, capacity))
-        assert torch.bincount(pairs[:, 1]).max() == rule.places(*shape, 10)
+        assert torch.bincount(pairs[:, 1]).max() == criterion.places(*shape, 10)
 
 
 @pytest.mark.parametrize("scores", [torch.zeros(150, 30), torch.zeros(30, 150), torch.arange(40.0).repeat(100, 1)])
 def test_all_queries_alike(scores, small_parts):
-    rule = RelaxedGreedyMatching(1.0)
-    assert torch.equal(rule.match(scores, 4), sorted_and_walked(scores, 4, "1", "proportional"))
+    criterion = RelaxedGreedyMatching(1.0)
+    assert torch.equal(criterion.match(scores, 4), sorted_and_walked(scores, 4, "1", "proportional"))
 
 
 def test_one_refusal_displaces_everyone(small_parts):
@@ -164,10 +166,10 @@ def test_rows_that_need_no_lift_stay():
 def test_search_is_the_dense_ranking(shape, correct, small_parts, monkeypatch):
     monkeypatch.setattr("vsehub.criteria.matching.base.ITEMS_AT_ONCE", 11)
     queries, items = hubby(*shape, dtype=torch.float64)
-    rule, scores = RelaxedGreedyMatching(1.0), correct(queries @ items.T)
+    criterion, scores = RelaxedGreedyMatching(1.0), correct(queries @ items.T)
     for k in {1, min(4, shape[1]), shape[1]}:
-        values, positions = rule.search_rows(correct, queries, items, k)
-        assert torch.equal(positions, top_k(rule.rescore(scores, k=k), k)[1])
+        values, positions = criterion.search_rows(correct, queries, items, k)
+        assert torch.equal(positions, top_k(criterion.rescore(scores, k=k), k)[1])
         torch.testing.assert_close(values, scores.gather(1, positions))
 
 

@@ -23,7 +23,7 @@ from vsehub.criteria import (
     Sinkhorn,
 )
 
-CRITERIA = [NearestNeighbor(), *(rule for rule, _ in FORMULAS)]
+CRITERIA = [NearestNeighbor(), *(criterion for criterion, _ in FORMULAS)]
 MATCHING = [RelaxedGreedyMatching(), Assignment(), Chain([CSLS(), RelaxedGreedyMatching()])]
 BAD = (math.nan, math.inf, -math.inf)
 
@@ -33,7 +33,7 @@ def unit(rows, seed):
     return torch.nn.functional.normalize(torch.randn(rows, 5, generator=generator), dim=1)
 
 
-@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: type(criterion).__name__)
 @pytest.mark.parametrize("bad", BAD)
 def test_one_such_score_is_refused(criterion, bad):
     scores, spoilt = torch.rand(6, 8), torch.rand(6, 8)
@@ -45,12 +45,12 @@ def test_one_such_score_is_refused(criterion, bad):
         criterion.rescore(spoilt.double())
 
 
-@pytest.mark.parametrize("criterion", [*CRITERIA, *MATCHING], ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("criterion", [*CRITERIA, *MATCHING], ids=lambda criterion: type(criterion).__name__)
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_one_such_vector_is_refused(criterion, bad):
     """Wherever it lies; only items whose product is -inf may stay behind what is found."""
     whole = (unit(6, 0), unit(8, 1), unit(7, 2))
-    inductive = not isinstance(criterion, tuple(type(rule) for rule in MATCHING))
+    inductive = not isinstance(criterion, tuple(type(criterion) for criterion in MATCHING))
     for side in (0, 1, 2) if inductive and criterion.needs_reference else (0, 1):
         given = [vectors.clone() for vectors in whole]
         given[side][4, 1] = bad
@@ -58,7 +58,7 @@ def test_one_such_vector_is_refused(criterion, bad):
             criterion.search(*(given if inductive else given[:2]), k=8)
 
 
-@pytest.mark.parametrize("criterion", [*CRITERIA, *MATCHING], ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("criterion", [*CRITERIA, *MATCHING], ids=lambda criterion: type(criterion).__name__)
 def test_products_beyond_the_type_are_refused(criterion):
     queries, items = 1e20 * unit(6, 0), 1e20 * unit(8, 1)
     with pytest.raises(InputError, match="NaN or inf"):
@@ -72,7 +72,7 @@ def test_a_nan_does_not_hide_above_the_kth():
         LocalScaling(3).item_terms(reference)
 
 
-@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: type(criterion).__name__)
 def test_empty_and_whole_numbers_are_refused(criterion):
     for scores in (torch.zeros(0, 4), torch.zeros(3, 0)):
         with pytest.raises(InputError, match="expected at least one query and one item"):
@@ -106,12 +106,12 @@ def test_settings_are_finite_numbers_above_zero(name, build, value):
 def test_a_single_query_has_no_others_to_share_with():
     """Its bias is its own score: all items are equal, dense, streaming and matched."""
     query, items = unit(1, 0), unit(5, 1)
-    rule = InvertedSoftmax(30.0)
-    assert torch.equal(rule.rescore(query @ items.T), torch.zeros(1, 5))
-    values, positions = rule.search(query, items, k=5)
+    criterion = InvertedSoftmax(30.0)
+    assert torch.equal(criterion.rescore(query @ items.T), torch.zeros(1, 5))
+    values, positions = criterion.search(query, items, k=5)
     assert positions.tolist() == [[0, 1, 2, 3, 4]]
     assert values.abs().max() < 1e-4
-    assert Chain([rule, RelaxedGreedyMatching()]).match(query @ items.T, 2).tolist() == [[0, 0], [0, 1]]
+    assert Chain([criterion, RelaxedGreedyMatching()]).match(query @ items.T, 2).tolist() == [[0, 0], [0, 1]]
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e6, 1e30])
@@ -134,10 +134,10 @@ def test_dual_softmax_at_any_scale(scale):
 
 
 def test_csls_says_once_that_k_is_more_than_there_is(caplog):
-    rule, scores = CSLS(100000), torch.rand(60, 12, generator=torch.Generator().manual_seed(0))
+    criterion, scores = CSLS(100000), torch.rand(60, 12, generator=torch.Generator().manual_seed(0))
     with caplog.at_level(logging.WARNING, "vsehub"):
-        answer = rule.rescore(scores)
-        rule.rescore(scores)
+        answer = criterion.rescore(scores)
+        criterion.rescore(scores)
         CSLS(60).rescore(scores)
     assert [record.getMessage() for record in caplog.records] == [
         "CSLS: k is 100000, but there are 60 reference queries: k is taken as 60 for the items"

@@ -12,7 +12,7 @@ from vsehub.metrics import top_k
 from vsehub.neighbors import tiles
 from vsehub.neighbors.vectors import as_vectors
 
-CRITERIA = [NearestNeighbor(), *(rule for rule, _ in FORMULAS)]
+CRITERIA = [NearestNeighbor(), *(criterion for criterion, _ in FORMULAS)]
 
 
 @pytest.fixture(params=[None, (3, 4, 5), (1, 1, 1)], ids=["whole", "tiles", "single-scores"])
@@ -29,7 +29,7 @@ def unit(n, seed, dim=5):
     return torch.nn.functional.normalize(torch.randn(n, dim, generator=generator, dtype=torch.float64), dim=1)
 
 
-@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: type(criterion).__name__)
 @pytest.mark.parametrize(
     ("queries", "items", "references", "own"),
     [(7, 30, 11, False), (7, 30, 11, True), (30, 7, 1, False), (30, 7, 1, True), (1, 20, 20, False)],
@@ -42,7 +42,7 @@ def test_search_is_the_dense_ranking(criterion, queries, items, references, own,
     assert torch.equal(positions, dense.argsort(dim=1, descending=True, stable=True)[:, :5])
 
 
-@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: type(criterion).__name__)
 def test_equal_values_come_in_their_order(criterion, sizes):
     """Copies of items: of equal values the lower position first, across tiles too."""
     # Small whole numbers, whose products are exact on every processor, so that copies do tie.
@@ -64,10 +64,10 @@ def test_one_product_serves_several_corrections(sizes):
     sides = as_vectors("queries", query), as_vectors("items", item), as_vectors("reference", reference)
     fitted = fit_all(CRITERIA, *sides[1:])
     found = tiles.nearest(
-        *sides[:2], 6, [rule.over(*sides[:2], terms) for rule, terms in zip(CRITERIA, fitted, strict=True)]
+        *sides[:2], 6, [criterion.over(*sides[:2], terms) for criterion, terms in zip(CRITERIA, fitted, strict=True)]
     )
-    for rule, (_, positions) in zip(CRITERIA, found, strict=True):
-        assert torch.equal(positions, rule.search(query, item, reference, 6)[1])
+    for criterion, (_, positions) in zip(CRITERIA, found, strict=True):
+        assert torch.equal(positions, criterion.search(query, item, reference, 6)[1])
 
 
 def test_arrays_in_arrays_out(tmp_path):
@@ -103,8 +103,8 @@ def test_memory_is_bounded(monkeypatch):
 
     query, item = unit(96, 0, dim=2), unit(2000, 1, dim=2)
     with Watch():
-        for rule in CRITERIA:
-            rule.search(query, item, query[:30], 2)
+        for criterion in CRITERIA:
+            criterion.search(query, item, query[:30], 2)
     assert 2000 <= largest <= 2048
 
 

@@ -30,21 +30,21 @@ def split():
     return EncodedSplit(images, texts, index, torch.cat([pairs, torch.tensor([[11, 0]])]))
 
 
-def corrected(scores, rule, k):
+def corrected(scores, criterion, k):
     """The criterion's scores of every query, as lists."""
     matrix = scores.rows(slice(None))
-    return (rule.rescore(matrix, k=k) if rule.matching is not None else rule.rescore(matrix)).tolist()
+    return (criterion.rescore(matrix, k=k) if criterion.matching is not None else criterion.rescore(matrix)).tolist()
 
 
-def by_loops(scores, rules):
+def by_loops(scores, criteria):
     answers = [set() for _ in range(scores.positives.queries)]
     for query, item in zip(scores.positives.query.tolist(), scores.positives.item.tolist(), strict=True):
         answers[query].add(item)
     counts, wrong, firsts = [], [], []
-    for rule in rules:
+    for criterion in criteria:
         lists = [
             sorted(range(len(row)), key=lambda item, row=row: (-row[item], item))[:K]
-            for row in corrected(scores, rule, K)
+            for row in corrected(scores, criterion, K)
         ]
         counts.append([sum(item in some for some in lists) for item in range(scores.positives.items)])
         pairs = list(zip(lists, answers, strict=True))
@@ -54,7 +54,7 @@ def by_loops(scores, rules):
         firsts.append(
             [
                 sorted(range(len(row)), key=lambda item, row=row, some=some: (-row[item], item in some, item))
-                for row, some in zip(corrected(scores, rule, 1), answers, strict=True)
+                for row, some in zip(corrected(scores, criterion, 1), answers, strict=True)
             ]
         )
     right = [[items[0] in some for items, some in zip(first, answers, strict=True)] for first in firsts]
@@ -62,12 +62,14 @@ def by_loops(scores, rules):
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("rule", [CSLS(k=3), Chain([CSLS(k=3), RelaxedGreedyMatching()])], ids=["csls", "csls+rgm"])
-def test_equals_loops(split, direction, rule):
+@pytest.mark.parametrize(
+    "criterion", [CSLS(k=3), Chain([CSLS(k=3), RelaxedGreedyMatching()])], ids=["csls", "csls+rgm"]
+)
+def test_equals_loops(split, direction, criterion):
     scores = DirectedScores(split, direction, Cosine(), split)
-    rules = NearestNeighbor(), rule
-    answers, counts, wrong, firsts, right = by_loops(scores, rules)
-    found = compare(*((scores, one) for one in rules), k=K, hubs=5, examples=100, shown=3)
+    criteria = NearestNeighbor(), criterion
+    answers, counts, wrong, firsts, right = by_loops(scores, criteria)
+    found = compare(*((scores, one) for one in criteria), k=K, hubs=5, examples=100, shown=3)
     order = sorted(range(len(counts[0])), key=lambda item: (-counts[0][item], item))[:5]
     assert [hub.item for hub in found.hubs] == order
     assert [hub.occurrences for hub in found.hubs] == [(counts[0][n], counts[1][n]) for n in order]
@@ -83,7 +85,7 @@ def test_equals_loops(split, direction, rule):
             for items, listed in zip(firsts, (one.before, one.after), strict=True):
                 assert listed == [(item, item in answers[one.query]) for item in items[one.query][:3]]
     assert found.gained + found.lost > 0
-    rankings = [rank(scores, one)[1].ranks for one in rules]
+    rankings = [rank(scores, one)[1].ranks for one in criteria]
     assert found.answered == tuple(int((ranks == 1).sum()) for ranks in rankings), "it is not what R@1 counts"
 
 

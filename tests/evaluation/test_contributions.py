@@ -54,7 +54,7 @@ def by_loops(encoded, correct):
 
 
 @pytest.mark.parametrize(
-    ("rule", "correct"),
+    ("criterion", "correct"),
     [
         (NearestNeighbor(), lambda scores, k: scores),
         (CSLS(3), lambda scores, k: CSLS(3).rescore(scores)),
@@ -63,9 +63,9 @@ def by_loops(encoded, correct):
     ids=["nns", "csls", "matching"],
 )
 @pytest.mark.parametrize("kind", [{}, {"even": True}, {"pairs": True}], ids=["odd", "even", "n:m"])
-def test_equal_loops_and_have_rsum_as_mean(rule, correct, kind):
+def test_equal_loops_and_have_rsum_as_mean(criterion, correct, kind):
     encoded = split(14, **kind)
-    found = evaluate(encoded, Cosine(), rule, Protocol("single"))
+    found = evaluate(encoded, Cosine(), criterion, Protocol("single"))
     assert found.contributions == pytest.approx(by_loops(encoded, correct), rel=1e-12)
     assert np.mean(found.contributions) == pytest.approx(found.metrics["rsum"], rel=1e-12)
     assert len(set(found.contributions)) > 3  # not one figure for all

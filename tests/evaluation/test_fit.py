@@ -56,16 +56,16 @@ def test_a_matching_gets_one_relaxation_for_each_k():
     assert evaluate(encoded, COSINE, found.criterion, SINGLE).metrics["rsum"] == pytest.approx(found.rsum)
 
 
-@pytest.mark.parametrize("rule", [SmallGreedy(1.0), Chain([CSLS(4), SmallGreedy(2.0)])], ids=["rgm", "csls+rgm"])
+@pytest.mark.parametrize("criterion", [SmallGreedy(1.0), Chain([CSLS(4), SmallGreedy(2.0)])], ids=["rgm", "csls+rgm"])
 @pytest.mark.parametrize("direction", ["i2t", "t2i"])
-def test_matched_rankings_equal_the_dense_ones(rule, direction):
+def test_matched_rankings_equal_the_dense_ones(criterion, direction):
     """R@k is that of the matching made with k, its lists completed from the plain order."""
     scores = DirectedScores(split(23, shuffled=True), direction, COSINE, split(23, shuffled=True))
     matrix = scores.rows(slice(None))
-    found = rank(scores, rule)
+    found = rank(scores, criterion)
     changed = 0
     for k in KS:
-        lists = rule.rescore(matrix, k=k).argsort(dim=1, descending=True, stable=True)
+        lists = criterion.rescore(matrix, k=k).argsort(dim=1, descending=True, stable=True)
         answers = torch.zeros_like(matrix, dtype=torch.bool)
         answers[scores.positives.query, scores.positives.item] = True
         first = answers.gather(1, lists).byte().argmax(dim=1) + 1

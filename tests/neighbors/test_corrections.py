@@ -33,7 +33,7 @@ def test_several_corrections_of_one_tile(rows, last, monkeypatch):
     """In strips, in one memory, then of a smaller tile in the same memory."""
     monkeypatch.setattr(corrections, "STRIP_ELEMENTS", 40)
     own, terms = torch.randn(20, 1), torch.randn(90)
-    rules = [
+    criteria = [
         lambda scores, rows, columns: scores.double() * own[rows] - terms[columns],
         None,
         Affine(30.0, terms),
@@ -42,14 +42,14 @@ def test_several_corrections_of_one_tile(rows, last, monkeypatch):
         lambda scores, rows, columns: scores > own[rows],
         last,
     ]
-    together = Corrected(rules)
+    together = Corrected(criteria)
     for height in (rows, max(1, rows - 2)):
         scores = torch.randn(height, 13)
         kept, place = scores.clone(), (slice(5, 5 + height), slice(11, 24))
-        for rule, values in zip(rules, together.of(scores, *place), strict=True):
-            expected = kept if rule is None else rule(kept, *place)
-            if isinstance(rule, Affine):
-                values = values * rule.factor
+        for criterion, values in zip(criteria, together.of(scores, *place), strict=True):
+            expected = kept if criterion is None else criterion(kept, *place)
+            if isinstance(criterion, Affine):
+                values = values * criterion.factor
             assert torch.equal(values, expected)
             assert values.dtype == expected.dtype
 

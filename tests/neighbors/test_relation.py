@@ -141,16 +141,16 @@ def ranks_by_loops(scores, known):
     return np.array(found)
 
 
-@pytest.mark.parametrize("rule", [NearestNeighbor(), CSLS(3)], ids=["nns", "csls"])
+@pytest.mark.parametrize("criterion", [NearestNeighbor(), CSLS(3)], ids=["nns", "csls"])
 @pytest.mark.parametrize("protocol", [Protocol("single"), Protocol("folds", 3, 2)], ids=lambda one: one.name)
 @pytest.mark.parametrize("seed", range(3))
-def test_evaluation_takes_the_best_positive(seed, protocol, rule):
+def test_evaluation_takes_the_best_positive(seed, protocol, criterion):
     """Texts of several images count in each fold with the images there; scores are coarse, so that some tie."""
     generator = torch.Generator().manual_seed(seed)
     pairs = many_to_many(seed)
     images, texts = unit(generator, IMAGES, coarse=True).double(), unit(generator, TEXTS, coarse=True).double()
     index = torch.zeros(TEXTS, dtype=torch.int64)  # never looked at where there are pairs
-    found = evaluate(EncodedSplit(images, texts, index, torch.from_numpy(pairs)), Cosine(), rule, protocol).metrics
+    found = evaluate(EncodedSplit(images, texts, index, torch.from_numpy(pairs)), Cosine(), criterion, protocol).metrics
     sums = {name: 0.0 for name in ("i2t/r1", "t2i/r1", "i2t/meanr", "t2i/meanr")}
     folds = protocol.slices(IMAGES)
     for fold in folds:
@@ -159,7 +159,7 @@ def test_evaluation_takes_the_best_positive(seed, protocol, rule):
         known = {(image, kept.index(text)) for image, text in inside}
         scores = Cosine()(images[fold], texts[kept])
         for direction, matrix, pairs_there in (("i2t", scores, known), ("t2i", scores.T, {(t, i) for i, t in known})):
-            ranks = ranks_by_loops(rule.rescore(matrix), pairs_there)
+            ranks = ranks_by_loops(criterion.rescore(matrix), pairs_there)
             sums[f"{direction}/r1"] += 100 * (ranks == 1).mean() / len(folds)
             sums[f"{direction}/meanr"] += ranks.mean() / len(folds)
     assert {name: found[name] for name in sums} == pytest.approx(sums)

@@ -295,7 +295,7 @@ def test_the_figure_has_a_line_a_ranking_in_the_colour_of_its_bars(measured):
 
 
 def test_many_rankings_are_told_apart_by_colour_or_line():
-    names = [f"rule{number}" for number in range(13)]
+    names = [f"criterion{number}" for number in range(13)]
     colours = ranking_colours(names)
     assert len(set(colours.values())) == 7
     assert list(colours.values()).count(colours["rule0"]) == 1, "the plain ranking's grey is its own"

@@ -16,7 +16,7 @@ def test_no_character_of_a_cell_can_be_a_command():
 
 
 def test_no_cell_is_an_argument_of_the_line_before():
-    """LaTeX takes "[" and "*" at the start of a line as belonging to the \\\\ or rule before it."""
+    """LaTeX takes "[" and "*" at the start of a line as belonging to the \\\\ or criterion before it."""
     lines = latex(pd.DataFrame({"[0] a": ["[1] b", "* c"], "d": ["e", "<f>|"]}), "").splitlines()
     body = [line for line in lines if line.endswith(r"\\")]
     assert body == [r"{[}0{]} a & d \\", r"{[}1{]} b & e \\", r"{*} c & \textless{}f\textgreater{}\textbar{} \\"]

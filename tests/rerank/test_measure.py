@@ -123,9 +123,9 @@ def test_equal_scores_of_many_queries(sizes):
     generator = np.random.default_rng(3)
     asked, among = generator.integers(-1, 2, (50, 3)).astype(float), generator.integers(-1, 2, (30, 3)).astype(float)
     scores = torch.from_numpy(asked @ among.T)
-    rule = CSLS(k=4)  # means of four whole numbers are exact
-    plain, corrected = measure(asked, among, {"csls": rule}, k=7).rankings
-    orders = ranked(scores), ranked(rule.rescore(scores))
+    criterion = CSLS(k=4)  # means of four whole numbers are exact
+    plain, corrected = measure(asked, among, {"csls": criterion}, k=7).rankings
+    orders = ranked(scores), ranked(criterion.rescore(scores))
     for one, order in zip((plain, corrected), orders, strict=True):
         assert one.positions.tolist() == [row[:7] for row in order]
         assert one.occurrences.tolist() == np.bincount([item for row in order for item in row[:10]]).tolist()
@@ -137,12 +137,12 @@ def test_matchings_are_made_for_each_k(queries, items, k, tmp_path):
     asked, among, _ = sides(queries, items)
     found, positives = pairs(queries, items)
     rgm = RelaxedGreedyMatching(relaxation=1.0)
-    rules = {"rgm": rgm, "csls": CSLS(k=3), "csls+rgm": Chain([CSLS(k=3), rgm])}
+    criteria = {"rgm": rgm, "csls": CSLS(k=3), "csls+rgm": Chain([CSLS(k=3), rgm])}
     parts = Parts(tmp_path / "parts", {})
-    measured = measure(asked, among, rules, None, k, positives, parts)
+    measured = measure(asked, among, criteria, None, k, positives, parts)
     scores = torch.from_numpy(asked) @ torch.from_numpy(among).T
     for one in (measured.rankings[1], measured.rankings[3]):
-        orders = {n: ranked(rules[one.name].rescore(scores, k=min(n, items))) for n in (1, 5, 10, k)}
+        orders = {n: ranked(criteria[one.name].rescore(scores, k=min(n, items))) for n in (1, 5, 10, k)}
         assert one.positions.tolist() == [row[:k] for row in orders[k]]
         for n in measured.ks:
             counts = np.bincount([item for row in orders[n] for item in row[:n]], minlength=items)
@@ -153,18 +153,18 @@ def test_matchings_are_made_for_each_k(queries, items, k, tmp_path):
         assert (one.truth["map_r"] is None) == (k < max(map(len, found.values())))
         first = sum(row[0] != plain[0] for row, plain in zip(orders[k], ranked(scores), strict=True)) / queries
         assert one.changed["first"] == pytest.approx(first)
-    again = measure(asked, Breaking(among, 0), rules, None, k, positives, parts)
+    again = measure(asked, Breaking(among, 0), criteria, None, k, positives, parts)
     assert same(everything(again), everything(measured))
 
 
 def test_matchings_of_too_many_scores_or_other_queries(monkeypatch):
     asked, among, other = sides(20, 30)
-    rules = {"rgm": RelaxedGreedyMatching()}
+    criteria = {"rgm": RelaxedGreedyMatching()}
     with pytest.raises(InputError, match=r"rgm matches the queries themselves .* Leave reference out"):
-        measure(asked, among, rules, other)
+        measure(asked, among, criteria, other)
     monkeypatch.setattr(engine, "MOST_MATCHED", 599)
     with pytest.raises(InputError, match="rgm matches all queries with all items: 20 x 30 scores are more than 599"):
-        measure(asked, among, rules)
+        measure(asked, among, criteria)
 
 
 def test_positives_too_many_for_lists(monkeypatch):
@@ -214,14 +214,14 @@ def test_a_killed_search_goes_on_and_ends_alike(monkeypatch, tmp_path):
     """Broken off again and again, further on each time, until it is through; the last run repeats nothing."""
     monkeypatch.setattr(tiles, "QUERIES_HELD", 4)
     asked, among, other = sides(23, 40)
-    rules = {"csls": CSLS(k=3), "qb_norm": QBNorm(), "sinkhorn": Sinkhorn(rounds=2)}
+    criteria = {"csls": CSLS(k=3), "qb_norm": QBNorm(), "sinkhorn": Sinkhorn(rounds=2)}
     _, positives = pairs(23, 40)
-    unbroken = everything(measure(asked, among, rules, other, 5, positives))
+    unbroken = everything(measure(asked, among, criteria, other, 5, positives))
     kills, left = 0, 2
     while True:
         parts = Parts(tmp_path / "parts", {"what": 1})
         try:
-            again = measure(asked, Breaking(among, left), rules, other, 5, positives, parts)
+            again = measure(asked, Breaking(among, left), criteria, other, 5, positives, parts)
             break
         except Stopped:
             kills, left = kills + 1, left + 1
@@ -229,11 +229,11 @@ def test_a_killed_search_goes_on_and_ends_alike(monkeypatch, tmp_path):
     assert kills > 3
     assert len(list((tmp_path / "parts").glob("lists-*.npz"))) == 6
     assert same(everything(again), unbroken)
-    assert same(everything(measure(asked, Breaking(among, 0), rules, other, 5, positives, parts)), unbroken)
+    assert same(everything(measure(asked, Breaking(among, 0), criteria, other, 5, positives, parts)), unbroken)
     (tmp_path / "parts" / "lists-10-8.npz").write_bytes(b"PK half a file")
     with pytest.raises(Stopped):
-        measure(asked, Breaking(among, 0), rules, other, 5, positives, parts)
-    assert same(everything(measure(asked, among, rules, other, 5, positives, parts)), unbroken)
+        measure(asked, Breaking(among, 0), criteria, other, 5, positives, parts)
+    assert same(everything(measure(asked, among, criteria, other, 5, positives, parts)), unbroken)
     parts.remove()
     assert list(tmp_path.iterdir()) == []
 

@@ -14,9 +14,9 @@ from vsehub.rerank.record import EXAMPLES, figures, reference_kind
 def told(queries=80, items=200, seed=0, **settings):
     generator = np.random.default_rng(0)
     asked, among = generator.normal(size=(queries, 5)), generator.normal(size=(items, 5)) + 0.8
-    rules = {"csls": CSLS(k=3)}
-    measured = measure(asked, among, rules, **settings)
-    return measured, figures(measured, rules, False, Names("queries", queries), Names("items", items), seed)
+    criteria = {"csls": CSLS(k=3)}
+    measured = measure(asked, among, criteria, **settings)
+    return measured, figures(measured, criteria, False, Names("queries", queries), Names("items", items), seed)
 
 
 def test_the_worst_hubs_and_some_antihubs():

@@ -21,9 +21,11 @@ def diagnose(cfg: DictConfig) -> None:
     known = components()
     files = {str(name): known.path("criterion", str(name)) for name in names}
     require(len(files) == len(names), f"criteria names one twice: {', '.join(map(str, names))}")
-    rules = {name: built(name, OmegaConf.load(path)) for name, path in files.items()}
-    plain = [name for name, rule in rules.items() if isinstance(rule, NearestNeighbor)]  # measured in any case
-    with find(cfg, "diagnose", {name: rule for name, rule in rules.items() if name not in plain}) as found:
+    criteria = {name: built(name, OmegaConf.load(path)) for name, path in files.items()}
+    plain = [
+        name for name, criterion in criteria.items() if isinstance(criterion, NearestNeighbor)
+    ]  # measured in any case
+    with find(cfg, "diagnose", {name: criterion for name, criterion in criteria.items() if name not in plain}) as found:
         found.out.begin(FILES["diagnose"])
         written = finish(found)
     print(f"{table(found.record)}\nwritten to {cfg.out}: {', '.join(written)}")

@@ -27,7 +27,7 @@ from vsehub.io.records import EMBEDDINGS
 from vsehub.metrics.positives import Positives
 from vsehub.rerank.inputs import Names, read_images
 from vsehub.rerank.leakage import refuse_shared
-from vsehub.rerank.measure import Measured, check_rules, measure
+from vsehub.rerank.measure import Measured, check_criteria, measure
 from vsehub.rerank.record import figures, reference_kind
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def opened_reference(cfg: DictConfig, criteria: Mapping[str, Any], queries: Vect
     """The reference queries, None where none are given or nobody looks at them."""
     if cfg.reference is None:
         return None
-    if not any(rule.needs_reference or rule.matching is not None for rule in criteria.values()):
+    if not any(criterion.needs_reference or criterion.matching is not None for criterion in criteria.values()):
         log.warning("reference is not read: nothing here takes anything from other queries")
         return None
     reference = open_vectors(str(cfg.reference), "reference", normalize=cfg.normalize)
@@ -236,7 +236,7 @@ def find(cfg: DictConfig, kind: str, criteria: Mapping[str, Any]) -> Iterator[Fo
     device, out = chosen_device(cfg.device), Output(cfg.out, KINDS[kind], FILES[kind], cfg.overwrite)
     given = opened(cfg, criteria)
     inductive = given.reference is not None
-    check_rules(criteria, inductive, len(given.queries), len(given.items), cfg.k)
+    check_criteria(criteria, inductive, len(given.queries), len(given.items), cfg.k)
     with alone(out.folder, "writing"):
         out = Output(cfg.out, KINDS[kind], FILES[kind], cfg.overwrite)  # another process may have finished it
         parts = Parts(out / PARTS, work_settings(cfg, given, criteria, device), cfg.overwrite)
@@ -309,7 +309,9 @@ def work_settings(cfg: DictConfig, given: Given, criteria: Mapping[str, Any], de
         "items": identity(given.items),
         "reference": None if given.reference is None else identity(given.reference),
         "normalize": cfg.normalize,
-        "criteria": {name: [type(rule).__name__, repr(parameters(rule))] for name, rule in criteria.items()},
+        "criteria": {
+            name: [type(criterion).__name__, repr(parameters(criterion))] for name, criterion in criteria.items()
+        },
         "device": device.type,
     }
 
@@ -330,7 +332,7 @@ def describe_reference(
     given: Given, criteria: Mapping[str, Any], described: dict[str, Any] | None, shared: int
 ) -> dict[str, Any]:
     """Whose scores the criteria saw, in the record."""
-    kinds = {reference_kind(rule, described is not None) for rule in criteria.values()} - {"none"}
+    kinds = {reference_kind(criterion, described is not None) for criterion in criteria.values()} - {"none"}
     if not kinds:
         return {"kind": "none", "set": "none"}
     if described is None:

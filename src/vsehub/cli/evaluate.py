@@ -43,7 +43,7 @@ def evaluate(cfg: DictConfig) -> float | None:
         require(len(checkpoints) == 1, "foil takes one checkpoint; give checkpoint=FILE")
         return measure_foils(cfg, checkpoints[0], out)
     criterion, protocol = build("criterion", cfg.criterion, cfg.trust), build("protocol", cfg.protocol, cfg.trust)
-    asked = Measurement(cfg.split, criterion, cfg.criterion_name, protocol, cfg.reference, cfg.fit)
+    asked = Measurement(cfg.split, criterion, cfg.criterion_name, protocol, cfg.reference, cfg.tune)
     members = described(checkpoints) if len(checkpoints) > 1 else None
     encodings: list[Encodings] = []
     for checkpoint in checkpoints:

@@ -128,10 +128,10 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
     """
     one_of("split", cfg.split, SPLITS)
     one_of("reference", cfg.reference, tuple(REFERENCES))
-    rules = [
+    criteria = [
         NearestNeighbor() if one.criterion is None else build("criterion", one.criterion) for one in (before, after)
     ]
-    references = [_reference(rule, cfg) for rule in rules]
+    references = [_reference(criterion, cfg) for criterion in criteria]
     one = encodings(before, cfg)
     two = one if after.folder == before.folder else encodings(after, cfg)
     split = one.data.load(cfg.split)[0]
@@ -146,10 +146,10 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
     shown = Shown(split, cfg.images, plain=True)
     sides = []
     for direction in DIRECTIONS:
-        ranked = [(own[direction], rule) for own, rule in zip(scores, rules, strict=True)]
+        ranked = [(own[direction], criterion) for own, criterion in zip(scores, criteria, strict=True)]
         sides.append(SideRows(shown, direction).side(compare(*ranked, shown=NEAREST)))
     shown.thumbnails.warn()
-    told = [_told(*pair, cfg) for pair in zip((before, after), rules, strict=True)]
+    told = [_told(*pair, cfg) for pair in zip((before, after), criteria, strict=True)]
     sentences = [
         f"The {cfg.split} split of {after.record['dataset']} ranked as a whole: {len(split.images):,} images, "
         f"{len(split.captions):,} texts. {' '.join(told)}",
@@ -159,11 +159,11 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
     return Comparison(sentences, (before.name, after.name), sides, shown.pictured, len(set(shown.thumbnails.missing)))
 
 
-def _reference(rule: Any, cfg: DictConfig) -> str:
+def _reference(criterion: Any, cfg: DictConfig) -> str:
     """The split whose queries a criterion sees; InputError where it cannot take the one that is asked for."""
-    if cfg.reference == "queries" or not rule.needs_reference:
+    if cfg.reference == "queries" or not criterion.needs_reference:
         return cfg.split
-    require(rule.inductive, transductive_only(cfg.criterion_name))
+    require(criterion.inductive, transductive_only(cfg.criterion_name))
     require(
         cfg.split != "train",
         "reference=train with split=train: the reference holds the queries themselves; give reference=queries",
@@ -176,12 +176,14 @@ def encodings(ranker: Ranker, cfg: DictConfig) -> Encodings:
     return encodings_of(ranker.checkpoint, cfg.data, cfg.eval_batch_size, cfg.trust)
 
 
-def _told(ranker: Ranker, rule: Any, cfg: DictConfig) -> str:
+def _told(ranker: Ranker, criterion: Any, cfg: DictConfig) -> str:
     """A sentence on one of the two: run, seed, criterion, and what it takes as reference."""
-    name = criterion_text(ranker.criterion_name, ", ".join(f"{key} {value}" for key, value in parameters(rule).items()))
+    name = criterion_text(
+        ranker.criterion_name, ", ".join(f"{key} {value}" for key, value in parameters(criterion).items())
+    )
     reference = ""
-    if rule.matching is not None or rule.needs_reference:
-        kind, seen = REFERENCES["queries" if _reference(rule, cfg) == cfg.split else "train"]
+    if criterion.matching is not None or criterion.needs_reference:
+        kind, seen = REFERENCES["queries" if _reference(criterion, cfg) == cfg.split else "train"]
         reference = f", {kind} (reference: {seen.format(split=cfg.split).removesuffix(', fold by fold')})"
     record = ranker.record
     return f"{ranker.name}: {record['label']}, seed {record['seed']}, criterion {name}{reference}."

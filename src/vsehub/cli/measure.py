@@ -22,7 +22,7 @@ from vsehub.evaluation.encode import EncodedSplit, encode_split
 from vsehub.evaluation.ensemble import MeanSimilarity, together
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.protocols import Protocol
-from vsehub.evaluation.tune import fit
+from vsehub.evaluation.tune import tune
 from vsehub.io.records import EVALUATION
 from vsehub.training.datamodule import RetrievalDataModule
 
@@ -139,7 +139,7 @@ class Measurement:
                 isinstance(text, str) and text.strip(".") != "" and "/" not in text and "\0" not in text,
                 f"{name} is {text!r}; expected a name that can be part of a file's name, without /",
             )
-        require(not (self.tuned and self.split == "val"), "split=val is what fit=true chooses on; measure split=test")
+        require(not (self.tuned and self.split == "val"), "split=val is what tune=true chooses on; measure split=test")
         require(
             not (self.inductive and self.split == "train"),
             "reference=train with split=train: the reference holds the queries themselves, which is transductive; "
@@ -166,7 +166,7 @@ class Measurement:
             "split": self.split,
             "protocol": asdict(self.protocol),
             "criterion": [self.name, type(self.criterion).__name__, parameters(self.criterion)],
-            "fit": self.tuned,
+            "tuned": self.tuned,
             "reference": self.seen[0],
             "checkpoints": encodings.sha256,
             "data": {split: encodings.data.load(split)[0].fingerprint() for split in used},
@@ -180,7 +180,7 @@ class Measurement:
         self.protocol.slices(len(encodings.data.load(self.split)[0].images))
         text = json.dumps(self.settings(encodings), sort_keys=True, default=str)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-        named = [self.split, self.protocol.name, self.name, *(["fitted"] if self.tuned else [])]
+        named = [self.split, self.protocol.name, self.name, *(["tuned"] if self.tuned else [])]
         kind, models = self.seen[0], len(encodings.sha256)
         named += ([] if kind == "none" else [kind]) + ([f"ensemble-of-{models}"] if models > 1 else [])
         return folder / f"{'-'.join(named)}-{digest}.json"
@@ -201,7 +201,7 @@ def measure(encodings: Encodings | EnsembleEncodings, asked: Measurement, each_i
         warn_of_shared({"train": encodings.data.load("train")[0], asked.split: loaded})
     choice = None
     if asked.tuned:
-        found = fit(criterion, encodings("val"), similarity, protocol, bank, progress=True)
+        found = tune(criterion, encodings("val"), similarity, protocol, bank, progress=True)
         criterion = found.criterion
         choice = {"split": "val", "rsum": found.rsum, "tried": [[settings, rsum] for settings, rsum in found.tried]}
     queries = encodings(asked.split)
@@ -218,7 +218,7 @@ def measure(encodings: Encodings | EnsembleEncodings, asked: Measurement, each_i
         "folds": protocol.folds,
         "criterion": asked.name,
         "parameters": parameters(criterion),
-        "fit": choice,
+        "tuned": choice,
         "reference": kind,
         "reference_set": words,
         "images": images,

@@ -25,20 +25,20 @@ def rerank(cfg: DictConfig) -> None:
     from vsehub.rerank.table import write_ranking
 
     name = cfg.criterion_name
-    rule = built(name, cfg.criterion)
-    refuse_index(cfg.index, name, rule)
-    with find(cfg, "rerank", {} if isinstance(rule, NearestNeighbor) else {name: rule}) as found:
+    criterion = built(name, cfg.criterion)
+    refuse_index(cfg.index, name, criterion)
+    with find(cfg, "rerank", {} if isinstance(criterion, NearestNeighbor) else {name: criterion}) as found:
         found.out.begin(FILES["rerank"] if cfg.index is not None else (RESULT, PAGE, RANKING))
         ranked, given = found.measured.rankings[-1], found.given
         write_ranking(found.out / RANKING, ranked.positions, ranked.values, given.query_names.ids, given.item_names.ids)
         files = [RANKING]
         if cfg.index is not None:
-            files += write_index(cfg, rule, found)
+            files += write_index(cfg, criterion, found)
         files += finish(found)
     print(f"{table(found.record)}\nwritten to {cfg.out}: {', '.join(files)}")
 
 
-def refuse_index(kind: str | None, name: str, rule: Any) -> None:
+def refuse_index(kind: str | None, name: str, criterion: Any) -> None:
     """InputError for an unknown kind of index, a criterion that no inner-product index can hold, or FAISS missing."""
     if kind is None:
         return
@@ -48,7 +48,7 @@ def refuse_index(kind: str | None, name: str, rule: Any) -> None:
 
     require(kind in KINDS, f"index is {kind!r}; choose one of {', '.join(KINDS)}, or null for none")
     require(
-        isinstance(rule, ItemBias),
+        isinstance(criterion, ItemBias),
         f"index: {name} does not rank by the score less a term of the item, which is all that an index can hold; "
         f"choose one of {', '.join(folding())}, or leave index out",
     )
@@ -65,7 +65,7 @@ def folding() -> list[str]:
     return [name for name, node in nodes.items() if issubclass(known.find("criterion", node), ItemBias)]
 
 
-def write_index(cfg: DictConfig, rule: Any, found: "Found") -> list[str]:
+def write_index(cfg: DictConfig, criterion: Any, found: "Found") -> list[str]:
     """Write the index that gives the corrected ranking, and how to search it; say in the record what it is."""
     import torch
 
@@ -76,11 +76,11 @@ def write_index(cfg: DictConfig, rule: Any, found: "Found") -> list[str]:
     began = time.perf_counter()
     given, ranked = found.given, found.measured.rankings[-1]
     bias = ranked.item_terms[0] if ranked.item_terms else torch.zeros(len(given.items))
-    index = build_index(given.items, bias, rule.scale, cfg.index, "building the index", cfg.seed)
+    index = build_index(given.items, bias, criterion.scale, cfg.index, "building the index", cfg.seed)
     index.save(found.out / INDEX)
     recall = None
     if cfg.index != "flat":  # which is exact
-        found_again = measured_recall(index, given.queries, given.items, bias, rule.scale, cfg.k, seed=cfg.seed)
+        found_again = measured_recall(index, given.queries, given.items, bias, criterion.scale, cfg.k, seed=cfg.seed)
         recall = {"k": cfg.k} | found_again
     size = (found.out / INDEX).stat().st_size
     found.record["index"] = {"kind": cfg.index, "file": INDEX, "bytes": size, "recall": recall}

@@ -57,7 +57,7 @@ def search(cfg: DictConfig) -> None:
         require(
             cfg.k <= size, f"k is {cfg.k}; expected at most {size}, the number of {what} in the {finder.split} split"
         )
-    shown = Shown(split, cfg.images, plain=not finder.rule.needs_reference)
+    shown = Shown(split, cfg.images, plain=not finder.criterion.needs_reference)
 
     galleries = []
     if texts:
@@ -88,7 +88,7 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
         one_of(name, cfg[name], SPLITS)
     for name in ("k", "eval_batch_size"):
         whole(name, cfg[name])
-    rule = one_query_rule(cfg)
+    criterion = one_query_criterion(cfg)
     model, trained, vocabulary = restore_model(cfg.checkpoint, cfg.trust)
     require(
         vocabulary is not None,
@@ -107,7 +107,7 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
         vocabulary,
         load,
         cfg.split,
-        rule,
+        criterion,
         cfg.criterion_name,
         cfg.reference,
         EncodedCache(cfg.checkpoint),
@@ -117,17 +117,17 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
     return finder, source.name
 
 
-def one_query_rule(cfg: DictConfig) -> Any:
+def one_query_criterion(cfg: DictConfig) -> Any:
     """The criterion; InputError for one that matches queries with items, of which one query alone has none."""
     from vsehub.cli.build import build
 
-    rule = build("criterion", cfg.criterion)
+    criterion = build("criterion", cfg.criterion)
     require(
-        rule.matching is None and rule.inductive,
+        criterion.matching is None and criterion.inductive,
         f"criterion={cfg.criterion_name} matches many queries with items at once, a single query cannot be matched; "
         "use another, e.g. criterion=csls",
     )
-    return rule
+    return criterion
 
 
 def word_notes(text: str, vocabulary: "Words", max_words: int | None) -> list[str]:

@@ -78,7 +78,7 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SplitSearch:
-    """Searches the split `split` with the criterion `rule`, which reports call `criterion_name`.
+    """Searches the split `split` with the criterion `criterion`, which reports call `criterion_name`.
 
     load: gives a split by its name. reference: the split whose captions (an image as query: images) a criterion takes
     as reference queries. kept: where encoded splits are kept. max_words: as in training, longer texts are cut.
@@ -88,7 +88,7 @@ class SplitSearch:
     vocabulary: Words
     load: Callable[[str], CaptionedImages]
     split: str
-    rule: Any
+    criterion: Any
     criterion_name: str
     reference: str
     kept: EncodedCache
@@ -110,8 +110,8 @@ class SplitSearch:
 
     def told(self, asking: str) -> str:
         """The criterion and, where it takes one, its reference; asking: "captions" or "images", as the queries are."""
-        name = criterion_text(self.criterion_name, ", ".join(f"{n} {v}" for n, v in parameters(self.rule).items()))
-        if not self.rule.needs_reference:
+        name = criterion_text(self.criterion_name, ", ".join(f"{n} {v}" for n, v in parameters(self.criterion).items()))
+        if not self.criterion.needs_reference:
             return f"Criterion {name}."
         loaded = self.load(self.reference)
         count = len(loaded.captions if asking == "captions" else loaded.images)
@@ -121,8 +121,8 @@ class SplitSearch:
     def _search(self, queries: Tensor, items: str, asking: str, k: int) -> list[list[Hit]]:
         vectors = self.model.similarity.vectors
         queries, found = vectors(queries), vectors(self._encoded(self.split, items))
-        reference = vectors(self._encoded(self.reference, asking)) if self.rule.needs_reference else None
-        scores, rows = self.rule.search(queries, found, reference, k)
+        reference = vectors(self._encoded(self.reference, asking)) if self.criterion.needs_reference else None
+        scores, rows = self.criterion.search(queries, found, reference, k)
         similarities = torch.einsum("qd,qkd->qk", queries, found[rows])
         columns = zip(rows.tolist(), scores.tolist(), similarities.tolist(), strict=True)
         return [[Hit(*hit) for hit in zip(*one, strict=True)] for one in columns]

@@ -146,13 +146,16 @@ def fit_all(
     criteria: Sequence[Criterion], items: VectorSource, reference: VectorSource, progress: bool = False
 ) -> list[Terms]:
     """The item terms of several criteria; those that go by column share one product of reference and items."""
-    together = [rule for rule in criteria if rule.columnwise and rule.needs_reference]
+    together = [criterion for criterion in criteria if criterion.columnwise and criterion.needs_reference]
     columns = score_columns(reference, items, "scoring the reference" if progress else None)
-    shared: dict[int, list[Terms]] = {id(rule): [] for rule in together}
+    shared: dict[int, list[Terms]] = {id(criterion): [] for criterion in together}
     for block in columns() if together else ():
-        for rule in together:
-            shared[id(rule)].append(rule.item_terms(block))
-    return [finite_terms(joined(shared[id(rule)])) if id(rule) in shared else rule.fit(columns) for rule in criteria]
+        for criterion in together:
+            shared[id(criterion)].append(criterion.item_terms(block))
+    return [
+        finite_terms(joined(shared[id(criterion)])) if id(criterion) in shared else criterion.fit(columns)
+        for criterion in criteria
+    ]
 
 
 def joined(parts: Sequence[Terms]) -> Terms:
@@ -199,31 +202,33 @@ def finite_terms(terms: Terms) -> Terms:
     return terms
 
 
-def parameters(rule: Any) -> dict[str, Any]:
+def parameters(criterion: Any) -> dict[str, Any]:
     """The constructor's arguments of a criterion and their values; those of a chain's steps together.
 
     >>> from vsehub.criteria.csls import CSLS
     >>> parameters(CSLS(k=5))
     {'k': 5}
     """
-    if hasattr(rule, "steps"):
-        return {name: value for step in rule.steps for name, value in parameters(step).items()}
-    return {name: getattr(rule, name) for name in inspect.signature(type(rule)).parameters}
+    if hasattr(criterion, "steps"):
+        return {name: value for step in criterion.steps for name, value in parameters(step).items()}
+    return {name: getattr(criterion, name) for name in inspect.signature(type(criterion)).parameters}
 
 
-def with_parameters(rule: Any, **changes: Any) -> Any:
-    """A criterion like `rule` with some arguments changed; in a chain those of the step that has them."""
-    if hasattr(rule, "steps"):
-        own = [{name: value for name, value in changes.items() if name in parameters(step)} for step in rule.steps]
-        return type(rule)([with_parameters(step, **changed) for step, changed in zip(rule.steps, own, strict=True)])
-    return type(rule)(**parameters(rule) | changes)
+def with_parameters(criterion: Any, **changes: Any) -> Any:
+    """A criterion like `criterion` with some arguments changed; in a chain those of the step that has them."""
+    if hasattr(criterion, "steps"):
+        own = [{name: value for name, value in changes.items() if name in parameters(step)} for step in criterion.steps]
+        return type(criterion)(
+            [with_parameters(step, **changed) for step, changed in zip(criterion.steps, own, strict=True)]
+        )
+    return type(criterion)(**parameters(criterion) | changes)
 
 
-def grid(rule: Any) -> list[dict[str, Any]]:
+def grid(criterion: Any) -> list[dict[str, Any]]:
     """All combinations of the values that a criterion names in GRID; one empty combination where it names none."""
-    return [dict(zip(rule.GRID, values, strict=True)) for values in itertools.product(*rule.GRID.values())]
+    return [dict(zip(criterion.GRID, values, strict=True)) for values in itertools.product(*criterion.GRID.values())]
 
 
-def has_grid(rule: Any) -> bool:
+def has_grid(criterion: Any) -> bool:
     """Whether a criterion, or a step of it, has settings that validation can choose."""
-    return any(step.GRID for step in (rule.correction, rule.matching) if step is not None)
+    return any(step.GRID for step in (criterion.correction, criterion.matching) if step is not None)

@@ -107,13 +107,13 @@ def compare(
     )
 
 
-def nearest(scores: DirectedScores, rule: Any, queries: Tensor, shown: int) -> dict[int, list[Listed]]:
+def nearest(scores: DirectedScores, criterion: Any, queries: Tensor, shown: int) -> dict[int, list[Listed]]:
     """The nearest items of some queries (n,) under a criterion, nearest first; of equal scores the wrong ones first.
 
     A criterion that matches ranks by its matching for k = 1, as for R@1.
     """
     found = {}
-    for first, block in corrected_blocks(scores, rule, rule.correction.fit(scores.columns)):
+    for first, block in corrected_blocks(scores, criterion, criterion.correction.fit(scores.columns)):
         for query in queries[(queries >= first) & (queries < first + len(block))].tolist():
             row = block[query - first]
             right = torch.zeros(len(row), dtype=torch.bool, device=row.device)

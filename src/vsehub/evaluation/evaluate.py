@@ -33,36 +33,36 @@ def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positive
     return 100.0 * (own + of_texts * len(own) / len(found))
 
 
-def rank(scores: DirectedScores, rule: Any) -> dict[int, Ranking]:
+def rank(scores: DirectedScores, criterion: Any) -> dict[int, Ranking]:
     """For each k of `KS` the ranking that R@k and N_k are taken from.
 
     It is one and the same, but for criteria that match: they make a matching for each k (EMNLP algorithm 1).
     """
-    terms = rule.correction.fit(scores.columns)
-    if rule.matching is None:
-        return dict.fromkeys(KS, rank_blocks(corrected_blocks(scores, rule, terms), scores.positives, KS))
-    return {k: rank_blocks(corrected_blocks(scores, rule, terms, k), scores.positives, (k,)) for k in KS}
+    terms = criterion.correction.fit(scores.columns)
+    if criterion.matching is None:
+        return dict.fromkeys(KS, rank_blocks(corrected_blocks(scores, criterion, terms), scores.positives, KS))
+    return {k: rank_blocks(corrected_blocks(scores, criterion, terms, k), scores.positives, (k,)) for k in KS}
 
 
-def corrected_blocks(scores: DirectedScores, rule: Any, terms: Terms, k: int = 1) -> Iterator[tuple[int, Tensor]]:
+def corrected_blocks(scores: DirectedScores, criterion: Any, terms: Terms, k: int = 1) -> Iterator[tuple[int, Tensor]]:
     """(first query, scores (b, M) whose order is the criterion's) over all queries in order.
 
-    terms: of the items, by the rule's correction. k: of a rule that matches, how many items a query is matched with.
+    terms: of the items, by the criterion's correction. k: with how many items a criterion that matches matches a query.
     """
-    correction = rule.correction
-    if rule.matching is None:
+    correction = criterion.correction
+    if criterion.matching is None:
         yield from ((first, correction.apply(block, terms)) for first, block in scores.blocks())
         return
 
     def rows(index: Tensor | slice) -> Tensor:
         return correction.apply(scores.rows(index), terms)
 
-    pairs = rule.matching.match_rows(rows, len(scores.queries), len(scores.items), min(k, len(scores.items)))
+    pairs = criterion.matching.match_rows(rows, len(scores.queries), len(scores.items), min(k, len(scores.items)))
     # Queries of one block lie together once the pairs are sorted by query.
     pairs = pairs[pairs[:, 0].argsort(stable=True)]
     ends = torch.bincount(pairs[:, 0], minlength=len(scores.queries)).cumsum(0)
     for first, block in scores.blocks():
-        yield first, rule.matching.lift(correction.apply(block, terms), _of(pairs, ends, first, len(block)))
+        yield first, criterion.matching.lift(correction.apply(block, terms), _of(pairs, ends, first, len(block)))
 
 
 def _of(pairs: Tensor, ends: Tensor, first: int, rows: int) -> Tensor:

@@ -20,7 +20,7 @@ Measure = Callable[[Settings], dict[str, float]]
 
 
 @dataclass(frozen=True)
-class Fitted:
+class Tuned:
     """criterion: with the chosen settings. rsum: theirs on validation. tried: all settings and their rsum, in order."""
 
     criterion: Any
@@ -28,26 +28,26 @@ class Fitted:
     tried: list[tuple[Settings, float]]
 
 
-def fit(
+def tune(
     criterion: Any,
     split: EncodedSplit,
     similarity: Similarity,
     protocol: Protocol,
     reference: EncodedSplit | None = None,
     progress: bool = False,
-) -> Fitted:
+) -> Tuned:
     """The settings, among those in the criterion's GRID, with the largest rsum on the validation `split`.
 
     reference: as in `evaluate`. Of equal sums the first in the grid's order. A matching criterion gets one value for
     each k of `KS`, that with the largest sum of both directions' R@k, as EMNLP table 4 has it; in a chain this is done
     for every setting of the correction. Raises InputError where there is nothing to choose.
     """
-    require(has_grid(criterion), f"{type(criterion).__name__} has no settings to fit; leave fit=true away")
+    require(has_grid(criterion), f"{type(criterion).__name__} has no settings to tune; leave tune=true out")
     corrections = grid(criterion.correction)
     matchings = grid(criterion.matching) if criterion.matching is not None else [{}]
     folds = folds_of(split, similarity, protocol, reference)
     with tqdm(
-        total=len(corrections) * len(matchings), desc="fitting", leave=False, disable=None if progress else True
+        total=len(corrections) * len(matchings), desc="tuning", leave=False, disable=None if progress else True
     ) as bar:
 
         def measure(settings: Settings) -> dict[str, float]:
@@ -56,7 +56,7 @@ def fit(
 
         tried = [_best_matching(own, matchings, measure) for own in corrections]
     best, rsum = max(tried, key=lambda one: one[1])
-    return Fitted(with_parameters(criterion, **best), rsum, tried)
+    return Tuned(with_parameters(criterion, **best), rsum, tried)
 
 
 def _best_matching(own: Settings, matchings: list[Settings], measure: Measure) -> tuple[Settings, float]:

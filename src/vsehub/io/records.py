@@ -37,7 +37,7 @@ RUN = Kind(
 )
 EVALUATION = Kind(
     "an evaluation",
-    2,
+    3,
     {
         **{"split": str, "protocol": str, "folds": int, "fold_images": (int, type(None)), "criterion": str},
         **{"parameters": dict, "reference": str, "images": int, "texts": int, "checkpoints": list, "metrics": dict},

@@ -144,46 +144,48 @@ class Moved:
 
 
 def fitted(
-    rules: Mapping[str, Criterion], items: VectorSource, reference: VectorSource, parts: Parts | None, progress: bool
+    criteria: Mapping[str, Criterion], items: VectorSource, reference: VectorSource, parts: Parts | None, progress: bool
 ) -> tuple[dict[str, Terms], float]:
     """The item terms of each criterion, and the seconds; those that go by column share one product."""
-    together = [name for name, rule in rules.items() if rule.columnwise and rule.needs_reference]
-    groups = [together] * bool(together) + [[name] for name in rules if name not in together]
+    together = [name for name, criterion in criteria.items() if criterion.columnwise and criterion.needs_reference]
+    groups = [together] * bool(together) + [[name] for name in criteria if name not in together]
     terms, total = {}, 0.0
     for group in groups:
-        find = _fit([rules[name] for name in group], items, reference, progress)
+        find = _fit([criteria[name] for name in group], items, reference, progress)
         found, seconds = kept(parts, f"terms-{'-'.join(group)}", find)
         terms |= dict(zip(group, found, strict=True))
         total += seconds
     return terms, total
 
 
-def _fit(rules: list[Criterion], items: VectorSource, reference: VectorSource, progress: bool) -> Callable[[], Pieces]:
-    return lambda: fit_all(rules, items, reference, progress)
+def _fit(
+    criteria: list[Criterion], items: VectorSource, reference: VectorSource, progress: bool
+) -> Callable[[], Pieces]:
+    return lambda: fit_all(criteria, items, reference, progress)
 
 
 def matched(
-    rule: Any, name: str, queries: VectorSource, items: VectorSource, depths: set[int], parts: Parts | None
+    criterion: Any, name: str, queries: VectorSource, items: VectorSource, depths: set[int], parts: Parts | None
 ) -> tuple[dict[int, tuple[Tensor, Tensor]], float]:
     """Values and positions (Q, k) of a matching for each k of depths, which is another matching each time."""
     lists, total = {}, 0.0
     for k in sorted(depths):
         log.info("%s: matching %d queries and %d items, k = %d", name, len(queries), len(items), k)
-        (found,), seconds = kept(parts, f"matched-{name}-{k}", _match(rule, queries, items, k))
+        (found,), seconds = kept(parts, f"matched-{name}-{k}", _match(criterion, queries, items, k))
         lists[k] = tuple(side.cpu() for side in found)
         total += seconds
     return lists, total
 
 
-def _match(rule: Any, queries: VectorSource, items: VectorSource, k: int) -> Callable[[], Pieces]:
-    return lambda: [rule.search(queries, items, k=k)]
+def _match(criterion: Any, queries: VectorSource, items: VectorSource, k: int) -> Callable[[], Pieces]:
+    return lambda: [criterion.search(queries, items, k=k)]
 
 
 def found_blocks(
     queries: VectorSource,
     items: VectorSource,
     depth: int,
-    rules: Mapping[str, Criterion],
+    criteria: Mapping[str, Criterion],
     terms: Mapping[str, Terms],
     parts: Parts | None,
     progress: bool,
@@ -206,7 +208,8 @@ def found_blocks(
     began = time.perf_counter()
     device = queries.rows(0, 1).device
     corrections = [
-        rule.over(queries, items, tuple(term.to(device) for term in terms[name])) for name, rule in rules.items()
+        criterion.over(queries, items, tuple(term.to(device) for term in terms[name]))
+        for name, criterion in criteria.items()
     ]
     blocks = nearest_blocks(queries, items, depth, [None, *corrections], "searching" if progress else None, start=start)
     for first, found in blocks:
@@ -285,28 +288,32 @@ def measure(
     criteria that go by column; a matching makes its own, one for each k that is measured. Raises InputError where
     dimensions differ, a side is empty, k exceeds the items, or a criterion cannot take the reference or the sizes.
     """
-    rules = {name: rule for name, rule in (criteria or {}).items() if not isinstance(rule, NearestNeighbor)}
+    criteria = {
+        name: criterion for name, criterion in (criteria or {}).items() if not isinstance(criterion, NearestNeighbor)
+    }
     sides = as_sides(queries, items, reference)
-    check_rules(rules, reference is not None, len(sides[0]), len(sides[1]), k)
+    check_criteria(criteria, reference is not None, len(sides[0]), len(sides[1]), k)
     _check_positives(positives, len(sides[0]), len(sides[1]))
-    require(PLAIN not in rules, f"a criterion is called {PLAIN}, the name of the plain ranking; give it another name")
+    require(
+        PLAIN not in criteria, f"a criterion is called {PLAIN}, the name of the plain ranking; give it another name"
+    )
     asked, among, seen = sides if device is None else (Moved(sides[0], device), sides[1], Moved(sides[2], device))
 
     # A matching's parts are found first: they are whole, the others come in blocks.
     depths = {k, *reached(len(among)), *(min(one, len(among)) for one in RECALLS)}
     matchings, searching = {}, 0.0
-    for name, rule in rules.items():
-        if rule.matching is not None:
-            matchings[name], seconds = matched(rule, name, asked, among, depths, parts)
+    for name, criterion in criteria.items():
+        if criterion.matching is not None:
+            matchings[name], seconds = matched(criterion, name, asked, among, depths, parts)
             searching += seconds
-    streamed = {name: rule for name, rule in rules.items() if name not in matchings}
+    streamed = {name: criterion for name, criterion in criteria.items() if name not in matchings}
     terms, fitting = fitted(streamed, among, seen, parts, progress)
 
     relevance = _relevance(positives)
     shallow = matchings if relevance is not None and k < relevance else ()
     gathered = {
         name: _Gathered(name, k, Tally(len(among), positives, None if name in shallow else relevance))
-        for name in (PLAIN, *rules)
+        for name in (PLAIN, *criteria)
     }
     depth = max(*depths, relevance or 0)
     for first, found, seconds in found_blocks(asked, among, depth, streamed, terms, parts, progress):
@@ -359,18 +366,18 @@ def _relevance(positives: Positives | None) -> int | None:
     return most if 0 < most <= DEEPEST else None
 
 
-def check_rules(rules: Mapping[str, Any], inductive: bool, queries: int, items: int, k: int) -> None:
+def check_criteria(criteria: Mapping[str, Any], inductive: bool, queries: int, items: int, k: int) -> None:
     """InputError where a criterion cannot take so many queries and items, other reference queries, or k is no depth."""
     whole("k", k)
     require(k <= items, f"k is {k}; expected at most {items}, the number of items")
-    for name, rule in rules.items():
+    for name, criterion in criteria.items():
         require(
-            rule.inductive or not inductive,
+            criterion.inductive or not inductive,
             f"{name} matches the queries themselves with the items: it has no form that takes other reference queries. "
             "Leave reference out",
         )
         require(
-            rule.matching is None or queries * items <= MOST_MATCHED,
+            criterion.matching is None or queries * items <= MOST_MATCHED,
             f"{name} matches all queries with all items: {queries} x {items} scores are more than {MOST_MATCHED:,}. "
             "Take fewer of either, or a criterion that corrects scores, e.g. csls",
         )

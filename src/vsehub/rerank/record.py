@@ -63,9 +63,9 @@ def figures(
     }
 
 
-def reference_kind(rule: Any, inductive: bool) -> str:
+def reference_kind(criterion: Any, inductive: bool) -> str:
     """ "none", "inductive" or "transductive": whose scores a criterion sees, if any. A matching sees the queries."""
-    if rule is None or not (rule.needs_reference or rule.matching is not None):
+    if criterion is None or not (criterion.needs_reference or criterion.matching is not None):
         return "none"
     return "inductive" if inductive else "transductive"
 
