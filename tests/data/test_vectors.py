@@ -457,7 +457,7 @@ import vsehub.rerank.table, vsehub.data.truth, vsehub.data.vectors.embeddings
 print({"pyarrow", "safetensors", "pandas"} & set(sys.modules))
 
 import pyarrow.parquet, torch
-from vsehub.data import stored_parquet
+from vsehub.data.vectors import parquet as stored_parquet
 from vsehub.data import open_vectors
 
 def held():
