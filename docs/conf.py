@@ -31,7 +31,7 @@ myst_heading_anchors = 4
 # The tables that the studies write begin at the level they have on a page.
 suppress_warnings = ["myst.header"]
 nb_execution_mode = "force"
-nb_execution_timeout = 300
+nb_execution_timeout = 600  # seconds a cell
 nb_execution_raise_on_error = True
 
 # In a docstring `name` is code, as in Markdown.
