@@ -25,6 +25,25 @@ MISSING = "???"  # as OmegaConf writes a value that must be given
 _NOT_REFUSALS = (OSError, ImportError, MemoryError)
 
 
+class Component:
+    """Base of classes that declare to the builder more than their constructor's signature says; others need no base.
+
+    SLOTS: argument -> config group, for arguments that are themselves components, or lists of them. rebuilt: argument
+    -> value that replaces the configured one when the component is built from a checkpoint, for arguments that name
+    files which may be gone or must not be written.
+    """
+
+    SLOTS: Mapping[str, str] = {}
+    rebuilt: Mapping[str, Any] = {}
+
+
+def declared(made: object) -> Component | type[Component]:
+    """What a class, or an object, declares to the builder: itself where it is a `Component`, else the defaults."""
+    if isinstance(made, Component) or (isinstance(made, type) and issubclass(made, Component)):
+        return made
+    return Component
+
+
 @dataclass(frozen=True)
 class Components:
     """The classes that each group may name: those of the yaml files below `folders`, and those of `trust`.
@@ -40,18 +59,18 @@ class Components:
         """The component that `node` describes, or, where its yaml says `_partial_`, a function that makes it.
 
         node: `_target_`, the class, and plain values for its arguments. Arguments that are components themselves are
-        those of the class attribute `SLOTS` (argument -> group). given: arguments that come from elsewhere. restored:
-        the node comes from a checkpoint, so that the class attribute `rebuilt` (argument -> value) replaces what would
-        read or write other files. Raises InputError for a class that no yaml of the group names, for settings that are
-        unknown, missing or of another kind, and for what the constructor refuses.
+        those of `Component.SLOTS`. given: arguments that come from elsewhere. restored: the node comes from a
+        checkpoint, so that `Component.rebuilt` replaces what would read or write other files. Raises InputError for a
+        class that no yaml of the group names, for settings that are unknown, missing or of another kind, and for what
+        the constructor refuses.
         """
         made = self.find(group, node)
         settings = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)} | given
         if restored:
-            settings |= getattr(made, "rebuilt", {})
+            settings |= declared(made).rebuilt
         is_partial = self._targets(group).get(node[TARGET], bool(node.get(PARTIAL)))
         _check_settings(group, made, settings, given, is_partial)
-        for name, slot in getattr(made, "SLOTS", {}).items():
+        for name, slot in declared(made).SLOTS.items():
             if name in settings:
                 settings[name] = self._slot(slot, settings[name], restored)
         call = partial(_called, group, made)
@@ -134,7 +153,7 @@ def _require_plain(name: str, value: Any) -> None:
         require(
             TARGET not in value,
             f"{name} names a class, {value.get(TARGET)}, where only plain values belong; a class that takes components "
-            "declares them in its attribute SLOTS",
+            "declares them in its attribute SLOTS (`vsehub.components.Component`)",
         )
         for key, inner in value.items():
             _require_plain(f"{name}.{key}", inner)
@@ -165,7 +184,7 @@ def _check_settings(
         )
         if name not in given:
             require(value != MISSING, f"{group}.{name} is not set; give {group}.{name}=VALUE")
-            if name not in getattr(made, "SLOTS", {}):
+            if name not in declared(made).SLOTS:
                 _require_plain(f"{group}.{name}", value)
             require_kind(f"{group}.{name}", value, kinds.get(name, Any))
     required = [name for name, one in named.items() if one.default is one.empty]

@@ -1,18 +1,25 @@
-"""A criterion's settings: read, changed, and the grid among which validation chooses."""
+"""What all criteria share: the base classes, and how item terms are taken from the reference queries' scores.
+
+A `Criterion` corrects a ranking. Three kinds of it exist: a `Correction` of scores, of which an `ItemBias` is the
+simplest, a `Matching` of queries with items (`criteria/matching`), and a `Chain` of the two.
+"""
 
 import inspect
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vsehub.checks import matrix, require, whole
-from vsehub.neighbors.tiles import Affine, Correction, nearest, row_blocks, score_columns
+from vsehub.neighbors.tiles import Affine, TileCorrection, nearest, row_blocks, score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors
+
+if TYPE_CHECKING:
+    from vsehub.criteria.matching.base import Matching
 
 # Yields the reference queries' scores (R, m) against some items at a time, all items in order, anew at each call.
 Columns = Callable[[], Iterator[Tensor]]
@@ -25,19 +32,82 @@ NOT_FINITE = (
 
 
 class Criterion(ABC):
-    """A criterion whose corrected score depends on the score, its item's terms and its query's terms.
+    """What corrects a ranking: a `Correction`, a `Matching`, or a `Chain` of both.
 
-    A subclass writes `item_terms` (from all reference queries' scores of some items, so that items can be taken block
-    by block) and `corrected`; `query_terms` where a query has terms of its own. GRID holds the values among which
-    validation chooses. needs_reference is false where no reference query is ever looked at.
+    needs_reference: whether the scores of reference queries are looked at. inductive: whether these may be others than
+    the queries that are ranked. transductive_equal: the class that gives the same ranking, at the same settings, where
+    the queries are their own reference; None where there is none. A comparison of transductive criteria counts the two
+    as one. GRID: setting -> the values among which validation chooses.
     """
 
     needs_reference: bool = True
-    columnwise: bool = True  # an item's terms come from its own column; else `fit` is overridden
-    query_terms_rank: bool = False  # whether a query's own terms can change the order of its items
-    inductive: bool = True  # can take its terms from other queries than those it ranks
-    matching = None  # no step that matches queries and items: see `matching.Matching` and `chain.Chain`
-    GRID: ClassVar[dict[str, tuple]] = {}
+    inductive: bool = True
+    transductive_equal: "ClassVar[type[Criterion] | None]" = None
+    GRID: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+
+    @property
+    @abstractmethod
+    def correction(self) -> "Correction":
+        """What corrects the scores."""
+
+    @property
+    @abstractmethod
+    def matching(self) -> "Matching | None":
+        """What matches queries with items on the corrected scores, None where nothing does."""
+
+    @abstractmethod
+    def rescore(self, scores: Tensor, reference_scores: Tensor | None = None) -> Tensor:
+        """Scores (Q, M) in the order of the corrected ranking, from scores (Q, M) and reference scores (R, M)."""
+
+    @abstractmethod
+    def search(self, queries: Any, items: Any, reference: Any = None, k: int = 10) -> tuple[Any, Any]:
+        """Values and positions (Q, k) of the k best items (M, D) of each query (Q, D), best first."""
+
+    def parameters(self) -> dict[str, Any]:
+        """The constructor's arguments and their values; those of a chain's steps together.
+
+        >>> from vsehub.criteria import CSLS
+        >>> CSLS(k=5).parameters()
+        {'k': 5}
+        """
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def with_parameters(self, **changes: Any) -> Self:
+        """A criterion like this one with some arguments changed; in a chain those of the step that has them."""
+        return type(self)(**self.parameters() | changes)
+
+    def grid(self) -> list[dict[str, Any]]:
+        """All combinations of the values in GRID; one empty combination where GRID is empty."""
+        return [dict(zip(self.GRID, values, strict=True)) for values in itertools.product(*self.GRID.values())]
+
+    @property
+    def tunable(self) -> bool:
+        """Whether the criterion, or a step of it, has settings that validation can choose."""
+        return bool(self.correction.GRID or (self.matching is not None and self.matching.GRID))
+
+
+class Correction(Criterion):
+    """A criterion whose corrected score depends on the score, its item's terms and its query's terms.
+
+    A subclass writes `item_terms` (from all reference queries' scores of some items, so that items can be taken block
+    by block) and `corrected`; `query_terms` where a query has terms too.
+
+    columnwise: whether an item's terms come from its own column of scores alone; otherwise `fit` is overridden.
+    query_terms_rank: whether a query's terms can change the order of its items.
+    """
+
+    columnwise: bool = True
+    query_terms_rank: bool = False
+
+    @property
+    def correction(self) -> "Correction":
+        """The criterion itself."""
+        return self
+
+    @property
+    def matching(self) -> None:
+        """None."""
+        return None
 
     @abstractmethod
     def item_terms(self, reference_scores: Tensor) -> Terms:
@@ -50,11 +120,6 @@ class Criterion(ABC):
     @abstractmethod
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """Corrected scores (b, m) of some queries and items whose terms are given; () for terms that rank nothing."""
-
-    @property
-    def correction(self) -> "Criterion":
-        """What corrects the scores: this."""
-        return self
 
     def fit(self, columns: Columns) -> Terms:
         """The terms, each (M,), of all items. Raises InputError where one is NaN or infinite."""
@@ -99,7 +164,7 @@ class Criterion(ABC):
         finite("values", best[0])
         return tuple(side.cpu().numpy() for side in best) if isinstance(queries, np.ndarray) else best
 
-    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> Correction | None:
+    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
         """The correction of a tile of scores, None for the scores as they are.
 
         Terms of queries are taken in a pass of their own where they rank.
@@ -116,7 +181,7 @@ class Criterion(ABC):
         return finite_terms(joined(found))
 
 
-class ItemBias(Criterion):
+class ItemBias(Correction):
     """A criterion whose ranking is that of a·s - b(item): it takes from each item what makes it a hub.
 
     It needs one number an item and folds into an inner-product index as one more dimension. A subclass sets `scale`
@@ -137,13 +202,13 @@ class ItemBias(Criterion):
         """a·s - b (b, m)."""
         return self.scale * scores - item_terms[0]
 
-    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> Correction | None:
+    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
         """The bias alone ranks; what a query has of its own, as in CSLS, changes nothing."""
         return Affine(self.scale, item_terms[0])
 
 
 def fit_all(
-    criteria: Sequence[Criterion], items: VectorSource, reference: VectorSource, progress: bool = False
+    criteria: Sequence[Correction], items: VectorSource, reference: VectorSource, progress: bool = False
 ) -> list[Terms]:
     """The item terms of several criteria; those that go by column share one product of reference and items."""
     together = [criterion for criterion in criteria if criterion.columnwise and criterion.needs_reference]
@@ -200,35 +265,3 @@ def finite_terms(terms: Terms) -> Terms:
     for term in terms:
         finite("terms of the criterion", term)
     return terms
-
-
-def parameters(criterion: Any) -> dict[str, Any]:
-    """The constructor's arguments of a criterion and their values; those of a chain's steps together.
-
-    >>> from vsehub.criteria.csls import CSLS
-    >>> parameters(CSLS(k=5))
-    {'k': 5}
-    """
-    if hasattr(criterion, "steps"):
-        return {name: value for step in criterion.steps for name, value in parameters(step).items()}
-    return {name: getattr(criterion, name) for name in inspect.signature(type(criterion)).parameters}
-
-
-def with_parameters(criterion: Any, **changes: Any) -> Any:
-    """A criterion like `criterion` with some arguments changed; in a chain those of the step that has them."""
-    if hasattr(criterion, "steps"):
-        own = [{name: value for name, value in changes.items() if name in parameters(step)} for step in criterion.steps]
-        return type(criterion)(
-            [with_parameters(step, **changed) for step, changed in zip(criterion.steps, own, strict=True)]
-        )
-    return type(criterion)(**parameters(criterion) | changes)
-
-
-def grid(criterion: Any) -> list[dict[str, Any]]:
-    """All combinations of the values that a criterion names in GRID; one empty combination where it names none."""
-    return [dict(zip(criterion.GRID, values, strict=True)) for values in itertools.product(*criterion.GRID.values())]
-
-
-def has_grid(criterion: Any) -> bool:
-    """Whether a criterion, or a step of it, has settings that validation can choose."""
-    return any(step.GRID for step in (criterion.correction, criterion.matching) if step is not None)

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require, whole
-from vsehub.criteria.base import NOT_FINITE, Criterion, Terms
+from vsehub.criteria.base import NOT_FINITE, Correction, Terms
 from vsehub.metrics.topk import top_k_of_blocks
 
 LEAST_DISTANCE = 1e-6  # k copies of one vector are no nearer than this: a division by their distance stays finite
 
 
-class LocalScaling(Criterion):
+class LocalScaling(Correction):
     """Logarithm of e^{-d² / (d_k(query) · d_k(item))}; 1 minus that similarity is the paper's distance.
 
     d² = 2 - 2s, the squared distance of unit vectors; d_k the distance to the k-th nearest on the other side, items for

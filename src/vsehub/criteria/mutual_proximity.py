@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from vsehub.criteria.base import Criterion, Terms
+from vsehub.criteria.base import Correction, Terms
 
 
-class MutualProximity(Criterion):
+class MutualProximity(Correction):
     """Logarithm of P(Q' < s) · P(M' < s): the pair is closer than its query's and item's usual pairs.
 
     Q' is normal with mean and deviation of the query's scores over the items, M' with those of the item's scores over

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import positive, whole
-from vsehub.criteria.base import Columns, Criterion, Terms, finite_terms
+from vsehub.criteria.base import Columns, Correction, Terms, finite_terms
 from vsehub.metrics.topk import top_k_of_blocks, with_block
 
 
-class QBNorm(Criterion):
+class QBNorm(Correction):
     """The inverted softmax, for those queries alone whose nearest item is a hub of the query bank.
 
     A query is active where its nearest item is among the k nearest of some reference query; it is then ranked by

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from vsehub.checks import positive
 from vsehub.losses.base import checked, fill_positives
-from vsehub.types import NeighborStats
+from vsehub.types import Loss, NeighborStats
 
 
-class InfoNCE(nn.Module):
+class InfoNCE(Loss):
     """Mean cross-entropy of each pair among its row's and its column's negatives, at a temperature.
 
     temperature: the softmax's, at the start where `learnable`; learnt as the logarithm of its inverse, which is kept

@@ -1,14 +1,14 @@
 """The multi-similarity loss (Wang 2019) between images and texts."""
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsehub.checks import positive, require
 from vsehub.losses.base import checked, fill_positives
-from vsehub.types import NeighborStats
+from vsehub.types import Loss, NeighborStats
 
 
-class MultiSimilarity(nn.Module):
+class MultiSimilarity(Loss):
     """Mean of 1/α log(1 + e^{-α(S_ii - λ)}) + 1/β log(1 + Σ e^{β(S_neg - λ)}), rows and columns added (Wang 2019).
 
     The pair is an anchor's one positive; other positives of its image are left out. alpha, beta, base: α, β, λ.

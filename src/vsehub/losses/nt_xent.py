@@ -1,13 +1,13 @@
 """Cross-entropy at a fixed temperature, the pair's own score lowered by a margin."""
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsehub.checks import positive, require
 from vsehub.losses.base import checked, fill_positives
-from vsehub.types import NeighborStats
+from vsehub.types import Loss, NeighborStats
 
 
-class NTXent(nn.Module):
+class NTXent(Loss):
     """Mean over rows and columns of -log e^{(S_ii - m)/τ} / (e^{(S_ii - m)/τ} + Σ_neg e^{S_neg/τ}) (Yang 2019).
 
     NT-Xent (Chen 2020) across the two modalities with the additive margin of Yang 2019; with margin 0 InfoNCE whose

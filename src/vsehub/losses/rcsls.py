@@ -1,14 +1,14 @@
 """RCSLS (Joulin 2018): the CSLS criterion itself as the training loss."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsehub.checks import whole
 from vsehub.losses.base import checked, mean_of_largest
-from vsehub.types import NeighborStats
+from vsehub.types import Loss, NeighborStats
 
 
-class RCSLS(nn.Module):
+class RCSLS(Loss):
     """Mean over the pairs of -2 S_ii + mean of row i's k largest + mean of column i's k largest (Joulin 2018).
 
     The neighbours are those of the batch, the pair itself among them as in the paper, other positives of the image not;

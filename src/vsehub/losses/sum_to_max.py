@@ -1,13 +1,13 @@
 """SUM first, MAX afterwards: VSE∞'s warm-up against the collapse of MAX (Chen 2021)."""
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsehub.checks import whole
 from vsehub.losses.hinge import MaxMargin, SumMargin
-from vsehub.types import NeighborStats
+from vsehub.types import Loss, NeighborStats
 
 
-class SumToMax(nn.Module):
+class SumToMax(Loss):
     """The SUM loss in the first `warmup_epochs` epochs, the MAX loss in all later ones (Chen 2021).
 
     Both are sums over the batch, so that the value falls by up to N - 1 times where MAX takes over. It is in epoch 0
@@ -19,10 +19,10 @@ class SumToMax(nn.Module):
         super().__init__()
         whole("warmup_epochs", warmup_epochs)
         self.sum, self.max = SumMargin(margin), MaxMargin(margin)
-        self.warmup_epochs, self.epoch = warmup_epochs, 0
+        self.margin, self.warmup_epochs, self.epoch = margin, warmup_epochs, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch begins, counted from 0."""
+        """The epoch that begins, counted from 0."""
         self.epoch = epoch
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:

@@ -207,4 +207,4 @@ class MemoryBank:
 
 def comparable(similarity: Similarity, encoding: Encoding) -> Encoding:
     """What a bank is filled with and asked for: vectors where the similarity is an inner product, encodings else."""
-    return similarity.vectors(encoding) if hasattr(similarity, "vectors") else encoding
+    return similarity.vectors(encoding) if similarity.inner_product else encoding

@@ -12,7 +12,7 @@ from vsehub.metrics.topk import Best, with_block
 from vsehub.neighbors.vectors import VectorSource
 
 # (scores (b, m), their queries, their items) -> corrected scores (b, m)
-Correction = Callable[[Tensor, slice, slice], Tensor]
+TileCorrection = Callable[[Tensor, slice, slice], Tensor]
 
 # A formula makes temporaries: those of so many scores stay in a core's cache.
 STRIP_ELEMENTS = 2**17
@@ -57,7 +57,7 @@ class Affine:
 class Corrected:
     """Tiles of scores under several corrections, None for the scores as they are, one after the other."""
 
-    def __init__(self, corrections: Sequence[Correction | None]):
+    def __init__(self, corrections: Sequence[TileCorrection | None]):
         self._corrections = corrections
         self._scratch = Scratch()
 
@@ -70,7 +70,7 @@ class Corrected:
             out = scores if place == len(self._corrections) else None
             yield scores if correct is None else self._one(correct, scores, rows, columns, out)
 
-    def _one(self, correct: Correction, scores: Tensor, rows: slice, columns: slice, out: Tensor | None) -> Tensor:
+    def _one(self, correct: TileCorrection, scores: Tensor, rows: slice, columns: slice, out: Tensor | None) -> Tensor:
         if isinstance(correct, Affine):
             dtype = torch.result_type(scores, correct.bias)
             return correct.unscaled(scores, columns, self._memory(out, scores, dtype))
@@ -110,7 +110,7 @@ def nearest(
     queries: VectorSource,
     items: VectorSource,
     k: int,
-    corrections: Sequence[Correction | None] = (None,),
+    corrections: Sequence[TileCorrection | None] = (None,),
     progress: str | None = None,
 ) -> list[tuple[Tensor, Tensor]]:
     """For each correction (None: the scores as they are) values and positions (Q, k), best first.
@@ -129,7 +129,7 @@ def nearest_blocks(
     queries: VectorSource,
     items: VectorSource,
     k: int,
-    corrections: Sequence[Correction | None] = (None,),
+    corrections: Sequence[TileCorrection | None] = (None,),
     progress: str | None = None,
     start: int = 0,
 ) -> Iterator[tuple[int, list[tuple[Tensor, Tensor]]]]:
@@ -148,7 +148,7 @@ def nearest_blocks(
             yield first, [_whole(best, correct) for best, correct in zip(running, corrections, strict=True)]
 
 
-def _whole(best: dict[int, Best], correct: Correction | None) -> Best:
+def _whole(best: dict[int, Best], correct: TileCorrection | None) -> Best:
     """The lists of all stretches of rows, which came in order."""
     values, positions = (torch.cat(side) for side in zip(*best.values(), strict=True))
     return (values * correct.factor if isinstance(correct, Affine) else values), positions

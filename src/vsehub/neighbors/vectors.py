@@ -1,6 +1,6 @@
 """A seeded sample of vectors wherever they lie, drawn while they are read once."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 from vsehub.checks import fail, require
 
 
+@runtime_checkable
 class VectorSource(Protocol):
     """(N, D) vectors that are handed out as blocks: a file, or what `as_vectors` makes of an array.
 
@@ -46,7 +47,7 @@ def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torc
     columns: the dimension it must have. device: where a tensor's blocks go, None for where they are. Raises InputError
     where it is no matrix of floating-point numbers, has no row or another dimension.
     """
-    if not hasattr(vectors, "rows"):
+    if not isinstance(vectors, VectorSource):
         if not isinstance(vectors, Tensor | np.ndarray):
             fail(f"{name} is {type(vectors).__name__}; expected a tensor or a numpy array (N, D)")
         floating = vectors.is_floating_point() if isinstance(vectors, Tensor) else vectors.dtype.kind == "f"

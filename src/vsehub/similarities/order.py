@@ -4,24 +4,23 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from vsehub.checks import matrix
+from vsehub.types import Similarity
 
 # Differences held at a time: 4 MB in float32, which stay in a CPU's cache between the passes.
 TILE_ON_CPU, TILE_ON_GPU = 1 << 20, 1 << 26
 
 
-class Order(nn.Module):
+class Order(Similarity):
     """S[i, t] = shift - |max(0, |t| - |i|)|_2 of unit vectors made absolute (Vendrov 2016, eq. 3, with VSE++'s abs).
 
     shift: what is added to the papers' score, which is at most 0; it changes no ranking and no loss of differences,
     and 1 brings positives into [0, 1], where HAL wants them. Not symmetric, and no inner product. The gradient at
     distance zero is 0. Memory beyond the scores is bounded, forwards and backwards.
     """
-
-    takes = "vectors"
 
     def __init__(self, shift: float = 1.0):
         super().__init__()

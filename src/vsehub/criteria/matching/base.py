@@ -1,15 +1,15 @@
 """Criteria that match the queries with the items, so that what one query gets another may not."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vsehub.checks import fail, matrix, require, whole
-from vsehub.criteria.base import as_sides, finite
+from vsehub.criteria.base import Criterion, as_sides, finite
 from vsehub.criteria.matching.candidates import RowsOf
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.topk import top_k
@@ -100,7 +100,7 @@ BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
 GAP = 2.0**-20  # between items that are lifted, as a share of the score below: enough that float32 tells them apart
 
 
-class Matching(ABC):
+class Matching(Criterion):
     """A criterion that ranks a query's accepted items, in the order accepted, before all others in their plain order.
 
     A subclass writes `accepted`. It matches the queries against each other, so it is transductive by nature. GRID holds
@@ -109,7 +109,6 @@ class Matching(ABC):
 
     needs_reference = False
     inductive = False
-    GRID: ClassVar[dict[str, tuple]] = {}
 
     @abstractmethod
     def accepted(self, rows: RowsOf, queries: int, items: int, k: int) -> tuple[Tensor, Tensor]:
@@ -120,12 +119,12 @@ class Matching(ABC):
 
     @property
     def matching(self) -> "Matching":
-        """What matches: this."""
+        """The criterion itself."""
         return self
 
     @property
     def correction(self) -> NearestNeighbor:
-        """What corrects the scores before they are matched: nothing."""
+        """None: the scores are matched as they are."""
         return NearestNeighbor()
 
     def match_rows(self, rows: RowsOf, queries: int, items: int, k: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from vsehub.checks import InputError, positive, require, whole
 from vsehub.encoders.pooling import pooling_of
 from vsehub.sets import Encoding
+from vsehub.types import Encoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _LEFT_OUT = ("auto_map", "attn_implementation", "quantization_config")
 
 
-class TextPretrained(nn.Module):
+class TextPretrained(Encoder):
     """(N, L) subword ids to the model's last states, mapped to the joint space and pooled.
 
     model: a local folder, or a name that is in the library's cache; nothing is downloaded. vocabulary_size: from the
@@ -31,7 +32,7 @@ class TextPretrained(nn.Module):
     other and, when it runs, for captions longer than the model's positions.
     """
 
-    rebuilt: ClassVar = {"pretrained": False}  # and each encoder's own, below: its model's configuration
+    rebuilt: Mapping[str, Any] = {"pretrained": False}  # each encoder adds its model's configuration, below
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class TextPretrained(nn.Module):
         self.train()
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
-        """The parameters that are trained at a rate of their own, and the rate."""
+        """The backbone's parameters, where it is tuned at its own learning rate."""
         return [] if self.learning_rate is None else [(list(self.backbone.parameters()), self.learning_rate)]
 
     def train(self, mode: bool = True) -> "TextPretrained":

@@ -1,19 +1,20 @@
 """Stacked cross-attention between the words of a text and the regions of an image (Lee 2018, SCAN)."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsehub.checks import one_of, positive, require
 from vsehub.sets import Sets
 from vsehub.similarities.scan.tiles import AttendedCosines, Attention, Scratch, Unit, runs
 from vsehub.similarities.scan.weights import NORMALISATIONS, POOLINGS
+from vsehub.types import Similarity
 
 # Raw scores computed by one product; so many of its panels training keeps instead of computing them twice.
 PANEL_ON_CPU, PANEL_ON_GPU = 1 << 24, 1 << 28
 KEPT_PANELS = 4
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(Similarity):
     """S[i, t]: each word attends the regions (t2i), or each region the words (i2t); their cosines are pooled.
 
     With raw cosines s of queries and sources: `normalisation` of s over the queries, softmax of λ times it over the
