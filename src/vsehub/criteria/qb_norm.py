@@ -8,19 +8,22 @@ from torch import Tensor
 
 from vsehub.checks import positive, whole
 from vsehub.criteria.base import Columns, Correction, Terms, finite_terms
+from vsehub.criteria.inverted_softmax import InvertedSoftmax
 from vsehub.metrics.topk import top_k_of_blocks, with_block
 
 
 class QBNorm(Correction):
-    """The inverted softmax, for those queries alone whose nearest item is a hub of the query bank.
+    """The inverted softmax for active queries, whose nearest item is a hub of the query bank; plain scores for the rest.
 
     A query is active where its nearest item is among the k nearest of some reference query; it is then ranked by
-    s - log(Σ_r e^{βs(r, item)}) / β, the order of e^{βs} / Σ_r e^{βs(r, item)}. All others keep s. Raises InputError
-    for a beta or a k that is not positive.
+    s - log(Σ_r e^{βs(r, item)}) / β, the order of e^{βs} / Σ_r e^{βs(r, item)}. Where the queries are their own
+    reference every query is active, so that the ranking is that of `InvertedSoftmax` at the same beta, for any k.
+    Raises InputError for a beta or a k that is not positive.
     """
 
     columnwise = False
     query_terms_rank = True
+    transductive_equal = InvertedSoftmax
     GRID: ClassVar = {"beta": (5.0, 10.0, 20.0, 50.0), "k": (1, 3, 5)}
 
     def __init__(self, beta: float = 20.0, k: int = 1):

@@ -14,9 +14,9 @@ from vsehub.types import NeighborStats, Similarity
 
 
 class Relation:
-    """P pairs of an image and a text, any number each way.
+    """Which images and texts belong together: pairs, any number each way.
 
-    pairs: (P, 2) int64, image and text. images, texts: how many of each there are. Raises InputError where a pair lies
+    pairs: (P, 2) int64, image and text; a pair given twice counts once. images, texts: how many of each there are. Raises InputError where a pair lies
     outside of them.
     """
 
@@ -28,8 +28,9 @@ class Relation:
         for column, (side, count) in enumerate((("images", images), ("texts", texts))):
             least, most = (int(bound) for bound in pairs[:, column].aminmax())
             require(least >= 0 and most < count, f"pairs name {side} {least} to {most}; expected rows 0 to {count - 1}")
-        self.pairs, self.images, self.texts = pairs, images, texts
+        self.images, self.texts = images, texts
         self._keys = (pairs[:, 0] * texts + pairs[:, 1]).unique()
+        self.pairs = torch.stack((self._keys // texts, self._keys % texts), dim=1)
 
     def related(self, images: Tensor, texts: Tensor) -> Tensor:
         """Whether image and text belong together, for rows of any broadcastable shapes: boolean of their shape."""
@@ -57,8 +58,8 @@ log = logging.getLogger(__name__)
 
 BACKENDS = ("auto", "faiss", "exact")
 EXCLUSIONS = ("image", "batch_captions")
-# 250 neighbours of COCO's 28,322-pair bank: the same share elsewhere, but at least 10.
-K_SHARE, K_LEAST = 0.0088, 10
+# The share that the authors' 250 neighbours are of COCO's bank of 28,322 pairs, but at least 10.
+K_SHARE, K_LEAST = 250 / 28_322, 10
 
 Index = ExactIndex | FaissIndex | ScoredIndex | ShortlistIndex
 
