@@ -1,7 +1,7 @@
 """Components from plain values: which classes a group's yaml files name, and building one of them.
 
-A configuration may come from a file that somebody else wrote, a checkpoint for example. Building from it imports and
-calls nothing but the classes that the yaml files of its group name (docs/security.md).
+A configuration may come from an untrusted file, such as a checkpoint of another author. Building from it imports and
+calls only the classes that the yaml files of its group name (docs/security.md).
 """
 
 import importlib
@@ -21,7 +21,7 @@ from vsehub.checks import InputError, fail, is_out_of_memory, nearest, require
 
 TARGET, PARTIAL = "_target_", "_partial_"
 MISSING = "???"  # as OmegaConf writes a value that must be given
-# What stays what it is, since it says more than a sentence about settings could.
+# Raised on as they are: their own messages say more than "refuses its settings".
 _NOT_REFUSALS = (OSError, ImportError, MemoryError)
 
 
@@ -79,7 +79,8 @@ class Components:
     def find(self, group: str, node: Mapping[str, Any]) -> Callable[..., Any]:
         """The class that `node` names, imported; InputError where no yaml of the group names it."""
         target = node.get(TARGET) if isinstance(node, Mapping) else None
-        require(isinstance(target, str), f"{group} is {node!r}; expected a component: a choice, as in {group}=NAME")
+        if not isinstance(target, str):
+            fail(f"{group} is {node!r}; expected a component: a choice, as in {group}=NAME")
         known = self._targets(group)
         require(
             target in known or target in self.trust,
@@ -88,7 +89,7 @@ class Components:
         )
         module, _, name = target.rpartition(".")
         try:
-            found = getattr(importlib.import_module(module), name)
+            found: Callable[..., Any] = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError, ValueError) as error:
             raise InputError(f"{group}: {target} cannot be imported ({error})") from error
         return found
@@ -137,7 +138,7 @@ def _read_yaml(path: Path) -> Any:
     return _PARSED[key]
 
 
-def _nodes(value: Any) -> Iterable[dict]:
+def _nodes(value: Any) -> Iterable[dict[str, Any]]:
     """Every mapping that names a class, however deep."""
     if isinstance(value, dict):
         if isinstance(value.get(TARGET), str):
@@ -232,8 +233,13 @@ def _plain_kinds(kind: Any) -> tuple[Any, ...] | None:
     """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        inner = [_plain_kinds(one) for one in args]
-        return None if None in inner else tuple(one for kinds in inner for one in kinds)
+        found: tuple[Any, ...] = ()
+        for one in args:
+            kinds = _plain_kinds(one)
+            if kinds is None:
+                return None
+            found += kinds
+        return found
     if origin is typing.Literal:
         return (kind,)
     if origin is tuple and args and args[-1] is not ...:

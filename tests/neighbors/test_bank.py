@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from vsehub.checks import InputError
 from vsehub.neighbors import MemoryBank
-from vsehub.neighbors.flat import load_faiss
+from vsehub.neighbors.faiss import load_faiss
 
 FAISS = pytest.param("faiss", marks=pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed"))
 BACKENDS = [FAISS, "exact"]

@@ -13,7 +13,7 @@ from vsehub.data.text.tokens import VectorTable
 from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.neighbors.bank import MemoryBank, Relation
-from vsehub.neighbors.flat import load_faiss
+from vsehub.neighbors.faiss import load_faiss
 from vsehub.similarities import Cosine
 from vsehub.training.datamodule import Draw, PairDataset
 

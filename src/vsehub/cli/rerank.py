@@ -44,7 +44,7 @@ def refuse_index(kind: str | None, name: str, criterion: "Criterion") -> None:
     if kind is None:
         return
     from vsehub.criteria.base import ItemBias
-    from vsehub.neighbors.flat import required_faiss
+    from vsehub.neighbors.faiss import required_faiss
     from vsehub.serving.index_file import KINDS
 
     require(kind in KINDS, f"index is {kind!r}; choose one of {', '.join(KINDS)}, or null for none")

@@ -92,7 +92,7 @@ class Correction(Criterion):
     A subclass writes `item_terms` (from all reference queries' scores of some items, so that items can be taken block
     by block) and `corrected`; `query_terms` where a query has terms too.
 
-    columnwise: whether an item's terms come from its own column of scores alone; otherwise `fit` is overridden.
+    columnwise: whether an item's terms depend only on its own column of scores; otherwise `fit` is overridden.
     query_terms_rank: whether a query's terms can change the order of its items.
     """
 
@@ -151,10 +151,10 @@ class Correction(Criterion):
         queries (Q, D), items (M, D), reference (R, D) queries (None: the queries themselves, transductive): tensors,
         numpy arrays, memory maps, or open files (`data.vectors`). Returns values and positions, both (Q, k), best
         first, of equal values the lower position; numpy arrays where the queries are one, else tensors on their device.
-        The ranking is that of `rescore` on the whole matrix. Values lack what shifts or scales a query's scores alone.
-        Raises InputError where dimensions differ, a side is empty or k exceeds the items, and where an item's or a
-        query's terms, or values that are found, are NaN or infinite. NaN and infinity stand first among the values, so
-        that none is hidden by finite ones.
+        The ranking is that of `rescore` on the whole matrix. Values lack terms that shift or scale all scores of a
+        query and so rank nothing. Raises InputError where dimensions differ, a side is empty or k exceeds the items,
+        and where an item's or a query's terms, or values that are found, are NaN or infinite. NaN and infinity stand
+        first among the values, so that none is hidden by finite ones.
         """
         sides = as_sides(queries, items, reference)
         whole("k", k)
@@ -167,7 +167,7 @@ class Correction(Criterion):
     def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
         """The correction of a tile of scores, None for the scores as they are.
 
-        Terms of queries are taken in a pass of their own where they rank.
+        Terms of queries that rank need a pass over the scores first.
         """
         if not self.query_terms_rank:
             return lambda scores, _, columns: self.corrected(scores, (), tuple(term[columns] for term in item_terms))
@@ -195,7 +195,7 @@ class ItemBias(Correction):
         """The term b (m,) of some items from all reference queries' scores against them, (R, m)."""
 
     def item_terms(self, reference_scores: Tensor) -> Terms:
-        """The bias alone."""
+        """The bias."""
         return (self.bias(reference_scores),)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
@@ -203,7 +203,7 @@ class ItemBias(Correction):
         return self.scale * scores - item_terms[0]
 
     def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
-        """The bias alone ranks; what a query has of its own, as in CSLS, changes nothing."""
+        """Only the bias ranks; a query's term, as in CSLS, shifts all its scores alike."""
         return Affine(self.scale, item_terms[0])
 
 
@@ -254,7 +254,7 @@ def _checked(name: str, scores: Tensor | None) -> Tensor | None:
 
 
 def finite(name: str, values: Tensor) -> Tensor:
-    """The values, or InputError where one is NaN or infinite; one pass, without memory of its own."""
+    """The values, or InputError where one is NaN or infinite; one pass, without extra memory."""
     least, most = values.aminmax()  # both are NaN where one value is
     require(bool((least > -torch.inf) & (most < torch.inf)), f"{name} {NOT_FINITE}")
     return values

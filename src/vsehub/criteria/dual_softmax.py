@@ -1,4 +1,4 @@
-"""Dual softmax (Cheng 2021, CAMoE): the score times its share among all queries that want the item."""
+"""Dual softmax (Cheng 2021, CAMoE): the score times its share among all queries."""
 
 from typing import ClassVar
 

@@ -32,7 +32,7 @@ class LocalScaling(Correction):
         return (self._distances((reference_scores.T,)).squeeze(1),)
 
     def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
-        """The distance (b, 1) from each query to its k-th nearest item, which changes no ranking of its own."""
+        """The distance (b, 1) from each query to its k-th nearest item, which does not change the query's ranking."""
         return (self._distances(blocks),)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:

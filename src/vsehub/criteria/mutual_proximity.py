@@ -44,6 +44,6 @@ def _moments(blocks: Iterable[Tensor]) -> Terms:
         )
         mean = mean + shift * (width / (count + width))
         count += width
-    # One score alone, or equal ones, have no spread: the smallest that still orders what lies beside them.
+    # A single score, or equal ones, have no spread; the floor is the smallest that still ranks scores next to them.
     deviation = (squares / count).sqrt().clamp(min=1e-6)
     return mean.to(block.dtype), deviation.to(block.dtype)

@@ -13,7 +13,7 @@ from vsehub.metrics.topk import top_k_of_blocks, with_block
 
 
 class QBNorm(Correction):
-    """The inverted softmax for active queries, whose nearest item is a hub of the query bank; plain scores for the rest.
+    """The inverted softmax for active queries, those whose nearest item is a hub of the query bank; s for all others.
 
     A query is active where its nearest item is among the k nearest of some reference query; it is then ranked by
     s - log(Σ_r e^{βs(r, item)}) / β, the order of e^{βs} / Σ_r e^{βs(r, item)}. Where the queries are their own
@@ -52,5 +52,5 @@ class QBNorm(Correction):
         return (item_terms[1][top_k_of_blocks(blocks, 1)[1]],)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
-        """s less the bias in the active rows."""
+        """s minus the bias in the active rows."""
         return scores - query_terms[0] * item_terms[0]

@@ -39,10 +39,10 @@ class ImageFeatures(Encoder):
 class ImageRegions(Encoder):
     """A linear map of each region's l2-normalised feature vector, and the regions pooled.
 
-    image_shape: (R, features) of one image, from the data. Regions of zeros alone are padding and left out, so that
-    images may have differently many. dim: D of the joint space. pooling: "none", the regions as `Sets`, "mean", "max"
-    or "gpo". Weights start Xavier-uniform, the bias at 0. Raises InputError for features of other shapes and, when it
-    runs, for an image without a region.
+    image_shape: (R, features) of one image, from the data. Regions that are all zeros are padding and left out, so that
+    the number of regions may differ between images. dim: D of the joint space. pooling: "none", the regions as `Sets`,
+    "mean", "max" or "gpo". Weights start Xavier-uniform, the bias at 0. Raises InputError for features of other shapes
+    and, when it runs, for an image without a region.
     """
 
     def __init__(self, image_shape: tuple[int, ...], dim: int = 1024, pooling: str = "none"):

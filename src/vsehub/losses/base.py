@@ -1,4 +1,4 @@
-"""What the losses share: the check of a batch's scores, and means of the k largest entries."""
+"""What the losses share: the check of their arguments, masks, and means of the k largest entries."""
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ def checked(scores: Tensor, positives: Tensor) -> Tensor:
 
 
 def fill_positives(values: Tensor, positives: Tensor) -> Tensor:
-    """`values` with the positives lowered so far that no maximum or log-sum over the negatives can see them.
+    """`values` with the positives set so low that they do not affect a maximum or log-sum over the negatives.
 
     A finite floor, so that a row without a negative has gradient zero instead of NaN.
     """

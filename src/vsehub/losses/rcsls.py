@@ -11,9 +11,9 @@ from vsehub.types import Loss, NeighborStats
 class RCSLS(Loss):
     """Mean over the pairs of -2 S_ii + mean of row i's k largest + mean of column i's k largest (Joulin 2018).
 
-    The neighbours are those of the batch, the pair itself among them as in the paper, other positives of the image not;
-    of a smaller batch all count. It has no margin, so it needs bounded scores such as cosines. Raises InputError for
-    another k than a whole number above 0.
+    The neighbours are those of the batch, including the pair itself, as in the paper, and excluding other positives of
+    the image; a batch with fewer than k counts all. It has no margin, so it needs bounded scores such as cosines.
+    Raises InputError for a k that is not a whole number above 0.
     """
 
     def __init__(self, k: int = 10):

@@ -10,9 +10,9 @@ from vsehub.types import Loss, NeighborStats
 class SumToMax(Loss):
     """The SUM loss in the first `warmup_epochs` epochs, the MAX loss in all later ones (Chen 2021).
 
-    Both are sums over the batch, so that the value falls by up to N - 1 times where MAX takes over. It is in epoch 0
-    until `set_epoch` says otherwise, and knows of no other state: a resumed run that sets its epoch goes on as an
-    unbroken one. Raises InputError for a margin or number of epochs that is not positive.
+    Both are sums over the batch, so that the value drops by a factor of up to N - 1 where MAX takes over. The epoch, 0
+    until `set_epoch` is called, is its only state: a resumed run that sets it continues as an uninterrupted one. Raises
+    InputError for a margin or number of epochs that is not positive.
     """
 
     def __init__(self, margin: float = 0.2, warmup_epochs: int = 1):

@@ -1,4 +1,4 @@
-"""How unevenly the nearest-neighbour lists are shared out among the items (Radovanović 2010)."""
+"""Hubness: how unevenly the places in the nearest-neighbour lists are distributed over the items (Radovanović 2010)."""
 
 import torch
 from torch import Tensor
@@ -8,72 +8,6 @@ from vsehub.metrics.positives import Positives, checked_positions
 from vsehub.metrics.topk import top_k
 
 KS = (1, 5, 10)
-
-
-class Occurrences:
-    """N_k of M items for several k, and how many of them are wrong (Radovanović 2010: N_k = GN_k + BN_k).
-
-    items: M. ks: neighbourhood sizes. counts: for each k the (M,) N_k of the queries added so far. bad: for each k the
-    (M,) BN_k, how many of the judged queries have the item among their k nearest without its being a positive of
-    theirs. judged: how many queries were judged. Raises InputError where items or a k is not positive.
-    """
-
-    def __init__(self, items: int, ks: tuple[int, ...] = KS, device: torch.device | str = "cpu"):
-        whole("items", items)
-        for k in ks:
-            whole("k", k)
-        self.items = items
-        self.counts, self.bad = (
-            {k: torch.zeros(items, dtype=torch.int64, device=device) for k in ks} for _ in range(2)
-        )
-        self.judged = 0
-        self._depth = min(max(ks, default=0), items)
-        self._device = device
-
-    def add(self, nearest: Tensor, wrong: Tensor | None = None) -> None:
-        """Count the lists of some queries.
-
-        nearest: (b, K) positions of each query's nearest items, nearest first. wrong: (b, K) boolean, True where the
-        item is no positive of the query; None where that is not known. Raises InputError where the lists are shorter
-        than the largest k (and than the items), hold a position outside of 0 to M - 1, or wrong is of another shape.
-        """
-        matrix("nearest", nearest)
-        require(
-            nearest.shape[1] >= self._depth,
-            f"nearest lists {nearest.shape[1]} items a query; expected at least {self._depth}, the largest k",
-        )
-        if wrong is not None:
-            require(
-                wrong.dtype == torch.bool and wrong.shape == nearest.shape,
-                f"wrong is {wrong.dtype} {tuple(wrong.shape)}; expected a boolean matrix {tuple(nearest.shape)}",
-            )
-        nearest = checked_positions("nearest", nearest[:, : self._depth], self.items).to(self._device)
-        _add(self.counts, nearest, torch.ones_like(nearest))
-        if wrong is not None:
-            self.judged += len(nearest)
-            _add(self.bad, nearest, wrong[:, : self._depth].to(self._device, torch.int64))
-
-    def add_judged(self, nearest: Tensor, positives: Positives, first: int = 0) -> None:
-        """Count the lists (b, K) of queries `first`, `first` + 1, ..., judged by their positives.
-
-        Queries without a positive are counted, but not judged. Raises what `add` and `Positives.hits` raise.
-        """
-        nearest = nearest.to(positives.query.device)
-        wrong = ~positives.hits(nearest, first)
-        known = positives.counts[first : first + len(nearest)] > 0
-        if known.all():
-            self.add(nearest, wrong)
-        else:
-            self.add(nearest[known], wrong[known])
-            self.add(nearest[~known])
-
-
-def _add(counts: dict[int, Tensor], nearest: Tensor, amounts: Tensor) -> None:
-    """Add the amounts (b, K) of each list's first k entries to the items' counts; costs the slots, not the items."""
-    for k, count in counts.items():
-        count.index_add_(0, nearest[:, :k].flatten(), amounts[:, :k].flatten())
-
-
 SHARES = (1, 2, 5, 10)
 
 
@@ -81,7 +15,7 @@ def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None =
     """Hubness of both directions of images x texts.
 
     scores: (I, T), higher is closer. ks: neighbourhood sizes. positives: (I, T) boolean, at least one in every row and
-    column; None leaves out the figures of bad hubs. Returns what `occurrence_metrics` does for each direction under
+    column; None leaves out the metrics of bad hubs. Returns what `occurrence_metrics` does for each direction under
     "i2t/" (items are texts) and "t2i/" (items are images), and "hs_sum", the sum of all skews. Raises InputError where
     scores is no matrix, is empty or holds NaN, positives is no mask of its shape or a k is not positive.
     """
@@ -94,8 +28,8 @@ def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None =
         ("t2i", scores.T, None if positives is None else positives.T),
     ):
         found = _counted(queries, ks, None if mask is None else Positives.from_mask(mask))
-        figures = occurrence_metrics(found.counts, None if mask is None else found.bad)
-        both |= {f"{direction}/{name}": value for name, value in figures.items()}
+        measured = occurrence_metrics(found.counts, None if mask is None else found.bad)
+        both |= {f"{direction}/{name}": value for name, value in measured.items()}
     return both | {"hs_sum": skew_sum(both)}
 
 
@@ -107,7 +41,7 @@ def k_occurrences(scores: Tensor, ks: tuple[int, ...] = KS) -> dict[int, Tensor]
     return _counted(scores, ks).counts
 
 
-def _counted(scores: Tensor, ks: tuple[int, ...], positives: Positives | None = None) -> Occurrences:
+def _counted(scores: Tensor, ks: tuple[int, ...], positives: Positives | None = None) -> "Occurrences":
     matrix("scores", scores)
     require(scores.numel() > 0, f"scores has shape {tuple(scores.shape)}; expected at least one query and one item")
     found = Occurrences(scores.shape[1], ks, scores.device)
@@ -123,7 +57,7 @@ def _counted(scores: Tensor, ks: tuple[int, ...], positives: Positives | None = 
 def occurrence_metrics(
     occurrences: dict[int, Tensor], bad: dict[int, Tensor] | None = None, judged: int | None = None
 ) -> dict[str, float]:
-    """Figures of N_k, each key ending in its k.
+    """Hubness metrics of N_k, each key ending in its k.
 
     occurrences: for each k the (M,) counts. Per k: "skew_k" (population skewness), "robin_hood_k" (share of the
     neighbour slots that would have to move for all items to be equal), "gini_k" (Gini index), "atkinson_k" (Atkinson
@@ -193,6 +127,11 @@ def skewness(counts: Tensor) -> float:
     return (centred.pow(3).mean() / variance.pow(1.5)).item() if variance > 0 else 0.0
 
 
+def skew_sum(metrics: dict[str, float]) -> float:
+    """hs_sum: the sum of all skews among the metrics of both directions."""
+    return sum(value for name, value in metrics.items() if "/skew_" in name)
+
+
 def _checked(counts: Tensor) -> Tensor:
     """The counts in float64, or InputError where they are none."""
     require(counts.ndim == 1 and len(counts) > 0, f"counts has shape {tuple(counts.shape)}; expected one an item, (M,)")
@@ -205,12 +144,71 @@ def _checked(counts: Tensor) -> Tensor:
     return n
 
 
-def skew_sum(metrics: dict[str, float]) -> float:
-    """hs_sum: the sum of all skews among the metrics of both directions."""
-    return sum(value for name, value in metrics.items() if "/skew_" in name)
-
-
 def histogram(counts: Tensor) -> dict[str, list[int]]:
     """The distribution of N_k: {"occurrences": distinct counts, rising, "items": how many items have each}."""
     occurrences, items = counts.unique(return_counts=True)
     return {"occurrences": occurrences.tolist(), "items": items.tolist()}
+
+
+class Occurrences:
+    """N_k of M items for several k, and how many of them are wrong (Radovanović 2010: N_k = GN_k + BN_k).
+
+    items: M. ks: neighbourhood sizes. counts: for each k the (M,) N_k of the queries added so far. bad: for each k the
+    (M,) BN_k, how many of the judged queries have the item among their k nearest without its being a positive of
+    theirs. judged: how many queries were judged. Raises InputError where items or a k is not positive.
+    """
+
+    def __init__(self, items: int, ks: tuple[int, ...] = KS, device: torch.device | str = "cpu"):
+        whole("items", items)
+        for k in ks:
+            whole("k", k)
+        self.items = items
+        self.counts, self.bad = (
+            {k: torch.zeros(items, dtype=torch.int64, device=device) for k in ks} for _ in range(2)
+        )
+        self.judged = 0
+        self._depth = min(max(ks, default=0), items)
+        self._device = device
+
+    def add(self, nearest: Tensor, wrong: Tensor | None = None) -> None:
+        """Count the lists of some queries.
+
+        nearest: (b, K) positions of each query's nearest items, nearest first. wrong: (b, K) boolean, True where the
+        item is no positive of the query; None where that is not known. Raises InputError where the lists are shorter
+        than the largest k (and than the items), hold a position outside of 0 to M - 1, or wrong is of another shape.
+        """
+        matrix("nearest", nearest)
+        require(
+            nearest.shape[1] >= self._depth,
+            f"nearest lists {nearest.shape[1]} items a query; expected at least {self._depth}, the largest k",
+        )
+        if wrong is not None:
+            require(
+                wrong.dtype == torch.bool and wrong.shape == nearest.shape,
+                f"wrong is {wrong.dtype} {tuple(wrong.shape)}; expected a boolean matrix {tuple(nearest.shape)}",
+            )
+        nearest = checked_positions("nearest", nearest[:, : self._depth], self.items).to(self._device)
+        _add(self.counts, nearest, torch.ones_like(nearest))
+        if wrong is not None:
+            self.judged += len(nearest)
+            _add(self.bad, nearest, wrong[:, : self._depth].to(self._device, torch.int64))
+
+    def add_judged(self, nearest: Tensor, positives: Positives, first: int = 0) -> None:
+        """Count the lists (b, K) of queries `first`, `first` + 1, ..., judged by their positives.
+
+        Queries without a positive are counted, but not judged. Raises what `add` and `Positives.hits` raise.
+        """
+        nearest = nearest.to(positives.query.device)
+        wrong = ~positives.hits(nearest, first)
+        known = positives.counts[first : first + len(nearest)] > 0
+        if known.all():
+            self.add(nearest, wrong)
+        else:
+            self.add(nearest[known], wrong[known])
+            self.add(nearest[~known])
+
+
+def _add(counts: dict[int, Tensor], nearest: Tensor, amounts: Tensor) -> None:
+    """Add the amounts (b, K) of each list's first k entries to the items' counts; costs the slots, not the items."""
+    for k, count in counts.items():
+        count.index_add_(0, nearest[:, :k].flatten(), amounts[:, :k].flatten())

@@ -17,7 +17,7 @@ CACHED_ELEMENTS = 2**20  # 4 MB of float32 scores
 
 @dataclass(frozen=True)
 class Ranking:
-    """What a pass over the scores leaves.
+    """The result of a pass over the scores.
 
     ranks: (Q,) 1-based rank of each query's best positive, equal-scored negatives counted ahead of it; 0 for a query
     without a positive. average_precision, r_precision: (Q,) AP@R and R-Precision, fractions of 1, equal-scored

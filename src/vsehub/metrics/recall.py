@@ -22,7 +22,7 @@ def recall_metrics(scores: Tensor, positives: Tensor) -> dict[str, float]:
 
 
 def rank_metrics(ranking: Ranking) -> dict[str, float]:
-    """The figures of one direction, over the queries that have a positive.
+    """The metrics of one direction, over the queries that have a positive.
 
     "r1", "r5", "r10" in %, "medr" (floor of the median of the 0-based ranks, + 1), "meanr", and "map_r" and
     "r_precision" (mAP@R and R-Precision, Musgrave 2020) in %.

@@ -1,4 +1,7 @@
-"""The memory bank: a sample of encoded pairs that a batch asks for its nearest neighbours (AAAI, global weights)."""
+"""The memory bank: a sample of encoded pairs among which a batch finds its nearest neighbours (AAAI, global weights).
+
+`Relation` says which images and texts belong together where a text may belong to several images.
+"""
 
 import logging
 from collections.abc import Callable
@@ -8,16 +11,25 @@ from torch import Tensor
 
 from vsehub.checks import matrix, one_of, require
 from vsehub.neighbors.exact import ExactIndex, ScoredIndex, ShortlistIndex
-from vsehub.neighbors.flat import FaissIndex, load_faiss, on_gpu
+from vsehub.neighbors.faiss import FaissIndex, load_faiss, on_gpu
 from vsehub.sets import Encoding
 from vsehub.types import NeighborStats, Similarity
+
+log = logging.getLogger(__name__)
+
+BACKENDS = ("auto", "faiss", "exact")
+EXCLUSIONS = ("image", "batch_captions")
+# The share that the authors' 250 neighbours are of COCO's bank of 28,322 pairs, but at least 10.
+K_SHARE, K_LEAST = 250 / 28_322, 10
+
+Index = ExactIndex | FaissIndex | ScoredIndex | ShortlistIndex
 
 
 class Relation:
     """Which images and texts belong together: pairs, any number each way.
 
-    pairs: (P, 2) int64, image and text; a pair given twice counts once. images, texts: how many of each there are. Raises InputError where a pair lies
-    outside of them.
+    pairs: (P, 2) int64, image and text; a pair given twice counts once. images, texts: how many of each there are.
+    Raises InputError where a pair lies outside of them.
     """
 
     def __init__(self, pairs: Tensor, images: int, texts: int):
@@ -54,21 +66,11 @@ class Relation:
         return self._keys
 
 
-log = logging.getLogger(__name__)
-
-BACKENDS = ("auto", "faiss", "exact")
-EXCLUSIONS = ("image", "batch_captions")
-# The share that the authors' 250 neighbours are of COCO's bank of 28,322 pairs, but at least 10.
-K_SHARE, K_LEAST = 250 / 28_322, 10
-
-Index = ExactIndex | FaissIndex | ScoredIndex | ShortlistIndex
-
-
 class MemoryBank:
     """M encoded pairs and an index over each side.
 
     k: neighbours a query; None takes 0.88 % of the bank, at least 10. backend: "faiss", "exact", or "auto": FAISS
-    where it is installed and can search on the vectors' device, exact else. exclude: "image" leaves out entries of the
+    where it is installed and can search on the vectors' device, else exact. exclude: "image" leaves out entries of the
     query's own image, or, where a `relation` says which texts belong to which images, all that belong to the query;
     "batch_captions" (the authors' code) leaves out entries whose caption is anywhere in the batch, for every query.
     shortlist: for similarities of sets, how many entries are scored exactly for each that is asked for, those of the
@@ -207,5 +209,5 @@ class MemoryBank:
 
 
 def comparable(similarity: Similarity, encoding: Encoding) -> Encoding:
-    """What a bank is filled with and asked for: vectors where the similarity is an inner product, encodings else."""
+    """What a bank is filled with and queried by: vectors where the similarity is an inner product, else encodings."""
     return similarity.vectors(encoding) if similarity.inner_product else encoding

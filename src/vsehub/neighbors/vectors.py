@@ -1,4 +1,4 @@
-"""A seeded sample of vectors wherever they lie, drawn while they are read once."""
+"""Vectors that are read in blocks, wherever they are stored, and seeded samples of them."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail, require
+
+BLOCK = 65536
 
 
 @runtime_checkable
@@ -21,24 +23,6 @@ class VectorSource(Protocol):
     def __len__(self) -> int: ...
 
     def rows(self, start: int, stop: int) -> Tensor: ...
-
-
-class _Held:
-    """A tensor's or an array's rows, on `device`; half precision and memory maps are widened block by block."""
-
-    def __init__(self, vectors: Tensor | np.ndarray, device: torch.device | None):
-        self._vectors, self._device = vectors, device
-        self.shape = tuple(vectors.shape)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        block = self._vectors[start:stop]
-        if isinstance(block, np.ndarray):
-            block = torch.from_numpy(np.ascontiguousarray(block) if block.flags.writeable else block.copy())
-        block = block.detach()
-        return block.to(self._device, torch.float64 if block.dtype == torch.float64 else torch.float32)
 
 
 def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torch.device | None = None) -> VectorSource:
@@ -63,7 +47,22 @@ def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torc
     return vectors
 
 
-BLOCK = 65536
+class _Held:
+    """A tensor's or an array's rows, on `device`; half precision and memory maps are widened block by block."""
+
+    def __init__(self, vectors: Tensor | np.ndarray, device: torch.device | None):
+        self._vectors, self._device = vectors, device
+        self.shape = tuple(vectors.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        block = self._vectors[start:stop]
+        if isinstance(block, np.ndarray):
+            block = torch.from_numpy(np.ascontiguousarray(block) if block.flags.writeable else block.copy())
+        block = block.detach()
+        return block.to(self._device, torch.float64 if block.dtype == torch.float64 else torch.float32)
 
 
 def sampled(vectors: VectorSource, count: int, seed: int) -> tuple[Tensor, Tensor]:

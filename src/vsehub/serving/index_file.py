@@ -1,11 +1,11 @@
-"""A FAISS index and the facts about it in one file.
+"""A FAISS index and the facts about it in one file: building the empty index, writing, and reading it safely.
 
-FAISS reads its own part and stops, so that `faiss.read_index` opens the file too. Behind it stand the facts as JSON,
-their length in 8 bytes, and 8 bytes that name the format.
+FAISS reads its own part and stops, so that `faiss.read_index` opens the file too. The facts follow as JSON, then their
+length in 8 bytes and 8 bytes that name the format.
 
-FAISS believes what a file says: sizes that it reserves memory for, numbers that it follows as positions, kinds of
-indexes within indexes. Here every size must lie within the file, every kind and dimension be that of the facts, and
-every number that stands for a position be one, so that a file that was made to do harm is refused.
+FAISS trusts what a file says: sizes that it reserves memory for, numbers that it follows as positions, kinds of indexes
+within indexes. Therefore `require_layout` checks that every size lies within the file, that kinds and dimensions are
+those of the facts, and that every position is the position of an item, so that a malicious file is refused.
 """
 
 import json
@@ -26,149 +26,20 @@ from vsehub.io.files import atomic
 
 INNER_PRODUCT = 0  # FAISS's number of the metric
 _MOST_CANDIDATES = 1 << 20  # of a graph's search: room for so many is made for each query
-
-
-class _Wrong(Exception):
-    """The bytes are not laid out as they must be."""
-
-
-def require_layout(path: Path, size: int, kind: str, items: int, dimensions: int) -> None:
-    """InputError unless the first `size` bytes of `path` are an index of these facts, consistent in itself."""
-    walks: dict[str, Callable[[_Bytes, int, int], None]] = {"flat": _flat, "ivf": _ivf, "hnsw": _hnsw}
-    try:
-        content = _Bytes(path, size)
-        walks[kind](content, items, dimensions)
-        _expect(content.left == 0, f"{content.left} bytes follow the index")
-    except _Wrong as wrong:
-        raise InputError(
-            f"index: {path} is no {kind} index of {items} vectors of {dimensions} numbers as FAISS writes it "
-            f"({wrong}); build it again"
-        ) from wrong
-
-
-class _Bytes:
-    """Part of a file, mapped and read from its beginning to its end."""
-
-    def __init__(self, path: Path, size: int):
-        self._bytes, self._place = np.memmap(path, np.uint8, "r", shape=(size,)), 0
-
-    @property
-    def left(self) -> int:
-        return len(self._bytes) - self._place
-
-    def numbers(self, form: str) -> tuple:
-        """Numbers as `struct` reads them, without padding between them."""
-        return struct.unpack(f"<{form}", self.array(np.uint8, struct.calcsize(f"<{form}")).tobytes())
-
-    def array(self, dtype: type, count: int) -> np.ndarray:
-        """`count` numbers, as they lie in the file."""
-        size = count * np.dtype(dtype).itemsize
-        _expect(size <= self.left, f"{size} bytes are announced where {self.left} are left")
-        self._place += size
-        return self._bytes[self._place - size : self._place].view(dtype)
-
-    def vector(self, dtype: type) -> np.ndarray:
-        """Numbers after their own number."""
-        return self.array(dtype, self.numbers("Q")[0])
-
-
-def _expect(condition: bool, otherwise: str) -> None:
-    if not condition:
-        raise _Wrong(otherwise)
-
-
-def _header(content: _Bytes, name: bytes, items: int, dimensions: int) -> None:
-    """What every index begins with."""
-    found, d, n, _, _, trained, metric = content.numbers("4siqqqBi")
-    _expect(found == name, f"its kind is {found!r}, not {name!r}")
-    _expect(
-        (d, n, trained, metric) == (dimensions, items, 1, INNER_PRODUCT),
-        f"it says {n} vectors of {d} numbers, trained {trained}, metric {metric}",
-    )
-
-
-def _flat(content: _Bytes, items: int, dimensions: int) -> None:
-    _header(content, b"IxFI", items, dimensions)
-    count = len(content.vector(np.float32))
-    _expect(count == items * dimensions, f"it holds {count} numbers")
-
-
-def _ivf(content: _Bytes, items: int, dimensions: int) -> None:
-    _header(content, b"IwFl", items, dimensions)
-    lists, probes = content.numbers("QQ")
-    _expect(1 <= probes <= lists, f"{probes} of {lists} lists are searched")
-    _flat(content, lists, dimensions)
-    (mapped,) = content.numbers("B")
-    _expect(mapped == 0 and len(content.vector(np.int64)) == 0, "it has a map of its own, which vsehub does not write")
-    name, stored, code_size, form = content.numbers("4sQQ4s")
-    _expect(
-        (name, stored, code_size) == (b"ilar", lists, 4 * dimensions) and form in (b"full", b"sprs"),
-        f"its lists are {name!r}, {stored} of {code_size} bytes a vector, {form!r}",
-    )
-    sizes = content.vector(np.uint64)
-    if form == b"sprs":  # the number of each list that is not empty, then its size
-        _expect(len(sizes) % 2 == 0, "its list sizes are no pairs")
-        numbers, sizes = sizes[::2], sizes[1::2]
-        rising = len(numbers) < 2 or bool((numbers[1:] > numbers[:-1]).all())
-        _expect(rising and (len(numbers) == 0 or int(numbers[-1]) < lists), "its lists are none of its own")
-    else:
-        _expect(len(sizes) == lists, f"it has sizes of {len(sizes)} lists, not {lists}")
-    total = sum(sizes.tolist())
-    _expect(total == items, f"its lists hold {total} vectors")
-    for size in sizes.tolist():
-        content.array(np.uint8, size * code_size)
-        ids = content.array(np.int64, size)
-        _expect(size == 0 or (ids.min() >= 0 and ids.max() < items), "its lists hold positions of no item")
-
-
-def _hnsw(content: _Bytes, items: int, dimensions: int) -> None:
-    _header(content, b"IHNf", items, dimensions)
-    content.vector(np.float64)  # the chances of levels, which building alone needs
-    links, levels, offsets = content.vector(np.int32), content.vector(np.int32), content.vector(np.uint64)
-    neighbors = content.vector(np.int32)
-    entry, highest, building, searching, _ = content.numbers("5i")
-    _expect(
-        len(links) > 1 and links[0] == 0 and bool((np.diff(links.astype(np.int64)) >= 0).all()),
-        "the numbers of links of its levels do not rise from 0",
-    )
-    _expect(
-        len(levels) == items and levels.min() >= 1 and levels.max() < len(links),
-        f"it has levels of {len(levels)} vectors, not {items}, or other than 1 to {len(links) - 1}",
-    )
-    room = np.concatenate([[0], np.cumsum(links[levels], dtype=np.int64)])
-    _expect(
-        np.array_equal(room, offsets.astype(np.int64)) and room[-1] == len(neighbors),
-        "its links do not lie where its levels put them",
-    )
-    _expect(len(neighbors) == 0 or (neighbors.min() >= -1 and neighbors.max() < items), "it links to vectors it lacks")
-    _expect(
-        0 <= entry < items and highest == levels.max() - 1 == levels[entry] - 1,
-        f"its search begins at vector {entry} on level {highest}",
-    )
-    _expect(
-        1 <= searching <= _MOST_CANDIDATES and 1 <= building <= _MOST_CANDIDATES,
-        f"it searches among {searching} candidates and builds among {building}",
-    )
-    for level in range(1, highest + 1):
-        # A vector on this level is followed to others on it: below, they have no links of this level.
-        here = np.flatnonzero(levels > level)
-        first = room[here] + int(links[level])
-        width = int(links[level + 1] - links[level])
-        linked = neighbors[(first[:, None] + np.arange(width)).ravel()]
-        linked = linked[linked >= 0]
-        _expect(bool((levels[linked] > level).all()), f"its links on level {level} lead below it")
-    _flat(content, items, dimensions)
-
-
 KINDS = ("flat", "ivf", "hnsw")
-
 # Lists: 4 a square root of the items; k-means wants at least 39 vectors a list, and more than 64 change little.
 LISTS_A_ROOT, LEAST_A_LIST, TRAINED_A_LIST = 4, 39, 64
 # Of so many lists one is searched, and at least these.
 LISTS_A_PROBE, LEAST_PROBES = 16, 16
 # Links of an item, candidates among which they are chosen, candidates of a query. With more to choose from FAISS, which
-# prunes by inner product, keeps fewer links: recall fell (100,000 hubby items: 0.99 with 40, 0.96 with 80).
+# prunes by inner product, keeps fewer links: recall fell (100,000 items with many hubs: 0.99 with 40, 0.96 with 80).
 LINKS, CANDIDATES_BUILDING, CANDIDATES_SEARCHING = 32, 40, 128
+_NAME, _VERSION = b"vsehub-", b"1"
+MARK = _NAME + _VERSION
+_LENGTH = 8
+_CHUNK = 16 << 20
+_MOST_FACTS = 1 << 20
+_AGAIN = "write it again with `ServedIndex.save`, or `vsehub rerank index=...`"
 
 
 def empty_index(faiss: ModuleType, kind: str, dimensions: int, items: int, seed: int) -> Any:
@@ -197,21 +68,15 @@ def training_vectors(index: Any) -> int:
 
 def effort(kind: str, index: Any) -> int | None:
     """What trades time for recall: the lists searched (ivf), the candidates (hnsw), None for an exact index."""
-    return {"flat": lambda: None, "ivf": lambda: index.nprobe, "hnsw": lambda: index.hnsw.efSearch}[kind]()
+    if kind == "flat":
+        return None
+    return int(index.nprobe if kind == "ivf" else index.hnsw.efSearch)
 
 
 def _reserve(flat: Any, items: int) -> None:
     """Memory for all items at once: growing it as they come holds them twice at times."""
     flat.codes.resize(items * flat.code_size)
     flat.codes.resize(0)
-
-
-_NAME, _VERSION = b"vsehub-", b"1"
-MARK = _NAME + _VERSION
-_LENGTH = 8
-_CHUNK = 16 << 20
-_MOST_FACTS = 1 << 20
-_AGAIN = "write it again with `ServedIndex.save`, or `vsehub rerank index=...`"
 
 
 def write_index(faiss: ModuleType, index: Any, facts: dict[str, Any], path: str | Path) -> None:
@@ -225,15 +90,15 @@ def write_index(faiss: ModuleType, index: Any, facts: dict[str, Any], path: str 
             handle.write(part)
 
         faiss.write_index(index, faiss.PyCallbackIOWriter(write))
-        told = json.dumps(facts | {"bytes": size, "crc32": checksum}).encode()
-        handle.write(told + len(told).to_bytes(_LENGTH, "little") + MARK)
+        content = json.dumps(facts | {"bytes": size, "crc32": checksum}).encode()
+        handle.write(content + len(content).to_bytes(_LENGTH, "little") + MARK)
 
 
 def read_index(faiss: ModuleType, path: str | Path) -> tuple[Any, dict[str, Any]]:
-    """The index and its facts; InputError where the file is cut short, damaged or of something else.
+    """The index and its facts; InputError where the file is cut short, damaged or not an index of vsehub.
 
-    The checksum tells damage. Against malice stands `index_layout`: FAISS is given no file but one whose sizes, kinds
-    and positions are those of its facts, and reserves no more than the file's size for any part of it.
+    The checksum tells damage. Against malice `require_layout` checks the file before FAISS sees it, and FAISS reserves
+    no more than the file's size for any part of it.
     """
     path = existing("index", path, "Give the file that `ServedIndex.save` or `vsehub rerank index=...` wrote")
     facts = _facts(path)
@@ -264,7 +129,7 @@ def _bounded(faiss: ModuleType, size: int) -> Iterator[None]:
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    """What stands behind the index."""
+    """The facts behind the index in the file."""
     ending = _LENGTH + len(MARK)
     size = os.path.getsize(path)
     with path.open("rb") as handle:
@@ -304,3 +169,138 @@ def _checksum(path: Path, size: int) -> int:
         while size > 0 and (part := handle.read(min(_CHUNK, size))):
             size, checksum = size - len(part), zlib.crc32(part, checksum)
     return checksum
+
+
+class _Wrong(Exception):
+    """The bytes are not laid out as they must be."""
+
+
+class _Bytes:
+    """Part of a file, mapped and read from its beginning to its end."""
+
+    def __init__(self, path: Path, size: int):
+        self._bytes, self._place = np.memmap(path, np.uint8, "r", shape=(size,)), 0
+
+    @property
+    def left(self) -> int:
+        return len(self._bytes) - self._place
+
+    def numbers(self, form: str) -> tuple[Any, ...]:
+        """Numbers as `struct` reads them, without padding between them."""
+        return struct.unpack(f"<{form}", self.array(np.uint8, struct.calcsize(f"<{form}")).tobytes())
+
+    def array(self, dtype: type, count: int) -> np.ndarray:
+        """`count` numbers, as they lie in the file."""
+        size = count * np.dtype(dtype).itemsize
+        _expect(size <= self.left, f"{size} bytes are announced where {self.left} are left")
+        self._place += size
+        return self._bytes[self._place - size : self._place].view(dtype)
+
+    def vector(self, dtype: type) -> np.ndarray:
+        """Numbers after their own number."""
+        return self.array(dtype, self.numbers("Q")[0])
+
+
+def require_layout(path: Path, size: int, kind: str, items: int, dimensions: int) -> None:
+    """InputError unless the first `size` bytes of `path` are an index of these facts, consistent in itself."""
+    walks: dict[str, Callable[[_Bytes, int, int], None]] = {"flat": _flat, "ivf": _ivf, "hnsw": _hnsw}
+    try:
+        content = _Bytes(path, size)
+        walks[kind](content, items, dimensions)
+        _expect(content.left == 0, f"{content.left} bytes follow the index")
+    except _Wrong as wrong:
+        raise InputError(
+            f"index: {path} is no {kind} index of {items} vectors of {dimensions} numbers as FAISS writes it "
+            f"({wrong}); build it again"
+        ) from wrong
+
+
+def _expect(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise _Wrong(otherwise)
+
+
+def _header(content: _Bytes, name: bytes, items: int, dimensions: int) -> None:
+    """Check the header that every index begins with."""
+    found, d, n, _, _, trained, metric = content.numbers("4siqqqBi")
+    _expect(found == name, f"its kind is {found!r}, not {name!r}")
+    _expect(
+        (d, n, trained, metric) == (dimensions, items, 1, INNER_PRODUCT),
+        f"it says {n} vectors of {d} numbers, trained {trained}, metric {metric}",
+    )
+
+
+def _flat(content: _Bytes, items: int, dimensions: int) -> None:
+    _header(content, b"IxFI", items, dimensions)
+    count = len(content.vector(np.float32))
+    _expect(count == items * dimensions, f"it holds {count} numbers")
+
+
+def _ivf(content: _Bytes, items: int, dimensions: int) -> None:
+    _header(content, b"IwFl", items, dimensions)
+    lists, probes = content.numbers("QQ")
+    _expect(1 <= probes <= lists, f"{probes} of {lists} lists are searched")
+    _flat(content, lists, dimensions)
+    (mapped,) = content.numbers("B")
+    _expect(mapped == 0 and len(content.vector(np.int64)) == 0, "it has a map, which vsehub does not write")
+    name, stored, code_size, form = content.numbers("4sQQ4s")
+    _expect(
+        (name, stored, code_size) == (b"ilar", lists, 4 * dimensions) and form in (b"full", b"sprs"),
+        f"its lists are {name!r}, {stored} of {code_size} bytes a vector, {form!r}",
+    )
+    sizes = content.vector(np.uint64)
+    if form == b"sprs":  # the number of each list that is not empty, then its size
+        _expect(len(sizes) % 2 == 0, "its list sizes are no pairs")
+        numbers, sizes = sizes[::2], sizes[1::2]
+        rising = len(numbers) < 2 or bool((numbers[1:] > numbers[:-1]).all())
+        _expect(
+            rising and (len(numbers) == 0 or int(numbers[-1]) < lists),
+            "its list numbers are not rising numbers of its lists",
+        )
+    else:
+        _expect(len(sizes) == lists, f"it has sizes of {len(sizes)} lists, not {lists}")
+    total = sum(sizes.tolist())
+    _expect(total == items, f"its lists hold {total} vectors")
+    for size in sizes.tolist():
+        content.array(np.uint8, size * code_size)
+        ids = content.array(np.int64, size)
+        _expect(size == 0 or (ids.min() >= 0 and ids.max() < items), "its lists hold positions of no item")
+
+
+def _hnsw(content: _Bytes, items: int, dimensions: int) -> None:
+    _header(content, b"IHNf", items, dimensions)
+    content.vector(np.float64)  # the probabilities of levels, needed only to build
+    links, levels, offsets = content.vector(np.int32), content.vector(np.int32), content.vector(np.uint64)
+    neighbors = content.vector(np.int32)
+    entry, highest, building, searching, _ = content.numbers("5i")
+    _expect(
+        len(links) > 1 and links[0] == 0 and bool((np.diff(links.astype(np.int64)) >= 0).all()),
+        "the numbers of links of its levels do not rise from 0",
+    )
+    _expect(
+        len(levels) == items and levels.min() >= 1 and levels.max() < len(links),
+        f"it has levels of {len(levels)} vectors, not {items}, or other than 1 to {len(links) - 1}",
+    )
+    room = np.concatenate([[0], np.cumsum(links[levels], dtype=np.int64)])
+    _expect(
+        np.array_equal(room, offsets.astype(np.int64)) and room[-1] == len(neighbors),
+        "its links do not lie where its levels put them",
+    )
+    _expect(len(neighbors) == 0 or (neighbors.min() >= -1 and neighbors.max() < items), "it links to vectors it lacks")
+    _expect(
+        0 <= entry < items and highest == levels.max() - 1 == levels[entry] - 1,
+        f"its search begins at vector {entry} on level {highest}",
+    )
+    _expect(
+        1 <= searching <= _MOST_CANDIDATES and 1 <= building <= _MOST_CANDIDATES,
+        f"it searches among {searching} candidates and builds among {building}",
+    )
+    for level in range(1, highest + 1):
+        # A vector on this level is followed to others on it: below, they have no links of this level.
+        here = np.flatnonzero(levels > level)
+        first = room[here] + int(links[level])
+        width = int(links[level + 1] - links[level])
+        linked = neighbors[(first[:, None] + np.arange(width)).ravel()]
+        linked = linked[linked >= 0]
+        _expect(bool((levels[linked] > level).all()), f"its links on level {level} lead below it")
+    _flat(content, items, dimensions)

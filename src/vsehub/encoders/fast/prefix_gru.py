@@ -51,12 +51,12 @@ class PrefixTree(NamedTuple):
 
 
 def fits(gru: nn.RNNBase, texts: Tensor) -> bool:
-    """Whether a state depends on the words before it alone, or after it alone, and the texts are on the CPU."""
+    """Whether the texts are on the CPU and each state depends only on the words before it, or only on those after."""
     return texts.device.type == "cpu" and isinstance(gru, nn.GRU) and not (gru.bidirectional and gru.num_layers > 1)
 
 
 def last_states(gru: nn.GRU, embedding: nn.Embedding, texts: Tensor, lengths: Tensor) -> Tensor:
-    """The last layer's state at each caption's end, (N, hidden); equals `gru` on each caption alone.
+    """The last layer's state at each caption's end, (N, hidden); equals running `gru` on each caption separately.
 
     texts: (N, L) word ids. lengths: (N,), at least 1. All on the CPU. Two directions, each at its own end, are
     averaged. Under autocast the products run in its type and the states stay float32.
@@ -72,7 +72,7 @@ def last_states(gru: nn.GRU, embedding: nn.Embedding, texts: Tensor, lengths: Te
 
 
 def all_states(gru: nn.GRU, embedding: nn.Embedding, texts: Tensor, lengths: Tensor) -> Tensor:
-    """As `last_states`, at every word: (N, longest, hidden); what stands behind a caption's last word means nothing."""
+    """As `last_states`, at every word: (N, longest, hidden); entries beyond a caption's last word are undefined."""
     tree = PrefixTree.build(texts, lengths)
     states = tree_states(gru, embedding, tree).index_select(0, tree.nodes.flatten())
     if gru.bidirectional:

@@ -21,7 +21,7 @@ class CrossAttention(Similarity):
     source, cosine of each query with the weighted sum of the source, `pooling` over the queries. direction "t2i": words
     are queries, regions the source; "i2t" the reverse. normalisation: clipped_l2norm, l2norm, clipped_l1norm, l1norm,
     softmax, clipped (LeakyReLU 0.1) or no_norm. pooling: mean, lse, max or sum. softmax_scale: λ, 9 for t2i and 4 for
-    i2t in the paper. lse_scale: λ of the LogSumExp, read by `pooling: lse` alone, 6 for t2i and 5 for i2t (20 on COCO).
+    i2t in the paper. lse_scale: λ of the LogSumExp, used only with pooling "lse", 6 for t2i and 5 for i2t (20 on COCO).
     All vectors are l2-normalised here; a zero vector has cosine 0 with all and no gradient.
 
     No attended vector is built: the scores follow from one product of all regions with all words and from Gram

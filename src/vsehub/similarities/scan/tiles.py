@@ -55,13 +55,13 @@ UNSHIFTED = 20.0
 
 
 class Scratch:
-    """Memory that is used again for tile after tile: on a CPU fresh memory costs more than what is computed in it."""
+    """Memory reused for all tiles: on a CPU, allocating fresh memory costs more than the computation in it."""
 
     def __init__(self, like: Tensor):
         self._like, self._blocks = like, {}
 
     def __call__(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Memory of a shape under a name, with whatever it held."""
+        """Uninitialised memory of a shape; one block is kept for each name."""
         size = prod(shape)
         if name not in self._blocks or self._blocks[name].numel() < size:
             self._blocks[name] = self._like.new_empty(size)
@@ -117,7 +117,7 @@ class Attention(NamedTuple):
 
 
 def _inverse_root(squares: Tensor) -> Tensor:
-    """1 / sqrt(x), and 0 where x is not above 0: what attends zero vectors alone has cosine 0."""
+    """1 / sqrt(x), and 0 where x is not above 0: a query that attends only zero vectors has cosine 0."""
     return squares.rsqrt().masked_fill_(squares <= 0, 0)
 
 
