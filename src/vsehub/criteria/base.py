@@ -10,13 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vsehub.checks import matrix, require, whole
 from vsehub.neighbors.tiles import Affine, TileCorrection, nearest, row_blocks, score_columns
-from vsehub.neighbors.vectors import VectorSource, as_vectors
+from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
 
 if TYPE_CHECKING:
     from vsehub.criteria.matching.base import Matching
@@ -160,9 +159,8 @@ class Correction(Criterion):
         whole("k", k)
         require(0 < k <= len(sides[1]), f"k is {k}; expected 1 to {len(sides[1])}, the number of items")
         terms = fit_all([self], *sides[1:], progress)[0]
-        best = nearest(*sides[:2], k, [self.over(*sides[:2], terms)], "searching" if progress else None)[0]
-        finite("values", best[0])
-        return tuple(side.cpu().numpy() for side in best) if isinstance(queries, np.ndarray) else best
+        values, positions = nearest(*sides[:2], k, [self.over(*sides[:2], terms)], "searching" if progress else None)[0]
+        return given_back(queries, finite("values", values), positions)
 
     def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
         """The correction of a tile of scores, None for the scores as they are.
@@ -242,13 +240,11 @@ def checked_scores(scores: Tensor, reference_scores: Tensor | None) -> tuple[Ten
     if reference_scores is not None:
         matrix("reference_scores", reference_scores, columns=scores.shape[1])
         require(len(reference_scores) > 0, "reference_scores is empty; expected at least one reference query")
-    widened = [_checked(name, values) for name, values in (("scores", scores), ("reference_scores", reference_scores))]
-    return widened[0], widened[1]
+    widened = _checked("scores", scores)
+    return widened, None if reference_scores is None else _checked("reference_scores", reference_scores)
 
 
-def _checked(name: str, scores: Tensor | None) -> Tensor | None:
-    if scores is None:
-        return None
+def _checked(name: str, scores: Tensor) -> Tensor:
     require(scores.is_floating_point(), f"{name} holds {scores.dtype} numbers; expected floating-point scores")
     return finite(name, scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores)
 

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from vsehub.checks import require
+from vsehub.checks import fail
 from vsehub.components import Component
 from vsehub.criteria.base import Correction, Criterion, as_sides, fit_all
 from vsehub.criteria.matching.base import Matching
@@ -22,24 +22,23 @@ class Chain(Criterion, Component):
     inductive = False
 
     def __init__(self, steps: Sequence[Criterion]):
-        kinds = [type(step).__name__ for step in steps]
-        require(
-            len(steps) == 2 and isinstance(steps[0], Correction) and isinstance(steps[1], Matching),
-            f"steps is {', '.join(kinds) or 'empty'}; expected a criterion that corrects scores and, after it, one "
-            "that matches, e.g. CSLS and RelaxedGreedyMatching",
-        )
-        self.steps = tuple(steps)
-        self._correction, self._matching = steps
+        correction, matching = steps if len(steps) == 2 else (None, None)
+        if not isinstance(correction, Correction) or not isinstance(matching, Matching):
+            fail(
+                f"steps is {', '.join(type(step).__name__ for step in steps) or 'empty'}; expected a criterion that "
+                "corrects scores and, after it, one that matches, e.g. CSLS and RelaxedGreedyMatching"
+            )
+        self.steps = (correction, matching)
 
     @property
     def correction(self) -> Correction:
         """The first step."""
-        return self._correction
+        return self.steps[0]
 
     @property
     def matching(self) -> Matching:
         """The second step."""
-        return self._matching
+        return self.steps[1]
 
     def parameters(self) -> dict[str, Any]:
         """The arguments of both steps and their values."""

@@ -22,7 +22,7 @@ def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None =
     matrix("scores", scores)
     if positives is not None:
         matrix("positives", positives, *scores.shape)
-    both = {}
+    both: dict[str, float] = {}
     for direction, queries, mask in (
         ("i2t", scores, positives),
         ("t2i", scores.T, None if positives is None else positives.T),
@@ -69,7 +69,7 @@ def occurrence_metrics(
     Given them, also per k: "bad_share_k" (share of the slots that are wrong), "bad_skew_k" and "largest_bad_hub_k".
     judged: how many queries bad was counted over; None takes all.
     """
-    metrics = {}
+    metrics: dict[str, float] = {}
     for k, counts in occurrences.items():
         n = _checked(counts)
         total = n.sum().clamp(min=1)

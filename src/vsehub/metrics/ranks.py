@@ -76,7 +76,7 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
     require(last == positives.queries, f"scores end at query {last}; expected {positives.queries} queries")
     if not several:  # the first place alone is looked at: both are R@1
         precision[:] = ranks == 1
-    return Ranking(ranks, *precision, occurrences.counts, occurrences.bad)
+    return Ranking(ranks, precision[0], precision[1], occurrences.counts, occurrences.bad)
 
 
 def _ranks(scores: Tensor, row: Tensor, hits: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ def recall_metrics(scores: Tensor, positives: Tensor) -> dict[str, float]:
     "i2t/r1", "i2t/r5", "i2t/r10" in %, "i2t/medr", "i2t/meanr", "i2t/map_r" and "i2t/r_precision" in %, the same for
     "t2i", and "rsum". Raises InputError for shapes that differ, NaN scores, or a row or column without a positive.
     """
-    both = {}
+    both: dict[str, float] = {}
     for direction, matrix, mask in (("i2t", scores, positives), ("t2i", scores.T, positives.T)):
         ranking = rank_blocks([(0, matrix)], Positives.from_mask(mask))
         both |= {f"{direction}/{name}": value for name, value in rank_metrics(ranking).items()}

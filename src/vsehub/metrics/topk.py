@@ -5,6 +5,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from vsehub.checks import fail
+
 GROUPS_FOR_EACH = 8  # groups of columns for each of the k + 1 sought, below which looking at maxima first saves nothing
 GROUP = 32
 # Where more than this share of the groups hold one, the block's own k largest are found sooner.
@@ -38,10 +40,13 @@ def top_k_of_blocks(blocks: Iterable[Tensor], k: int) -> Best:
 
     Largest first; of equal values the lower column; all columns where there are fewer than k.
     """
-    best, first = None, 0
+    best: Best | None = None
+    first = 0
     for block in blocks:
         best = with_block(best, block, first, k)
         first += block.shape[1]
+    if best is None:
+        fail("blocks is empty; expected at least one block of scores")
     return best
 
 
@@ -56,7 +61,7 @@ def with_block(best: Best | None, block: Tensor, first: int, k: int) -> Best:
         values, columns = top_k(block, min(k, block.shape[1]))
         return _joined(best, (values, columns + first), k)
     rows, values, columns = later
-    if len(rows) == len(block):
+    if best is None or len(rows) == len(block):  # of a first block every row has entries
         return _joined(best, (values, columns + first), k)
     if len(rows) == 0:
         return best

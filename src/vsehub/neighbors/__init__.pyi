@@ -1,4 +1,5 @@
 from .bank import MemoryBank as MemoryBank
+from .bank import Relation as Relation
 from .exact import ExactIndex as ExactIndex
 from .exact import ScoredIndex as ScoredIndex
 from .exact import ShortlistIndex as ShortlistIndex

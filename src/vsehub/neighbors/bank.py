@@ -5,12 +5,13 @@
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from vsehub.checks import matrix, one_of, require
-from vsehub.neighbors.exact import ExactIndex, ScoredIndex, ShortlistIndex
+from vsehub.checks import fail, matrix, one_of, require
+from vsehub.neighbors.exact import ExactIndex, Index, ScoredIndex, ShortlistIndex
 from vsehub.neighbors.faiss import FaissIndex, load_faiss, on_gpu
 from vsehub.sets import Encoding
 from vsehub.types import NeighborStats, Similarity
@@ -21,8 +22,6 @@ BACKENDS = ("auto", "faiss", "exact")
 EXCLUSIONS = ("image", "batch_captions")
 # The share that the authors' 250 neighbours are of COCO's bank of 28,322 pairs, but at least 10.
 K_SHARE, K_LEAST = 250 / 28_322, 10
-
-Index = ExactIndex | FaissIndex | ScoredIndex | ShortlistIndex
 
 
 class Relation:
@@ -84,6 +83,7 @@ class MemoryBank:
             require(value is None or value > 0, f"bank {name} is {value!r}; expected a whole number above 0, or null")
         self.asked_k, self.backend, self.exclude, self.shortlist = k, backend, exclude, shortlist
         self._images: Index | None = None
+        self._texts: Index | None = None
         self._relation: Relation | None = None
 
     def __len__(self) -> int:
@@ -106,8 +106,10 @@ class MemoryBank:
         query.
         """
         if similarity is None:
+            if not isinstance(images, Tensor) or not isinstance(texts, Tensor):
+                fail("images and texts are Sets; give the similarity that compares them")
             matrix("images", images)
-            matrix("texts", texts, *images.shape)
+            matrix("texts", texts, len(images), images.shape[1])
         for name, ids in (("image_ids", image_ids), ("caption_ids", caption_ids)):
             require(
                 tuple(ids.shape) == (len(images),), f"{name} has shape {tuple(ids.shape)}; expected ({len(images)},)"
@@ -141,7 +143,8 @@ class MemoryBank:
         images, texts: N, of the kind that `fill` got. image_ids, caption_ids: (N,). Raises InputError where the bank is
         empty, dimensions differ or exclusion leaves fewer than k entries.
         """
-        require(self._images is not None, "the bank is empty; fill it before the first query")
+        if self._images is None or self._texts is None:
+            fail("the bank is empty; fill it before the first query")
         if self.exclude == "batch_captions":
             gone = torch.isin(self._caption_ids, caption_ids)
             deeper = int(gone.sum())
@@ -165,25 +168,26 @@ class MemoryBank:
 
     def shortlist_recall(self, images: Encoding, texts: Encoding) -> float | None:
         """The share of exact neighbours that the shortlists of (at most 64 of) these pairs hold; None without them."""
-        if not isinstance(self._images, ShortlistIndex):
+        if not isinstance(self._images, ShortlistIndex) or not isinstance(self._texts, ShortlistIndex):
             return None
         depth = min(self.k + self._most_lost, len(self))
         return (self._texts.recall(images, depth) + self._images.recall(texts, depth)) / 2
 
-    def _nearest(self, index: Index, queries: Encoding, depth: int, excluded) -> Tensor:
+    def _nearest(self, index: Index, queries: Encoding, depth: int, excluded: Callable[[Tensor], Tensor]) -> Tensor:
         similarities, found = index.search(queries.detach().float(), depth)
         # Sorted already; a stable sort on the mask moves the excluded behind the rest and keeps the order.
         kept = excluded(found).byte().argsort(dim=1, stable=True)[:, : self.k]
         return similarities.gather(1, kept)
 
-    def _maker(self, similarity: Similarity | None, device: torch.device) -> Callable[[Encoding, str], Index]:
+    def _maker(self, similarity: Similarity | None, device: torch.device) -> Callable[[Any, str], Index]:
         """What makes an index of the entries of one side."""
         if similarity is None:
             index = self._index_type(device)
             return lambda entries, side: index(entries)
-        if similarity.takes == "sets" and self.shortlist is not None:
+        shortlist = self.shortlist
+        if similarity.takes == "sets" and shortlist is not None:
             index = self._index_type(device)
-            return lambda entries, side: ShortlistIndex(entries, similarity, side, self.shortlist, index)
+            return lambda entries, side: ShortlistIndex(entries, similarity, side, shortlist, index)
         return lambda entries, side: ScoredIndex(entries, similarity, side)
 
     def _index_type(self, device: torch.device) -> type[ExactIndex] | type[FaissIndex]:
@@ -210,4 +214,6 @@ class MemoryBank:
 
 def comparable(similarity: Similarity, encoding: Encoding) -> Encoding:
     """What a bank is filled with and queried by: vectors where the similarity is an inner product, else encodings."""
-    return similarity.vectors(encoding) if similarity.inner_product else encoding
+    if similarity.inner_product and isinstance(encoding, Tensor):
+        return similarity.vectors(encoding)
+    return encoding

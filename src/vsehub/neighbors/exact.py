@@ -3,7 +3,8 @@
 The latter scores every entry (`ScoredIndex`) or a shortlist of them (`ShortlistIndex`).
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,14 @@ from vsehub.types import Similarity
 
 BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
 MEASURED_QUERIES = 64
+
+
+class Index(Protocol):
+    """Nearest-neighbour search over M entries: `search(queries, k)` gives similarities and positions (Q, k)."""
+
+    def __len__(self) -> int: ...
+
+    def search(self, queries: Any, k: int) -> tuple[Tensor, Tensor]: ...
 
 
 class ExactIndex:
@@ -72,10 +81,12 @@ class ScoredIndex:
 class ShortlistIndex:
     """M encoded sets, of which those whose mean vectors are nearest are scored exactly.
 
-    shortlist: how many entries are scored for each that is asked for. make_index: unit vectors (M, D) -> `VectorIndex`.
+    shortlist: how many entries are scored for each that is asked for. make_index: unit vectors (M, D) -> their index.
     """
 
-    def __init__(self, entries: Sets, similarity: Similarity, side: str, shortlist: int, make_index):
+    def __init__(
+        self, entries: Sets, similarity: Similarity, side: str, shortlist: int, make_index: Callable[[Tensor], Index]
+    ):
         self.entries, self.similarity, self.side, self.shortlist = entries.detach(), similarity, side, shortlist
         self._means = make_index(_mean_directions(entries))
 
@@ -93,7 +104,7 @@ class ShortlistIndex:
         best = self._scored(queries, candidates).topk(k, dim=1)
         return best.values, candidates.gather(1, best.indices)
 
-    def recall(self, queries: Sets, k: int) -> float:
+    def recall(self, queries: Any, k: int) -> float:
         """The share of the exact k nearest of (at most 64 of) the queries that a search finds."""
         queries = queries[:MEASURED_QUERIES]
         exact = ScoredIndex(self.entries, self.similarity, self.side).search(queries, k)[1]
@@ -120,9 +131,3 @@ def check_query(queries: Tensor, dimensions: int, k: int, size: int) -> None:
     """Raise InputError unless the queries (Q, D) and k fit an index of `size` vectors of `dimensions`."""
     matrix("queries", queries, columns=dimensions)
     require(0 < k <= size, f"k is {k}; expected 1 to {size}, the number of vectors in the index")
-
-
-class VectorIndex(Protocol):
-    """Inner-product search over vectors: `ExactIndex` or `FaissIndex`."""
-
-    def search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]: ...

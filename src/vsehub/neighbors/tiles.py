@@ -164,15 +164,20 @@ class Corrected:
         if isinstance(correct, Affine):
             dtype = torch.result_type(scores, correct.bias)
             return correct.unscaled(scores, columns, self._memory(out, scores, dtype))
-        whole = None
+        whole = scores
         for strip in _strips(scores):
             values = correct(scores[strip], slice(rows.start + strip.start, rows.start + strip.stop), columns)
-            whole = self._memory(out, scores, values.dtype) if whole is None else whole
+            if strip.start == 0:
+                whole = self._memory(out, scores, values.dtype)
             whole[strip] = values
         return whole
 
     def _memory(self, out: Tensor | None, scores: Tensor, dtype: torch.dtype) -> Tensor:
-        return out if out is not None and out.dtype == dtype else self._scratch.matrix(*scores.shape, scores, dtype)
+        return (
+            out
+            if out is not None and out.dtype == dtype
+            else self._scratch.matrix(len(scores), scores.shape[1], scores, dtype)
+        )
 
 
 def _strips(scores: Tensor) -> Iterator[slice]:
@@ -185,7 +190,7 @@ def _strips(scores: Tensor) -> Iterator[slice]:
 class Scratch:
     """Memory for one matrix at a time, reused: touching fresh memory costs more than the arithmetic done in it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._held: Tensor | None = None
 
     def matrix(self, rows: int, columns: int, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -75,3 +75,10 @@ def sampled(vectors: VectorSource, count: int, seed: int) -> tuple[Tensor, Tenso
             block = vectors.rows(start, min(start + BLOCK, len(vectors)))
             parts.append(block[within.to(block.device)])
     return torch.cat(parts), drawn
+
+
+def given_back(queries: Any, values: Tensor, positions: Tensor) -> tuple[Any, Any]:
+    """Values and positions as a search returns them: numpy arrays where the queries are one, else tensors."""
+    if isinstance(queries, np.ndarray):
+        return values.cpu().numpy(), positions.cpu().numpy()
+    return values, positions

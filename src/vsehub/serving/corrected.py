@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -18,7 +17,7 @@ from tqdm import tqdm
 from vsehub.checks import InputError, one_of, positive, require
 from vsehub.neighbors.faiss import required_faiss
 from vsehub.neighbors.tiles import Affine, nearest
-from vsehub.neighbors.vectors import as_vectors, sampled
+from vsehub.neighbors.vectors import as_vectors, given_back, sampled
 from vsehub.serving.index_file import KINDS, effort, empty_index, read_index, training_vectors, write_index
 
 log = logging.getLogger(__name__)
@@ -67,8 +66,7 @@ class ServedIndex:
             self._block(asked.rows(start, min(start + BLOCK, len(asked))), k, corrected)
             for start in range(0, len(asked), BLOCK)
         ]
-        found = tuple(torch.cat(side) for side in zip(*parts, strict=True))
-        return tuple(side.numpy() for side in found) if isinstance(queries, np.ndarray) else found
+        return given_back(queries, *(torch.cat(side) for side in zip(*parts, strict=True)))
 
     def _block(self, queries: Tensor, k: int, corrected: bool) -> tuple[Tensor, Tensor]:
         products, positions = self._index.search(_folded(queries, torch.full((len(queries),), float(corrected))), k)
@@ -179,7 +177,6 @@ def usage_note(index: ServedIndex, file: str = "index.faiss", queries: str = "qu
     effort = _EFFORT.get(facts.kind, "").format(effort=index.effort)
     k = min(k, facts.items)
     return f"""import faiss
-import numpy as np
 
 index = faiss.read_index({file!r})  # {facts.items:,} items
 {effort}queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim}), normalised as the items were

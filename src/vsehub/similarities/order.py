@@ -1,6 +1,7 @@
 """Order embeddings: how far a text is from lying below an image (Vendrov 2016)."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -42,7 +43,7 @@ class _Violations(torch.autograd.Function):
     """(I, D), (T, D) -> the norms (I, T) of max(0, text - image)."""
 
     @staticmethod
-    def forward(ctx, images: Tensor, texts: Tensor) -> Tensor:
+    def forward(ctx: Any, images: Tensor, texts: Tensor) -> Tensor:
         distances = images.new_empty(len(images), len(texts))
         for rows, columns, excess in _tiles(images, texts):
             distances[rows, columns] = torch.linalg.vector_norm(excess, dim=-1)
@@ -51,7 +52,7 @@ class _Violations(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, upstream: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor]:
         images, texts, distances = ctx.saved_tensors
         image_gradient, text_gradient = torch.zeros_like(images), torch.zeros_like(texts)
         weights = torch.where(distances > 0, upstream / distances, 0)

@@ -100,6 +100,8 @@ def k_best(scores: np.ndarray, places: int, count: int) -> Iterator[np.ndarray]:
     found first comes first.
     """
     best = solve(scores, places)
+    if best is None:
+        return
     first = _Part(best, _total(scores, best), 0, ())
     numbers = itertools.count()
     waiting = [(-first.total, next(numbers), first)]
@@ -120,7 +122,7 @@ def solve(scores: np.ndarray, places: int) -> np.ndarray | None:
         return np.empty(0, int)
     try:
         return linear_sum_assignment(np.tile(scores, places), maximize=True)[1] % items
-    except ValueError:  # scipy's word for it
+    except ValueError:  # scipy raises it where no assignment is finite
         return None
 
 

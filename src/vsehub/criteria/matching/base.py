@@ -4,7 +4,6 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,7 +12,7 @@ from vsehub.criteria.base import Criterion, as_sides, finite
 from vsehub.criteria.matching.candidates import RowsOf
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.topk import top_k
-from vsehub.neighbors.vectors import VectorSource
+from vsehub.neighbors.vectors import VectorSource, given_back
 
 ITEMS_AT_ONCE = 2**16
 BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
@@ -63,7 +62,7 @@ class Matching(Criterion):
         numbers, is empty, or holds NaN or inf.
         """
         rows = rows_of(scores)
-        return self.match_rows(rows, *scores.shape, k)
+        return self.match_rows(rows, len(scores), scores.shape[1], k)
 
     def rescore(self, scores: Tensor, reference_scores: Tensor | None = None, k: int = 10) -> Tensor:
         """Scores (Q, M) whose order is that of the ranking: the items of `match`, then the others; see `lift`.
@@ -129,8 +128,7 @@ class Matching(Criterion):
         rows = Noted(product_rows(asked, among, correct), len(asked), len(among), min(k + 1, len(among)))
         scores, positions, pairs = rows.with_pairs(*self.accepted(rows, len(asked), len(among), k))
         columns = top_k(self.lift(scores, pairs), k)[1]
-        found = finite("scores", scores.gather(1, columns)), positions.gather(1, columns)
-        return tuple(side.cpu().numpy() for side in found) if isinstance(queries, np.ndarray) else found
+        return given_back(queries, finite("scores", scores.gather(1, columns)), positions.gather(1, columns))
 
     def refuse_reference(self, reference: Any) -> None:
         """Raise InputError unless `reference` is None."""
@@ -191,17 +189,18 @@ class Noted:
 
     def __init__(self, rows: RowsOf, queries: int, items: int, depth: int):
         self._rows, self._queries, self._items, self._depth = rows, queries, items, depth
-        self._values = self._positions = None
+        self._best: tuple[Tensor, Tensor] | None = None
 
     def __call__(self, index: Tensor) -> Tensor:
         scores = self._rows(index)
-        if self._values is None:
-            self._values = scores.new_empty(self._queries, self._depth)
-            self._positions = torch.full((self._queries, self._depth), -1, device=scores.device)
-        new = self._positions[index.to(scores.device), 0] < 0
+        if self._best is None:
+            unknown = torch.full((self._queries, self._depth), -1, device=scores.device)
+            self._best = scores.new_empty(self._queries, self._depth), unknown
+        values, positions = self._best
+        new = positions[index.to(scores.device), 0] < 0
         if new.any():
             which = index.to(scores.device)[new]
-            self._values[which], self._positions[which] = top_k(scores if new.all() else scores[new], self._depth)
+            values[which], positions[which] = top_k(scores if new.all() else scores[new], self._depth)
         return scores
 
     def with_pairs(self, pairs: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -210,15 +209,17 @@ class Noted:
         Returns scores (Q, w), the positions they belong to, rising, and the pairs as row and column of these. What is
         left of the width has score -inf and a position past the last item.
         """
+        if self._best is None:
+            fail("no rows have been looked at; expected those of every query")
         order = pairs[:, 0].argsort(stable=True)
         (query, item), scores = pairs[order].T, scores[order]
         counts = torch.bincount(query, minlength=self._queries)
         nth = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
         paired = torch.full((self._queries, int(counts.max())), self._items, device=query.device)
         paired[query, nth] = item
-        values = self._values.new_full(paired.shape, -torch.inf)
+        values = self._best[0].new_full(paired.shape, -torch.inf)
         values[query, nth] = scores.to(values)
-        values, positions = _sorted(torch.cat((self._values, values), 1), torch.cat((self._positions, paired), 1))
+        values, positions = _sorted(torch.cat((self._best[0], values), 1), torch.cat((self._best[1], paired), 1))
         twice = torch.zeros_like(positions, dtype=torch.bool)
         twice[:, 1:] = positions[:, 1:] == positions[:, :-1]
         values, positions = _sorted(values.masked_fill(twice, -torch.inf), positions.masked_fill(twice, self._items))

@@ -100,7 +100,8 @@ def _unit(sets: Sets) -> Sets:
 
 def _panels(lengths: list[int], vectors: int) -> list[list[int]]:
     """Lengths of successive sets that have at most so many vectors together, but one set at least."""
-    panels, room = [], 0
+    panels: list[list[int]] = []
+    room = 0
     for length in lengths:
         if not panels or length > room:
             panels.append([])
