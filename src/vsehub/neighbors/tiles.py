@@ -173,11 +173,9 @@ class Corrected:
         return whole
 
     def _memory(self, out: Tensor | None, scores: Tensor, dtype: torch.dtype) -> Tensor:
-        return (
-            out
-            if out is not None and out.dtype == dtype
-            else self._scratch.matrix(len(scores), scores.shape[1], scores, dtype)
-        )
+        if out is not None and out.dtype == dtype:
+            return out
+        return self._scratch.matrix(len(scores), scores.shape[1], scores, dtype)
 
 
 def _strips(scores: Tensor) -> Iterator[slice]:
