@@ -31,6 +31,20 @@ def fill_positives(values: Tensor, positives: Tensor) -> Tensor:
     return values.masked_fill(positives, torch.finfo(values.dtype).min / 2)
 
 
+def cross_entropies(logits: Tensor, paired: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
+    """-log softmax of each pair among its row's and its column's negatives: both (N,).
+
+    logits: (N, N), of which the negatives count. paired: (N,) the pairs' own. positives: (N, N) boolean.
+    """
+    logits = fill_positives(logits, positives).diagonal_scatter(paired)
+    return logits.logsumexp(dim=1) - paired, logits.logsumexp(dim=0) - paired
+
+
+def without_other_positives(positives: Tensor) -> Tensor:
+    """(N, N) boolean: the pairs and their negatives, from the mask (N, N) of all positives."""
+    return ~positives | torch.eye(len(positives), dtype=torch.bool, device=positives.device)
+
+
 def mean_of_largest(values: Tensor, counted: Tensor, k: int) -> Tensor:
     """Each row's mean of its k largest counted entries; of all where they are fewer, 0 where there is none.
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from vsehub.checks import positive
-from vsehub.losses.base import checked, fill_positives
+from vsehub.losses.base import checked, cross_entropies
 from vsehub.types import Loss, NeighborStats
 
 
@@ -32,7 +32,5 @@ class InfoNCE(Loss):
             self.log_scale.clamp_(max=math.log(self.max_scale))
         scale = self.log_scale.exp().to(scores.dtype)
         logits = scale * scores
-        paired = logits.diagonal()
-        logits = fill_positives(logits, positives).diagonal_scatter(paired)
-        loss = (logits.logsumexp(dim=1) + logits.logsumexp(dim=0) - 2 * paired).mean() / 2
-        return {"loss": loss, "temperature": 1 / scale.detach()}
+        rows, columns = cross_entropies(logits, logits.diagonal(), positives)
+        return {"loss": (rows + columns).mean() / 2, "temperature": 1 / scale.detach()}

@@ -3,8 +3,7 @@
 from torch import Tensor
 
 from vsehub.checks import positive
-from vsehub.losses.base import checked
-from vsehub.losses.nt_xent import cross_entropies
+from vsehub.losses.base import checked, cross_entropies
 from vsehub.types import Loss, NeighborStats
 
 

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from vsehub.checks import positive, require
-from vsehub.losses.base import checked, fill_positives
+from vsehub.losses.base import checked, cross_entropies
 from vsehub.types import Loss, NeighborStats
 
 
@@ -27,12 +27,3 @@ class NTXent(Loss):
         paired = scores.diagonal() - self.margin
         rows, columns = cross_entropies(scores / self.temperature, paired / self.temperature, positives)
         return {"loss": (rows + columns).mean() / 2}
-
-
-def cross_entropies(logits: Tensor, paired: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
-    """-log softmax of each pair among its row's and its column's negatives: both (N,).
-
-    logits: (N, N), of which the negatives count. paired: (N,) the pairs' own. positives: (N, N) boolean.
-    """
-    logits = fill_positives(logits, positives).diagonal_scatter(paired)
-    return logits.logsumexp(dim=1) - paired, logits.logsumexp(dim=0) - paired

@@ -1,10 +1,9 @@
 """RCSLS (Joulin 2018): the CSLS criterion itself as the training loss."""
 
-import torch
 from torch import Tensor
 
 from vsehub.checks import whole
-from vsehub.losses.base import checked, mean_of_largest
+from vsehub.losses.base import checked, mean_of_largest, without_other_positives
 from vsehub.types import Loss, NeighborStats
 
 
@@ -24,7 +23,7 @@ class RCSLS(Loss):
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
         """scores (N, N), positives (N, N) boolean -> {"loss": scalar}; `neighbors` is not used."""
         scores = checked(scores, positives)
-        counted = ~positives | torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+        counted = without_other_positives(positives)
         rows = mean_of_largest(scores, counted, self.k)
         columns = mean_of_largest(scores.T, counted.T, self.k)
         return {"loss": (rows + columns - 2 * scores.diagonal()).mean()}

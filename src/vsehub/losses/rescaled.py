@@ -1,10 +1,9 @@
 """The rescaled losses (EMNLP eq. 4): SUM or MAX on scores that grow with the density around both sides."""
 
-import torch
 from torch import Tensor
 
 from vsehub.checks import one_of, whole
-from vsehub.losses.base import checked, mean_of_the_other_largest
+from vsehub.losses.base import checked, mean_of_the_other_largest, without_other_positives
 from vsehub.losses.hinge import MaxMargin, SumMargin
 from vsehub.types import Loss, NeighborStats
 
@@ -36,7 +35,7 @@ class Rescaled(Loss):
         """The scores s' (N, N) of eq. 4."""
         scores = checked(scores, positives)
         source = scores.detach() if self.detach else scores
-        counted = ~positives | torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+        counted = without_other_positives(positives)
         rows = mean_of_the_other_largest(source, counted, self.k)
         columns = mean_of_the_other_largest(source.T, counted.T, self.k).T
         return scores * (rows + columns).exp()
