@@ -177,6 +177,7 @@ def usage_note(index: ServedIndex, file: str = "index.faiss", queries: str = "qu
     effort = _EFFORT.get(facts.kind, "").format(effort=index.effort)
     k = min(k, facts.items)
     return f"""import faiss
+import numpy as np
 
 index = faiss.read_index({file!r})  # {facts.items:,} items
 {effort}queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim}), normalised as the items were

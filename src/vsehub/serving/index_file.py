@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from vsehub.checks import InputError, existing, one_of, require
+from vsehub.checks import InputError, existing, fail, one_of, require
 from vsehub.io.files import atomic
 
 INNER_PRODUCT = 0  # FAISS's number of the metric
@@ -151,10 +151,8 @@ def _facts(path: Path) -> dict[str, Any]:
             facts = json.loads(handle.read(length))
         except (ValueError, RecursionError):
             facts = None
-    require(
-        isinstance(facts, dict) and facts.get("bytes") == size - ending - length and "crc32" in facts,
-        f"index: {path} is damaged: the facts at its end are not those of its size. Copy it again, or {_AGAIN}",
-    )
+    if not isinstance(facts, dict) or facts.get("bytes") != size - ending - length or "crc32" not in facts:
+        fail(f"index: {path} is damaged: the facts at its end are not those of its size. Copy it again, or {_AGAIN}")
     numbers = [facts.get(name) for name in ("bytes", "items", "dim")]
     require(
         facts.get("kind") in KINDS and all(isinstance(one, int) and 0 < one <= size for one in numbers),
