@@ -41,7 +41,7 @@ class Criterion(ABC):
 
     needs_reference: bool = True
     inductive: bool = True
-    transductive_equal: "ClassVar[type[Criterion] | None]" = None
+    transductive_equal: ClassVar["type[Criterion] | None"] = None
     GRID: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     @property
