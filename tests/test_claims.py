@@ -2,10 +2,8 @@
 
 import itertools
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -177,16 +175,7 @@ def test_a_training_changes_what_its_folder_says(data, tmp_path):
     assert len(chosen) == (12 if data == "scenes" else 35)
 
 
-def script(name, *arguments):
-    """What a script of the study prints."""
-    command = [sys.executable, STUDY / f"{name}.py", *map(str, arguments)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_from_runs_to_the_page(run_here, tmp_path):
+def test_from_runs_to_the_page(run_here, script, tmp_path):
     folders = {}
     for loss, size, seed in (("sum", 64, 0), ("hal", 64, 0), ("hal", 64, 1), ("hal", 32, 0)):
         folders[loss, size, seed] = tmp_path / "runs" / f"{loss}-{size}-{seed}"
@@ -200,11 +189,11 @@ def test_from_runs_to_the_page(run_here, tmp_path):
     (killed / "run.json").write_text(json.dumps(record | {"status": "running"}))
     page, measured = tmp_path / "page", tmp_path / "measured"
 
-    script("measure", tmp_path / "runs", "--out", measured)
+    script("claims/measure.py", tmp_path / "runs", "--out", measured)
     files = sorted(measured.rglob("*.json"))
     times = [file.stat().st_mtime_ns for file in files]
     assert {file.parent.name.rpartition("-")[0] for file in files} == {"sum-0", "hal-0", "hal-1"}
-    said = script("collect", tmp_path / "runs", "--measured", measured, "--out", page)
+    said = script("claims/collect.py", tmp_path / "runs", "--measured", measured, "--out", page).out
     assert "killed is running, not finished: left out" in said
     assert "4 runs" in said
     frame = pd.read_csv(page / "results.csv")
@@ -219,7 +208,7 @@ def test_from_runs_to_the_page(run_here, tmp_path):
         assert plain.loc[key, "rsum"] == pytest.approx(evaluation["metrics"]["rsum"], rel=1e-5)
     assert sorted(set(pd.read_csv(page / "lambda.csv")["split"])) == ["test", "val"]
 
-    script("render", page)
+    script("claims/render.py", page)
     text = (page / "README.md").read_text()
     assert "Not there: hal at 32 with seed 1." in text
     assert text.count("Not drawn") == 2  # k and the bank's size
@@ -227,5 +216,5 @@ def test_from_runs_to_the_page(run_here, tmp_path):
     assert names == set(re.findall(r"\(figures/(.*?)\.png\)", text)) >= {"epochs", "batch-size", "lambda", "hubness"}
     assert (page / "table.md").is_file()
 
-    script("measure", tmp_path / "runs", "--out", measured)  # all of it is there
+    script("claims/measure.py", tmp_path / "runs", "--out", measured)  # all of it is there
     assert [file.stat().st_mtime_ns for file in files] == times

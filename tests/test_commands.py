@@ -1,4 +1,4 @@
-"""Whole programs through the console script."""
+"""Whole programs: training, evaluation, reports, sweeps and logs; some through the console script itself."""
 
 import csv
 import hashlib
@@ -67,7 +67,8 @@ def killed_after(run, process, epochs):
 
 def test_a_killed_run_ends_as_the_unbroken_one(trained, vsehub, run_settings, tmp_path):
     run = tmp_path / "killed"
-    process = vsehub("train", *run_settings, f"hydra.run.dir={run}", cwd=tmp_path, small=True, start=True)
+    settings = (*run_settings, f"hydra.run.dir={run}")
+    process = vsehub("train", *settings, cwd=tmp_path, small=True, start=True, console=True)
     killed_after(run, process, epochs=2)
     assert len(rows(run)) == 2
     assert record(run)["status"] == "running"
@@ -87,13 +88,13 @@ def test_a_checkpoint_is_self_contained(trained, vsehub, tmp_path):
     """Alone in a folder, from another working directory, it gives the figures that training gave."""
     alone = shutil.copy(trained / "checkpoints" / "best.safetensors", tmp_path / "moved.safetensors")
     (tmp_path / "elsewhere").mkdir()
-    done = vsehub("evaluate", f"checkpoint={alone}", f"out={tmp_path}", cwd=tmp_path / "elsewhere")
+    done = vsehub("evaluate", f"checkpoint={alone}", f"out={tmp_path}", cwd=tmp_path / "elsewhere", console=True)
     (written,) = tmp_path.glob("test-single-nns-*.json")
     again = json.loads(written.read_text())
     assert again["metrics"] == figures(trained)["metrics"]
     assert f"rsum {again['metrics']['rsum']:.1f}" in done.out
     assert list((tmp_path / "elsewhere").iterdir()) == []
-    refused = vsehub("evaluate", f"checkpoint={alone}", cwd=tmp_path, status=2)
+    refused = vsehub("evaluate", f"checkpoint={alone}", cwd=tmp_path, status=2, console=True)
     assert "lies in no run folder; say where the figures go: out=FOLDER" in refused.err
 
 

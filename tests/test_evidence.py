@@ -1,8 +1,6 @@
 """Claims held against results, and every study rendered again from its tables: not one byte may change."""
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -99,7 +97,7 @@ def test_a_page_without_marks_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_a_study_is_whole_and_rendering_changes_nothing(study, tmp_path):
+def test_a_study_is_whole_and_rendering_changes_nothing(study, script, tmp_path):
     own = EXPERIMENTS / study
     headings = {line.strip("# ") for line in (own / "README.md").read_text().splitlines() if line.startswith("## ")}
     assert headings >= {"Claim", "Command", "Verdict", "Figures"}
@@ -109,9 +107,6 @@ def test_a_study_is_whole_and_rendering_changes_nothing(study, tmp_path):
     (copy / "table.md").write_text("stale")
     for picture in (copy / "figures").glob("*"):
         picture.unlink()
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, own / "render.py", copy]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
-    assert done.returncode == 0, done.stderr
+    script(own / "render.py", copy)
     for path in sorted(path for path in own.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
         assert (copy / path.relative_to(own)).read_bytes() == path.read_bytes(), path.name

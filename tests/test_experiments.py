@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -226,8 +224,8 @@ def test_rows_through_the_commands(run_here, features, tmp_path):
         assert len(said.splitlines()) == 1
 
 
-def test_the_page_of_rows_is_as_its_command_writes_it(tmp_path):
+def test_the_page_of_rows_is_as_its_command_writes_it(script, tmp_path):
     page, copy = ROOT / "docs" / "rows.md", tmp_path / "rows.md"
     copy.write_text(re.sub(r"(<!-- generated -->).*?(<!-- end)", r"\1\n\2", page.read_text(), flags=re.DOTALL))
-    subprocess.run([sys.executable, ROOT / "experiments" / "rows.py", copy], check=True)
+    script("rows.py", copy)
     assert copy.read_bytes() == page.read_bytes()

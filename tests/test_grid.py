@@ -2,11 +2,8 @@
 
 import importlib.util
 import json
-import os
 import shlex
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,15 +16,15 @@ GRID = ROOT / "experiments" / "grid"
 CELLS = 26  # nns; five with two references, default and fitted; gm; rgm and csls+rgm, default and fitted
 
 
-def grid(*arguments, start=False):
-    command = [sys.executable, GRID / "grid.py", *map(str, arguments)]
-    settings = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, **settings)
-    if start:
-        return process
-    said = process.communicate(timeout=300)[0]
-    assert process.returncode == 0, said
-    return said
+@pytest.fixture
+def grid(script, tmp_path):
+    """A function that runs the script and returns what it says, or with start=True the running process."""
+
+    def run(*arguments, start=False):
+        done = script("grid/grid.py", *arguments, cwd=tmp_path, start=start)
+        return done if start else done.out + done.err
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +35,7 @@ def pilot():
     return module
 
 
-def trainings(*arguments):
+def trainings(grid, *arguments):
     """Folder's name -> the configuration that it would be trained with."""
     found = {}
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
@@ -51,8 +48,8 @@ def trainings(*arguments):
 
 
 @pytest.mark.parametrize("arguments", [(), ("--data", ROOT)], ids=["scenes", "features"])
-def test_trainings_compose(tmp_path, arguments, pilot):
-    found = trainings("--out", tmp_path, "--seeds", "0,7", *arguments)
+def test_trainings_compose(tmp_path, arguments, pilot, grid):
+    found = trainings(grid, "--out", tmp_path, "--seeds", "0,7", *arguments)
     assert list(found) == [f"{label}-{seed}" for seed in (0, 7) for label in pilot.OWN]
     assert {name: config.seed for name, config in found.items()} == {name: int(name[-1]) for name in found}
     assert [name for name, config in found.items() if config.bank] == ["hal+mb-0", "hal+mb-7"]
@@ -91,7 +88,7 @@ def test_committed_settings_are_the_pilots_choice(pilot):
     assert list(pilot.chosen()) == list(pilot.OWN)
 
 
-def test_measures_after_a_kill_and_again_after_another_training(tmp_path, trained):
+def test_measures_after_a_kill_and_again_after_another_training(tmp_path, trained, grid):
     """One checkpoint under two names, since training is not what is tested."""
     for label in ("hal+mb", "sum", "max"):
         shutil.copytree(trained, tmp_path / "runs" / f"{label}-3")
@@ -103,7 +100,7 @@ def test_measures_after_a_kill_and_again_after_another_training(tmp_path, traine
     while not (early := list((tmp_path / "measured").rglob("*.json"))) and process.poll() is None:
         time.sleep(0.02)
     process.kill()
-    process.communicate()
+    process.wait()
     assert 0 < len(early) < 2 * CELLS
     whole = {path: path.stat().st_mtime_ns for path in (tmp_path / "measured").rglob("*.json")}
     assert all(json.loads(path.read_text())["contributions"] for path in whole)

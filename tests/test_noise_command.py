@@ -3,10 +3,7 @@
 import csv
 import importlib.util
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -37,7 +34,8 @@ def record(run):
     return json.loads((run / "run.json").read_text())
 
 
-def script(name):
+def loaded(name):
+    """A script as a module."""
     spec = importlib.util.spec_from_file_location(f"script_{name.replace('/', '_')}", EXPERIMENTS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -119,19 +117,17 @@ def test_extraction_has_no_noise(run_here, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(script, tmp_path_factory):
     """foils.csv of the tiny scenes."""
     path = tmp_path_factory.mktemp("foils") / "foils.csv"
-    environment = os.environ | {"XDG_CACHE_HOME": str(path.parent)}
-    command = [sys.executable, EXPERIMENTS / "foils" / "make.py", path, "--size", "tiny"]
-    subprocess.run(command, check=True, env=environment, capture_output=True)
+    script("foils/make.py", path, "--size", "tiny", XDG_CACHE_HOME=str(path.parent))
     return path
 
 
 def test_made_foils_are_false(made, monkeypatch):
     """Exactly one word or phrase is another, and what is said instead is nowhere in the picture."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(made.parent))
-    composed = script("foils/make").scenes("test", "tiny", 0)
+    composed = loaded("foils/make").scenes("test", "tiny", 0)
     value_of = {word: value for value, words in WORDS.items() for word in words if word}
     found = pd.read_csv(made)
     assert set(found["type"]) == {"colour", "shape", "size", "number"}
@@ -183,7 +179,7 @@ def test_foils_are_measured(trained, made, run_here, tmp_path):
     )
 
 
-def test_foil_coco(tmp_path):
+def test_foil_coco(script, tmp_path):
     """Its json in small: two foils of one caption, one of another, whose image is in no split of ours."""
     annotation = {"image_id": 9, "foil": False, "target_word": "ORIG"}
     content = {
@@ -197,16 +193,15 @@ def test_foil_coco(tmp_path):
         ],
     }
     (tmp_path / "foil.json").write_text(json.dumps(content))
-    pairs = script("foils/foil_coco").pairs(tmp_path / "foil.json")
+    pairs = loaded("foils/foil_coco").pairs(tmp_path / "foil.json")
     nine, four = "COCO_val2014_9.jpg", "COCO_val2014_4.jpg"
     cat = "A cat, asleep."
     assert pairs == [(nine, cat, "A dog, asleep."), (nine, cat, "A cow, asleep."), (four, "A car.", "A bus.")]
     (tmp_path / "names.txt").write_text(f"{nine}\n")
-    command = [EXPERIMENTS / "foils" / "foil_coco.py", "foil.json", "out.csv", "--names", "names.txt"]
-    done = subprocess.run([sys.executable, *command], check=True, capture_output=True, text=True, cwd=tmp_path)
-    assert done.stdout == "2 of 3 pairs in out.csv\n"
+    done = script("foils/foil_coco.py", "foil.json", "out.csv", "--names", "names.txt", cwd=tmp_path)
+    assert done.out == "2 of 3 pairs in out.csv\n"
     assert pd.read_csv(tmp_path / "out.csv")["foil"].tolist() == ["A dog, asleep.", "A cow, asleep."]
     del content["annotations"][0]
     (tmp_path / "foil.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="no json of FOIL-COCO"):
-        script("foils/foil_coco").pairs(tmp_path / "foil.json")
+        loaded("foils/foil_coco").pairs(tmp_path / "foil.json")

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -35,7 +33,7 @@ def finished_run(folder, loss, seed, rsum, noise=None, **config):
     (path / "run.json").write_text(json.dumps(told))
 
 
-def test_the_study_from_runs_to_verdict(tmp_path):
+def test_the_study_from_runs_to_verdict(script, tmp_path):
     """SUM loses 10 points a tenth of noise, MAX 20, with one point between seeds; the bank's runs are clean alone."""
     runs, clean, study = tmp_path / "runs", tmp_path / "grid", tmp_path / "study"
     for seed in (0, 1):
@@ -50,10 +48,7 @@ def test_the_study_from_runs_to_verdict(tmp_path):
     shutil.copytree(NOISE, study, ignore=left_out)
 
     def run(name, *arguments, status=0):
-        command = [sys.executable, NOISE / f"{name}.py", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == status, done.stderr
-        return done.stderr
+        return script(NOISE / f"{name}.py", *arguments, status=status).err
 
     collecting = ("collect", runs, "--clean", clean, "--to", study)
     run(*collecting)

@@ -2,7 +2,6 @@
 
 import ast
 import ctypes
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -156,11 +155,10 @@ def test_a_footer_that_makes_arrow_end_the_process(how):
     assert fuzz.run(None, seed=0, cases=150, readers={"parquet": fuzz.Reader(make, read, flipped)})["wrong"] == []
 
 
-def test_the_command(tmp_path):
-    command = [sys.executable, TORTURE / "fuzz.py", "--cases", "6", "--reader", "foils", "--seed", "5"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert "6  cases of seed 5" in done.stdout
-    assert done.stdout.endswith("0 wrong\n")
+def test_the_command(script, tmp_path):
+    done = script("torture/fuzz.py", "--cases", "6", "--reader", "foils", "--seed", "5", cwd=tmp_path)
+    assert "6  cases of seed 5" in done.out
+    assert done.out.endswith("0 wrong\n")
 
 
 def test_nothing_unpickles():

@@ -1,9 +1,6 @@
 """A fixed sample of experiments/torture: kills and faults end well, and what differs after them is noticed."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -54,13 +51,10 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def found(script, tmp_path_factory):
     base = tmp_path_factory.mktemp("torture")
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", SAMPLE, str(TORTURE), str(base)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.rpartition("FOUND")[2])
+    (base / "sample.py").write_text(SAMPLE)
+    return json.loads(script(base / "sample.py", TORTURE, base).out.rpartition("FOUND")[2])
 
 
 def test_a_sample_of_kills_and_faults(found):

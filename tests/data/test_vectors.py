@@ -457,13 +457,13 @@ import vsehub.rerank.table, vsehub.data.truth, vsehub.data.vectors.embeddings
 print({"pyarrow", "safetensors", "pandas"} & set(sys.modules))
 
 import pyarrow.parquet, torch
-from vsehub.data import stored_parquet
+from vsehub.data.vectors import parquet
 from vsehub.data import open_vectors
 
 def held():
     return next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("RssAnon"))
 
-stored_parquet._BATCH_BYTES = 1 << 20
+parquet._BATCH_BYTES = 1 << 20
 open_vectors(torch.rand(20000, 256), normalize=True).rows(0, 20000)
 for path in sys.argv[1:]:
     before = held()

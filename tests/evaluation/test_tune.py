@@ -10,7 +10,7 @@ from vsehub.criteria.base import grid, has_grid, parameters, with_parameters
 from vsehub.evaluation import Protocol
 from vsehub.evaluation.evaluate import evaluate, rank
 from vsehub.evaluation.scores import DirectedScores
-from vsehub.evaluation.tune import fit
+from vsehub.evaluation.tune import tune
 from vsehub.metrics.occurrences import KS
 
 SINGLE = Protocol("single")
@@ -34,7 +34,7 @@ def test_parameters_are_read_and_changed():
 
 def test_the_best_on_validation_is_chosen():
     encoded = split(40, seed=3)
-    found = fit(CSLS(10), encoded, COSINE, SINGLE)
+    found = tune(CSLS(10), encoded, COSINE, SINGLE)
     rsums = [evaluate(encoded, COSINE, CSLS(k), SINGLE).metrics["rsum"] for k in CSLS.GRID["k"]]
     assert [rsum for _, rsum in found.tried] == rsums
     assert found.rsum == max(rsums) > min(rsums)
@@ -43,7 +43,7 @@ def test_the_best_on_validation_is_chosen():
 
 def test_a_matching_gets_one_relaxation_for_each_k():
     encoded = split(30, seed=4)
-    found = fit(SmallGreedy(), encoded, COSINE, SINGLE)
+    found = tune(SmallGreedy(), encoded, COSINE, SINGLE)
     by_relaxation = {
         one: evaluate(encoded, COSINE, SmallGreedy(one), SINGLE).metrics for one in SmallGreedy.GRID["relaxation"]
     }
@@ -78,7 +78,7 @@ def test_matched_rankings_equal_the_dense_ones(criterion, direction):
 def test_refusals():
     encoded = split(9)
     with pytest.raises(InputError, match="NearestNeighbor has no settings to fit"):
-        fit(NearestNeighbor(), encoded, COSINE, SINGLE)
+        tune(NearestNeighbor(), encoded, COSINE, SINGLE)
     with pytest.raises(InputError, match="SmallGreedy matches the queries that are ranked against each other"):
         evaluate(encoded, COSINE, SmallGreedy(), SINGLE, encoded)
     for steps in ([CSLS()], [SmallGreedy(), CSLS()], [CSLS(), CSLS()], []):
