@@ -6,21 +6,24 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 
-def looped(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Callable], Callable]:
+def looped(
+    names: str | tuple[str, ...], values: Iterable[Any] | Callable[[], Iterable[Any]]
+) -> Callable[[Callable], Callable]:
     """As `pytest.mark.parametrize`, but in a loop within one test; what fails names its case.
 
-    For tests without fixtures that a case would leave changed for the next. Stacked, the loops are nested.
+    For tests without fixtures that a case would leave changed for the next. Stacked, the loops are nested. A function
+    as `values` is called when the test runs.
     """
     names = (names,) if isinstance(names, str) and "," not in names else names
     names = tuple(one.strip() for one in names.split(",")) if isinstance(names, str) else names
-    values = list(values)
-    if not values:
-        raise ValueError(f"no values of {', '.join(names)}: the test would test nothing")
+    values = values if callable(values) else list(values)
 
     def decorate(test: Callable) -> Callable:
         @functools.wraps(test)
         def loop(*own: Any, **given: Any) -> None:
-            for value in values:
+            found = list(values() if callable(values) else values)
+            assert found, f"no values of {', '.join(names)}: nothing would be tested"
+            for value in found:
                 case = dict(zip(names, value if len(names) > 1 else (value,), strict=True))
                 try:
                     test(*own, **given, **case)

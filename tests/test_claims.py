@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
+from looped import looped
 from scipy import stats
 
 from vsehub.checks import InputError
@@ -27,7 +28,7 @@ from curves import compared, correlation, digest, gaps, place, plateau, swept  #
 SMALL = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8", "image_encoder.width=4")
 
 
-@pytest.mark.parametrize(
+@looped(
     ("curve", "tolerance", "epoch"),
     [
         ([50, 98.9, 99.0, 100, 99], 0.01, 3),  # 99 is within, 98.9 is not

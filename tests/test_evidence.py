@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from looped import looped
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 STUDIES = sorted(path.parent.name for path in EXPERIMENTS.glob("*/results.csv"))
@@ -26,7 +27,7 @@ def expected(higher, lower):
     return pd.DataFrame([row], columns=evidence.EXPECTED)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("a", "b", "outcome"),
     [
         ([10, 12], [1, 3], "holds"),

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from looped import looped
 from omegaconf import OmegaConf
 
 from vsehub.cli.build import build, build_data, build_module
@@ -91,7 +92,7 @@ def test_every_row_of_ours_has_its_file_and_no_file_is_without_a_row():
     assert sorted(name for name, row in ROWS.items() if row["architecture"] not in others) == FILES
 
 
-@pytest.mark.parametrize("name", FILES)
+@looped("name", FILES)
 def test_the_comment_has_the_published_figures(name):
     lines = (EXPERIMENTS / f"{name}.yaml").read_text().splitlines()
     row, comment = ROWS[name], " ".join(line.removeprefix("# ") for line in lines if line.startswith("# "))
@@ -105,7 +106,7 @@ def test_the_comment_has_the_published_figures(name):
     np.testing.assert_array_equal(figures, row[[*RECALLS, "rsum", "hs_sum"]].to_numpy(float))
 
 
-@pytest.mark.parametrize("name", FILES)
+@looped("name", FILES)
 def test_a_row_is_trained_with_the_printed_settings(name):
     """A row that measures another's training too: nothing it prints may differ from what is trained."""
     row, trained = ROWS[name], written(name).get("evaluates", name)
@@ -117,7 +118,7 @@ def test_a_row_is_trained_with_the_printed_settings(name):
         assert cfg.loss.k == (int(note[1]) if note else 3)
 
 
-@pytest.mark.parametrize("name", TRAINING)
+@looped("name", TRAINING)
 def test_a_training_row_is_what_its_table_says(name):
     row, cfg = ROWS[name], composed(name)
     choices = cfg.hydra.runtime.choices
@@ -136,9 +137,11 @@ def test_a_training_row_is_what_its_table_says(name):
     assert (cfg.data.name, cfg.data.test) == (row["dataset"], {"coco": "testall", "flickr30k": "test"}[row["dataset"]])
     assert (cfg.positives, cfg.embedding_dim) == ("pair", 1024)
     assert cfg.bank.get("k") == (250 if choices.bank == "memory" else None)
+    for group in ("loss", "similarity", "optimizer", "scheduler", *(["bank"] if cfg.bank else [])):
+        assert build(group, cfg[group]) is not None, "the class refuses the row's numbers"
 
 
-@pytest.mark.parametrize("name", MEASURING)
+@looped("name", MEASURING)
 def test_a_measuring_row_names_its_training(name):
     row, cfg = ROWS[name], composed(name, "evaluate")
     assert cfg.evaluates in TRAINING
@@ -172,8 +175,16 @@ def features(tmp_path_factory):
     return folder
 
 
+def one_of_each():
+    """A row of each set of classes that a model is made of: others differ in numbers, which are compared above."""
+    groups = ("image_encoder", "text_encoder", "similarity", "loss", "bank", "optimizer", "scheduler")
+    rows = {tuple(composed(name)[group].get("_target_") for group in groups): name for name in TRAINING}
+    assert len(rows) > 8
+    return rows.values()
+
+
 @pytest.mark.filterwarnings("ignore:You are trying to `self.log")
-@pytest.mark.parametrize("name", TRAINING)
+@looped("name", one_of_each)
 def test_a_training_row_takes_a_step(name, features):
     cfg = OmegaConf.merge(composed(name), {"data": {"root": str(features(network(ROWS[name])))}, "embedding_dim": 16})
     torch.manual_seed(0)

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -28,7 +27,6 @@ TINY = (
 )  # fmt: skip
 FEATURES = {"coco": ("vgg19", "inception_resnet_v2", "resnet152", "regions"), "flickr30k": ("vgg19", "regions")}
 TABLES = [f"{paper}/{table}" for paper, table in PUBLISHED.groupby(["paper", "table"]).groups]
-SCRIPT = [sys.executable, ROOT / "experiments" / "reproduce.py"]
 
 
 @pytest.fixture
@@ -150,13 +148,12 @@ def test_attention_over_regions_runs_where_there_are_regions(dry, tmp_path):
     assert (regions.loss.gamma, regions.loss.epsilon, regions.optimizer.lr) == (70, 0.6, 0.0005)
 
 
-def test_rows_are_measured_once_written_the_same_again_and_a_failure_leaves_the_others(tmp_path):
+def test_rows_are_measured_once_written_the_same_again_and_a_failure_leaves_the_others(script, tmp_path):
     asked = ["emnlp2019-submission/4", "--lines", "4.1,4.5,4.8", "--seeds", "0,1", "--out", tmp_path, *TINY, "loss.k=2"]
 
     def run():
-        done = subprocess.run([*SCRIPT, *map(str, asked)], capture_output=True, text=True, timeout=600)
-        assert done.returncode == 1
-        return done.stdout, done.stderr.rstrip().splitlines()
+        done = script("reproduce.py", *asked, status=1)
+        return done.out, done.err.rstrip().splitlines()
 
     printed, said = run()
     order = [(row.rpartition("/")[2], seed, command) for row, seed, command, *_ in commands(printed)]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from looped import looped
 
 from vsehub.report.published import FIGURES, published_table
 
@@ -25,7 +26,7 @@ def evaluation(seed, criterion="nns", parameters=None, tuned=None, **metrics):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TABLES)
+@looped("name", TABLES)
 def test_published_figures_are_the_tables_own(name):
     paper, _, table = name.partition("/")
     source = published_table(paper, table)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from looped import looped
 from omegaconf import OmegaConf
 
 from vsehub.cli import sweep as sweep_job
@@ -79,18 +80,18 @@ def test_the_digest_sees_what_decides_a_run_and_no_place():
     assert settings("data=precomp") != settings("data=precomp", "data.root=a"), "a missing setting is no error here"
 
 
-@pytest.mark.parametrize("key", ["seed", "bank.seed", "criterion", "criterion.k", "data.noise.rate", "loss.gamma"])
+@looped("key", ["seed", "bank.seed", "criterion", "criterion.k", "data.noise.rate", "loss.gamma"])
 def test_what_counts(key):
     assert decides(key)
 
 
-@pytest.mark.parametrize("key", ["logger", "hydra.sweep.dir", "run_folder", "study", "data.cache", "label", "resume"])
+@looped("key", ["logger", "hydra.sweep.dir", "run_folder", "study", "data.cache", "label", "resume"])
 def test_what_does_not_count(key):
     assert not decides(key)
 
 
-@pytest.mark.parametrize("name", SWEEPS)
-@pytest.mark.parametrize("sweeper", ["basic", "optuna"])
+@looped("name", SWEEPS)
+@looped("sweeper", ["basic", "optuna"])
 def test_every_swept_setting_is_there(name, sweeper):
     """Of the grid and of the search space: each composes with its command, each value parses as a sweep."""
     command = "evaluate" if name == "lambda" else "train"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from looped import looped
 
 from vsehub.checks import InputError
 
@@ -96,7 +97,7 @@ def answers_something_else(path):
     raise AssertionError("37 rows, not 36")
 
 
-@pytest.mark.parametrize(
+@looped(
     ("what", "said"),
     [
         (raises, "KeyError at test_torture_fuzz.py"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from broken_off import EPOCHS, SETTINGS, json_lines, kill, require_whole
 from filelock import FileLock
+from looped import looped
 from wandb_server import KEY, WandbServer
 
 from vsehub.checks import InputError
@@ -181,7 +182,7 @@ def require_one_whole_run(server, folder):
     assert summary["test/rsum"] == record(folder)["metrics"]["test/rsum"]
 
 
-@pytest.mark.parametrize("wrong", ["../../elsewhere", "a b:c", " a", "", 3, "a" * 129, "a\nb", None])
+@looped("wrong", ["../../elsewhere", "a b:c", " a", "", 3, "a" * 129, "a\nb", None])
 def test_an_id_that_is_none_is_refused(wrong):
     """run.json is a file like others: what stands there for wandb's run must be able to be one."""
     from vsehub.training.loggers.wandb import require_id

@@ -6,6 +6,7 @@ workers of pytest-xdist share the process; it ends when the last of them has.
     python tests/warm.py SOCKET
 """
 
+import functools
 import json
 import os
 import runpy
@@ -174,6 +175,7 @@ def answer(connection: socket.socket, asked: dict, forked) -> None:
         os.environ.update(asked["environment"])
 
     def script() -> None:
+        subprocess.run = functools.partial(run, forked, subprocess.run)
         sys.argv[0] = asked["script"]
         sys.path[0] = str(Path(asked["script"]).parent)
         runpy.run_path(asked["script"], run_name="__main__")
@@ -184,6 +186,28 @@ def answer(connection: socket.socket, asked: dict, forked) -> None:
     connection.sendall(f"{running.pid}\n".encode())
     running.wait(limit=float("inf"))
     connection.sendall(f"{os.waitstatus_to_exitcode(running._status)}\n".encode())
+
+
+def run(forked, run_anything, command, check=False, **settings) -> subprocess.CompletedProcess:
+    """What a script's `subprocess.run` does: `vsehub` with the script's own streams is a fork too."""
+    if Path(command[0]).name != "vsehub" or settings:
+        return run_anything(command, check=check, **settings)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            sys.argv = ["vsehub", *map(str, command[1:])]
+            status = forked.called(None)
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+        finally:
+            os._exit(status)
+    done = subprocess.CompletedProcess(command, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    if check:
+        done.check_returncode()
+    return done
 
 
 if __name__ == "__main__":

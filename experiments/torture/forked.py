@@ -171,7 +171,7 @@ def _child(
             before()
         os.write(tell, b".")
         os.close(tell)
-        status = _called(main)
+        status = called(main)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -181,7 +181,7 @@ def _child(
         os._exit(status)
 
 
-def _called(main: Callable[[], None] | None) -> int:
+def called(main: Callable[[], None] | None) -> int:
     """The status with which the interpreter would end."""
     if main is None:
         from vsehub.cli.main import main

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria.matching import assignment as module
@@ -75,7 +76,7 @@ def test_lists_follow_the_solutions():
         assert lists[query].tolist() == own + others
 
 
-@pytest.mark.parametrize(
+@looped(
     ("call", "message"),
     [
         (lambda: Assignment(0), "solutions is 0; expected a whole number above 0"),

@@ -6,6 +6,7 @@ import torch
 from golden_arrays import CASES, golden
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import RelaxedGreedyMatching
@@ -107,9 +108,9 @@ def test_the_sorted_algorithm(
     assert torch.equal(criterion.rescore(scores, k=k) == -torch.inf, scores == -torch.inf)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", [(700, 140), (140, 700)])
-@pytest.mark.parametrize("capacity", ["paper", "proportional"])
+@looped("dtype", [torch.float32, torch.float64])
+@looped("shape", [(700, 140), (140, 700)])
+@looped("capacity", ["paper", "proportional"])
 def test_hubs_refuse_most(shape, capacity, dtype):
     """Lists run out at the default limits as well; every hub has many more queries than places."""
     queries, items = hubby(*shape, dtype=dtype)
@@ -140,7 +141,7 @@ def test_one_refusal_displaces_everyone(small_parts):
     assert torch.equal(pairs[1:], torch.stack((step, step + 1), dim=1))
 
 
-@pytest.mark.parametrize("value", [0.0, -3.0, 1e-45, 3e38, -3.4e38, 1e300])
+@looped("value", [0.0, -3.0, 1e-45, 3e38, -3.4e38, 1e300])
 def test_accepted_items_stand_above_the_others(value):
     """Where all scores are equal, tiny or about the largest there is, in float32 as well."""
     scores = torch.full((6, 4), value, dtype=torch.float64 if abs(value) > 1e38 * 4 else torch.float32)
@@ -161,8 +162,8 @@ def test_rows_that_need_no_lift_stay():
     assert lifted[1, 1] > 0.8
 
 
-@pytest.mark.parametrize("correct", [lambda rows: rows, lambda rows: 2 * rows - torch.arange(rows.shape[1]) / 100])
-@pytest.mark.parametrize("shape", [(60, 25), (25, 60), (1, 7), (7, 1)])
+@looped("correct", [lambda rows: rows, lambda rows: 2 * rows - torch.arange(rows.shape[1]) / 100])
+@looped("shape", [(60, 25), (25, 60), (1, 7), (7, 1)])
 def test_search_is_the_dense_ranking(shape, correct, small_parts, monkeypatch):
     monkeypatch.setattr("vsehub.criteria.matching.base.ITEMS_AT_ONCE", 11)
     queries, items = hubby(*shape, dtype=torch.float64)
@@ -194,7 +195,7 @@ def test_fewer_hubs():
     assert after.max() < 60
 
 
-@pytest.mark.parametrize(
+@looped(
     ("relaxation", "capacity", "shape", "k", "places"),
     [
         (1.0, "paper", (100, 20), 10, 10),
@@ -219,7 +220,7 @@ def test_paper_stops_and_proportional_goes_on():
     assert len(RelaxedGreedyMatching(2.0).match(scores, 3)) == 300
 
 
-@pytest.mark.parametrize(
+@looped(
     ("call", "message"),
     [
         (lambda: RelaxedGreedyMatching(0.0), "relaxation is 0.0; expected a number above 0"),

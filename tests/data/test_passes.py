@@ -1,12 +1,13 @@
 import threading
 
 import pytest
+from looped import looped
 
 from vsehub.io.progress import ahead
 
 
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("size", [0, 1, 2, 7])
+@looped("count", [1, 3])
+@looped("size", [0, 1, 2, 7])
 def test_ahead_gives_the_same_items(count, size):
     assert list(ahead((number * number for number in range(size)), count)) == [n * n for n in range(size)]
 

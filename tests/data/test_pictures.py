@@ -4,6 +4,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from looped import looped
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 from torch.utils.data import DataLoader
@@ -114,7 +115,7 @@ def clear(mode, colour):
     return picture
 
 
-@pytest.mark.parametrize(
+@looped(
     ("ending", "picture", "expected"),
     [
         ("png", solid("RGB", (1, 2, 3)), (1, 2, 3)),
@@ -161,8 +162,8 @@ def test_the_first_frame_of_an_animation_is_taken(tmp_path):
         assert Pictures([path], 4, 5)[0][:, 0, 0].tolist() == [200, 100, 50]
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("ending", ["png", "tif", "webp", "jpg"])
+@looped("orientation", range(1, 9))
+@looped("ending", ["png", "tif", "webp", "jpg"])
 def test_exif_orientation_is_applied(tmp_path, orientation, ending):
     stored = noise(3, 5).repeat(16, axis=0).repeat(16, axis=1)
     exif = Image.Exif()
@@ -351,7 +352,7 @@ def test_a_file_that_goes_away_is_named_from_a_worker_too(tmp_path):
         next(iter(DataLoader(_Batches(pictures), batch_size=None, num_workers=1)))
 
 
-@pytest.mark.parametrize(
+@looped(
     ("given", "message"),
     [
         ({"size": 0}, "size is 0; expected a whole number"),

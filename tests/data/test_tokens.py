@@ -3,6 +3,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.data.text.tokens import TokenTable
@@ -16,8 +17,8 @@ def vocabulary():
     return Vocabulary.build(["a b c d e"], min_count=1)
 
 
-@pytest.mark.parametrize("max_words", [None, 1, 3, 50])
-@pytest.mark.parametrize("indices", [[0], [1], [4, 0, 0, 3, 1], [1, 2], [-1, -5], []])
+@looped("max_words", [None, 1, 3, 50])
+@looped("indices", [[0], [1], [4, 0, 0, 3, 1], [1, 2], [-1, -5], []])
 def test_batch_agrees_with_a_loop(vocabulary, indices, max_words):
     table = TokenTable.build(vocabulary, CAPTIONS, max_words=max_words)
     texts, lengths = table.batch(np.array(indices, dtype=int))

@@ -3,6 +3,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.data.vectors import embeddings as vectors
@@ -75,7 +76,7 @@ def test_norms_are_unit_or_said():
     assert torch.equal(open_vectors(array, normalize=False).rows(3, 4), torch.from_numpy(array[3:4]))
 
 
-@pytest.mark.parametrize(
+@looped(
     ("shapes", "advice"),
     [
         ([(9, 4), (7, 5)], "Give vectors of the same model"),

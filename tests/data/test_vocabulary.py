@@ -1,10 +1,11 @@
 import pytest
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.data.text.vocabulary import SPECIALS, Vocabulary, tokenize
 
 
-@pytest.mark.parametrize(
+@looped(
     ("caption", "words"),
     [
         ("A man's DOG, the dogs' 'best' .", ["a", "man's", "dog", "the", "dogs", "best"]),
@@ -37,7 +38,7 @@ def test_json_round_trip_and_fingerprint():
     assert Vocabulary([*SPECIALS, "é", "b"]).fingerprint() != vocabulary.fingerprint()
 
 
-@pytest.mark.parametrize(
+@looped(
     ("text", "message"),
     [
         ("{", "not JSON"),

@@ -4,6 +4,7 @@ import pytest
 import timm
 import torch
 import torchvision
+from looped import looped
 from safetensors.torch import save_file
 from torch import nn
 
@@ -238,7 +239,7 @@ class TestWeights:
             Backbone(SHAPE, "torchvision", "resnet18")
 
 
-@pytest.mark.parametrize(
+@looped(
     ("change", "message"),
     [
         ({"model": "resnet19"}, "torchvision has no model 'resnet19' of its .* close to it: resnet1"),

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 import torch
+from looped import looped
 from tiny_bert import SIZES, tiny_bert
 
 from vsehub.checks import InputError
@@ -67,7 +68,7 @@ def test_is_rebuilt_without_the_folder(folder):
     assert again.rebuilt == encoder.rebuilt
 
 
-@pytest.mark.parametrize(
+@looped(
     ("kind", "positions"),
     [("bert", 12), ("roberta", 10), ("distilbert", 12), ("mpnet", 10), ("albert", 12), ("electra", 12), ("gpt2", 12)],
 )

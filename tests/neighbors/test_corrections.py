@@ -1,5 +1,5 @@
-import pytest
 import torch
+from looped import looped
 
 from vsehub.neighbors import tiles
 from vsehub.neighbors import tiles as corrections
@@ -7,8 +7,8 @@ from vsehub.neighbors.tiles import Affine, Corrected, Scratch
 from vsehub.neighbors.vectors import as_vectors
 
 
-@pytest.mark.parametrize("scale", [1.0, 2.0, 0.5, 30.0, 0.75])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@looped("scale", [1.0, 2.0, 0.5, 30.0, 0.75])
+@looped("dtype", [torch.float32, torch.float64])
 def test_an_item_bias_gives_the_formulas_numbers(scale, dtype, monkeypatch):
     """Bit for bit, ties included: the same search with the formula written out."""
     monkeypatch.setattr(tiles, "TILE_ITEMS", 64)
@@ -24,8 +24,8 @@ def test_an_item_bias_gives_the_formulas_numbers(scale, dtype, monkeypatch):
     assert torch.equal(spelled[1], folded[1])
 
 
-@pytest.mark.parametrize("rows", [1, 7, 8])
-@pytest.mark.parametrize(
+@looped("rows", [1, 7, 8])
+@looped(
     "last",
     [None, Affine(2.0, torch.arange(90.0)), Affine(3.0, torch.arange(90.0).double()), lambda scores, *_: scores + 1],
 )

@@ -1,5 +1,5 @@
-import pytest
 import torch
+from looped import looped
 
 from vsehub.metrics import topk as running
 from vsehub.metrics.topk import top_k_of_blocks, with_block
@@ -22,12 +22,10 @@ def scores(rows, width, kind):
     }[kind]
 
 
-@pytest.mark.parametrize("widths", WIDTHS)
-@pytest.mark.parametrize("k", [1, 10, 100])
-@pytest.mark.parametrize(
-    "kind", ["distinct", "few", "constant", "rising", "falling", "one row rises", "minus infinity", "infinite row"]
-)
-@pytest.mark.parametrize("layout", [lambda s: s, lambda s: s.double(), lambda s: s.T.contiguous().T])
+@looped("widths", WIDTHS)
+@looped("k", [1, 10, 100])
+@looped("kind", ["distinct", "few", "constant", "rising", "falling", "one row rises", "minus infinity", "infinite row"])
+@looped("layout", [lambda s: s, lambda s: s.double(), lambda s: s.T.contiguous().T])
 def test_blocks_side_by_side_are_a_stable_sort_cut_off(widths, k, kind, layout):
     whole = layout(scores(9, sum(widths), kind))
     values, columns = top_k_of_blocks(whole.split(widths, dim=1), k)
