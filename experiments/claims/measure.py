@@ -55,8 +55,8 @@ def measure_run(folder: Path, run: Run, out: Path, root: str | None) -> None:
         return
     protocol = components().build("protocol", run.record["config"]["protocol"])
     encodings = restored(folder, root)
-    for name, split, criterion, criterion in tqdm(lacking, out.name):
-        record = measure(encodings, Measurement(split, criterion, criterion, protocol))
+    for name, split, criterion_name, criterion in tqdm(lacking, out.name):
+        record = measure(encodings, Measurement(split, criterion, criterion_name, protocol))
         write_json(out / f"{name}-{split}.json", record | {"run": facts})
 
 

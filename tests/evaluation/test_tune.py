@@ -77,7 +77,7 @@ def test_matched_rankings_equal_the_dense_ones(criterion, direction):
 
 def test_refusals():
     encoded = split(9)
-    with pytest.raises(InputError, match="NearestNeighbor has no settings to fit"):
+    with pytest.raises(InputError, match="NearestNeighbor has no settings to tune"):
         tune(NearestNeighbor(), encoded, COSINE, SINGLE)
     with pytest.raises(InputError, match="SmallGreedy matches the queries that are ranked against each other"):
         evaluate(encoded, COSINE, SmallGreedy(), SINGLE, encoded)

@@ -1,0 +1,45 @@
+"""The documentation names what is there: files, folders, packages and commands."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "vsehub"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = {"losses/soft_margin.py", "tests/losses/test_soft_margin.py"}  # what docs/extending.md has a reader write
+
+
+def test_files_that_the_pages_name_exist():
+    missing = []
+    for page in PAGES:
+        for name in set(re.findall(r"`((?:[\w.-]+/)*[\w.-]+\.(?:py|yaml|csv|toml|ipynb))`", page.read_text())):
+            places = (ROOT / name, SOURCE / name, ROOT / "conf" / name)
+            written = name.removeprefix("src/vsehub/") in EXAMPLES or name == "conf/loss/soft_margin.yaml"
+            # A bare name is a file that a run or a user's folder holds.
+            if "/" in name and not written and not any(place.exists() for place in places):
+                missing.append(f"{page.name}: {name}")
+    assert not missing
+
+
+def test_the_tree_in_the_architecture_page_is_the_tree_on_disk():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    tree = text.partition("## Rooms")[2].partition("```\n")[2].partition("```")[0]
+    listed, package = {}, None
+    for line in tree.splitlines():
+        entry = re.match(r"^  ([\w/]+)(?:/|\.py)? ", line) if line.startswith("  ") else None
+        if entry and line[2] != " ":
+            package = entry[1].rstrip("/")
+            listed[package] = ""
+        if package is not None:
+            listed[package] += line
+    on_disk = {path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.suffix in ("", ".py")} - {
+        "__init__",
+        "__pycache__",
+    }
+    assert set(listed) == on_disk
+    for package in listed:
+        folder = SOURCE / package
+        if folder.is_dir():
+            parts = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+            lacking = {part for part in parts - {"__init__"} if not re.search(rf"\b{part}\b", listed[package])}
+            assert not lacking, f"{package}/ in docs/architecture.md lacks {', '.join(sorted(lacking))}"
