@@ -42,7 +42,6 @@ tasks = {
     "quota": (faults.tried, faults.quota, rerank, 7, 0, base),
     "changed": (faults.tried, faults.vectors_change, rerank, 8, 0, base),
     "replaced": (faults.tried, faults.checkpoint_replaced, evaluate, 20, 0, base),
-    "replaced later": (faults.tried, faults.checkpoint_replaced, evaluate, 21, 0, base),
 }
 with multiprocessing.get_context("fork").Pool(2) as pool:
     given = {name: pool.apply_async(task, arguments) for name, (task, *arguments) in tasks.items()}
