@@ -47,7 +47,7 @@ demo-embeddings: $(INSTALLED) ## measure and correct the hubness of made-up embe
 	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=csls index=flat out=runs/embeddings/rerank
 
 test: $(INSTALLED) ## run all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
 
 MINUTES ?= $(if $(HOURS),$(shell awk 'BEGIN {print 60 * $(HOURS)}'),10)
 torture: $(INSTALLED) ## malformed inputs, kills, faults, fuzzing, numbers: ten minutes, or HOURS=8; SEED=0

@@ -9,7 +9,7 @@ from looped import looped
 
 from vsehub.report.published import FIGURES, published_table
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 
 from reproduced import occurrence_remarks, occurrence_table, reproduced
 

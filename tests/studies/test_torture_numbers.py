@@ -11,7 +11,7 @@ from vsehub.criteria import CSLS, InvertedSoftmax, RelaxedGreedyMatching, base
 from vsehub.metrics import occurrences as hubness
 from vsehub.metrics import ranks
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "experiments" / "torture"
 NAMES = ("drawing", "oracles", "criterion_cases", "metric_cases", "numeric")
 

@@ -17,7 +17,7 @@ from vsehub.checks import InputError
 from vsehub.data import Scenes
 from vsehub.data.scenes.captions import WORDS
 
-EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SMALL = (
     *("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8", "image_encoder.width=4"),
     *("loader.batch_size=64", "callbacks.warmup.steps=4"),

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GRID = ROOT / "experiments" / "grid"
 CELLS = 26  # nns; five with two references, default and tuned; gm; rgm and csls+rgm, default and tuned
 

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from vsehub.cli.build import build, build_data, build_module
 from vsehub.cli.train import run_label
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "conf" / "experiment"
 PUBLISHED = ROOT / "src" / "vsehub" / "report" / "published"
 TEXT = {"table": str, "line": str, "note": str}

@@ -12,7 +12,7 @@ import torch
 from vsehub.metrics import Occurrences, occurrence_metrics
 from vsehub.neighbors.flat import load_faiss
 
-FOLDER = Path(__file__).parents[1] / "experiments" / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
 NAMES = ("common", "evaluation", "hubby", "million_parts", "million")
 TINY = ("--items", "2000", "--queries", "30", "--dim", "16", "--rounds", "1", "--device", "cpu")
 

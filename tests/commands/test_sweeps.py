@@ -20,7 +20,7 @@ from vsehub.io.files import claimed
 from vsehub.io.records import RUN
 from vsehub.recipes import decides
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
 SWEEPS = sorted(path.stem for path in (CONF / "sweep").glob("*.yaml"))
 LAUNCHERS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-NOISE = Path(__file__).parents[1] / "experiments" / "noise"
+NOISE = Path(__file__).parents[2] / "experiments" / "noise"
 
 
 def finished_run(folder, loss, seed, rsum, noise=None, **config):

@@ -13,7 +13,7 @@ from looped import looped
 
 from vsehub.checks import InputError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TORTURE = ROOT / "experiments" / "torture"
 sys.path.insert(0, str(TORTURE))
 

@@ -10,7 +10,7 @@ import torch
 
 from vsehub.training.datamodule import RetrievalDataModule
 
-FOLDER = Path(__file__).parents[1] / "experiments" / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
 NAMES = ("common", "sources", "ways", "throughput", "bank", "hal", "evaluation", "gpu_equality", "gpu_check")
 CPU = torch.device("cpu")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CAPTIONS, IMAGES, DIM = 60, 20, 8
 WRITTEN = {
     "README.md": ["diagnose", "diagnose", "diagnose", "rerank"],

@@ -16,7 +16,7 @@ from scipy import stats
 
 from vsehub.checks import InputError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 STUDY = ROOT / "experiments" / "claims"
 sys.path[:0] = [str(ROOT / "experiments"), str(STUDY)]
 

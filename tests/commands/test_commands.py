@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-FLICKR8K = Path(__file__).parents[2] / "shared" / "data" / "flickr8k" / "global"
+FLICKR8K = Path(__file__).parents[3] / "shared" / "data" / "flickr8k" / "global"
 TIMES = {"seconds", "val/seconds", "bank/seconds"}
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-TORTURE = Path(__file__).parents[1] / "experiments" / "torture"
+TORTURE = Path(__file__).parents[2] / "experiments" / "torture"
 
 SAMPLE = """
 import json, multiprocessing, signal, sys

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_dir
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "conf" / "experiment"
 sys.path.insert(0, str(ROOT / "experiments"))
 

@@ -10,7 +10,7 @@ from vsehub.checks import InputError
 from vsehub.data import Karpathy
 from vsehub.data.photos import pictures as picture_check
 
-FLICKR8K = Path(__file__).parents[3] / "shared" / "data" / "flickr8k"
+FLICKR8K = Path(__file__).parents[4] / "shared" / "data" / "flickr8k"
 # split, folder, how many captions; image n is of the grey value 10 n.
 COCO = [
     ("val", "val2014", 5),

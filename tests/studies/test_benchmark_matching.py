@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-FOLDER = Path(__file__).parents[1] / "experiments" / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
 NAMES = ("common", "evaluation", "matching")
 CPU = torch.device("cpu")
 

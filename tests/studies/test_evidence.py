@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from looped import looped
 
-EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 STUDIES = sorted(path.parent.name for path in EXPERIMENTS.glob("*/results.csv"))
 sys.path.insert(0, str(EXPERIMENTS))
 

@@ -15,7 +15,7 @@ nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("ipykernel")
 NotebookClient = pytest.importorskip("nbclient").NotebookClient
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
