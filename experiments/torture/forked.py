@@ -191,6 +191,8 @@ def called(main: Callable[[], None] | None) -> int:
         main()
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
     except KeyboardInterrupt:
         traceback.print_exc()
         status = 130

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from wandb_server import KEY, WandbServer
 
 from vsehub.checks import InputError
 
-pytest.importorskip("wandb")
-pytest.importorskip("wandb_workspaces")
+if not all(find_spec(name) for name in ("wandb", "wandb_workspaces")):  # not imported before a test needs them
+    pytest.skip("wandb is not installed: extra `wandb`", allow_module_level=True)
 STUDY = "first-study"
 
 

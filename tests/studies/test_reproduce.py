@@ -98,7 +98,7 @@ def test_a_tables_rows_are_each_trained_and_measured_once(table, papers_data, dr
     assert sorted(folders.values()) == expected
     evaluations = [choices(overrides) for _, _, command, *overrides in found if command == "evaluate"]
     told = [
-        (*folders[str(Path(one["checkpoint"]).parents[1])], one["criterion"], one["protocol"], "tuned" in one)
+        (*folders[str(Path(one["checkpoint"]).parents[1])], one["criterion"], one["protocol"], "tune" in one)
         for one in evaluations
     ]
     assert sorted(told) == sorted((name, seed, *criterion) for name, *criterion in measured for seed in (0, 3))
