@@ -2,14 +2,20 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
+# Another Python needs another environment: make test PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 # The FAISS build: gpu where a GPU is seen, else cpu; `make setup FAISS=cpu` chooses.
 FAISS ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 INSTALLED := $(VENV)/installed-$(FAISS)
 EXTRAS := $(FAISS),wandb,tensorboard,transformers,timm,sweep,notebooks,dev
-PINS := -c constraints.txt
+# Which versions are installed: the pinned ones, or what is given instead.
+VERSIONS ?= -c constraints.txt
+
+# What `make test` runs, e.g. TESTS=tests/losses; empty: all of it.
+TESTS ?=
+LAYERS := tests/losses tests/similarities tests/metrics tests/neighbors tests/criteria
 
 DATA ?=
 ROOT ?=
@@ -25,6 +31,10 @@ EMBEDDINGS := queries=runs/embeddings/queries.npy items=runs/embeddings/items.np
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-22s %s\n", $$1, $$2}'
 
+INSTALL = if $(BIN)/uv --version >/dev/null 2>&1; then \
+	  UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --python $(BIN)/python $(VERSIONS) -e '.[$(1)]'; \
+	else $(BIN)/python -m pip install --quiet --disable-pip-version-check $(VERSIONS) -e '.[$(1)]'; fi
+
 setup: $(INSTALLED) ## create .venv and install everything at the pinned versions
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -33,9 +43,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv \
 	  || echo "uv could not be installed: pip installs the rest, which takes a few minutes"
-	@if $(BIN)/uv --version >/dev/null 2>&1; then \
-	  UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --python $(BIN)/python $(PINS) -e '.[$(EXTRAS)]'; \
-	else $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) -e '.[$(EXTRAS)]'; fi
+	@$(call INSTALL,$(EXTRAS))
 	@touch $@
 
 demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (about 5 minutes)
@@ -46,15 +54,36 @@ demo-embeddings: $(INSTALLED) ## measure and correct the hubness of made-up embe
 	$(BIN)/vsehub diagnose $(EMBEDDINGS) out=runs/embeddings/diagnose
 	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=csls index=flat out=runs/embeddings/rerank
 
-test: $(INSTALLED) ## run all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+test: $(INSTALLED) ## run all tests, or TESTS="tests/losses tests/criteria"; PYTHON=python3.13 VENV=.venv-3.13 for another Python
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS) $(TESTS)
+
+test-layers: TESTS = $(LAYERS)
+test-layers: test ## run the tests of losses, similarities, metrics, neighbors and criteria
+
+test-lowest: ## the same with the lowest versions that pyproject.toml allows, in .venv-lowest
+	$(MAKE) test-layers VENV=.venv-lowest VERSIONS='--resolution lowest-direct'
+
+coverage: $(INSTALLED) ## run all tests, or TESTS=..., and write build/coverage/html
+	mkdir -p build/coverage
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal --cov --cov-report=html $(ARGS) $(TESTS)
 
 MINUTES ?= $(if $(HOURS),$(shell awk 'BEGIN {print 60 * $(HOURS)}'),10)
 torture: $(INSTALLED) ## malformed inputs, kills, faults, fuzzing, numbers: ten minutes, or HOURS=8; SEED=0
 	OMP_NUM_THREADS=1 $(BIN)/python experiments/torture/torture.py --minutes $(MINUTES) --seed $(or $(SEED),0) $(ARGS)
 
 lint: $(INSTALLED) ## check style
-	$(BIN)/ruff check . && $(BIN)/ruff format --check src tests experiments notebooks
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(INSTALLED) ## check types, strictly below training and the command line
+	$(BIN)/mypy
+
+$(VENV)/installed-docs: $(INSTALLED)
+	@$(call INSTALL,docs)
+	@touch $@
+
+docs: $(VENV)/installed-docs ## build the documentation with the Python API and the executed notebooks: build/docs/index.html
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -q -E -W --keep-going -c docs . build/docs
+	$(BIN)/python docs/check_links.py build/docs
 
 # LINES given on the command line alone: a shell may export its own.
 REPRODUCE = $(BIN)/python experiments/reproduce.py $(1) $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
@@ -119,6 +148,6 @@ wheel: $(INSTALLED) ## build a wheel that holds the configuration too
 	$(BIN)/python -m build --wheel
 
 clean: ## remove what was built, never runs
-	rm -rf build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist docs/api .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
-.PHONY: help setup demo demo-embeddings test torture lint reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search gpu-check wheel clean
+.PHONY: help setup demo demo-embeddings test test-layers test-lowest coverage torture lint types docs reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search gpu-check wheel clean
