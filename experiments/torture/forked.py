@@ -7,6 +7,8 @@ import atexit
 import contextlib
 import importlib
 import json
+import logging
+import multiprocessing.util
 import os
 import signal
 import sys
@@ -164,8 +166,7 @@ def _child(
         sys.stdout = open(1, "w", buffering=8192, encoding="utf-8", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
         os.environ.update(ENVIRONMENT | environment)
-        for finalizer in list(weakref.finalize._registry):
-            finalizer.detach()  # of temporary folders, say: they are the parent's, and other children's
+        forget_ends()
         sys.argv = ["vsehub", *map(str, arguments)]
         if before is not None:
             before()
@@ -179,6 +180,15 @@ def _child(
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
+
+
+def forget_ends() -> None:
+    """What libraries registered for the end of the parent, such as removing temporary folders, is the parent's to do."""
+    for finalizer in list(weakref.finalize._registry):
+        finalizer.detach()
+    atexit._clear()
+    for own in (logging.shutdown, weakref.finalize._exitfunc, multiprocessing.util._exit_function):  # the interpreter's
+        atexit.register(own)
 
 
 def called(main: Callable[[], None] | None) -> int:
