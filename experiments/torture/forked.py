@@ -183,7 +183,7 @@ def _child(
 
 
 def forget_ends() -> None:
-    """What libraries registered for the end of the parent, such as removing temporary folders, is the parent's to do."""
+    """What libraries registered for the end of the parent, as removing temporary folders, is the parent's to do."""
     for finalizer in list(weakref.finalize._registry):
         finalizer.detach()
     atexit._clear()
