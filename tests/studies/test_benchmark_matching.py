@@ -1,6 +1,7 @@
 """The matching benchmark runs at tiny sizes; what it measures is not tested."""
 
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -22,7 +23,11 @@ def benchmark():
         del sys.modules[name]
 
 
-def test_both_ways_find_the_same(benchmark):
+def test_both_ways_find_the_same(benchmark, monkeypatch):
+    """Memory, which takes a process of its own each time, is measured in one direction."""
+    whole = benchmark.extra_megabytes
+    once = cache(lambda searched, *rest: whole(40, "t2i", searched, *rest))
+    monkeypatch.setattr(benchmark, "extra_megabytes", lambda images, direction, *rest: once(*rest))
     result = benchmark.measure(40, CPU, rounds=1, dim=8)
     assert {part["queries"] for part in result["directions"].values()} == {40, 200}
     for part in result["directions"].values():

@@ -90,7 +90,12 @@ def test_gpu_check_compares_precisions(scripts, monkeypatch):
     assert check.precision_rows(CPU, 1, [0, 1], [])[-1] == ("bf16-mixed below fp32, seeds' spread", "+3.5, 4.0", True)
 
 
-def test_gpu_check_trains(scripts):
+def test_gpu_check_trains(scripts, vsehub, monkeypatch, tmp_path):
+    def run(command, **settings):
+        assert command[:3] == [sys.executable, "-c", "from vsehub.cli.main import main; main()"]
+        vsehub(*command[3:], cwd=tmp_path)
+
+    monkeypatch.setattr(scripts["gpu_check"].subprocess, "run", run)
     settings = ["data.size=tiny", "image_encoder.width=4", "text_encoder.word_dim=8", "embedding_dim=8"]
     assert 0 < scripts["gpu_check"].train("32-true", 0, CPU, 1, settings) <= 600
 

@@ -69,6 +69,15 @@ def composed(name, command="train"):
         return compose(command, [f"experiment={name}"], return_hydra_config=True)
 
 
+ALIKE = {}
+
+
+def measured_as(name):
+    """What Hydra makes of a measuring row; of rows whose files differ in `evaluates` alone, the first."""
+    own = OmegaConf.to_yaml({key: value for key, value in written(name).items() if key != "evaluates"})
+    return composed(ALIKE.setdefault(own, name), "evaluate")
+
+
 def network(row):
     """The image features of a row: SCAN's are regions, and order embeddings without a network are of VGG19."""
     if row["architecture"].startswith("scan"):
@@ -143,9 +152,9 @@ def test_a_training_row_is_what_its_table_says(name):
 
 @looped("name", MEASURING)
 def test_a_measuring_row_names_its_training(name):
-    row, cfg = ROWS[name], composed(name, "evaluate")
-    assert cfg.evaluates in TRAINING
-    trained = ROWS[cfg.evaluates]
+    row, cfg = ROWS[name], measured_as(name)
+    assert {cfg.evaluates, written(name).evaluates} <= set(TRAINING)
+    trained = ROWS[written(name).evaluates]
     for key in ("dataset", "loss"):
         assert trained[key] == row[key]
     assert network(trained) == network(row)
