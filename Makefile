@@ -55,7 +55,7 @@ demo-embeddings: $(INSTALLED) ## measure and correct the hubness of made-up embe
 	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=csls index=flat out=runs/embeddings/rerank
 
 test: $(INSTALLED) ## run all tests, or TESTS="tests/losses tests/criteria"; PYTHON=python3.13 VENV=.venv-3.13 for another Python
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 $(ARGS) $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS) $(TESTS)
 
 test-layers: TESTS = $(LAYERS)
 test-layers: test ## run the tests of losses, similarities, metrics, neighbors and criteria
@@ -65,7 +65,7 @@ test-lowest: ## the same with the lowest versions that pyproject.toml allows, in
 
 coverage: $(INSTALLED) ## run all tests, or TESTS=..., and write build/coverage/html
 	mkdir -p build/coverage
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --cov --cov-report=html $(ARGS) $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal --cov --cov-report=html $(ARGS) $(TESTS)
 
 MINUTES ?= $(if $(HOURS),$(shell awk 'BEGIN {print 60 * $(HOURS)}'),10)
 torture: $(INSTALLED) ## malformed inputs, kills, faults, fuzzing, numbers: ten minutes, or HOURS=8; SEED=0

@@ -1,5 +1,6 @@
 import logging
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -7,10 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock
+from hydra._internal.hydra import Hydra
 
 from vsehub.cli.main import main
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+from warm import Warm
+
+ROOT = Path(__file__).parents[1]
+LIMIT = 480  # seconds that a command may take
 
 # Eight steps an epoch: the warm-up ends within the second, so that the first schedule step falls into it.
 SMALL = (
@@ -33,26 +40,75 @@ def shared_folder(tmp_path_factory, worker_id):
 
 
 @pytest.fixture(scope="session")
-def vsehub(shared_folder):
-    """A function that runs the console script and returns its exit status and output; `small` adds a tiny set-up.
+def environment(shared_folder):
+    """The environment of commands: this process's without what wandb and vsehub read, and a cache of the tests' own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "VSEHUB"))}
+    return kept | {"XDG_CACHE_HOME": str(shared_folder / "cache"), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="session")
+def warm(shared_folder, environment):
+    """The process that forks for each command, see warm.py."""
+    client = Warm(shared_folder, environment)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def vsehub(environment, request):
+    """A function that runs the command line and returns its output; `small` adds a tiny set-up.
+
+    start=True returns the running process instead, its output going to output.txt. console=True takes the console
+    script, in a process of its own, instead of a fork of one that has imported all.
+    """
+
+    def run(*arguments, cwd, small=False, start=False, status=0, console=False, **variables):
+        arguments, own = [*map(str, arguments), *(SMALL if small else ())], environment | variables
+        output = Path(cwd) / "output.txt"
+        command = [Path(sys.executable).parent / "vsehub", *arguments]
+        if console and start:
+            with output.open("w") as opened:
+                return subprocess.Popen(command, stdout=opened, stderr=opened, cwd=cwd, env=own)
+        if console:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, cwd=cwd, env=own)
+            done = SimpleNamespace(status=done.returncode, out=done.stdout, err=done.stderr)
+        elif start:
+            return request.getfixturevalue("warm").start(arguments, cwd, own, output, output)
+        else:
+            done = request.getfixturevalue("warm").run(arguments, cwd, own, LIMIT)
+        assert done.status == status, f"vsehub {shlex.join(arguments)}\n{done.out}\n{done.err}"
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def script(environment, warm):
+    """A function that runs a Python file below experiments/ as `vsehub` runs commands, and returns its output.
 
     start=True returns the running process instead, its output going to output.txt.
     """
-    script = Path(sys.executable).parent / "vsehub"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "VSEHUB"))}
-    environment = kept | {"XDG_CACHE_HOME": str(shared_folder / "cache"), "OMP_NUM_THREADS": "1"}
 
-    def run(*arguments, cwd, small=False, start=False, status=0, **variables):
-        command = [script, *map(str, arguments), *(SMALL if small else ())]
-        settings = {"cwd": cwd, "env": environment | variables, "text": True}
+    def run(path, *arguments, cwd=ROOT, start=False, status=0, **variables):
+        file, own = ROOT / "experiments" / path, environment | variables
         if start:
-            with (Path(cwd) / "output.txt").open("w") as output:
-                return subprocess.Popen(command, stdout=output, stderr=output, **settings)
-        done = subprocess.run(command, capture_output=True, timeout=240, **settings)
-        assert done.returncode == status, f"{command}\n{done.stdout}\n{done.stderr}"
-        return SimpleNamespace(out=done.stdout, err=done.stderr)
+            return warm.start(arguments, cwd, own, *[Path(cwd) / "output.txt"] * 2, script=file)
+        done = warm.run(arguments, cwd, own, LIMIT, script=file)
+        assert done.status == status, f"{path} {shlex.join(map(str, arguments))}\n{done.out}\n{done.err}"
+        return done
 
     return run
+
+
+@pytest.fixture(scope="session", autouse=True)
+def composed_once():
+    """In this process Hydra composes a configuration once less: for hydra.mode alone, which no test of it here sets.
+
+    That is a third of what most refusals take. Commands in processes of their own do it.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Hydra, "get_mode", lambda self, config_name, overrides: None)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
+from looped import looped
 from omegaconf import OmegaConf
 from tiny_bert import tiny_bert
 from torch import nn
@@ -89,7 +90,7 @@ def test_every_folder_is_in_the_contract():
     assert folders - {"experiment", "sweep", "hydra"} == set(GROUPS)
 
 
-@pytest.mark.parametrize(("group", "name"), [one for one in ALL if one[0] != "recipe"])
+@looped(("group", "name"), [one for one in ALL if one[0] != "recipe"])
 def test_keys_are_the_constructors_parameters(group, name):
     cfg = composed(group, name)
     for node in components(group, cfg):
@@ -100,7 +101,7 @@ def test_keys_are_the_constructors_parameters(group, name):
             assert keys == accepted, f"{node['_target_']} has arguments that the yaml lacks: {accepted - keys}"
 
 
-@pytest.mark.parametrize(("group", "name"), [one for one in ALL if one[0] not in ("recipe", "trainer", "logger")])
+@looped(("group", "name"), [one for one in ALL if one[0] not in ("recipe", "trainer", "logger")])
 def test_defaults_in_code_and_yaml_agree(group, name):
     """A stranger who leaves the yaml aside gets the same component; of several yamls of a class, that of one."""
     for node in components(group, composed(group, name)):
@@ -123,7 +124,7 @@ def differing(node):
     ]
 
 
-@pytest.mark.parametrize("name", names("recipe"))
+@looped("name", names("recipe"))
 def test_a_recipe_is_a_losss(name):
     assert name in names("loss")
     plain, cfg = composed("loss", "infonce"), composed("loss", name)
@@ -133,7 +134,7 @@ def test_a_recipe_is_a_losss(name):
         assert {key: cfg[group][key] for key in settings} == dict(settings)
 
 
-@pytest.mark.parametrize("config", sorted(path.stem for path in CONF.glob("*.yaml")))
+@looped("config", sorted(path.stem for path in CONF.glob("*.yaml")))
 def test_every_key_is_read(config):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         keys = {str(key) for key in compose(config)}
@@ -163,10 +164,10 @@ def permuted(stats, order):
     return None if stats is None else NeighborStats(*(side[order] for side in stats))
 
 
-@pytest.mark.parametrize("name", names("loss"))
 class TestLoss:
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-    @pytest.mark.parametrize("n", [1, 2, 9])
+    @looped("name", names("loss"))
+    @looped("dtype", [torch.float32, torch.bfloat16])
+    @looped("n", [1, 2, 9])
     def test_value_and_gradient_are_finite(self, name, n, dtype):
         loss = instantiated("loss", name)
         scores, positives, stats = batch(n, dtype)
@@ -179,6 +180,7 @@ class TestLoss:
             assert gradient.dtype == dtype
             assert n < 9 or gradient.abs().sum() > 0
 
+    @looped("name", names("loss"))
     def test_the_order_of_the_pairs_is_nothing(self, name):
         loss = instantiated("loss", name)
         scores, positives, stats = batch(9)
@@ -191,6 +193,7 @@ class TestLoss:
             torch.testing.assert_close(moved, value)
             torch.testing.assert_close(moved_gradient, gradient[order][:, order])
 
+    @looped("name", names("loss"))
     def test_other_positives_are_no_negatives(self, name):
         loss = instantiated("loss", name)
         scores, positives, stats = batch(9)
@@ -202,6 +205,7 @@ class TestLoss:
             assert torch.equal(before, after)
             assert (gradient[others] == 0).all()
 
+    @looped("name", names("loss"))
     def test_neighbours_count_where_they_are_asked_for(self, name):
         loss = instantiated("loss", name)
         scores, positives, stats = batch(9)
@@ -209,6 +213,7 @@ class TestLoss:
         _, with_them = value_and_gradient(loss, scores, positives, stats)
         assert torch.equal(without, with_them) != loss.takes_neighbors
 
+    @looped("name", names("loss"))
     def test_a_better_pair_is_a_lower_loss(self, name):
         loss = instantiated("loss", name)
         scores, positives, _ = batch(9)
@@ -216,8 +221,8 @@ class TestLoss:
         assert loss(better, positives)["loss"] < loss(scores, positives)["loss"]
 
 
-@pytest.mark.parametrize("name", names("criterion"))
 class TestCriterion:
+    @looped("name", names("criterion"))
     def test_rescore(self, name):
         criterion = instantiated("criterion", name)
         generator = torch.Generator().manual_seed(0)
@@ -231,6 +236,7 @@ class TestCriterion:
         ):
             criterion.rescore(scores, reference[:0])
 
+    @looped("name", names("criterion"))
     def test_the_order_of_items_and_queries_is_nothing(self, name):
         criterion = instantiated("criterion", name)
         generator = torch.Generator().manual_seed(0)
@@ -280,7 +286,7 @@ def rows_alone_equal_rows_together(encoder, *inputs):
         assert (together[0] - together[-1]).abs().sum() > 0
 
 
-@pytest.mark.parametrize("name", names("image_encoder"))
+@looped("name", names("image_encoder"))
 def test_image_encoder(name):
     torch.manual_seed(0)
     shape = IMAGE_SHAPES.get(name, (3, 64, 64))
@@ -326,7 +332,7 @@ def test_optimizer_and_scheduler(name, scheduler):
     assert not torch.equal(layer.weight, before)
 
 
-@pytest.mark.parametrize(("group", "name"), [one for one in ALL if one[0] in ("bank", "callbacks", "trainer")])
+@looped(("group", "name"), [one for one in ALL if one[0] in ("bank", "callbacks", "trainer")])
 def test_the_rest_can_be_built(group, name):
     changes = {"accelerator": "cpu", "precision": "32-true", "logger": False} if group == "trainer" else {}
     for node in components(group, composed(group, name)):

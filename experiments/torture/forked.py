@@ -7,12 +7,15 @@ import atexit
 import contextlib
 import importlib
 import json
+import logging
+import multiprocessing.util
 import os
 import signal
 import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,6 +59,7 @@ class Running:
     """A command that has been started in a forked child.
 
     arguments: those after `vsehub`. cwd: where it runs. before: called in the child before the command begins.
+    log: the name of the files for its output, or their paths: (stdout, stderr). main: what runs; None: `vsehub`.
     """
 
     def __init__(
@@ -64,9 +68,10 @@ class Running:
         cwd: Path,
         before: Callable[[], None] | None = None,
         environment: dict[str, str] | None = None,
-        log: str = "command",
+        log: str | tuple[Path, Path] = "command",
+        main: Callable[[], None] | None = None,
     ):
-        self.out, self.err = cwd / f"{log}.out", cwd / f"{log}.err"
+        self.out, self.err = (cwd / f"{log}.out", cwd / f"{log}.err") if isinstance(log, str) else log
         for file in (self.out, self.err):
             file.unlink(missing_ok=True)
         ready, tell = os.pipe()
@@ -74,7 +79,7 @@ class Running:
         sys.stderr.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            _child(arguments, cwd, (self.out, self.err), before, environment or {}, tell)
+            _child(arguments, cwd, (self.out, self.err), before, environment or {}, main, tell)
         os.close(tell)
         os.read(ready, 1)  # the child stands before its command, or has ended
         os.close(ready)
@@ -142,6 +147,7 @@ def _child(
     streams: tuple[Path, Path],
     before: Callable[[], None] | None,
     environment: dict[str, str],
+    main: Callable[[], None] | None,
     tell: int,
 ) -> None:
     """Never returns."""
@@ -160,12 +166,13 @@ def _child(
         sys.stdout = open(1, "w", buffering=8192, encoding="utf-8", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
         os.environ.update(ENVIRONMENT | environment)
+        forget_ends()
         sys.argv = ["vsehub", *map(str, arguments)]
         if before is not None:
             before()
         os.write(tell, b".")
         os.close(tell)
-        status = _called()
+        status = called(main)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -175,15 +182,27 @@ def _child(
         os._exit(status)
 
 
-def _called() -> int:
+def forget_ends() -> None:
+    """What libraries registered for the end of the parent, as removing temporary folders, is the parent's to do."""
+    for finalizer in list(weakref.finalize._registry):
+        finalizer.detach()
+    atexit._clear()
+    for own in (logging.shutdown, weakref.finalize._exitfunc, multiprocessing.util._exit_function):  # the interpreter's
+        atexit.register(own)
+
+
+def called(main: Callable[[], None] | None) -> int:
     """The status with which the interpreter would end."""
-    from vsehub.cli.main import main
+    if main is None:
+        from vsehub.cli.main import main
 
     status = 0
     try:
         main()
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
     except KeyboardInterrupt:
         traceback.print_exc()
         status = 130

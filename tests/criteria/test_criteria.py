@@ -1,6 +1,7 @@
 import pytest
 import torch
 from golden_arrays import CASES, golden
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, InvertedSoftmax, NearestNeighbor, QBNorm
@@ -58,7 +59,7 @@ def test_hubs_lose(criterion):
     assert after < 0.6 * before
 
 
-@pytest.mark.parametrize(
+@looped(
     ("call", "message"),
     [
         (lambda: CSLS(0), "k is 0; expected a whole number above 0"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from golden_arrays import CASES, golden
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import (
@@ -102,8 +103,8 @@ FORMULAS = [
 ]
 
 
-@pytest.mark.parametrize(("criterion", "formula"), FORMULAS, ids=lambda one: getattr(one, "__name__", ""))
-@pytest.mark.parametrize(("queries", "items", "references"), [(7, 12, 9), (12, 7, 5), (3, 30, 40)])
+@looped(("criterion", "formula"), FORMULAS)
+@looped(("queries", "items", "references"), [(7, 12, 9), (12, 7, 5), (3, 30, 40)])
 def test_formula(criterion, formula, queries, items, references):
     generator = torch.Generator().manual_seed(queries)
     sides = [torch.randn(n, 6, generator=generator, dtype=torch.float64) for n in (queries, items, references)]
@@ -166,9 +167,7 @@ def test_shares_beyond_single_precision_still_rank():
     assert torch.isfinite(MutualProximity().rescore(scores.repeat(1, 50))).all()
 
 
-@pytest.mark.parametrize(
-    "criterion", [criterion for criterion, _ in FORMULAS], ids=lambda criterion: type(criterion).__name__
-)
+@looped("criterion", [criterion for criterion, _ in FORMULAS])
 def test_degenerate_matrices_stay_finite(criterion):
     """One query, one item, all equal, copies at distance zero, scores below zero: no NaN; equal stays equal."""
     for scores in (
@@ -185,7 +184,7 @@ def test_degenerate_matrices_stay_finite(criterion):
             torch.testing.assert_close(answer, answer[:1, :1].expand_as(answer))
 
 
-@pytest.mark.parametrize(
+@looped(
     ("call", "message"),
     [
         (lambda: NNN(0), "k is 0; expected a whole number above 0"),

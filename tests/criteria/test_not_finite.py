@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from criteria.test_formulas import FORMULAS
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import (
@@ -33,8 +34,8 @@ def unit(rows, seed):
     return torch.nn.functional.normalize(torch.randn(rows, 5, generator=generator), dim=1)
 
 
-@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: type(criterion).__name__)
-@pytest.mark.parametrize("bad", BAD)
+@looped("criterion", CRITERIA)
+@looped("bad", BAD)
 def test_one_such_score_is_refused(criterion, bad):
     scores, spoilt = torch.rand(6, 8), torch.rand(6, 8)
     spoilt[2, 3] = bad
@@ -45,8 +46,8 @@ def test_one_such_score_is_refused(criterion, bad):
         criterion.rescore(spoilt.double())
 
 
-@pytest.mark.parametrize("criterion", [*CRITERIA, *MATCHING], ids=lambda criterion: type(criterion).__name__)
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@looped("criterion", [*CRITERIA, *MATCHING])
+@looped("bad", [math.nan, math.inf])
 def test_one_such_vector_is_refused(criterion, bad):
     """Wherever it lies; only items whose product is -inf may stay behind what is found."""
     whole = (unit(6, 0), unit(8, 1), unit(7, 2))
@@ -58,7 +59,7 @@ def test_one_such_vector_is_refused(criterion, bad):
             criterion.search(*(given if inductive else given[:2]), k=8)
 
 
-@pytest.mark.parametrize("criterion", [*CRITERIA, *MATCHING], ids=lambda criterion: type(criterion).__name__)
+@looped("criterion", [*CRITERIA, *MATCHING])
 def test_products_beyond_the_type_are_refused(criterion):
     queries, items = 1e20 * unit(6, 0), 1e20 * unit(8, 1)
     with pytest.raises(InputError, match="NaN or inf"):
@@ -72,7 +73,7 @@ def test_a_nan_does_not_hide_above_the_kth():
         LocalScaling(3).item_terms(reference)
 
 
-@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: type(criterion).__name__)
+@looped("criterion", CRITERIA)
 def test_empty_and_whole_numbers_are_refused(criterion):
     for scores in (torch.zeros(0, 4), torch.zeros(3, 0)):
         with pytest.raises(InputError, match="expected at least one query and one item"):
@@ -84,8 +85,8 @@ def test_empty_and_whole_numbers_are_refused(criterion):
             criterion.search(unit(3, 0), unit(4, 1), k=k)
 
 
-@pytest.mark.parametrize("value", [math.inf, math.nan, 0, -1.0, "30", None, True, [1]])
-@pytest.mark.parametrize(
+@looped("value", [math.inf, math.nan, 0, -1.0, "30", None, True, [1]])
+@looped(
     ("name", "build"),
     [
         ("beta", InvertedSoftmax),

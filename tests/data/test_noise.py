@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.data import CaptionedImages
@@ -36,8 +37,8 @@ def noisy(train, **settings):
     return source, source.load("train")
 
 
-@pytest.mark.parametrize("each", [5, 1, None], ids=["five", "one", "uneven"])
-@pytest.mark.parametrize("rate", [0.2, 0.37, 0.6, 0.99])
+@looped("each", [5, 1, None])
+@looped("rate", [0.2, 0.37, 0.6, 0.99])
 def test_captions_are_permuted_singly(each, rate):
     clean = split(each=each)
     source, got = noisy(clean, protocol="captions", rate=rate, seed=3)
@@ -240,7 +241,7 @@ def test_texts_of_several_images_are_refused():
         noisy(clean, protocol="captions", rate=0.5)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("settings", "said"),
     [
         ({"protocol": "words"}, "data.noise.protocol is 'words'"),

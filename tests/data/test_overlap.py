@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from looped import looped
 from PIL import Image
 
 from vsehub.data import CaptionedImages, Precomp, overlap
@@ -24,9 +25,9 @@ def texts(*numbers):
     return [f"caption {number}" for number in numbers]
 
 
-@pytest.mark.parametrize("shape", [(6,), (3, 2), (3, 4, 4)])
-@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
-@pytest.mark.parametrize("block", [1, 100, 1 << 24])
+@looped("shape", [(6,), (3, 2), (3, 4, 4)])
+@looped("dtype", ["uint8", "float16", "float32"])
+@looped("block", [1, 100, 1 << 24])
 def test_rows_and_captions_that_are_the_same(tmp_path, monkeypatch, shape, dtype, block):
     """Against a loop; memory-mapped, repeated, strided and differing in the last bit alone."""
     monkeypatch.setattr(overlap, "_BLOCK_BYTES", block)

@@ -2,6 +2,7 @@ import logging
 
 import numpy as np
 import pytest
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.data.pairs import Pairs, drawn
@@ -106,8 +107,8 @@ def groups_by_search(pairs):
     return group
 
 
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("shares", [{"test": 0.15, "val": 0.1}, {"test": 0.3, "val": 0.0}, {"test": 0.0, "val": 0.0}])
+@looped("seed", range(8))
+@looped("shares", [{"test": 0.15, "val": 0.1}, {"test": 0.3, "val": 0.0}, {"test": 0.0, "val": 0.0}])
 def test_drawn_splits_have_nothing_in_common(seed, shares):
     generator = np.random.default_rng(seed)
     pairs = np.unique(np.stack([generator.integers(0, 70, 60), generator.integers(0, 50, 60)], axis=1), axis=0)

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from looped import looped
 from torch.nn.functional import normalize
 
 from vsehub.checks import InputError
@@ -21,8 +22,8 @@ def test_image_encoders():
         ImageCNN((10,))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-@pytest.mark.parametrize("pooling", ["none", "mean", "max", "gpo"])
+@looped("dtype", [torch.float16, torch.float32, torch.float64])
+@looped("pooling", ["none", "mean", "max", "gpo"])
 def test_regions_of_zeros_are_left_out_wherever_they_stand(pooling, dtype):
     torch.manual_seed(0)
     encoder = ImageRegions((5, 3), dim=6, pooling=pooling)

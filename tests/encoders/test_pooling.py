@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.encoders.pooling import GPO, POOLINGS, pooling_of
@@ -107,7 +108,7 @@ def test_gpo_gradients_are_those_of_finite_differences():
     assert torch.autograd.gradcheck(run, (given, *(p.detach().requires_grad_() for p in pool.parameters())))
 
 
-@pytest.mark.parametrize("name", POOLINGS)
+@looped("name", POOLINGS)
 def test_half_precision_under_autocast(name):
     torch.manual_seed(0)
     pool, given = pooling_of(name), states(dtype=torch.float32)

@@ -2,6 +2,7 @@ import itertools
 
 import pytest
 import torch
+from looped import looped
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vsehub.checks import InputError
@@ -37,8 +38,8 @@ def tensor(encoding):
     return encoding.vectors if isinstance(encoding, Sets) else encoding
 
 
-@pytest.mark.parametrize("pooling", ["last", "mean", "gpo", "none"])
-@pytest.mark.parametrize(
+@looped("pooling", ["last", "mean", "gpo", "none"])
+@looped(
     ("cell", "layers", "bidirectional"),
     [
         ("gru", 1, False),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from looped import looped
 
 from vsehub.criteria import CSLS, NearestNeighbor, RelaxedGreedyMatching
 from vsehub.evaluation import EncodedSplit, Protocol
@@ -53,16 +54,15 @@ def by_loops(encoded, correct):
     return parts
 
 
-@pytest.mark.parametrize(
+@looped(
     ("criterion", "correct"),
     [
         (NearestNeighbor(), lambda scores, k: scores),
         (CSLS(3), lambda scores, k: CSLS(3).rescore(scores)),
         (RelaxedGreedyMatching(1.0), lambda scores, k: RelaxedGreedyMatching(1.0).rescore(scores, k=k)),
     ],
-    ids=["nns", "csls", "matching"],
 )
-@pytest.mark.parametrize("kind", [{}, {"even": True}, {"pairs": True}], ids=["odd", "even", "n:m"])
+@looped("kind", [{}, {"even": True}, {"pairs": True}])
 def test_equal_loops_and_have_rsum_as_mean(criterion, correct, kind):
     encoded = split(14, **kind)
     found = evaluate(encoded, Cosine(), criterion, Protocol("single"))

@@ -1,6 +1,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NearestNeighbor
@@ -47,9 +48,9 @@ def numbers():
     return EncodedSplit(torch.arange(IMAGES)[:, None], torch.arange(TEXTS)[:, None], OWNER)
 
 
-@pytest.mark.parametrize("block", [2**25, 7 * TEXTS, 1], ids=["whole", "seven rows", "row by row"])
-@pytest.mark.parametrize("criterion", [NearestNeighbor(), CSLS()], ids=["nns", "csls"])
-@pytest.mark.parametrize("protocol", [Protocol("single"), Protocol("folds", 4, 3)], ids=["single", "folds"])
+@looped("block", [2**25, 7 * TEXTS, 1])
+@looped("criterion", [NearestNeighbor(), CSLS()])
+@looped("protocol", [Protocol("single"), Protocol("folds", 4, 3)])
 def test_ranks_by_the_mean_of_the_matrices(block, criterion, protocol, monkeypatch):
     """In blocks and in folds as at once; models of unlike sizes D and unlike similarities."""
     monkeypatch.setattr(scores_module, "BLOCK_ELEMENTS", block)

@@ -2,6 +2,7 @@ import sys
 
 import pytest
 import torch
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, InvertedSoftmax, NearestNeighbor
@@ -51,9 +52,9 @@ def blocks(request, monkeypatch):
         monkeypatch.setattr(sys.modules["vsehub.evaluation.scores"], "BLOCK_ELEMENTS", request.param)
 
 
-@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: type(criterion).__name__)
-@pytest.mark.parametrize("reference", [None, split(9, seed=5)], ids=["transductive", "inductive"])
-@pytest.mark.parametrize("shuffled", [False, True])
+@looped("criterion", CRITERIA)
+@looped("reference", [None, split(9, seed=5)])
+@looped("shuffled", [False, True])
 def test_equals_the_dense_computation(criterion, reference, shuffled, blocks):
     encoded = split(23, shuffled=shuffled)
     result = evaluate(encoded, COSINE, criterion, Protocol("single"), reference)
@@ -73,8 +74,8 @@ def test_criteria_and_references_make_a_difference():
     assert len({figures["hubness/hs_sum"] for figures in [*told, inductive]}) == 4
 
 
-@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: type(criterion).__name__)
-@pytest.mark.parametrize("shuffled", [False, True])
+@looped("criterion", CRITERIA)
+@looped("shuffled", [False, True])
 def test_folds_are_ranked_alone_and_averaged(criterion, shuffled, blocks):
     """As c2: consecutive folds, the criterion fitted in each, images beyond the last fold left out."""
     encoded = split(25, shuffled=shuffled)

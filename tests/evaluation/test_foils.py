@@ -5,6 +5,7 @@ import csv
 import numpy as np
 import pytest
 import torch
+from looped import looped
 from scipy.stats import binomtest
 from torch import nn
 
@@ -55,12 +56,11 @@ def drawn(pairs, images, seed=0):
     return rng.integers(images, size=pairs) // 2 * 2, texts
 
 
-@pytest.mark.parametrize(
+@looped(
     ("similarity", "sets"),
     [(Cosine(), False), (Order(), False), (CrossAttention("t2i"), True), (CrossAttention("i2t"), True)],
-    ids=["cosine", "order", "scan_t2i", "scan_i2t"],
 )
-@pytest.mark.parametrize("pairs", [1, 60])
+@looped("pairs", [1, 60])
 def test_equals_loops_and_encodes_each_once(similarity, sets, pairs):
     torch.manual_seed(0)
     rows, texts = drawn(pairs, images=20)
@@ -105,7 +105,7 @@ def test_figures_by_loops_and_ties_are_wrong():
     assert list(foil_figures(scores)) == ["all"]
 
 
-@pytest.mark.parametrize(("right", "pairs"), [(0, 1), (1, 1), (0, 7), (7, 7), (3, 7), (812, 1000), (99_480, 99_480)])
+@looped(("right", "pairs"), [(0, 1), (1, 1), (0, 7), (7, 7), (3, 7), (812, 1000), (99_480, 99_480)])
 def test_the_interval_is_wilsons(right, pairs):
     known = binomtest(right, pairs).proportion_ci(0.95, method="wilson")
     assert wilson(right, pairs) == pytest.approx((known.low, known.high), abs=1e-12)

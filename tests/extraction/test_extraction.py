@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.data import CaptionedImages, Precomp
@@ -40,8 +41,8 @@ def run(splits, chunks, files, function=pixels, dtype=torch.float32, batch_size=
     return extract(function, splits, chunks, files, batch_size=batch_size, dtype=dtype, device=torch.device("cpu"))
 
 
-@pytest.mark.parametrize("counts", [{"train": 1}, {"train": 7, "val": 5}, {"train": 20, "val": 1, "test": 10}])
-@pytest.mark.parametrize(("size", "world"), [(1, 1), (4, 3), (5, 2), (100, 4)])
+@looped("counts", [{"train": 1}, {"train": 7, "val": 5}, {"train": 20, "val": 1, "test": 10}])
+@looped(("size", "world"), [(1, 1), (4, 3), (5, 2), (100, 4)])
 def test_every_image_is_one_chunks_and_every_chunk_one_processs(counts, size, world):
     chunks = chunks_of(counts, size)
     images = [(one.split, row) for one in chunks for row in range(one.start, one.stop)]

@@ -1,6 +1,6 @@
-import pytest
 import torch
 from golden_arrays import CASES, golden
+from looped import looped
 
 from vsehub.losses import HAL, KNNMargin, MaxMargin, SumMargin
 from vsehub.types import NeighborStats
@@ -31,14 +31,16 @@ def check(loss, arrays, key, stats=None):
         torch.testing.assert_close(caption_gradient, arrays[f"{key}_grad_caption"], **EXACT)
 
 
-@pytest.mark.parametrize("case", CASES)
 class TestGolden:
+    @looped("case", CASES)
     def test_sum(self, case):
         check(SumMargin(0.2), golden(case), "release_sum")
 
+    @looped("case", CASES)
     def test_max(self, case):
         check(MaxMargin(0.2), golden(case), "release_max")
 
+    @looped("case", CASES)
     def test_knn_margin(self, case):
         arrays = golden(case)
         keys = [key for key in arrays if key.startswith("paper_knn_margin_")]
@@ -46,16 +48,19 @@ class TestGolden:
         for key in keys:
             check(KNNMargin(0.2, int(key.rsplit("_", 1)[1])), arrays, key)
 
-    @pytest.mark.parametrize("variant", ["paper", "release"])
-    @pytest.mark.parametrize(("gamma", "epsilon"), HAL_SETTINGS)
+    @looped("case", CASES)
+    @looped("variant", ["paper", "release"])
+    @looped(("gamma", "epsilon"), HAL_SETTINGS)
     def test_hal_without_bank(self, case, variant, gamma, epsilon):
         check(HAL(gamma, epsilon, variant=variant), golden(case), f"{variant}_hal_{gamma}_{epsilon}")
 
-    @pytest.mark.parametrize("variant", ["paper", "release"])
+    @looped("case", CASES)
+    @looped("variant", ["paper", "release"])
     def test_hal_with_bank(self, case, variant):
         arrays = golden(case)
         check(HAL(30, 0.3, 40, 40, 0.2, 0.1, variant=variant), arrays, f"{variant}_halmb", neighbors(arrays))
 
+    @looped("case", CASES)
     def test_global_weights(self, case):
         arrays = golden(case)
         weights = HAL(30, 0.3, 40, 40, 0.2, 0.1).weights(arrays["image"] @ arrays["caption"].T, neighbors(arrays))

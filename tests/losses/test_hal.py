@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.losses import HAL
@@ -38,9 +39,9 @@ def closed_form(scores, positives, weights, gamma, epsilon):
     return gradient
 
 
-@pytest.mark.parametrize("with_neighbors", [False, True], ids=["local", "global"])
-@pytest.mark.parametrize(("gamma", "epsilon"), [(30, 0.3), (60, 0.7), (100, 1.0), (2, 0.0)])
-@pytest.mark.parametrize("n", [1, 2, 7])
+@looped("with_neighbors", [False, True])
+@looped(("gamma", "epsilon"), [(30, 0.3), (60, 0.7), (100, 1.0), (2, 0.0)])
+@looped("n", [1, 2, 7])
 def test_gradients_are_eq_8(n, gamma, epsilon, with_neighbors):
     for seed in range(4):
         scores, positives, stats = batch(n, seed=seed)
@@ -93,10 +94,10 @@ def test_a_hub_weighs_more_as_negative_and_as_positive():
     assert torch.equal(after[1:], before[1:])
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize("variant", ["paper", "release"])
-@pytest.mark.parametrize("with_neighbors", [False, True], ids=["local", "global"])
-@pytest.mark.parametrize("n", [1, 2, 16])
+@looped("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@looped("variant", ["paper", "release"])
+@looped("with_neighbors", [False, True])
+@looped("n", [1, 2, 16])
 def test_gamma_1000_is_finite(n, with_neighbors, variant, dtype):
     scores, positives, stats = batch(n)
     scores = scores.to(dtype).requires_grad_()
@@ -135,7 +136,7 @@ def test_the_release_takes_at_most_a_batch_of_neighbours():
 SCORES, POSITIVES, STATS = batch(4)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("call", "message"),
     [
         (lambda: HAL(gamma=0), "gamma is 0; expected a number above 0"),

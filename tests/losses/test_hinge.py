@@ -3,6 +3,7 @@ import math
 
 import pytest
 import torch
+from looped import looped
 from torch.nn.functional import cross_entropy
 
 from vsehub.checks import InputError
@@ -31,11 +32,9 @@ def naive_hinge(scores, positives, margin, k):
     return total
 
 
-@pytest.mark.parametrize("coarse", [False, True], ids=["distinct", "ties"])
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize(
-    ("loss", "k"), [(SumMargin(0.3), None), (MaxMargin(0.3), 1), (KNNMargin(0.3, 1), 1), (KNNMargin(0.3, 4), 4)]
-)
+@looped("coarse", [False, True])
+@looped("n", SIZES)
+@looped(("loss", "k"), [(SumMargin(0.3), None), (MaxMargin(0.3), 1), (KNNMargin(0.3, 1), 1), (KNNMargin(0.3, 4), 4)])
 def test_naive_loops(loss, k, n, coarse):
     for seed in range(5):
         scores, positives = batch(n, seed, coarse)
@@ -102,7 +101,7 @@ def test_infonce_learns_its_temperature_up_to_a_bound():
     assert InfoNCE(1e-4, max_scale=50)(scores, positives)["temperature"].item() == pytest.approx(1 / 50)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("build", "message"),
     [
         (lambda: SumMargin(0), "margin is 0; expected a number above 0"),

@@ -1,6 +1,7 @@
 import pytest
 import torch
 from loop_cases import KINDS, SIZES, equals_loops, sides
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.losses import MultiSimilarity
@@ -24,10 +25,10 @@ def oracle(alpha, beta, base, epsilon):
     return loss
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("epsilon", [0.1, 0.0, None])
-@pytest.mark.parametrize(("alpha", "beta", "base"), [(2, 50, 0.5), (5, 7, -0.2)])
+@looped("kind", KINDS)
+@looped("n", SIZES)
+@looped("epsilon", [0.1, 0.0, None])
+@looped(("alpha", "beta", "base"), [(2, 50, 0.5), (5, 7, -0.2)])
 def test_equals_loops(alpha, beta, base, epsilon, n, kind):
     equals_loops(MultiSimilarity(alpha, beta, base, epsilon), oracle(alpha, beta, base, epsilon), n, kind)
 

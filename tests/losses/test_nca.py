@@ -1,6 +1,7 @@
 import pytest
 import torch
 from loop_cases import EXACT, KINDS, SIZES, batch, equals_loops, sides
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.losses import HAL, NCA, NTXent
@@ -17,9 +18,9 @@ def oracle(gamma):
     return loss
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("gamma", [30.0, 1.0])
+@looped("kind", KINDS)
+@looped("n", SIZES)
+@looped("gamma", [30.0, 1.0])
 def test_equals_loops(gamma, n, kind):
     equals_loops(NCA(gamma), oracle(gamma), n, kind)
 

@@ -1,6 +1,7 @@
 import pytest
 import torch
 from loop_cases import EXACT, KINDS, SIZES, batch, equals_loops, sides
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.losses import InfoNCE, NTXent
@@ -17,9 +18,9 @@ def oracle(temperature, margin):
     return loss
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize(("temperature", "margin"), [(0.07, 0.3), (0.5, 0.0)])
+@looped("kind", KINDS)
+@looped("n", SIZES)
+@looped(("temperature", "margin"), [(0.07, 0.3), (0.5, 0.0)])
 def test_equals_loops(temperature, margin, n, kind):
     equals_loops(NTXent(temperature, margin), oracle(temperature, margin), n, kind)
 

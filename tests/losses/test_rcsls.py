@@ -1,6 +1,7 @@
 import pytest
 import torch
 from loop_cases import KINDS, SIZES, equals_loops, sides
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS
@@ -18,9 +19,9 @@ def oracle(k):
     return loss
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("k", [1, 3, 10])
+@looped("kind", KINDS)
+@looped("n", SIZES)
+@looped("k", [1, 3, 10])
 def test_equals_loops(k, n, kind):
     equals_loops(RCSLS(k), oracle(k), n, kind)
 

@@ -2,6 +2,7 @@ import pytest
 import torch
 from golden_arrays import CASES, golden
 from loop_cases import EXACT, KINDS, SIZES, batch, equals_loops, sides
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.losses import Rescaled
@@ -45,16 +46,16 @@ def test_golden(case):
     torch.testing.assert_close(rescaled, arrays["emnlp_scores_3"], **EXACT)
 
 
-@pytest.mark.parametrize("detach", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize(("aggregate", "k"), [("sum", 3), ("sum", 1), ("sum", 50), ("max", 3), ("max", 2)])
+@looped("detach", [True, False])
+@looped("kind", KINDS)
+@looped("n", SIZES)
+@looped(("aggregate", "k"), [("sum", 3), ("sum", 1), ("sum", 50), ("max", 3), ("max", 2)])
 def test_equals_loops(aggregate, k, n, kind, detach):
     equals_loops(Rescaled(aggregate, k, 0.3, detach), oracle(aggregate, k, 0.3, detach), n, kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", SIZES)
+@looped("kind", KINDS)
+@looped("n", SIZES)
 def test_every_entry_equals_loops(n, kind):
     """Other positives of an image too, which the loss never looks at."""
     scores, positives = batch(n, kind)

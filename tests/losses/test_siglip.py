@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 from loop_cases import KINDS, SIZES, batch, sides
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.losses import SigLIP
@@ -19,9 +20,9 @@ def oracle(scale, bias):
     return loss
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize(("scale", "bias"), [(10, -10), (3, 0.5)])
+@looped("kind", KINDS)
+@looped("n", SIZES)
+@looped(("scale", "bias"), [(10, -10), (3, 0.5)])
 def test_equals_loops(scale, bias, n, kind):
     for seed in range(4):
         scores, positives = batch(n, kind, seed)

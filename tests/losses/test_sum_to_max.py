@@ -1,6 +1,7 @@
 import pytest
 import torch
 from loop_cases import KINDS, SIZES, equals_loops, sides
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.losses import SumToMax
@@ -24,8 +25,8 @@ def at_epoch(epoch):
     return loss
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", SIZES)
+@looped("kind", KINDS)
+@looped("n", SIZES)
 def test_equals_loops(n, kind):
     for loss in (SumToMax(0.3), at_epoch(0), at_epoch(1)):
         equals_loops(loss, oracle(sum, 0.3), n, kind)

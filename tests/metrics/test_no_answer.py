@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.metrics import (
@@ -23,7 +24,7 @@ NAN = torch.tensor([[0.1, math.nan], [0.2, 0.3]])
 EYE = Positives.from_mask(torch.eye(2).bool())
 
 
-@pytest.mark.parametrize(
+@looped(
     ("call", "message"),
     [
         (lambda: hubness(NAN, (1,)), "scores hold NaN"),
@@ -43,8 +44,8 @@ def test_no_answer(call, message):
         call()
 
 
-@pytest.mark.parametrize("figure", [skewness, gini, atkinson])
-@pytest.mark.parametrize("counts", [[1.0, math.nan], [1.0, math.inf], [2.0, -1.0], []])
+@looped("figure", [skewness, gini, atkinson])
+@looped("counts", [[1.0, math.nan], [1.0, math.inf], [2.0, -1.0], []])
 def test_counts_are_counts(figure, counts):
     with pytest.raises(InputError, match="counts "):
         figure(torch.tensor(counts))

@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looped import looped
 from scipy.stats import skew
 
 from vsehub.checks import InputError
@@ -87,7 +88,7 @@ def test_a_pass_over_scores_counts_the_same(listing):
         assert figures["hs_sum"] == pytest.approx(sum(v for name, v in figures.items() if name[3:].startswith("/skew")))
 
 
-@pytest.mark.parametrize("counts", [[0], [7], [0, 0, 0], [3] * 5, [0] * 999 + [1], [0] * 9 + [10], [5, 1, 0, 2, 9]])
+@looped("counts", [[0], [7], [0, 0, 0], [3] * 5, [0] * 999 + [1], [0] * 9 + [10], [5, 1, 0, 2, 9]])
 def test_indices_at_their_ends(counts):
     """All-zero counts, one item, more items than slots, equal shares, one item that holds everything."""
     total, tensor = sum(counts), torch.tensor(counts)
@@ -117,7 +118,7 @@ def test_uneven_shares_of_many_items_are_more_uneven():
 NEAREST = torch.tensor([[0, 1, 2], [3, 2, 1]])
 
 
-@pytest.mark.parametrize(
+@looped(
     ("call", "message"),
     [
         (lambda found: found.add(NEAREST[:, :2]), "nearest lists 2 items a query; expected at least 3"),

@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.metrics import Positives
@@ -38,7 +39,7 @@ def test_a_million_items_a_side():
     assert made.counts.sum() == 2
 
 
-@pytest.mark.parametrize(
+@looped(
     ("call", "message"),
     [
         (lambda one, two: Positives.from_pairs(one, two, 3, 4), r"1 of 3 queries have no .*query \[1\]"),

@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looped import looped
 from scipy.stats import skew
 
 from vsehub.checks import InputError
@@ -140,7 +141,7 @@ def test_nan_is_refused(place):
         rank_blocks([(0, scores)], Positives.from_mask(EYE))
 
 
-@pytest.mark.parametrize(
+@looped(
     ("call", "message"),
     [
         (

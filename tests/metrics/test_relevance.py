@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.metrics import Positives, list_metrics, rank_blocks, rank_metrics, recall_metrics
@@ -130,7 +131,7 @@ MASK = torch.tensor([[True, True, True, False], [False, False, False, True]])
 LISTS = torch.tensor([[0, 1, 2], [3, 2, 1]])
 
 
-@pytest.mark.parametrize(
+@looped(
     ("call", "message"),
     [
         (lambda p: list_metrics(LISTS[:, :2], p, (1,)), "lists 2 items a query; mAP@R and R-Precision need 3"),

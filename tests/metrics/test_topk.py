@@ -1,5 +1,6 @@
 import pytest
 import torch
+from looped import looped
 
 from vsehub.metrics import top_k
 from vsehub.metrics.ranks import Positives, rank_blocks
@@ -18,8 +19,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("rows", "width", "k", "distinct"), CASES)
-@pytest.mark.parametrize("layout", [lambda s: s, lambda s: s.double(), lambda s: s.T.contiguous().T])
+@looped(("rows", "width", "k", "distinct"), CASES)
+@looped("layout", [lambda s: s, lambda s: s.double(), lambda s: s.T.contiguous().T])
 def test_top_k_is_a_stable_sort_cut_off(rows, width, k, distinct, layout):
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(rows, width, generator=generator)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NearestNeighbor
@@ -143,9 +144,9 @@ def ranks_by_loops(scores, known):
     return np.array(found)
 
 
-@pytest.mark.parametrize("criterion", [NearestNeighbor(), CSLS(3)], ids=["nns", "csls"])
-@pytest.mark.parametrize("protocol", [Protocol("single"), Protocol("folds", 3, 2)], ids=lambda one: one.name)
-@pytest.mark.parametrize("seed", range(3))
+@looped("criterion", [NearestNeighbor(), CSLS(3)])
+@looped("protocol", [Protocol("single"), Protocol("folds", 3, 2)])
+@looped("seed", range(3))
 def test_evaluation_takes_the_best_positive(seed, protocol, criterion):
     """Texts of several images count in each fold with the images there; scores are coarse, so that some tie."""
     generator = torch.Generator().manual_seed(seed)

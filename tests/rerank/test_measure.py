@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NNN, Chain, InvertedSoftmax, NearestNeighbor, QBNorm, RelaxedGreedyMatching, Sinkhorn
@@ -81,8 +82,8 @@ def expected(order, plain, found, items, k):
     return figures, truth, {"first": first, "overlap": kept}
 
 
-@pytest.mark.parametrize("inductive", [False, True])
-@pytest.mark.parametrize(("queries", "items", "k"), [(17, 40, 3), (40, 12, 12), (9, 1, 1), (25, 4, 2), (3, 30, 15)])
+@looped("inductive", [False, True])
+@looped(("queries", "items", "k"), [(17, 40, 3), (40, 12, 12), (9, 1, 1), (25, 4, 2), (3, 30, 15)])
 def test_all_figures_are_those_of_loops(queries, items, k, inductive, sizes):
     asked, among, other = sides(queries, items)
     found, positives = pairs(queries, items)
@@ -238,7 +239,7 @@ def test_a_killed_search_goes_on_and_ends_alike(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@looped(
     ("changes", "message"),
     [
         ({"k": 31}, "k is 31; expected at most 30"),

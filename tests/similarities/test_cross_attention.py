@@ -2,6 +2,7 @@ import pytest
 import torch
 from attention_oracle import NORMALISATIONS, POOLINGS, oracle
 from golden_arrays import CASES, golden
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.sets import Sets
@@ -46,9 +47,9 @@ def with_gradient(function, images, texts, upstream):
     return scores, *torch.autograd.grad(scores, (images.vectors, texts.vectors), upstream)
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("direction", SCALES)
-@pytest.mark.parametrize("pooling", POOLINGS)
+@looped("case", CASES)
+@looped("direction", SCALES)
+@looped("pooling", POOLINGS)
 def test_golden(case, direction, pooling):
     arrays = golden(case)
     regions = arrays["scan_image"]
@@ -63,9 +64,9 @@ def test_golden(case, direction, pooling):
 
 
 @pytest.mark.usefixtures("small_pieces")
-@pytest.mark.parametrize("direction", SCALES)
-@pytest.mark.parametrize("pooling", POOLINGS)
-@pytest.mark.parametrize("how", NORMALISATIONS)
+@looped("direction", SCALES)
+@looped("pooling", POOLINGS)
+@looped("how", NORMALISATIONS)
 def test_scores_and_gradients_equal_loops(direction, pooling, how):
     images, texts = nasty(equal_within=pooling != "max")  # of equal maxima, rounding chooses whose gradient it is
     settings = direction, how, pooling, *SCALES[direction]
@@ -77,8 +78,8 @@ def test_scores_and_gradients_equal_loops(direction, pooling, how):
 
 
 @pytest.mark.usefixtures("small_pieces")
-@pytest.mark.parametrize("direction", SCALES)
-@pytest.mark.parametrize("how", NORMALISATIONS)
+@looped("direction", SCALES)
+@looped("how", NORMALISATIONS)
 def test_gradcheck(direction, how):
     images, texts = sets([3, 1, 3], 0), sets([2, 4, 1], 1)
     similarity = CrossAttention(direction, how, "lse", 3.0, 2.0)
@@ -88,8 +89,8 @@ def test_gradcheck(direction, how):
     )
 
 
-@pytest.mark.parametrize("direction", SCALES)
-@pytest.mark.parametrize("how", NORMALISATIONS)
+@looped("direction", SCALES)
+@looped("how", NORMALISATIONS)
 def test_a_score_does_not_depend_on_the_others(monkeypatch, direction, how):
     images, texts = nasty()
     for pooling in POOLINGS:
@@ -120,8 +121,8 @@ def test_many_panels_are_computed_twice_and_not_kept(monkeypatch):
         assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize("direction", SCALES)
-@pytest.mark.parametrize("how", NORMALISATIONS)
+@looped("direction", SCALES)
+@looped("how", NORMALISATIONS)
 def test_float32_gradients_stay_finite(direction, how):
     """Equal vectors everywhere, sets that cancel, zero sets, and large λ."""
     equal, zero = torch.ones(36, 8), torch.zeros(36, 8)

@@ -1,0 +1,278 @@
+"""What bad input is answered with: each command's whole path in this process, and single parts where those suffice."""
+
+import json
+import re
+import shutil
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from checkpoint_files import changed
+from safetensors.torch import save_file
+
+from vsehub.checks import InputError
+from vsehub.cli.build import restore_model
+from vsehub.io.files import claimed
+from vsehub.neighbors import MemoryBank
+from vsehub.training.checkpoint import load_state, require_same_vocabulary
+from vsehub.training.datamodule import RetrievalDataModule
+
+
+@pytest.fixture
+def refused(run_here):
+    """A function that runs a command, which must fail, and returns what it says."""
+    return partial(run_here, status=2)
+
+
+TINY = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["loss=hall"], r"loss=hall is no choice of loss \(did you mean hal\?\); choose one of hal, infonce, "),
+        (["loss.gama=3"], r"there is no setting 'loss.gama' \(did you mean loss.gamma\?\)"),
+        (["lr=1"], r"there is no setting 'lr' \(did you mean optimizer.lr\?\)"),
+        (["losss=hal"], r"there is no setting 'losss' \(did you mean loss\?\)"),
+        (["criterion.k=3"], "there is no setting 'criterion.k'"),
+        (["+foo=1"], "there is no setting 'foo'"),
+        (["recipe=foo"], "recipe=foo is no choice of recipe"),
+        (["sweep=k"], "sweep=k is a grid of runs; add -m"),
+        (["loss=sum,max"], "loss=sum,max gives several choices; add -m"),
+        (["seed=0,1"], "seed=0,1 gives several values; add -m"),
+        (["loader=5"], "loader stands for several settings; set them one by one: loader.batch_size"),
+        (["loss.gamma=high"], "loss.gamma is 'high'; expected a number"),
+        (["trainer.enable_progress_bar=off"], "trainer.enable_progress_bar is 'off'; expected true or false"),
+        (["retry_failed=maybe"], "retry_failed is 'maybe'; expected true or false"),
+        (["nonsense"], "'nonsense' is no setting: it has no =; settings are KEY=VALUE"),
+    ],
+)
+def test_unknown_choices_and_settings(refused, tmp_path, overrides, message):
+    said = refused("train", *overrides)
+    assert re.search(message, said), said
+    assert len(said.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_choices_of_another_command(refused):
+    assert "evaluate has no group 'loss'; its groups: criterion, experiment, protocol, sweep" in refused(
+        "evaluate", "loss=hal"
+    )
+
+
+def test_booleans_are_true_or_false_everywhere(refused):
+    """Every other word with one setting, and one with every setting: one function reads them all."""
+    words = ("no", "off", "maybe", "yes", "1", "[true]")
+    writing = ("evaluate", "rerank", "diagnose", "report", "search", "extract", "wandb-dashboard")
+    settings = ("callbacks.collapse.stop", "optimizer.fused", "text_encoder.bidirectional")
+    asked = [("evaluate", "tune", word) for word in words]
+    asked += [(command, "overwrite", "off") for command in writing] + [("train", key, "off") for key in settings]
+    for command, key, word in asked:
+        said = refused(command, f"{key}={word}")
+        assert re.search(rf"{key} is .*; expected true or false", said), (command, key, word)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("train", "protocol=5k"), ("evaluate", "-m", "protocol=c1,5k"), ("train", "+protocol=5k")]
+)
+def test_the_papers_5k_is_asked_about(refused, tmp_path, arguments):
+    said = refused(*arguments)
+    assert "protocol=c2, the mean over five folds of 1,000" in said
+    assert "one ranking over 5,000 images, which later papers call 5K, is protocol=full5k" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_command(refused):
+    assert "unknown command 'trian'; choose one of train, evaluate, extract, report" in refused("trian")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["loader.batch_size=1"], "batch_size is 1; expected at least 2"),
+        (["loss=max", "bank=memory"], "the loss MaxMargin takes no global statistics.* bank=none, or use loss=hal"),
+        (["image_encoder=image_features"], r"image_features takes one feature vector an image, .* \(3, 64, 64\)"),
+        (["loss.gamma=-1"], "loss.gamma is -1; expected a number above 0"),
+        (["trainer.max_epochs=null"], "max_epochs is None: training would never end"),
+        (["trainer.max_epochs=-1"], "max_epochs is -1: training would never end"),
+        (["trainer.gradient_clip_val=-1"], "gradient_clip_val is -1; expected a number from 0 up, or null"),
+        (["trainer.limit_train_batches=0"], "limit_train_batches is 0; expected a whole number above 0, a share"),
+        (["trainer.precision=foo"], "Trainer refuses its settings: Precision 'foo' is invalid"),
+        (["+trainer.fast_dev_run=true"], "trainer.fast_dev_run is set by vsehub train itself"),
+        (["+trainer.speed=3"], r"Trainer has no setting 'speed'; its settings: accelerator, "),
+        (["optimizer.lr=1e10"], "optimizer.lr is 10000000000.0; expected a number above 0, at most 10"),
+        (["optimizer.lr=-1"], "optimizer.lr is -1; expected a number from 0 up"),
+        (["scheduler.step_size=0"], "scheduler.step_size is 0; expected a whole number above 0"),
+        (["scheduler.gamma=1e9"], "scheduler: it takes the learning rate to"),
+        (["loader.workers=-1"], "loader.workers is -1; expected 0 to "),
+        (["loader.batch_size=2.5"], "loader.batch_size is 2.5; expected a whole number"),
+        (["loss._target_=os.system"], "loss: os.system is not a class that a yaml file of loss names; refused"),
+        (["bank=memory", "bank.k=4", "loss.neighbors_k=5"], "loss.neighbors_k is 5 but the bank gives 4 neighbours"),
+        (["bank=memory", "bank.fraction=0.02"], "a bank of 10 pairs, .* k is 10. Give the bank"),
+        (["final_split=train"], "final_split is 'train'; choose one of 'val', 'test'"),
+        (["protocol=c1"], r"protocol c1 needs 1000 images \(1 x 1000\) but the split has 32; use protocol=single"),
+        (["data.size=small"], "size is 'small'; choose one of 'tiny', 'default', 'large'"),
+    ],
+)
+def test_settings_that_do_not_fit(refused, tmp_path, overrides, message):
+    assert re.search(message, refused("train", *TINY, "hydra.run.dir=run", *overrides))
+    assert not (tmp_path / "run").exists(), "a run that has not begun leaves no folder"
+
+
+def test_data_that_is_not_there(refused, tmp_path):
+    assert "data.root is not set; give data.root=VALUE" in refused("train", "data=precomp")
+    absent = refused("train", "data=precomp", "data.root=absent")
+    assert "root: no such file or folder: absent. Put the files of the VSE++ layout there" in absent
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["similarity=scan_t2i"],
+            "compares sets but the image encoder ImageCNN gives vectors; choose encoders of regions",
+        ),
+        (["text_encoder=text_scan"], "compares vectors but the text encoder TextGRU gives sets; pool them"),
+        (["similarity=order", "similarity.shift=0"], "never above 0.* set similarity.shift=1"),
+        (["text_encoder=text_features"], "takes texts that are vectors, but the data's are captions"),
+    ],
+)
+def test_parts_that_cannot_go_together(refused, overrides, message):
+    assert re.search(message, refused("train", "data.size=tiny", "embedding_dim=16", *overrides))
+
+
+def test_splits_of_other_features(refused, tmp_path):
+    for prefix, size in (("train", 6), ("dev", 7), ("test", 6)):
+        np.save(tmp_path / f"{prefix}_ims.npy", np.ones((4, size), np.float32))
+        (tmp_path / f"{prefix}_caps.txt").write_text("a dog runs\n" * 20)
+    said = refused("train", "data=precomp", f"data.root={tmp_path}", "embedding_dim=16")
+    assert "the images have 7 features but the model was made for 6; give features of the same extraction" in said
+
+
+def test_resume(refused, run_here, trained, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for folder in ("empty", "absent"):
+        assert "Give the folder of a run that `vsehub train` started" in refused("train", f"resume={folder}")
+    assert not (tmp_path / "absent").exists()
+    stopped = shutil.copytree(trained, tmp_path / "moved")
+    record = json.loads((stopped / "run.json").read_text()) | {"status": "stopped"}
+    (stopped / "run.json").write_text(json.dumps(record))
+    said = refused("train", f"resume={stopped}")
+    assert f"was started in {trained} and goes on only there; move it back" in said
+    record["config"] |= {"run_folder": str(stopped)}
+    (stopped / "run.json").write_text(json.dumps(record))
+    before = {path: path.read_bytes() for path in stopped.rglob("*.*") if path.is_file() and path.name != "train.log"}
+    for change, message in (
+        ("loss=max", "loss=max would make the run's record false: it was another component"),
+        ("seed=5", "seed=5 would make the run's record false: it was 3 until now"),
+        ("optimizer.lr=0.5", "optimizer.lr=0.5 would make the run's record false"),
+        ("embedding_dim=8", "embedding_dim=8 would make the run's record false"),
+        ("loader.min_count=2", "loader.min_count=2 would make the run's record false"),
+        ("data.seed=4", "data.seed=4 would make the run's record false"),
+        ("trainer.max_epochs=many", "trainer.max_epochs is 'many'"),
+    ):
+        assert message in refused("train", f"resume={stopped}", change), change
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_a_finished_run_cannot_change(refused, run_here, trained):
+    before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
+    assert "is finished after 4 epochs: nothing is left to do" in run_here("train", f"resume={trained}")
+    for change in ("seed=5", "trainer.max_epochs=9", "optimizer.lr=1"):
+        assert f"its record cannot change any more; start a new run for {change}" in refused(
+            "train", f"resume={trained}", change
+        )
+    assert f"hydra.run.dir: {trained} holds a run already; `vsehub train resume={trained}` goes on with it" in refused(
+        "train", f"hydra.run.dir={trained}"
+    )
+    assert before == {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
+
+
+def test_a_run_takes_no_folder_of_somebody_else(refused, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    assert "holds notes.txt, which is not a run's; give another folder" in refused("train", "hydra.run.dir=mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
+    assert "mine/notes.txt is a file; give another folder" in refused("train", "hydra.run.dir=mine/notes.txt")
+
+
+def test_two_trainings_in_one_folder(refused, tmp_path):
+    lock = claimed(tmp_path / "run", "training")
+    try:
+        assert "another process is training in this folder" in refused("train", *TINY, "hydra.run.dir=run")
+    finally:
+        lock.release()
+
+
+def test_checkpoints_that_are_none(refused, trained, tmp_path):
+    best = trained / "checkpoints" / "best.safetensors"
+    assert "checkpoint is not set; give checkpoint=" in refused("evaluate")
+    assert "no such file or folder: absent. Give the path" in refused("evaluate", "checkpoint=absent")
+    assert f"{trained} is a folder; give a file: {best}" in refused("evaluate", f"checkpoint={trained}")
+    last = refused("evaluate", f"checkpoint={trained}/checkpoints/last.ckpt")
+    assert f"is the state of a training under way, which only resume= reads; give the model: {best}" in last
+    assert "split is 'dev'; choose one of" in refused("evaluate", f"checkpoint={best}", "split=dev")
+    unknown = refused("evaluate", f"checkpoint={best}", "data.rooot=here", "out=out")
+    assert "data.rooot is no setting of the checkpoint's data; choose among size, seed, cache" in unknown
+    for name, keep in (("short", 0.5), ("stump", 0.01), ("empty", 0)):
+        whole = best.read_bytes()
+        (tmp_path / name).write_bytes(whole[: int(keep * len(whole))])
+        assert "cannot be read as safetensors" in refused("evaluate", f"checkpoint={name}", "out=out")
+    save_file({"weights": torch.zeros(3)}, tmp_path / "foreign")
+    assert "was not written by `vsehub train`" in refused("evaluate", "checkpoint=foreign", "out=out")
+
+
+def test_false_figures_are_refused(refused, trained, tmp_path):
+    best = f"checkpoint={trained / 'checkpoints' / 'best.safetensors'}"
+    said = refused("evaluate", best, "protocol.fold_images=7", "out=out")
+    assert "protocol single is one ranking of the whole split, but 1 x 7 images was asked for" in said
+    for folds in ("0", "-1"):
+        assert "protocol.folds is" in refused("evaluate", best, f"protocol.folds={folds}", "out=out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def tampered(trained, tmp_path):
+    """A function that changes description and weights of a copy of the best checkpoint and returns the copy's path."""
+
+    def tamper(change, **told):
+        best = trained / "checkpoints" / "best.safetensors"
+        return changed(best, tmp_path / "tampered.safetensors", change, **told)
+
+    return tamper
+
+
+def test_tampered_checkpoints(tampered):
+    def refused(match, change=lambda description, weights: None, **told):
+        with pytest.raises(InputError, match=match):
+            restore_model(tampered(change, **told))
+
+    refused(r"is of another vocabulary: it has .* word vectors but", lambda told, _: told["vocabulary"].pop())
+    refused("the description in .* is damaged", lambda told, _: told.pop("vocabulary"))
+    refused("the description in .* is damaged", lambda told, _: told.update(image_shape=[3, -1]))
+    refused("the description in .* is damaged", lambda told, _: told["config"].pop("loader"))
+    refused("the description in .* is damaged", description="[" * 100_000)
+    refused("version 2 of its format, this vsehub reads version 1; use the vsehub that wrote it", version="2")
+    refused("was not written by `vsehub train`", format="something else")
+    refused("weights in .* do not fit its model", lambda _, weights: weights.popitem())
+    refused("but the file holds .* numbers", lambda told, _: told["config"]["image_encoder"].update(width=10**9))
+    refused("has no setting 'widht'", lambda told, _: told["config"]["image_encoder"].update(widht=3))
+    refused("expected a list of words", lambda told, _: told.update(vocabulary=[1, 2]))
+
+
+def test_words_in_another_order(trained):
+    state = load_state(trained / "checkpoints" / "last.ckpt")
+    vocabulary = restore_model(trained / "checkpoints" / "best.safetensors")[2]
+    require_same_vocabulary(state, vocabulary, "last.ckpt")
+    words = state["vsehub"]["description"]["vocabulary"]
+    words[-1], words[-2] = words[-2], words[-1]
+    with pytest.raises(InputError, match="is of another vocabulary"):
+        require_same_vocabulary(state, vocabulary, "last.ckpt")
+
+
+def test_parts():
+    with pytest.raises(InputError, match="batch_size is 1; expected at least 2"):
+        RetrievalDataModule(None, batch_size=1)
+    with pytest.raises(InputError, match=r"leaves 9 neighbours .* k is 10. Give the bank a larger share"):
+        MemoryBank(10, "exact").fill(torch.eye(10), torch.eye(10), torch.arange(10), torch.arange(10))

@@ -1,0 +1,193 @@
+"""Whole programs: training, evaluation, reports, sweeps and logs; some through the console script itself."""
+
+import csv
+import hashlib
+import importlib.util
+import json
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+FLICKR8K = Path(__file__).parents[3] / "shared" / "data" / "flickr8k" / "global"
+TIMES = {"seconds", "val/seconds", "bank/seconds"}
+
+
+def rows(run):
+    """metrics.csv without what the clock says."""
+    with (run / "metrics.csv").open() as handle:
+        return [{name: value for name, value in row.items() if name not in TIMES} for row in csv.DictReader(handle)]
+
+
+def record(run):
+    return json.loads((run / "run.json").read_text())
+
+
+def figures(run, name="test-single-nns"):
+    """The record of the evaluation whose file's name begins so."""
+    (path,) = (run / "evaluations").glob(f"{name}-*.json")
+    return json.loads(path.read_text())
+
+
+def test_a_run_leaves_its_record(trained):
+    run = record(trained)
+    assert run["status"] == "finished"
+    assert (run["label"], run["dataset"], run["seed"], run["epochs"]) == ("hal+mb", "scenes", 3, 4)
+    assert run["config"]["embedding_dim"] == 16
+    assert run["data"]["train"].keys() == {"images", "captions", "fingerprint"}
+    history = rows(trained)
+    assert [float(row["lr"]) for row in history] == [1e-3, 5e-4, 2.5e-4, 1.25e-4]
+    assert [row["bank/pairs"] for row in history] == ["", "240.0", "240.0", "240.0"]
+    best = max(history, key=lambda row: float(row["val/rsum"]))
+    sha256 = hashlib.sha256((trained / "checkpoints" / "best.safetensors").read_bytes()).hexdigest()
+    assert run["best"] == {"epoch": int(best["epoch"]), "val/rsum": float(best["val/rsum"]), "sha256": sha256}
+    measured = figures(trained)["metrics"]
+    assert run["metrics"] == {f"test/{name}": value for name, value in measured.items()}
+    recalls = [measured[f"{direction}/r{k}"] for direction in ("i2t", "t2i") for k in (1, 5, 10)]
+    assert measured["rsum"] == pytest.approx(sum(recalls))
+    assert {path.name for path in (trained / "checkpoints").iterdir()} == {"best.safetensors", "last.ckpt"}
+
+
+def killed_after(run, process, epochs):
+    """Kill the process at the first sight of last.ckpt written after so many rows of metrics.csv."""
+    history, last = run / "metrics.csv", run / "checkpoints" / "last.ckpt"
+    deadline = time.monotonic() + 200
+    while not history.exists() or len(history.read_text().splitlines()) <= epochs:
+        assert process.poll() is None, (run.parent / "output.txt").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    while not last.exists() or last.stat().st_mtime_ns < history.stat().st_mtime_ns:
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+
+
+def test_a_killed_run_ends_as_the_unbroken_one(trained, vsehub, run_settings, tmp_path):
+    run = tmp_path / "killed"
+    settings = (*run_settings, f"hydra.run.dir={run}")
+    process = vsehub("train", *settings, cwd=tmp_path, small=True, start=True, console=True)
+    killed_after(run, process, epochs=2)
+    assert len(rows(run)) == 2
+    assert record(run)["status"] == "running"
+    vsehub("train", f"resume={run}", cwd=tmp_path)
+    assert rows(run) == rows(trained)
+    assert record(run)["best"] == record(trained)["best"]  # the model's bytes included
+    assert record(run)["metrics"] == record(trained)["metrics"]
+    assert figures(run)["histograms"] == figures(trained)["histograms"]
+    ours, theirs = (
+        torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for folder in (run, trained)
+    )
+    for name, weight in theirs.items():
+        assert torch.equal(ours[name], weight), name
+
+
+def test_a_checkpoint_is_self_contained(trained, vsehub, tmp_path):
+    """Alone in a folder, from another working directory, it gives the figures that training gave."""
+    alone = shutil.copy(trained / "checkpoints" / "best.safetensors", tmp_path / "moved.safetensors")
+    (tmp_path / "elsewhere").mkdir()
+    done = vsehub("evaluate", f"checkpoint={alone}", f"out={tmp_path}", cwd=tmp_path / "elsewhere", console=True)
+    (written,) = tmp_path.glob("test-single-nns-*.json")
+    again = json.loads(written.read_text())
+    assert again["metrics"] == figures(trained)["metrics"]
+    assert f"rsum {again['metrics']['rsum']:.1f}" in done.out
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    refused = vsehub("evaluate", f"checkpoint={alone}", cwd=tmp_path, status=2, console=True)
+    assert "lies in no run folder; say where the figures go: out=FOLDER" in refused.err
+
+
+def test_evaluate_and_report(trained, vsehub, tmp_path):
+    """A second run, two criteria over it, and one report over both runs."""
+    runs = tmp_path / "runs"
+    shutil.copytree(trained, runs / "hal", ignore=shutil.ignore_patterns("checkpoints"))
+    settings = ["trainer.max_epochs=1", "trainer.precision=bf16-mixed", "hydra.run.dir=runs/max"]
+    vsehub("train", "loss=max", *settings, cwd=tmp_path, small=True)
+    best = "checkpoint=runs/max/checkpoints/best.safetensors"
+    vsehub("evaluate", "-m", best, "criterion=csls", "reference=queries,train", "split=val", cwd=tmp_path)
+    kinds = ("transductive", "inductive")
+    transductive, inductive = (figures(runs / "max", f"val-single-csls-{kind}") for kind in kinds)
+    assert transductive["reference_set"] == "the val queries themselves, fold by fold"
+    assert inductive["reference_set"] == "all training queries"
+    assert (inductive["criterion"], inductive["parameters"], inductive["images"]) == ("csls", {"k": 10}, 32)
+    assert transductive["histograms"] != inductive["histograms"]
+    done = vsehub("report", "runs", "out=page", cwd=tmp_path)
+    table = (tmp_path / "page" / "table.md").read_text()
+    assert table.strip() in done.out
+    assert "hal+mb" in table
+    assert "max" in table
+    assert f"{figures(trained)['metrics']['rsum']:.1f}" in table
+    assert (tmp_path / "page" / "index.html").stat().st_size > 10_000
+
+
+def test_multirun(vsehub, tmp_path):
+    settings = ["trainer.max_epochs=1", "hydra.sweep.dir=sweep", "data=scenes"]
+    vsehub("train", "-m", "loss=sum,max", "seed=0,1", *settings, cwd=tmp_path, small=True)
+    runs = [record(path.parent) for path in (tmp_path / "sweep").glob("*/run.json")]
+    assert sorted((run["label"], run["seed"]) for run in runs) == [("max", 0), ("max", 1), ("sum", 0), ("sum", 1)]
+    assert all(run["status"] == "finished" and run["config"]["seed"] == run["seed"] for run in runs)
+    assert len({run["metrics"]["test/rsum"] for run in runs}) > 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="tensorboard is not installed")
+def test_tensorboard(vsehub, tmp_path):
+    settings = ["logger=tensorboard", "trainer.max_epochs=1", "hydra.run.dir=run"]
+    vsehub("train", *settings, cwd=tmp_path, small=True)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(next((tmp_path / "run" / "tensorboard").rglob("events.*")).parent)).Reload()
+    assert events.Scalars("val/rsum")[0].value == pytest.approx(float(rows(tmp_path / "run")[0]["val/rsum"]))
+    assert events.Images("val/n_10")
+    assert "test/text_summary" in events.Tags()["tensors"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="wandb is not installed")
+def test_wandb_without_an_account(vsehub, tmp_path):
+    settings = ["logger=wandb", "trainer.max_epochs=1", "hydra.run.dir=run"]
+    vsehub("train", *settings, cwd=tmp_path, small=True, NETRC=str(tmp_path / "absent"), HOME=str(tmp_path))
+    assert len(list((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))) == 1
+    assert record(tmp_path / "run")["status"] == "finished"
+
+
+@pytest.fixture
+def features(tmp_path):
+    """Extracted features of 60 images of ten kinds; the captions name the kind."""
+    generator = np.random.default_rng(0)
+    kinds = generator.normal(size=(10, 12))
+    root = tmp_path / "features"
+    root.mkdir()
+    for split, images in (("train", 60), ("dev", 20), ("test", 20)):
+        kind = np.arange(images) % 10
+        noisy = kinds[kind] + 0.3 * generator.normal(size=(images, 12))
+        np.save(root / f"{split}_ims.npy", noisy.astype(np.float32))
+        captions = [f"a picture of kind{k} in place{place}" for k in kind for place in range(5)]
+        (root / f"{split}_caps.txt").write_text("\n".join(captions) + "\n")
+    return root
+
+
+def test_extracted_features_and_data_that_moved(features, vsehub, tmp_path):
+    settings = ["data=precomp", f"data.root={features}", "embedding_dim=16", "text_encoder.word_dim=8", "loss=max"]
+    more = ["loader.batch_size=50", "trainer.max_epochs=4", "optimizer.lr=0.01", "callbacks.warmup.steps=0"]
+    vsehub("train", *settings, *more, "hydra.run.dir=run", cwd=tmp_path)
+    run = record(tmp_path / "run")
+    assert (run["dataset"], run["architecture"]) == ("features", "text_gru+image_features")
+    assert run["metrics"]["test/rsum"] > 1.5 * 600 * 10 / 20 / 2, "no better than chance"
+    moved = features.rename(tmp_path / "moved")
+    best = "checkpoint=run/checkpoints/best.safetensors"
+    refused = vsehub("evaluate", best, cwd=tmp_path, status=2)
+    assert f"root: no such file or folder: {features}" in refused.err
+    vsehub("evaluate", best, f"data.root={moved}", "out=again", cwd=tmp_path)
+    (written,) = (tmp_path / "again").iterdir()
+    again = json.loads(written.read_text())
+    assert again["metrics"] == figures(tmp_path / "run")["metrics"]
+
+
+@pytest.mark.skipif(not FLICKR8K.is_dir(), reason="the real features are not here: ../shared/data/flickr8k/global")
+def test_real_data(vsehub, tmp_path):
+    settings = ["data=precomp", f"data.root={FLICKR8K}", "embedding_dim=32", "text_encoder.word_dim=16"]
+    more = ["trainer.limit_train_batches=3", "trainer.max_epochs=1", "protocol=single", "hydra.run.dir=run"]
+    vsehub("train", *settings, *more, cwd=tmp_path)
+    measured = figures(tmp_path / "run")
+    assert (measured["images"], measured["texts"]) == (500, 2500)
+    assert 0 < measured["metrics"]["rsum"] < 300

@@ -1,0 +1,85 @@
+"""The lines on your own embeddings in README.md and in the help texts, followed in order in one folder."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+CAPTIONS, IMAGES, DIM = 60, 20, 8
+WRITTEN = {
+    "README.md": ["diagnose", "diagnose", "diagnose", "rerank"],
+    "conf/diagnose.yaml": ["diagnose"] * 3,
+    "conf/rerank.yaml": ["rerank"] * 3,
+}
+
+
+def written(name):
+    """The commands of a page, as lists of arguments; of README.md those of its section."""
+    text = (ROOT / name).read_text()
+    if name == "README.md":
+        text = text.partition("\n## Your own embeddings\n")[2].partition("\n## ")[0]
+        text = "\n".join(text.split("```")[1::2])
+    lines = text.replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.strip().startswith("vsehub ")]
+
+
+def unit(generator, rows):
+    vectors = generator.normal(size=(rows, DIM))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture
+def given(tmp_path):
+    """The files that the lines name, as the README describes them; returns their names."""
+    generator = np.random.default_rng(0)
+    captions, images = unit(generator, CAPTIONS), unit(generator, IMAGES)
+    np.save(tmp_path / "captions.npy", captions)
+    np.save(tmp_path / "images.npy", images)
+    np.save(tmp_path / "train_captions.npy", unit(generator, 150))
+    np.savez(tmp_path / "both.npz", text=captions, image=images)
+    ids = {"caption": [f"caption-{n}" for n in range(CAPTIONS)], "image": [f"scene-{n}" for n in range(IMAGES)]}
+    for side, names in ids.items():
+        (tmp_path / f"{side}_ids.txt").write_text("\n".join(names) + "\n")
+    pairs = [f"{caption},{ids['image'][n // 3]}" for n, caption in enumerate(ids["caption"])]
+    (tmp_path / "pairs.csv").write_text("\n".join(["query,item", *pairs]) + "\n")
+    (tmp_path / "photos").mkdir()
+    for name in ids["image"]:
+        Image.new("RGB", (8, 8)).save(tmp_path / "photos" / f"{name}.jpg")
+    return {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_lines_followed_one_after_the_other(page, given, run_here, tmp_path):
+    commands = written(page)
+    assert [command for command, *_ in commands] == WRITTEN[page]
+    if any(setting.startswith("index=") for command in commands for setting in command):
+        pytest.importorskip("faiss")
+    named = set()
+    for command, *settings in commands:
+        values = dict(setting.split("=", 1) for setting in settings)
+        files = {value.partition("::")[0].strip("/") for value in values.values() if re.search(r"[.]\w+|/$", value)}
+        assert files <= given, "a line names a file that is not made here"
+        named |= files
+        run_here(command, *settings)
+        record = json.loads((tmp_path / values.get("out", command) / "result.json").read_text())
+        assert (record["truth"] is not None) == ("truth" in values)
+        assert all((hub["image"] is not None) == ("item_images" in values) for hub in record["hubs"])
+        assert (record["reference"]["kind"] == "inductive") == ("reference" in values)
+    assert page != "README.md" or named == given - {"both.npz"}
+
+
+def test_the_pairs_shown_are_as_the_command_reads_them(given, run_here, tmp_path):
+    """README.md's own example of pairs.csv, with the ids that it names."""
+    shown = next(block for block in (ROOT / "README.md").read_text().split("```") if block.startswith("\nquery,item"))
+    (tmp_path / "pairs.csv").write_text(shown.strip() + "\n")
+    (tmp_path / "image_ids.txt").write_text("\n".join(["beach", "harbour", *map(str, range(IMAGES - 2))]))
+    Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "beach.jpg")
+    measured = next(settings for command, *settings in written("README.md") if "truth=pairs.csv" in settings)
+    run_here("diagnose", *measured)
+    truth = json.loads((tmp_path / "measured" / "result.json").read_text())["truth"]
+    assert (truth["pairs"], truth["measured_queries"], truth["queries_without"]) == (3, 3, CAPTIONS - 3)

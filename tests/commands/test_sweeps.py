@@ -1,0 +1,336 @@
+"""Sweeps: found again by their settings, killed and gone on with, failing one by one, under launchers and Optuna."""
+
+import importlib.util
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from looped import looped
+from omegaconf import OmegaConf
+
+from vsehub.cli import sweep as sweep_job
+from vsehub.cli.digest import digest
+from vsehub.cli.sweep import forget_killed
+from vsehub.io.files import claimed
+from vsehub.io.records import RUN
+from vsehub.recipes import decides
+
+ROOT = Path(__file__).parents[2]
+CONF = ROOT / "conf"
+SWEEPS = sorted(path.stem for path in (CONF / "sweep").glob("*.yaml"))
+LAUNCHERS = {
+    "basic": "hydra",
+    "joblib": "hydra_plugins.hydra_joblib_launcher",
+    "submitit_local": "hydra_plugins.hydra_submitit_launcher",
+    "submitit_slurm": "hydra_plugins.hydra_submitit_launcher",
+    "ray": "hydra_plugins.hydra_ray_launcher",
+}
+SHORT = ("loss=sum", "trainer.max_epochs=1")
+SUITES = (
+    "data.size=tiny",
+    "embedding_dim=16",
+    "text_encoder.word_dim=8",
+    "image_encoder.width=4",
+    "loader.batch_size=64",
+    "callbacks.warmup.steps=12",
+)
+TIMES = ("seconds", "val/seconds")
+
+
+def installed(module):
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def needs(name):
+    why = f"{name} is not installed: extra `{'ray' if name == 'ray' else 'sweep'}`"
+    return pytest.mark.skipif(not installed(LAUNCHERS[name]), reason=why)
+
+
+def config(*overrides, command="train"):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose(command, list(overrides), return_hydra_config=True)
+    choices = dict(cfg.hydra.runtime.choices)
+    cfg.hydra.runtime.output_dir = "somewhere"
+    OmegaConf.update(cfg, "hydra.runtime.choices", choices, force_add=True)
+    return cfg
+
+
+def settings(*overrides):
+    return digest(config(*overrides))
+
+
+def test_the_digest_sees_what_decides_a_run_and_no_place():
+    plain = settings()
+    places = ("run_name=other", "logger=tensorboard", "study=name", "retry_failed=true", "loader.workers=2")
+    machine = ("trainer.accelerator=cpu", "trainer.enable_progress_bar=false", "data.cache=elsewhere")
+    assert settings(*places, *machine, "run_folder=elsewhere", "hydra.sweep.dir=elsewhere") == plain
+    assert settings("loss.gamma=30") == settings("loss.gamma=30.0") == plain
+    decided = ["seed=1", "loss.gamma=31", "bank=memory", "final_split=val", "protocol=c1", "criterion=csls"]
+    decided += ["data.noise.seed=3", "data.size=tiny", "trainer.max_epochs=3", "positives=pair"]
+    assert len({settings(one) for one in decided} | {plain}) == len(decided) + 1
+    assert settings("data=precomp", "data.root=a") != settings("data=precomp", "data.root=b"), "other data"
+    assert settings("data=precomp") != settings("data=precomp", "data.root=a"), "a missing setting is no error here"
+
+
+@looped("key", ["seed", "bank.seed", "criterion", "criterion.k", "data.noise.rate", "loss.gamma"])
+def test_what_counts(key):
+    assert decides(key)
+
+
+@looped("key", ["logger", "hydra.sweep.dir", "run_folder", "study", "data.cache", "label", "resume"])
+def test_what_does_not_count(key):
+    assert not decides(key)
+
+
+@looped("name", SWEEPS)
+@looped("sweeper", ["basic", "optuna"])
+def test_every_swept_setting_is_there(name, sweeper):
+    """Of the grid and of the search space: each composes with its command, each value parses as a sweep."""
+    command = "evaluate" if name == "lambda" else "train"
+    cfg = config(f"sweep={name}", command=command)
+    given = {"basic": cfg.hydra.sweeper.params, "optuna": cfg.hydra.callbacks.sweep.space}[sweeper]
+    assert given or sweeper == "optuna"
+    for override in OverridesParser.create().parse_overrides([f"{key}={value}" for key, value in given.items()]):
+        assert override.is_sweep_override(), override.input_line
+        key = override.key_or_group
+        assert OmegaConf.select(cfg, key, throw_on_missing=False) is not None or key in (
+            "bank.k",
+            "data.noise.protocol",
+        )
+        if override.is_discrete_sweep():
+            *_, last = override.sweep_string_iterator()
+            config(f"sweep={name}", f"{key}={last}", command=command)
+
+
+@pytest.mark.parametrize("launcher", [pytest.param(name, marks=needs(name)) for name in LAUNCHERS])
+def test_launchers_compose(launcher):
+    cfg = config("sweep=k", f"hydra/launcher={launcher}")
+    assert launcher.split("_")[0] in cfg.hydra.launcher._target_.lower()
+    assert cfg.loss.k == 3
+
+
+def test_what_a_killed_start_noted_goes_and_what_a_living_one_notes_stays(tmp_path):
+    living = claimed(tmp_path / ".outcomes-1", "sweeping")
+    (tmp_path / ".outcomes-0").mkdir()
+    (tmp_path / ".outcomes-0" / "3.json").write_text("{}")
+    forget_killed(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [".outcomes-1"]
+    living.release()
+
+
+def test_a_sweep_of_the_other_command_is_refused(run_here):
+    said = run_here("train", "-m", "sweep=lambda", status=2)
+    assert "sweep=lambda is for vsehub evaluate -m" in said
+
+
+def record(run):
+    return json.loads((run / "run.json").read_text())
+
+
+def by_seed(sweep):
+    return {record(path.parent)["seed"]: path.parent for path in sweep.glob("*/run.json")}
+
+
+def history(run):
+    """metrics.csv without what the clock says."""
+    head, *lines = [line.split(",") for line in (run / "metrics.csv").read_text().splitlines()]
+    kept = [number for number, name in enumerate(head) if name not in TIMES]
+    return [[line[number] for number in kept] for line in (head, *lines)]
+
+
+def state(run):
+    """What a run's files hold and when they were written; Hydra's own and the lock aside."""
+    files = [path for path in run.rglob("*") if path.is_file() and ".hydra" not in path.parts and path.name != ".lock"]
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def test_a_killed_sweep_goes_on_where_it_stopped(vsehub, tmp_path):
+    """Killed in its second run: the first stays as it is, the second goes on in place, all ends as an unbroken one."""
+    command = ("train", "-m", "loss=sum", "trainer.max_epochs=3", "seed=0,1")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "whole").mkdir()
+    process = vsehub(*command, cwd=tmp_path / "broken", small=True, start=True)
+    sweep = tmp_path / "broken" / "runs" / "sweeps"
+    deadline = time.monotonic() + 200
+    while not [run for run in sweep.glob("*/*-1-*") if len(list(run.glob("checkpoints/last.ckpt"))) == 1]:
+        assert process.poll() is None, (tmp_path / "broken" / "output.txt").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    (sweep,) = sweep.iterdir()
+    runs = by_seed(sweep)
+    assert [record(runs[seed])["status"] for seed in (0, 1)] == ["finished", "running"]
+    before, started = state(runs[0]), record(runs[1])["started"]
+    done = vsehub(*command, cwd=tmp_path / "broken", small=True)
+    assert f"skipped, it is finished: {runs[0]}" in done.out
+    assert "1 run finished, 1 skipped (finished before), 0 failed" in done.out
+    assert "resuming" in done.out
+    assert state(runs[0]) == before
+    assert by_seed(sweep) == runs
+    assert record(runs[1])["started"] == started
+    vsehub(*command, cwd=tmp_path / "whole", small=True)
+    unbroken = by_seed(tmp_path / "whole" / sweep.relative_to(tmp_path / "broken"))
+    assert {seed: run.name for seed, run in unbroken.items()} == {seed: run.name for seed, run in runs.items()}
+    for seed in (0, 1):
+        assert history(runs[seed]) == history(unbroken[seed])
+        for key in ("best", "metrics", "status", "epochs"):
+            assert record(runs[seed])[key] == record(unbroken[seed])[key]
+
+
+def test_a_failed_run_ends_nothing_and_is_tried_again_on_demand(run_here, tmp_path, capsys):
+    """γ = -1 is refused as the loss is built; the runs beside it go on. The same command then trains nothing."""
+    command = ("train", "-m", "loss=hal", "trainer.max_epochs=1", "loss.gamma=-1,30", *SUITES, "hydra.sweep.dir=sweep")
+    said = run_here(*command, status=1)
+    (failed,) = [path.parent for path in (tmp_path / "sweep").glob("*/traceback.txt")]
+    (finished,) = by_seed(tmp_path / "sweep").values()
+    assert f"failed: {failed}: loss.gamma is -1; expected a number above 0" in said
+    assert "InputError: loss.gamma is -1" in (failed / "traceback.txt").read_text()
+    assert "gamma is -1" in (failed / "train.log").read_text()
+    assert record(finished)["status"] == "finished"
+    assert not list((tmp_path / "sweep").glob(".outcomes*"))
+    tried = (failed / "traceback.txt").stat().st_mtime_ns
+    before = state(finished)
+    run_here(*command, status=1)
+    assert (failed / "traceback.txt").stat().st_mtime_ns == tried
+    run_here(*command, "retry_failed=true", status=1)
+    assert (failed / "traceback.txt").stat().st_mtime_ns > tried
+    assert state(finished) == before
+
+
+class Job:
+    """A job's place without a training: its configuration, its folder, and a task that counts its calls."""
+
+    def __init__(self, folder):
+        self.folder, self.calls = folder, 0
+        own = {key: value for key, value in OmegaConf.to_container(config("seed=3")).items() if key != "hydra"}
+        places = {"run_folder": str(folder), "criterion_name": "nns", "run_name": "name", "logger": None}
+        self.cfg = OmegaConf.create(own | places)
+        folder.mkdir()
+
+    def write(self, status, **changes):
+        kept = OmegaConf.to_container(self.cfg, resolve=True) | changes
+        record = {"schema": RUN.version, "status": status, "config": kept, "best": {"epoch": 0, "val/rsum": 123.0}}
+        record |= {"name": "n", "label": "hal", "dataset": "scenes", "architecture": "a", "seed": 3, "data": {}}
+        record |= {"metrics": {}, "epochs": 1}
+        (self.folder / "run.json").write_text(json.dumps(record))
+
+    def task(self, cfg):
+        self.calls += 1
+        return 100.0
+
+    def run(self, task=None):
+        return sweep_job.run(task or self.task, self.cfg, self.folder)
+
+
+@pytest.fixture
+def job(tmp_path):
+    return Job(tmp_path / "run")
+
+
+def test_states_of_a_run(job):
+    assert job.run() == ("finished", str(job.folder), 100.0, "")
+    job.write("running")
+    assert job.run().state == "finished", "a killed one goes on"
+    job.write("failed")
+    assert job.run().state == "finished", "one that was interrupted left no traceback and goes on"
+    assert job.calls == 3
+    job.write("finished")
+    assert job.run() == ("skipped", str(job.folder), 123.0, "")
+    assert job.calls == 3
+
+
+def test_a_crash_is_kept_and_a_full_disk_ends_the_sweep(job):
+    def crash(cfg):
+        raise RuntimeError("out of something")
+
+    def full(cfg):
+        raise OSError(28, "No space left on device")
+
+    def unwrapped(cfg):
+        """An error raised from its own wrapper, a ring of causes, as Hydra's are after unwrapping."""
+        try:
+            try:
+                raise ValueError("inner")
+            except ValueError as error:
+                raise KeyError("outer") from error
+        except KeyError as error:
+            raise error.__cause__ from error
+
+    assert job.run(crash) == ("failed", str(job.folder), None, "RuntimeError: out of something")
+    assert job.run() == ("not retried", str(job.folder), None, "RuntimeError: out of something")
+    assert job.calls == 0
+    job.cfg.retry_failed = True
+    assert job.run(unwrapped).error == "ValueError: inner"
+    assert job.run().state == "finished"
+    assert not (job.folder / "traceback.txt").exists()
+    with pytest.raises(OSError, match="No space"):
+        job.run(full)
+    assert not (job.folder / "traceback.txt").exists()
+
+
+def test_a_folder_with_another_run_is_left_alone(job):
+    job.write("finished", seed=4)
+    before = state(job.folder)
+    found = job.run()
+    assert (found.state, job.calls) == ("failed", 0)
+    assert "holds a run of other settings" in found.error
+    job.write("running", run_folder="/elsewhere")
+    assert "goes on only there" in job.run().error
+    job.write("finished", seed=4)
+    assert state(job.folder).keys() == before.keys(), "no traceback marks what is not ours"
+
+
+@needs("joblib")
+def test_two_sweeps_at_once_share_their_runs(vsehub, tmp_path):
+    """Joblib with a run named twice, and a second command beside it: every run is trained once, by one of them."""
+    command = ("train", "-m", *SHORT, "seed=0,0,1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    other = ("train", "-m", *SHORT, "seed=1,0", "hydra.sweep.dir=sweep")
+    beside = vsehub(*other, cwd=tmp_path, small=True, start=True)
+    done = vsehub(*command, "hydra.sweep.dir=sweep", cwd=tmp_path, small=True)
+    assert beside.wait(200) == 0, (tmp_path / "output.txt").read_text()
+    runs = by_seed(tmp_path / "sweep")
+    assert sorted(runs) == [0, 1]
+    for run in runs.values():
+        assert record(run)["status"] == "finished"
+        assert (run / "train.log").read_text().count("epoch 0:") == 1
+        assert len(history(run)) == 2
+    assert "0 failed" in done.out
+    assert not list((tmp_path / "sweep").glob(".outcomes*"))
+
+
+@pytest.mark.skipif(
+    not installed("hydra_plugins.hydra_optuna_sweeper"), reason="Optuna is not installed: extra `sweep`"
+)
+def test_optuna_goes_on_and_takes_failures(run_here, tmp_path):
+    """Two trials on validation rsum; again with a third: the two are found, and a failing one ends nothing."""
+    command = ("train", "-m", "sweep=gamma_epsilon", "hydra/sweeper=optuna", "trainer.max_epochs=1", *SUITES)
+    said = run_here(*command, "hydra.sweeper.n_trials=2")
+    assert "2 runs finished, 0 skipped (finished before), 0 failed" in said
+    sweep = tmp_path / "runs" / "sweeps" / "gamma_epsilon-optuna"
+    best = OmegaConf.load(sweep / "optimization_results.yaml")
+    reached = [record(path.parent)["best"]["val/rsum"] for path in sweep.glob("*/run.json")]
+    assert best.best_value == max(reached)
+    assert 5 <= best.best_params["loss.gamma"] <= 150
+    space = ("loss.epsilon=0.3", "hydra.sweep.dir=bad", "loss.gamma=choice(-1,30)")
+    said = run_here(*command, "hydra.sweeper.n_trials=4", *space, status=1)
+    assert "gamma is -1" in said
+    assert OmegaConf.load(tmp_path / "bad" / "optimization_results.yaml").best_params == {"loss.gamma": 30}
+    again = run_here(*command, "hydra.sweeper.n_trials=3")
+    assert "1 run finished, 2 skipped (finished before), 0 failed" in again
+
+
+def test_lambda_is_swept_on_validation(trained, run_here, tmp_path):
+    best = f"checkpoint={trained}/checkpoints/best.safetensors"
+    run_here("evaluate", "-m", "sweep=lambda", best, "criterion.relaxation=1.0,4.0", "out=out")
+    found = [json.loads(path.read_text()) for path in (tmp_path / "out").iterdir()]
+    assert sorted(one["parameters"]["relaxation"] for one in found) == [1.0, 4.0]
+    assert {one["split"] for one in found} == {"val"}

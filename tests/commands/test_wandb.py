@@ -1,0 +1,303 @@
+"""wandb without an account and with one: what runs tell it, `wandb sync`, and the view that compares losses."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from broken_off import EPOCHS, SETTINGS, json_lines, kill, require_whole
+from filelock import FileLock
+from looped import looped
+from wandb_server import KEY, WandbServer
+
+from vsehub.checks import InputError
+
+if not all(find_spec(name) for name in ("wandb", "wandb_workspaces")):  # not imported before a test needs them
+    pytest.skip("wandb is not installed: extra `wandb`", allow_module_level=True)
+STUDY = "first-study"
+
+
+@pytest.fixture(scope="module")
+def sweep(shared_folder, vsehub):
+    """The folder of a sweep over two losses in one process, logged by wandb without an account."""
+    folder = shared_folder / "wandb-sweep"
+    settings = ["loss=sum,hal", f"study={STUDY}", "logger=wandb", "logger.tags=[mine]"]
+    settings += ["trainer.max_epochs=1", "trainer.log_every_n_steps=1"]
+    place = [f"hydra.sweep.dir={folder}", "hydra.sweep.subdir=${hydra:job.num}"]
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            vsehub("train", "-m", *settings, *place, cwd=shared_folder, small=True, NETRC=str(folder / "absent"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def synced(sweep, tmp_path_factory):
+    """The server to which a copy of the sweep was sent later by wandb itself, which marks what it sent."""
+    copy = shutil.copytree(sweep, tmp_path_factory.mktemp("sent") / "sweep", ignore=shutil.ignore_patterns("*.synced"))
+    offline = sorted(copy.glob("*/wandb/offline-run-*"))
+    assert len(offline) == 2, "each run of a sweep is a wandb run of its own"
+    with WandbServer() as server:
+        sync(server, *offline)
+    return server
+
+
+def sync(server, *offline):
+    """Send runs by wandb's own command."""
+    command = [Path(sys.executable).with_name("wandb"), "sync", *offline]
+    cwd = offline[0].parent
+    done = subprocess.run(command, env=account(server), cwd=cwd, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "ERROR" not in done.stderr, done.stderr
+
+
+def account(server):
+    """Environment variables of somebody who is signed in."""
+    return {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": KEY, "PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
+
+
+def dashboard(vsehub, cwd, server=None, *settings, status=0):
+    """Run the command; what it said and the file that it wrote."""
+    signed_in = {} if server is None else account(server)
+    done = vsehub("wandb-dashboard", *settings, cwd=cwd, status=status, NETRC=str(cwd / "absent"), **signed_in)
+    written = cwd / "wandb-dashboard.json"
+    return done, json.loads(written.read_text()) if written.is_file() else None
+
+
+def values(config):
+    """wandb keeps each top-level value of a configuration in an envelope."""
+    return {key: one["value"] for key, one in json.loads(config).items()}
+
+
+def panels(spec):
+    return [panel for section in spec["section"]["panelBankConfig"]["sections"] for panel in section["panels"]]
+
+
+def test_runs_carry_group_tags_and_configuration(synced):
+    runs = {values(run["config"])["label"]: run for run in synced.runs.values()}
+    assert set(runs) == {"sum", "hal"}
+    for label, run in runs.items():
+        config = values(run["config"])
+        assert run["groupName"] == STUDY
+        assert run["tags"] == ["mine", label, "scenes", STUDY]
+        assert (config["dataset"], config["seed"], config["embedding_dim"]) == ("scenes", 0, 16)
+        assert config["loss"]["_target_"].startswith("vsehub.losses.")
+    assert values(runs["hal"]["config"])["loss"]["gamma"] == 30
+
+
+def test_summaries_are_the_records(sweep, synced):
+    """What wandb shows is what run.json says."""
+    for folder in (sweep / "0", sweep / "1"):
+        (offline,) = (folder / "wandb").glob("offline-run-*/run-*.wandb")
+        record = json.loads((folder / "run.json").read_text())
+        summary = last_line(synced, offline.stem.removeprefix("run-"), "wandb-summary.json")
+        assert {name: summary[name] for name in record["metrics"]} == pytest.approx(record["metrics"])
+        assert summary["best/val/rsum"] == record["best"]["val/rsum"]
+
+
+def last_line(server, run, name):
+    return {key: value for line in server.files[run, name] for key, value in line.items()}
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_a_killed_offline_run_goes_on_in_its_own(vsehub, tmp_path, swept):
+    """Resumed, and as a run of a study's sweep: `wandb sync` makes one finished run of it, each row once."""
+    settings = ["logger=wandb", f"study={STUDY}", *SETTINGS]
+    absent = {"NETRC": str(tmp_path / "absent")}
+    if swept:
+        again = ["-m", "seed=5", *settings, f"hydra.sweep.dir={tmp_path}", "hydra.sweep.subdir=run"]
+        first = again
+    else:
+        again, first = [f"resume={tmp_path / 'run'}"], [*settings, f"hydra.run.dir={tmp_path / 'run'}"]
+    folder = tmp_path / "run"
+    process = vsehub("train", *first, cwd=tmp_path, small=True, start=True, **absent)
+    kill(process, lambda: journal_steps(folder))
+    (killed,) = folder.glob("wandb/offline-run-*")
+    begun = record(folder)
+    if not swept:
+        (folder / "run.json").write_text(json.dumps(begun | {"wandb": {"id": "../../elsewhere"}}))
+        said = vsehub("train", *again, cwd=tmp_path, status=2, **absent)
+        assert "run.json names the wandb run '../../elsewhere', which is not a wandb id" in said.err
+        assert "Traceback" not in said.err
+        (folder / "run.json").write_text(json.dumps(begun))
+    assert begun["status"] == "running"
+    assert begun["wandb"] == {"id": killed.name.rsplit("-", 1)[1], "project": "vsehub", "entity": None}
+    vsehub("train", *again, cwd=tmp_path, small=swept, **absent)
+    assert record(folder)["status"] == "finished"
+    assert record(folder)["wandb"] == begun["wandb"]
+    assert (folder / "wandb" / f"replaced-{killed.name}").is_dir()
+    with WandbServer() as server:
+        sync(server, *folder.glob("wandb/offline-run-*"))
+    require_one_whole_run(server, folder)
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_a_killed_online_run_goes_on_in_its_own(vsehub, tmp_path, sent):
+    """Whether wandb had been sent all that was logged or nothing: what it lacks is sent, and nothing twice."""
+    folder = tmp_path / "run"
+    with WandbServer() as server:
+        online = account(server) | {"WANDB__FILE_STREAM_TRANSMIT_INTERVAL": "0.05" if sent else "3600"}
+        settings = ["logger=wandb", *SETTINGS, f"hydra.run.dir={folder}"]
+        process = vsehub("train", *settings, cwd=tmp_path, small=True, start=True, **online)
+
+        def history():
+            return server.files[record(folder)["wandb"]["id"], "wandb-history.jsonl"]
+
+        def before():
+            deadline = time.monotonic() + 20
+            while sent and len(history()) < len(json_lines(folder / "wandb" / "history.jsonl")) - 1:
+                assert time.monotonic() < deadline, "wandb does not send"
+                time.sleep(0.05)
+
+        last = kill(process, lambda: journal_steps(folder), before)
+        assert [row["trainer/global_step"] for row in history() if "train/loss" in row][-1:] in (
+            ([last], [last - 1]) if sent else ([],)
+        )
+        vsehub("train", f"resume={folder}", cwd=tmp_path, **online)
+    require_one_whole_run(server, folder)
+
+
+def journal_steps(folder):
+    return [
+        row["step"] for row in json_lines(folder / "wandb" / "history.jsonl") if "train/loss" in row.get("metrics", ())
+    ]
+
+
+def record(folder):
+    return json.loads((folder / "run.json").read_text())
+
+
+def require_one_whole_run(server, folder):
+    """Assert that the server has one run: that of run.json, finished, with each step and epoch once."""
+    (run,) = server.runs
+    assert run == record(folder)["wandb"]["id"]
+    assert server.ended == {run: 0}
+    sent = server.files[run, "wandb-history.jsonl"]
+    assert [row["_step"] for row in sent] == list(range(len(sent)))
+    require_whole(sent, folder, "trainer/global_step")
+    assert len([row for row in sent if "val/n_10" in row]) == EPOCHS
+    summary = last_line(server, run, "wandb-summary.json")
+    assert summary["test/rsum"] == record(folder)["metrics"]["test/rsum"]
+
+
+@looped("wrong", ["../../elsewhere", "a b:c", " a", "", 3, "a" * 129, "a\nb", None])
+def test_an_id_that_is_none_is_refused(wrong):
+    """run.json is a file like others: what stands there for wandb's run must be able to be one."""
+    from vsehub.training.loggers.wandb import require_id
+
+    with pytest.raises(InputError, match=r"run\.json names the wandb run .* which is not a wandb id"):
+        require_id(wrong, "run.json")
+
+
+def test_the_view_shows_what_runs_log(synced):
+    """Every metric, picture and setting of the view is one that the synced runs have under that very name."""
+    from vsehub.training.loggers.wandb_view import comparison, sent
+
+    spec = sent(comparison(None, "vsehub", None))["spec"]
+    logged = set().union(*(last_line(synced, run, "wandb-summary.json") for run in synced.runs))
+    config = next(one for run in synced.runs.values() if (one := values(run["config"]))["label"] == "hal")
+    shown = {}
+    for panel in panels(spec):
+        shown.setdefault(panel["viewType"], []).append(panel["config"])
+    curves = {name for one in shown["Run History Line Plot"] for name in one["metrics"]}
+    assert {"val/rsum", "val/hubness/hs_sum"} <= curves
+    assert {one["xAxis"] for one in shown["Run History Line Plot"]} == {"epoch"}
+    bars = {name.removeprefix("summary_metrics.") for one in shown["Bar Chart"] for name in one["metrics"]}
+    assert {f"test/{side}/{rank}" for side in ("i2t", "t2i") for rank in ("r1", "r5", "r10")} < bars
+    media = {name for one in shown["Media Browser"] for name in one["mediaKeys"]}
+    axes = [column["accessor"].split(":", 1) for one in shown["Parallel Coordinates Plot"] for column in one["columns"]]
+    reached = {name for kind, name in axes if kind == "summary"}
+    assert curves | bars | media | reached | {"epoch"} <= logged
+    settings = [name.replace(".value.", ".").split(".") for kind, name in axes if kind == "config"]
+    assert settings == [["loss", "gamma"], ["loss", "epsilon"], ["bank", "k"]]
+    assert all(name in config["loss"] for node, name in settings if node == "loss")
+    grouping = [key["name"].removesuffix(".value") for key in spec["section"]["runSets"][0]["grouping"]]
+    assert grouping == ["dataset", "architecture", "label"]
+    assert set(grouping) <= set(config)
+
+
+def test_offline_writes_what_online_sends(vsehub, tmp_path):
+    """But for the random ids of panels and the entity, which only an account knows."""
+    settings = ["project=things", f"study={STUDY}"]
+    said, offline = dashboard(vsehub, tmp_path, None, *settings)
+    assert "nothing was sent" in said.out
+    assert (offline["url"], offline["view"]["entity"]) == (None, None)
+    with WandbServer() as server:
+        assert "holds a view already" in dashboard(vsehub, tmp_path, server, *settings, status=2)[0].err
+        settings.append("overwrite=true")
+        said, online = dashboard(vsehub, tmp_path, server, *settings)
+        assert online["url"].startswith(f"{server.url}/me/things?nw=")
+        assert f"view: {online['url']}" in said.out
+        # renewed with another study: the same view, by its id
+        _, renewed = dashboard(vsehub, tmp_path, server, *settings, "study=other", f"view={online['url'][-11:]}")
+        assert renewed["url"] == online["url"]
+    first, second = server.views
+    for sent, written in ((first, online), (second, renewed)):
+        assert written["view"] == {
+            "entity": sent["entityName"],
+            "project": sent["projectName"],
+            **{key: sent[key] for key in ("type", "displayName", "spec")},
+        }
+    assert without_ids(first["spec"]) == without_ids(offline["view"]["spec"])
+    assert (first.get("id"), second["id"]) == (None, "VmlldzoxMjM=")
+    assert first["name"] == second["name"]
+    studies = [view["spec"]["section"]["runSets"][0]["filters"]["filters"] for view in (first, second)]
+    assert [[(one["key"]["name"], one["value"]) for one in filters] for filters in studies] == [
+        [("group", STUDY)],
+        [("group", "other")],
+    ]
+
+
+def without_ids(spec):
+    if isinstance(spec, dict):
+        return {key: without_ids(value) for key, value in spec.items() if key not in ("__id__", "id")}
+    return [without_ids(one) for one in spec] if isinstance(spec, list) else spec
+
+
+def test_a_refused_key_ends_in_a_line(vsehub, tmp_path):
+    """Before a view, and before training."""
+    with WandbServer(refuse=True) as server:
+        said, written = dashboard(vsehub, tmp_path, server, status=2)
+        assert written is None
+        assert server.url in said.err
+        assert "user is not logged in. To send nothing: mode=offline" in said.err
+        assert "Traceback" not in said.err
+        settings = ["logger=wandb", "hydra.run.dir=run"]
+        said = vsehub("train", *settings, cwd=tmp_path, small=True, status=2, **account(server))
+        assert "user is not logged in. To send nothing: mode=offline" in said.err
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert not server.runs
+
+
+def test_whose_key_it_is(monkeypatch, tmp_path):
+    from vsehub.training.loggers.wandb import has_key, is_offline, sign_in
+
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    netrc = tmp_path / "netrc"
+    netrc.write_text(f"machine wandb.example.org\n  login user\n  password {KEY}\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    assert not has_key()
+    with pytest.raises(InputError, match="wandb has no key here"):
+        sign_in()
+    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
+    assert has_key()
+    assert not is_offline("auto")
+    assert is_offline("offline")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert is_offline("auto")
+    with pytest.raises(InputError, match="wandb mode is 'sometimes'"):
+        is_offline("sometimes")
+
+
+def test_views_want_their_package(monkeypatch):
+    from vsehub.training.loggers.wandb_view import comparison
+
+    monkeypatch.setitem(sys.modules, "wandb_workspaces", None)
+    monkeypatch.setitem(sys.modules, "wandb_workspaces.workspaces", None)
+    monkeypatch.setitem(sys.modules, "wandb_workspaces.reports.v2", None)
+    with pytest.raises(InputError, match="wandb-workspaces"):
+        comparison(None, "vsehub", None)

@@ -1,0 +1,250 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from golden_arrays import CASES, golden
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from looped import looped
+
+from vsehub.checks import InputError
+from vsehub.criteria import RelaxedGreedyMatching
+from vsehub.criteria.matching import candidates, deferred_acceptance
+from vsehub.metrics import k_occurrences, top_k
+
+
+def sorted_and_walked(scores, k, relaxation, capacity):
+    """EMNLP algorithm 1 to the letter: all pairs sorted, then visited one by one."""
+    queries, items = scores.shape
+    share = max(Fraction(1), Fraction(queries, items)) if capacity == "proportional" else 1
+    places = round(Fraction(relaxation) * k * share)
+    most = min(queries, items) * k if capacity == "paper" else queries * k
+    wishes, free, accepted = [k] * queries, [places] * items, []
+    flat = scores.double().numpy().ravel()
+    for pair in np.argsort(-flat, kind="stable").tolist():
+        query, item = divmod(pair, items)
+        if flat[pair] > -np.inf and wishes[query] and free[item] and len(accepted) < most:
+            wishes[query] -= 1
+            free[item] -= 1
+            accepted.append((query, item))
+    return torch.tensor(accepted, dtype=torch.int64).reshape(-1, 2)
+
+
+def ranked(scores, pairs):
+    """Each query's items: the accepted ones in order, then the others in plain order."""
+    own = [[item for query, item in pairs.tolist() if query == row] for row in range(len(scores))]
+    plain = scores.argsort(dim=1, descending=True, stable=True).tolist()
+    return torch.tensor(
+        [first + [item for item in rest if item not in first] for first, rest in zip(own, plain, strict=True)]
+    )
+
+
+def hubby(queries, items, dim=24, seed=0, dtype=torch.float32):
+    """Unit vectors, some of them drawn to a common direction, which makes hubs of them."""
+    generator = torch.Generator().manual_seed(seed)
+    common = torch.randn(dim, generator=generator, dtype=dtype)
+    sides = []
+    for count in (queries, items):
+        pull = torch.randn(count, 1, generator=generator, dtype=dtype).exp()
+        sides.append(torch.randn(count, dim, generator=generator, dtype=dtype) + pull * common)
+    return [torch.nn.functional.normalize(side, dim=1) for side in sides]
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Every limit so low that lists are cut, run out, are compacted and asked for again, and blocks end anywhere."""
+    monkeypatch.setattr(candidates, "SPARE", 1)
+    monkeypatch.setattr(candidates, "FIRST_STRIDE", 2)
+    monkeypatch.setattr(candidates, "LISTED_KEYS", 40)
+    monkeypatch.setattr(candidates, "FETCHED_ELEMENTS", 1)
+    monkeypatch.setattr(candidates, "LEAST_FETCHED", 5)
+    monkeypatch.setattr(candidates, "CACHED_ELEMENTS", 50)
+    monkeypatch.setattr(deferred_acceptance, "ASKING_AT_ONCE", 3)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden(case):
+    arrays = golden(case)
+    i2t = arrays["gallery_image"] @ arrays["gallery_caption"].T
+    for direction, scores in (("i2t", i2t), ("t2i", i2t.T)):
+        for k in (1, 5, 10):
+            for relaxation in (1.0, 2.0, 3.5):
+                pairs = RelaxedGreedyMatching(relaxation, "paper").match(scores, k)
+                assert torch.equal(pairs, arrays[f"rgm_{direction}_k{k}_l{relaxation}"])
+
+
+@pytest.mark.parametrize("limits", ["small_parts", None])
+@settings(max_examples=80, deadline=None)
+@given(
+    queries=st.integers(1, 40),
+    items=st.integers(1, 40),
+    distinct=st.integers(1, 6),
+    forbidden=st.booleans(),
+    k=st.integers(1, 12),
+    relaxation=st.sampled_from(["1", "1.5", "2", "3.5"]),
+    capacity=st.sampled_from(["paper", "proportional"]),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    seed=st.integers(0, 2**20),
+)
+def test_the_sorted_algorithm(
+    request, limits, queries, items, distinct, forbidden, k, relaxation, capacity, dtype, seed
+):
+    """Ties everywhere, zeros of both signs, pairs that may not match, more wishes than items, one row, one column."""
+    if limits:
+        request.getfixturevalue(limits)
+    generator = torch.Generator().manual_seed(seed)
+    scores = (torch.randint(distinct, (queries, items), generator=generator) - distinct // 2) / 4
+    scores[torch.rand(scores.shape, generator=generator) < 0.1] *= -1
+    if forbidden:
+        scores[torch.rand(scores.shape, generator=generator) < 0.3] = -torch.inf
+    scores = scores.to(dtype)
+    criterion = RelaxedGreedyMatching(float(relaxation), capacity)
+    pairs = criterion.match(scores, k)
+    assert torch.equal(pairs, sorted_and_walked(scores, k, relaxation, capacity))
+    assert torch.equal(
+        criterion.rescore(scores, k=k).argsort(dim=1, descending=True, stable=True), ranked(scores, pairs)
+    )
+    assert torch.equal(criterion.rescore(scores, k=k) == -torch.inf, scores == -torch.inf)
+
+
+@looped("dtype", [torch.float32, torch.float64])
+@looped("shape", [(700, 140), (140, 700)])
+@looped("capacity", ["paper", "proportional"])
+def test_hubs_refuse_most(shape, capacity, dtype):
+    """Lists run out at the default limits as well; every hub has many more queries than places."""
+    queries, items = hubby(*shape, dtype=dtype)
+    scores = queries @ items.T
+    assert k_occurrences(scores, (10,))[10].max() > 2 * RelaxedGreedyMatching(1.0).places(*shape, 10)
+    for relaxation in ("1", "2"):
+        criterion = RelaxedGreedyMatching(float(relaxation), capacity)
+        pairs = criterion.match(scores, 10)
+        assert torch.equal(pairs, sorted_and_walked(scores, 10, relaxation, capacity))
+        assert torch.bincount(pairs[:, 1]).max() == criterion.places(*shape, 10)
+
+
+@pytest.mark.parametrize("scores", [torch.zeros(150, 30), torch.zeros(30, 150), torch.arange(40.0).repeat(100, 1)])
+def test_all_queries_alike(scores, small_parts):
+    criterion = RelaxedGreedyMatching(1.0)
+    assert torch.equal(criterion.match(scores, 4), sorted_and_walked(scores, 4, "1", "proportional"))
+
+
+def test_one_refusal_displaces_everyone(small_parts):
+    """The last query takes item 0 from query 0, who takes item 1 from query 1, and so on."""
+    n = 300
+    scores, step = torch.full((n + 1, n + 1), -1.0), torch.arange(n)
+    scores[step, step], scores[step, step + 1] = 2.0 * (n - step), 2.0 * (n - step) - 1
+    scores[step[1:] - 1, step[1:]] = 2.0 * (n - step[1:]) + 1
+    scores[n, 0] = 3.0 * n
+    pairs = RelaxedGreedyMatching(1.0).match(scores, 1)
+    assert torch.equal(pairs, sorted_and_walked(scores, 1, "1", "proportional"))
+    assert torch.equal(pairs[1:], torch.stack((step, step + 1), dim=1))
+
+
+@looped("value", [0.0, -3.0, 1e-45, 3e38, -3.4e38, 1e300])
+def test_accepted_items_stand_above_the_others(value):
+    """Where all scores are equal, tiny or about the largest there is, in float32 as well."""
+    scores = torch.full((6, 4), value, dtype=torch.float64 if abs(value) > 1e38 * 4 else torch.float32)
+    pairs = RelaxedGreedyMatching(1.0).match(scores, 2)
+    lifted = RelaxedGreedyMatching(1.0).rescore(scores, k=2)
+    accepted = torch.zeros(scores.shape, dtype=torch.bool).index_put(tuple(pairs.T), torch.tensor(True))
+    assert torch.isfinite(lifted).all()
+    assert (lifted.masked_fill(~accepted, torch.inf).amin(1) > lifted.masked_fill(accepted, -torch.inf).amax(1)).all()
+    assert torch.equal(lifted.argsort(dim=1, descending=True, stable=True), ranked(scores, pairs))
+
+
+def test_rows_that_need_no_lift_stay():
+    scores = torch.tensor([[0.9, 0.1, 0.3], [0.8, 0.7, 0.2]])
+    lifted = RelaxedGreedyMatching(1.0).rescore(scores, k=1)
+    assert torch.equal(lifted[0], scores[0])
+    assert lifted[1].tolist()[1:] != scores[1].tolist()[1:]
+    assert torch.equal(lifted[1, [0, 2]], scores[1, [0, 2]])
+    assert lifted[1, 1] > 0.8
+
+
+@looped("correct", [lambda rows: rows, lambda rows: 2 * rows - torch.arange(rows.shape[1]) / 100])
+@looped("shape", [(60, 25), (25, 60), (1, 7), (7, 1)])
+def test_search_is_the_dense_ranking(shape, correct, small_parts, monkeypatch):
+    monkeypatch.setattr("vsehub.criteria.matching.base.ITEMS_AT_ONCE", 11)
+    queries, items = hubby(*shape, dtype=torch.float64)
+    criterion, scores = RelaxedGreedyMatching(1.0), correct(queries @ items.T)
+    for k in {1, min(4, shape[1]), shape[1]}:
+        values, positions = criterion.search_rows(correct, queries, items, k)
+        assert torch.equal(positions, top_k(criterion.rescore(scores, k=k), k)[1])
+        torch.testing.assert_close(values, scores.gather(1, positions))
+
+
+def test_search_takes_what_searches_take():
+    queries, items = hubby(30, 20)
+    values, positions = RelaxedGreedyMatching().search(queries.numpy(), items.half().numpy(), k=3)
+    assert isinstance(values, np.ndarray)
+    assert positions.shape == (30, 3)
+    expected = RelaxedGreedyMatching().search(queries, items.half().float(), k=3)
+    assert np.array_equal(positions, expected[1].numpy())
+
+
+def test_fewer_hubs():
+    """With λ = 1 no item is in more lists than on average, however much of a hub it was."""
+    queries, items = hubby(400, 80)
+    scores = queries @ items.T
+    before, after = (
+        k_occurrences(matrix, (10,))[10] for matrix in (scores, RelaxedGreedyMatching(1.0).rescore(scores))
+    )
+    assert before.max() > 200
+    # Places and wishes are equally many: only the few queries that find their last items taken go back to a hub.
+    assert after.max() < 60
+
+
+@looped(
+    ("relaxation", "capacity", "shape", "k", "places"),
+    [
+        (1.0, "paper", (100, 20), 10, 10),
+        (1.5, "paper", (20, 20), 1, 2),  # 1.5: to the even number
+        (3.5, "paper", (20, 20), 5, 18),  # 17.5
+        (2.5, "paper", (20, 20), 1, 2),
+        (1.0, "proportional", (100, 20), 10, 50),
+        (1.0, "proportional", (20, 100), 10, 10),
+        (1.0, "proportional", (5, 2), 1, 2),  # 2.5
+        (1.3, "proportional", (5, 3), 3, 6),  # 6.5, which in floating point is above it
+        ({1: 1.0, 5: 2.0}, "paper", (20, 20), 5, 10),
+    ],
+)
+def test_places(relaxation, capacity, shape, k, places):
+    assert RelaxedGreedyMatching(relaxation, capacity).places(*shape, k) == places
+
+
+def test_paper_stops_and_proportional_goes_on():
+    queries, items = hubby(100, 20)
+    scores = queries @ items.T
+    assert len(RelaxedGreedyMatching(2.0, "paper").match(scores, 3)) == 60
+    assert len(RelaxedGreedyMatching(2.0).match(scores, 3)) == 300
+
+
+@looped(
+    ("call", "message"),
+    [
+        (lambda: RelaxedGreedyMatching(0.0), "relaxation is 0.0; expected a number above 0"),
+        (lambda: RelaxedGreedyMatching("2"), "relaxation is '2'; expected a number"),
+        (lambda: RelaxedGreedyMatching({1: float("nan")}), "relaxation is nan"),
+        (lambda: RelaxedGreedyMatching({"1": 2.0}), "a k of relaxation is '1'; expected a whole number"),
+        (lambda: RelaxedGreedyMatching(capacity="all"), "capacity is 'all'; choose one of 'proportional', 'paper'"),
+        (lambda: RelaxedGreedyMatching({1: 2.0, 10: 1.5}).match(torch.zeros(2, 3), 5), "only for k = 1, 10; add one"),
+        (lambda: RelaxedGreedyMatching(0.3).match(torch.zeros(2, 3), 1), "0.3 leaves an item no place for k = 1"),
+        (lambda: RelaxedGreedyMatching().match(torch.zeros(2, 3), 0), "k is 0; expected a whole number"),
+        (lambda: RelaxedGreedyMatching().match(torch.zeros(3), 1), r"scores has shape \(3,\); expected a matrix"),
+        (lambda: RelaxedGreedyMatching().match(torch.zeros(2, 3).int(), 1), "scores holds torch.int32 numbers"),
+        (lambda: RelaxedGreedyMatching().match(torch.zeros(0, 3), 1), "0 queries and 3 items; expected at least one"),
+        (lambda: RelaxedGreedyMatching().match(torch.tensor([[0.0, torch.nan]]), 1), "scores hold NaN or inf"),
+        (lambda: RelaxedGreedyMatching().match(torch.tensor([[0.0, torch.inf]]), 1), "scores hold NaN or inf"),
+        (lambda: RelaxedGreedyMatching().rescore(torch.zeros(2, 3), torch.zeros(2, 3)), "has no inductive form"),
+        (lambda: RelaxedGreedyMatching().search(*torch.zeros(3, 2, 4)), "has no inductive form"),
+        (lambda: RelaxedGreedyMatching().search(*torch.zeros(2, 2, 4), k=3), "k is 3; expected at most 2"),
+        (
+            lambda: RelaxedGreedyMatching().match_rows(lambda index: torch.zeros(len(index), 4), 2, 3, 1),
+            r"scores of one query are torch.float32 \(1, 4\); expected floating-point numbers \(1, 3\)",
+        ),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(InputError, match=message):
+        call()

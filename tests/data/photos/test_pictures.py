@@ -1,0 +1,367 @@
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from looped import looped
+from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
+from torch.utils.data import DataLoader
+from torchvision.transforms import v2
+
+from vsehub.checks import InputError
+from vsehub.data.photos.pictures import Pictures, damage, random
+
+# What the EXIF orientations say has to be done to the stored pixels, after the standard's table.
+UPRIGHT = {
+    1: lambda stored: stored,
+    2: np.fliplr,
+    3: lambda stored: np.rot90(stored, 2),
+    4: np.flipud,
+    5: lambda stored: stored.transpose(1, 0, 2),
+    6: lambda stored: np.rot90(stored, -1),
+    7: lambda stored: np.rot90(stored, 2).transpose(1, 0, 2),
+    8: np.rot90,
+}
+
+
+def noise(height, width, seed=0):
+    return np.random.default_rng(seed).integers(256, size=(height, width, 3), dtype=np.uint8)
+
+
+def smooth(height, width):
+    """A picture as a camera would give it: gradients, an edge."""
+    y, x = np.mgrid[:height, :width] / [[[height]], [[width]]]
+    return np.stack([255 * x, 255 * y, 200 * (x > y)], axis=2).astype(np.uint8)
+
+
+def saved(path, pixels, **options):
+    picture = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+    picture.save(path, **options)
+    return str(path)
+
+
+def by_torchvision(path, size, resize, crop=v2.CenterCrop):
+    """(crops, 3, size, size) of the transforms that the field uses."""
+    found = v2.Compose([v2.Resize(resize), crop(size)])(Image.open(path).convert("RGB"))
+    return np.stack([np.asarray(one).transpose(2, 0, 1) for one in (found if isinstance(found, tuple) else [found])])
+
+
+def off(one, other):
+    return np.abs(one.astype(int) - other).max()
+
+
+SIZES = [(48, 64), (64, 48), (50, 50), (37, 91), (20, 33), (33, 20), (201, 67), (3, 2), (1, 1), (128, 1), (1, 7)]
+
+
+@pytest.mark.parametrize(("size", "resize"), [(32, 32), (32, 37), (31, 40)])
+def test_a_picture_is_torchvisions_resize_and_centre_crop(tmp_path, size, resize):
+    files = [saved(tmp_path / f"{n}.png", noise(*shape, n)) for n, shape in enumerate(SIZES)]
+    pictures = Pictures(files, size, resize)[:]
+    assert pictures.shape == (len(SIZES), 3, size, size)
+    for path, picture in zip(files, pictures, strict=True):
+        np.testing.assert_array_equal(picture, by_torchvision(path, size, resize)[0])
+
+
+@pytest.mark.parametrize("shape", [(48, 63), (63, 48), (33, 20), (1, 7)])
+def test_ten_crops_are_torchvisions_in_another_order(tmp_path, shape):
+    path = saved(tmp_path / "one.png", noise(*shape))
+    ten = Pictures([path], 32, 40, crops=10)
+    assert ten.shape == (1, 10, 3, 32, 32)
+    assert ten.ndim == 5
+    assert ten[0].shape == (10, 3, 32, 32)
+    np.testing.assert_array_equal(ten[[0, 0]], np.stack([ten[0]] * 2))
+    # torchvision crops the mirrored picture: its upper left corner is the mirror of the upper right one.
+    theirs = by_torchvision(path, 32, 40, v2.TenCrop)[[0, 1, 2, 3, 4, 6, 5, 8, 7, 9]]
+    for crop, expected in zip(ten[0], theirs, strict=True):
+        np.testing.assert_array_equal(crop, expected)
+
+
+def test_indexing_is_an_arrays(tmp_path):
+    files = [saved(tmp_path / f"{n}.png", noise(9 + n, 12, n)) for n in range(5)]
+    pictures = Pictures(files, 8, 9)
+    every = np.stack([pictures[n] for n in range(5)])
+    assert (len(pictures), pictures.shape, pictures.ndim, pictures.dtype) == (5, every.shape, 4, every.dtype)
+    mask = np.array([True, False, False, True, False])
+    indices = [-1, np.int64(2), slice(None), slice(4, 1, -2), slice(3, 3), [3, 3, -5], np.array([], int), mask]
+    for index in [*indices, np.array([[0, 1], [4, 4]])]:
+        np.testing.assert_array_equal(pictures[index], every[index])
+        assert pictures[index].dtype == np.uint8
+    for index in (5, -6, [0, 5]):
+        with pytest.raises(IndexError):
+            pictures[index]
+
+
+def solid(mode, value, size=(7, 5)):
+    return Image.new(mode, size, value)
+
+
+def palette(transparent):
+    picture = solid("P", 1)
+    picture.putpalette([10, 20, 30, 200, 100, 50])
+    if transparent is not None:
+        picture.info["transparency"] = transparent
+    return picture
+
+
+def sixteen(value, dtype=np.uint16):
+    return Image.fromarray(np.full((5, 7), value, dtype))
+
+
+def clear(mode, colour):
+    picture = solid(mode, colour)
+    picture.info["transparency"] = colour
+    return picture
+
+
+@looped(
+    ("ending", "picture", "expected"),
+    [
+        ("png", solid("RGB", (1, 2, 3)), (1, 2, 3)),
+        ("bmp", solid("RGB", (1, 2, 3)), (1, 2, 3)),
+        ("png", solid("L", 77), (77, 77, 77)),
+        ("jpg", solid("L", 77), (77, 77, 77)),
+        ("png", solid("1", 1), (255, 255, 255)),
+        ("png", solid("LA", (77, 0)), (255, 255, 255)),
+        ("png", solid("LA", (77, 255)), (77, 77, 77)),
+        ("png", solid("RGBA", (255, 0, 100, 51)), (255, 204, 224)),
+        ("webp", solid("RGBA", (9, 9, 9, 0)), (255, 255, 255)),
+        ("png", clear("RGB", (1, 2, 3)), (255, 255, 255)),
+        ("png", clear("L", 9), (255, 255, 255)),
+        ("png", palette(None), (200, 100, 50)),
+        ("png", palette(1), (255, 255, 255)),
+        ("png", palette(0), (200, 100, 50)),
+        ("gif", palette(1), (255, 255, 255)),
+        ("jpg", solid("CMYK", (0, 255, 255, 0)), (255, 0, 0)),  # stored inverted, with Adobe's marker
+        ("tif", solid("CMYK", (255, 0, 255, 51)), (0, 204, 0)),
+        ("tif", solid("YCbCr", (120, 128, 128)), (120, 120, 120)),
+        ("png", sixteen(0), (0, 0, 0)),
+        ("png", sixteen(65535), (255, 255, 255)),
+        ("png", sixteen(128), (0, 0, 0)),
+        ("png", sixteen(129), (1, 1, 1)),
+        ("png", sixteen(32768), (128, 128, 128)),
+        ("png", sixteen(300), (1, 1, 1)),
+        ("tif", sixteen(40000, ">u2"), (156, 156, 156)),
+        ("pgm", sixteen(40000), (156, 156, 156)),
+    ],
+)
+def test_every_kind_of_pixel_becomes_rgb(tmp_path, ending, picture, expected):
+    options = {"jpg": {"quality": 100}, "webp": {"lossless": True, "exact": True}}.get(ending, {})
+    path = saved(tmp_path / f"one.{ending}", picture, **options)
+    assert damage(path) is None
+    found = Pictures([path], 4, 5)[0]
+    assert off(found, np.array(expected)[:, None, None]) <= (ending == "jpg")
+
+
+def test_the_first_frame_of_an_animation_is_taken(tmp_path):
+    frames = [solid("RGB", (200, 100, 50)), solid("RGB", (0, 0, 9))]
+    for ending in ("gif", "png", "tif"):
+        path = saved(tmp_path / f"one.{ending}", frames[0], save_all=True, append_images=frames[1:])
+        assert Image.open(path).n_frames == 2
+        assert Pictures([path], 4, 5)[0][:, 0, 0].tolist() == [200, 100, 50]
+
+
+@looped("orientation", range(1, 9))
+@looped("ending", ["png", "tif", "webp", "jpg"])
+def test_exif_orientation_is_applied(tmp_path, orientation, ending):
+    stored = noise(3, 5).repeat(16, axis=0).repeat(16, axis=1)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"jpg": {"quality": 100, "subsampling": 0}, "webp": {"lossless": True}}.get(ending, {})
+    path = saved(tmp_path / f"one.{ending}", stored, exif=exif, **options)
+    upright = saved(tmp_path / "upright.png", np.ascontiguousarray(UPRIGHT[orientation](stored)))
+    found, expected = (Pictures([one], 30, 40, crops=10)[0] for one in (path, upright))
+    assert off(found, expected) <= (4 if ending == "jpg" else 0)
+
+
+def test_damaged_exif_is_no_damage(tmp_path):
+    path = saved(tmp_path / "one.jpg", smooth(40, 60), exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01\x12\0")
+    assert damage(path) is None
+    np.testing.assert_array_equal(Pictures([path], 32, 32)[0], by_torchvision(path, 32, 32)[0])
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_big_jpegs_are_decoded_smaller_and_look_the_same(tmp_path, orientation, monkeypatch):
+    drafts = []
+    draft = JpegImageFile.draft
+    monkeypatch.setattr(JpegImageFile, "draft", lambda *given: drafts.append(draft(*given)))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    pixels = smooth(601, 803)
+    path = saved(tmp_path / "one.jpg", pixels, exif=exif, quality=95)
+    full = saved(tmp_path / "full.png", np.ascontiguousarray(UPRIGHT[orientation](pixels)))
+    for size, resize, scale in ((64, 70, 4), (64, 75, 4), (64, 76, 2), (140, 150, 2), (140, 160, None)):
+        drafts.clear()
+        found = Pictures([path], size, resize)[0]
+        assert [one and one[1] for one in drafts] == ([(0, 0, 803 / scale, 601 / scale)] if scale else [])
+        assert np.abs(found.astype(int) - by_torchvision(full, size, resize)[0]).mean() < 1.5
+    drafts.clear()
+    Pictures([path], 64, 70).augmented(np.zeros(40, int), np.arange(40), (0,))
+    assert {one and one[1][2] for one in drafts} >= {803 / 2, 803 / 4}
+
+
+def test_long_pictures_take_no_more_memory_than_others(tmp_path):
+    """Resized as a whole, these would be 15 gigabytes each."""
+    files = [
+        saved(tmp_path / f"{n}.png", solid("RGB", (5, 6, 7), size)) for n, size in enumerate([(60000, 1), (1, 60000)])
+    ]
+    for pictures in (Pictures(files, 224, 256), Pictures(files, 224, 256, crops=10)):
+        assert (pictures[:] == np.array([5, 6, 7])[:, None, None]).all()
+    drawn = Pictures(files, 224, 256).augmented(np.array([0, 1]), np.array([0, 1]), (0,))
+    assert (drawn == np.array([5, 6, 7])[:, None, None]).all()
+
+
+def jpeg_bytes():
+    buffer = io.BytesIO()
+    Image.fromarray(noise(64, 64)).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+def png_bytes():
+    buffer = io.BytesIO()
+    Image.fromarray(noise(64, 64)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (jpeg_bytes()[:2000], "image file is truncated"),
+        (jpeg_bytes()[:20], ""),
+        (png_bytes()[:2000], "truncated"),
+        (png_bytes()[:500] + b"damage" + png_bytes()[506:], ""),
+        (b"<html>404 Not Found</html>", "not a picture"),
+        (b"", "not a picture"),
+        (Image.new("F", (4, 4), 0.5), "floating-point numbers"),
+        (Image.new("I", (4, 4), 70000), "more than 16 bits"),
+        (Image.new("I", (4, 4), -1), "more than 16 bits"),
+        (Image.new("1", (20000, 20000)), "decompression bomb"),
+    ],
+)
+def test_damage_is_found_and_named(tmp_path, content, reason):
+    path = tmp_path / "one.jpg"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        content.save(path, format="PNG" if content.mode == "1" else "TIFF")
+    found = damage(path)
+    assert found is not None
+    assert reason in found
+    with pytest.raises(InputError, match=r"one.jpg cannot be decoded \("):
+        Pictures([str(path)], 8, 8)[0]
+
+
+class TestAugmented:
+    @pytest.fixture
+    def pictures(self, tmp_path):
+        """Red says x, green says y."""
+        y, x = np.mgrid[:192, :256]
+        path = saved(tmp_path / "one.png", np.stack([x, y, 0 * x], axis=2).astype(np.uint8))
+        return Pictures([saved(tmp_path / "other.png", noise(30, 40)), path], 32, 36, augments=True)
+
+    def test_draws_depend_on_their_own_key_alone(self, pictures):
+        rows, draws = np.array([1, 0, 1, 1, 0, 1]), np.array([7, 3, 8, 9, 4, 7])
+        drawn = pictures.augmented(rows, draws, (5, 2))
+        assert drawn.shape == (6, 3, 32, 32)
+        assert drawn.dtype == np.uint8
+        for row, draw, one in zip(rows, draws, drawn, strict=True):
+            np.testing.assert_array_equal(pictures.augmented([row], [draw], (5, 2))[0], one)
+        np.testing.assert_array_equal(drawn[0], drawn[5])
+        others = [drawn[2], drawn[3], *(pictures.augmented([1], [7], seed)[0] for seed in ((5, 3), (6, 2), (5,)))]
+        assert len({one.tobytes() for one in (drawn[0], *others)}) == 6
+        assert pictures.augmented(rows[:0], draws[:0], (5, 2)).shape == (0, 3, 32, 32)
+
+    def test_a_crop_is_a_part_of_the_picture_half_of_them_mirrored(self, pictures):
+        drawn = pictures.augmented(np.ones(300, int), np.arange(300), (0, 0)).astype(float)
+        assert np.ptp(drawn[:, 0], axis=1).max() <= 1
+        assert np.ptp(drawn[:, 1], axis=2).max() <= 1
+        rightward = drawn[:, 0, 0, -1] - drawn[:, 0, 0, 0]
+        assert 0.4 < (rightward < 0).mean() < 0.6
+        assert (drawn[:, 1, -1, 0] > drawn[:, 1, 0, 0]).all()
+        # The outermost of 32 pixels are centred 1/64 of the crop from its edges.
+        across, down = np.abs(rightward) * 32 / 31, (drawn[:, 1, -1, 0] - drawn[:, 1, 0, 0]) * 32 / 31
+        share, ratio = across * down / (256 * 192), across / down
+        assert 0.07 < share.min() < 0.12
+        assert share.max() > 0.9
+        assert 0.72 < ratio.min() < 0.8
+        assert 1.25 < ratio.max() < 1.37
+
+    def test_parts_follow_torchvisions_law(self):
+        """Mean and spread of place and size, against as many draws of torchvision's own."""
+        rng = np.random.default_rng(0)
+        parts = [random(300, 200, 8, rng) for _ in range(4000)]
+        assert {part.size for part in parts} == {(8, 8)}
+        ours = np.array([part[:4] for part in parts])
+        assert (ours >= (0, 0, 1, 1)).all()
+        assert (ours[:, :2] + ours[:, 2:] <= (300, 200)).all()
+        torch.manual_seed(0)
+        law, blank = v2.RandomResizedCrop(8), [torch.empty(3, 200, 300)]
+        found = [law.make_params(blank) for _ in range(4000)]
+        theirs = np.array([[one[key] for key in ("left", "top", "width", "height")] for one in found])
+        np.testing.assert_allclose(ours.mean(axis=0), theirs.mean(axis=0), atol=4 * 60 / 4000**0.5)
+        np.testing.assert_allclose(ours.std(axis=0), theirs.std(axis=0), rtol=0.05)
+
+    @pytest.mark.parametrize(("width", "height", "expected"), [(90, 3, (43, 0, 4, 3)), (3, 90, (0, 43, 3, 4))])
+    def test_the_middle_of_a_picture_too_long(self, width, height, expected):
+        class Refusing:
+            def uniform(self, low, high):
+                return high  # the whole area at 4:3, which never fits
+
+        assert random(width, height, 8, Refusing()) == (*expected, (8, 8))
+
+    def test_a_picture_of_one_pixel(self, tmp_path):
+        pictures = Pictures([saved(tmp_path / "one.png", noise(1, 1))], 4, 4)
+        assert off(pictures.augmented([0], [0], (0,))[0], pictures[0]) == 0
+
+
+class _Batches:
+    """A data set that gives whole batches, as training asks for them."""
+
+    def __init__(self, pictures):
+        self.pictures = pictures
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, batch):
+        rows = np.arange(3) + batch
+        return self.pictures[rows], self.pictures.augmented(rows, rows, (0, batch))
+
+
+def test_threads_processes_and_pickles_change_nothing(tmp_path):
+    files = [saved(tmp_path / f"{n}.jpg", noise(40, 50 + n, n)) for n in range(6)]
+    expected = [_Batches(Pictures(files, 32, 36, threads=1))[batch] for batch in range(4)]
+    threaded = Pictures(files, 32, 36, threads=4)
+    assert Pictures(files).threads >= 1
+    threaded[:]  # its threads must not be missed after the fork
+    found = [[_Batches(threaded)[batch] for batch in range(4)]]
+    found.append(list(DataLoader(_Batches(threaded), batch_size=None, num_workers=2, collate_fn=lambda batch: batch)))
+    found.append([_Batches(pickle.loads(pickle.dumps(threaded)))[batch] for batch in range(4)])
+    for one in found:
+        for batch, wanted in zip(one, expected, strict=True):
+            np.testing.assert_array_equal(np.asarray(batch[0]), wanted[0])
+            np.testing.assert_array_equal(np.asarray(batch[1]), wanted[1])
+
+
+def test_a_file_that_goes_away_is_named_from_a_worker_too(tmp_path):
+    path = tmp_path / "one.png"
+    pictures = Pictures([saved(path, noise(8, 8))] * 6, 8, 8)
+    path.unlink()
+    with pytest.raises(InputError, match=r"one.png cannot be decoded \(.*No such file"):
+        next(iter(DataLoader(_Batches(pictures), batch_size=None, num_workers=1)))
+
+
+@looped(
+    ("given", "message"),
+    [
+        ({"size": 0}, "size is 0; expected a whole number"),
+        ({"size": 224.0}, "size is 224.0"),
+        ({"resize": 223}, "resize is 223, below size, 224: .*raise resize"),
+        ({"crops": 5}, "crops is 5; choose one of 1, 10"),
+        ({"threads": 0}, "threads is 0"),
+    ],
+)
+def test_bad_settings(given, message):
+    with pytest.raises(InputError, match=message):
+        Pictures([], **given)

@@ -1,0 +1,115 @@
+import json
+import sys
+
+import pytest
+import torch
+from looped import looped
+from tiny_bert import SIZES, tiny_bert
+
+from vsehub.checks import InputError
+from vsehub.encoders import TextPretrained
+
+TEXTS = torch.tensor([[2, 4, 5, 6, 3], [2, 3, 0, 0, 0], [2, 7, 3, 0, 0]])
+LENGTHS = torch.tensor([5, 2, 3])
+CONFIG = {"model_type": "bert", **SIZES}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tiny_bert(tmp_path / "bert")
+
+
+def test_equals_the_model_run_on_each_caption_alone(folder):
+    from transformers import AutoModel
+
+    theirs = AutoModel.from_pretrained(folder).eval()
+    ours = TextPretrained(folder, 14, dim=6)
+    for garbage in (0, 19, -7):
+        texts = TEXTS.masked_fill(torch.arange(5) >= LENGTHS[:, None], garbage)
+        found = ours(texts, LENGTHS)
+        for row, (text, n) in enumerate(zip(TEXTS, LENGTHS, strict=True)):
+            states = theirs(input_ids=text[None, :n]).last_hidden_state[0]
+            torch.testing.assert_close(found[row], ours.linear(states).mean(dim=0), rtol=1e-5, atol=1e-6)
+
+
+def test_frozen_means_frozen(folder):
+    encoder = TextPretrained(folder, 14, dim=6).train()
+    assert encoder.training
+    assert not any(module.training for module in encoder.backbone.modules())
+    assert torch.equal(encoder(TEXTS, LENGTHS), encoder(TEXTS, LENGTHS))  # no dropout
+    encoder(TEXTS, LENGTHS).sum().backward()
+    assert {name for name, p in encoder.named_parameters() if p.grad is not None} == {"linear.weight", "linear.bias"}
+    assert [name for name, p in encoder.named_parameters() if p.requires_grad] == ["linear.weight", "linear.bias"]
+    assert encoder.own_rates() == []
+
+
+def test_tuned_means_trained_at_its_own_rate(folder):
+    encoder = TextPretrained(folder, 14, dim=6, tune=True, learning_rate=1e-5)
+    assert not torch.equal(encoder(TEXTS, LENGTHS), encoder(TEXTS, LENGTHS))
+    assert torch.equal(encoder.eval()(TEXTS, LENGTHS), encoder(TEXTS, LENGTHS))
+    encoder(TEXTS, LENGTHS).square().sum().backward()
+    assert encoder.backbone.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
+    ((parameters, rate),) = encoder.own_rates()
+    assert rate == 1e-5
+    assert {id(p) for p in parameters} == {id(p) for p in encoder.backbone.parameters()}
+    with torch.no_grad():
+        assert not encoder(TEXTS, LENGTHS).requires_grad
+    assert TextPretrained(folder, 14, tune=True).own_rates() == []
+
+
+def test_is_rebuilt_without_the_folder(folder):
+    encoder = TextPretrained(folder, 14, dim=6, pooling="gpo").eval()
+    arguments = json.loads(json.dumps(encoder.rebuilt))  # as a run's record keeps it
+    assert folder not in json.dumps(arguments)
+    again = TextPretrained("gone", 14, dim=6, pooling="gpo", **arguments).eval()
+    assert not torch.equal(again(TEXTS, LENGTHS), encoder(TEXTS, LENGTHS))
+    again.load_state_dict(encoder.state_dict())
+    assert torch.equal(again(TEXTS, LENGTHS), encoder(TEXTS, LENGTHS))
+    assert again.rebuilt == encoder.rebuilt
+
+
+@looped(
+    ("kind", "positions"),
+    [("bert", 12), ("roberta", 10), ("distilbert", 12), ("mpnet", 10), ("albert", 12), ("electra", 12), ("gpt2", 12)],
+)
+def test_positions_of_other_kinds(kind, positions):
+    """As many as the model can really take: RoBERTa's first two are never used."""
+    names = {"gpt2": ("n_embd", "n_layer", "n_head", "n_inner", "n_positions")}
+    names["distilbert"] = ("dim", "n_layers", "n_heads", "hidden_dim", "max_position_embeddings")
+    sizes = dict(zip(names.get(kind, list(SIZES)[1:]), list(SIZES.values())[1:], strict=True))
+    config = {"model_type": kind, "vocab_size": 20, "bos_token_id": 2, "eos_token_id": 3, **sizes}
+    encoder = TextPretrained("nowhere", 14, dim=6, pretrained=False, config=config).eval()
+    assert encoder.max_positions == positions
+    texts = torch.full((2, positions), 5)
+    found = encoder(texts, torch.tensor([positions, 3]))
+    torch.testing.assert_close(found[1:], encoder(texts[1:, :3], torch.tensor([3])), rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match=f"takes {positions}: cut with loader.max_words={positions - 2}"):
+        encoder(torch.full((1, positions + 1), 5), torch.tensor([positions + 1]))
+
+
+def test_a_configuration_brings_no_code():
+    evil = {"auto_map": {"AutoModel": "evil/repo--model.Evil"}, "_attn_implementation": "evil/repo"}
+    torch.manual_seed(0)
+    encoder = TextPretrained("nowhere", 14, dim=6, pretrained=False, config=CONFIG | evil)
+    assert type(encoder.backbone).__module__.startswith("transformers.")
+    assert "evil" not in json.dumps(encoder.rebuilt)
+
+
+def test_refusals(tmp_path, folder, monkeypatch):
+    for absent in (str(tmp_path / "absent"), "nobody/no-model", str(tmp_path)):
+        with pytest.raises(InputError, match=r"cannot be built .* hf download"):
+            TextPretrained(absent, 14)
+    for kind in ("t5", "clip", "vit"):
+        with pytest.raises(InputError, match=f"'x' is a {kind} model, not a text encoder"):
+            TextPretrained("x", 14, pretrained=False, config={"model_type": kind})
+    with pytest.raises(InputError, match=r"cannot be built .*\bnonesuch"):
+        TextPretrained("x", 14, pretrained=False, config={"model_type": "nonesuch"})
+    with pytest.raises(InputError, match=r"21 ids but .* knows 20; set loader.tokenizer="):
+        TextPretrained(folder, 21)
+    with pytest.raises(InputError, match=r"set text_encoder.tune=true too"):
+        TextPretrained(folder, 14, learning_rate=1e-5)
+    with pytest.raises(InputError, match="config builds an untrained model"):
+        TextPretrained(folder, 14, config=CONFIG)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(InputError, match=r"pip install 'vsehub\[transformers\]'"):
+        TextPretrained(folder, 14)

@@ -1,0 +1,106 @@
+"""The benchmarks run at tiny sizes; what they measure is not tested."""
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+
+from vsehub.training.datamodule import RetrievalDataModule
+
+FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
+NAMES = ("common", "sources", "ways", "throughput", "bank", "hal", "evaluation", "gpu_equality", "gpu_check")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    """The scripts as modules, without leaving their names behind."""
+    sys.path.insert(0, str(FOLDER))
+    yield {name: import_module(name) for name in NAMES}
+    sys.path.remove(str(FOLDER))
+    for name in NAMES:
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def data(scripts):
+    module = RetrievalDataModule(scripts["sources"].Synthetic(images=80, dim=12), batch_size=16)
+    module.setup()
+    return module
+
+
+def test_both_ways_train(scripts, data):
+    throughput = scripts["throughput"]
+    result = throughput.compare(data, CPU, "bf16-mixed", rounds=2, block=1, dim=16) | {"data": "synthetic"}
+    assert result["ratio"] > 0
+    assert set(result["stages"]) == {"load", "encode", "loss", "backward", "optimiser"}
+    result |= {"epochs": 1, "seeds": [0]}
+    result["rsum"] = throughput.rsums(data.source, CPU, "32-true", 1, [0], batch=16, dim=16)
+    assert all(0 <= value <= 600 for values in result["rsum"].values() for value in values)
+    assert "times** as fast" in throughput.text(result, "bf16-mixed", 16)
+
+
+def test_both_ways_are_the_same_model(scripts, data):
+    ways = [scripts["ways"].Way(data, CPU, "32-true", plain=plain, dim=16) for plain in (True, False)]
+    batch = ways[0].next_batch()
+    plain, ours = (way.module.text_encoder(batch.texts, batch.lengths) for way in ways)
+    torch.testing.assert_close(plain, ours, rtol=1e-4, atol=1e-5)
+    features = torch.from_numpy(data.load("train")[0].images[batch.image_ids.numpy()]).float()
+    torch.testing.assert_close(batch.images, features)
+
+
+def test_bank(scripts, data):
+    result = scripts["bank"].measure(data, CPU, "32-true", rounds=2, block=1, dim=16)
+    assert result["bank_pairs"] == 20
+    assert set(result["backends"]) == set(scripts["bank"].backends())
+    assert "a step without" in scripts["bank"].text(result | {"data": "synthetic"})
+
+
+def test_hal_writes_its_results(scripts, tmp_path, capsys):
+    scripts["hal"].main(["--sizes", "300", "--rounds", "1", "--device", "cpu", "--out", str(tmp_path / "hal.json")])
+    record = json.loads((tmp_path / "hal.json").read_text())
+    assert len(record["entries"]) == 6
+    assert record["hardware"]["cpu"]
+    assert (tmp_path / "hal.md").read_text().strip() in capsys.readouterr().out
+
+
+def test_evaluation(scripts):
+    result = scripts["evaluation"].measure(600, CPU, rounds=1, dim=16)
+    assert result["ratio"] > 0
+    assert 1 < result["extra_mb"] < 200
+    assert "extra peak memory" in scripts["evaluation"].text(result)
+
+
+def test_gpu_checks_hold_on_the_cpu(scripts, data):
+    check = scripts["gpu_check"]
+    rows = scripts["gpu_equality"].bank_rows(CPU, pairs=400, queries=8, k=20, dim=16)
+    rows += scripts["gpu_equality"].text_rows(CPU, dim=16, captions=8)
+    assert all(holds is not False for _, _, holds in rows)
+    assert len(check.speed_rows(CPU, data, steps=2, dim=16)) == 4
+    assert check.cost_rows(CPU, data, [260], dim=16)
+
+
+def test_gpu_check_compares_precisions(scripts, monkeypatch):
+    check = scripts["gpu_check"]
+    reached = {"32-true": iter([300.0, 304.0]), "bf16-mixed": iter([297.0, 300.0])}
+    monkeypatch.setattr(check, "train", lambda precision, *rest: next(reached[precision]))
+    assert check.precision_rows(CPU, 1, [0, 1], [])[-1] == ("bf16-mixed below fp32, seeds' spread", "+3.5, 4.0", True)
+
+
+def test_gpu_check_trains(scripts, vsehub, monkeypatch, tmp_path):
+    def run(command, **settings):
+        assert command[:3] == [sys.executable, "-c", "from vsehub.cli.main import main; main()"]
+        vsehub(*command[3:], cwd=tmp_path)
+
+    monkeypatch.setattr(scripts["gpu_check"].subprocess, "run", run)
+    settings = ["data.size=tiny", "image_encoder.width=4", "text_encoder.word_dim=8", "embedding_dim=8"]
+    assert 0 < scripts["gpu_check"].train("32-true", 0, CPU, 1, settings) <= 600
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+def test_gpu_check_without_a_gpu_says_so(scripts, capsys):
+    scripts["gpu_check"].main([])
+    assert capsys.readouterr().out.count("\n") == 1

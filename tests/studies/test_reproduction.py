@@ -1,0 +1,63 @@
+"""Published lines with what was measured for each, and shares of N_1."""
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from looped import looped
+
+from vsehub.report.published import FIGURES, published_table
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
+
+from reproduced import occurrence_remarks, occurrence_table, reproduced
+
+TABLES = ("aaai2020/1", "aaai2020/2", "acl-srw2019/1", "acl-srw2019/2", "acl-srw2019/4", "emnlp2019-submission/1")
+TABLES += ("emnlp2019-submission/2", "emnlp2019-submission/4")
+
+
+def evaluation(seed, criterion="nns", parameters=None, tuned=None, **metrics):
+    shares = {"share_0": 0.6, "share_1": 0.1, "share_2": 0.3, "share_5": 0.2, "share_10": 0.05, "largest_hub_1": 40}
+    hubs = {f"hubness/{side}/{key}": value for side in ("i2t", "t2i") for key, value in shares.items()}
+    return {
+        "dataset": "scenes", "architecture": "gru", "protocol": "single", "label": "hal", "seed": seed,
+        "criterion": criterion, "parameters": parameters or {}, "tuned": tuned, "metrics": hubs | metrics,
+    }  # fmt: skip
+
+
+@looped("name", TABLES)
+def test_published_figures_are_the_tables_own(name):
+    paper, _, table = name.partition("/")
+    source = published_table(paper, table)
+    frame = reproduced(paper, table, {line: [] for line in source["line"]})
+    assert set(frame["figure"]) == {"published"}
+    expected = source[["line", *FIGURES]].reset_index(drop=True)
+    pd.testing.assert_frame_equal(frame[["line", *FIGURES]], expected, check_dtype=False)
+
+
+def test_fitted_settings_of_each_seed_are_told():
+    fitted = [
+        evaluation(seed, "csls+rgm", {"k": k, "relaxation": {"1": k, "5": 2.0, "10": 1.5}}, {"split": "val"}, rsum=400)
+        for seed, k in ((2, 5), (0, 10))
+    ]
+    frame = reproduced("emnlp2019-submission", "4", {"4.7": fitted}).set_index("figure")
+    told = "csls+rgm (k 5, relaxation 5/2.0/1.5; k 10, relaxation 10/2.0/1.5; tuned on val)"
+    assert frame.loc["measured", ["criterion", "seeds"]].tolist() == [told, "2 (0, 2)"]
+    assert frame.loc["difference", "rsum"] == pytest.approx(400 - 309.6)
+
+
+def test_shares_are_also_those_of_items_that_are_there_five_times():
+    """With copies: 0.6 of the items are never nearest, and four of the five copies of the other 0.4."""
+    measured = {"2.4": [evaluation(0), evaluation(1)], "2.5": []}
+    frame = occurrence_table(measured).set_index(["direction", "shares of"])
+    assert len(frame) == 3
+    for place in (("Image → text", "items"), ("Text → image", "items")):
+        assert frame.loc[place, "N_1 = 0, %":].tolist()[:2] == ["60.00 ± 0.00", "10.00 ± 0.00"]
+    copies = frame.loc[("Text → image", "of 5 copies"), "N_1 = 0, %":].tolist()
+    assert [text.partition(" ")[0] for text in copies] == ["92.00", "2.00", "6.00", "4.00", "1.00", "40.0"]
+    said = " ".join(occurrence_remarks(measured))
+    assert "measured ones alone" in said
+    assert "Measured on scenes, protocol single" in said
+    assert "Not measured: 2.5." in said
+    assert list(occurrence_table({"2.5": []}).columns) == [*occurrence_table(measured).columns]
