@@ -40,6 +40,10 @@ class CaptionedImages:
         """Whether the captions are strings, not vectors."""
         return isinstance(self.captions, list)
 
+    def name_of(self, row: int) -> str:
+        """The name of an image, or "image ROW" where images have no names."""
+        return f"image {row}" if self.names is None else self.names[row]
+
     def training_pairs(self) -> np.ndarray:
         """(P, 2) int64: image and caption of every pair that is trained on."""
         if self.pairs is not None:

@@ -73,7 +73,7 @@ def peak_memory() -> dict[str, int]:
 def _cpu_name() -> str:
     information = Path("/proc/cpuinfo")
     if information.is_file():
-        for line in information.read_text().splitlines():
+        for line in information.read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()

@@ -134,7 +134,7 @@ class Karpathy:
     adds COCO's restval images to train, "leave" leaves them out. size, resize, crops, threads: as `Pictures`. augment:
     "vsepp", random crops and mirrors in training, or "none". unreadable: "stop" at files that cannot be decoded, or
     "leave_out" them and their captions. cache: the folder that remembers which files are whole; None is
-    $XDG_CACHE_HOME/vsehub, or ~/.cache/vsehub.
+    vsehub's folder in the user's caches (`io.files.cache_folder`).
     """
 
     rebuilt: ClassVar = {"cache": None}  # a checkpoint does not say where files are written

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from vsehub.checks import fail, one_of, require
 from vsehub.data.scenes.captions import describe
 from vsehub.data.scenes.images import BACKGROUNDS, COLOURS, OUTLINES, RADII, SIDE, TEXTURES, Scene, Thing, render
 from vsehub.data.sources import SPLITS, CaptionedImages
-from vsehub.io.files import atomic, write_text
+from vsehub.io.files import atomic, cache_folder, write_text
 
 # Images in train, val and test.
 SIZES = {"tiny": (96, 32, 32), "default": (2000, 500, 500), "large": (12000, 1000, 1000)}
@@ -28,7 +27,8 @@ class Scenes:
     """Scenes of one to three objects on a background, 64 x 64 pixels, five captions each: nothing to download.
 
     size: "tiny", "default" or "large". seed: an integer from 0; the same seed gives the same data. cache: the folder
-    that keeps what was rendered; None is $XDG_CACHE_HOME/vsehub, or ~/.cache/vsehub. Raises InputError otherwise.
+    that keeps the rendered scenes; None is vsehub's folder in the user's caches (`io.files.cache_folder`). Raises
+    InputError for other values.
     """
 
     size: str = "default"
@@ -46,8 +46,7 @@ class Scenes:
     @property
     def folder(self) -> Path:
         """Where this size, seed and edition are cached."""
-        root = Path(self.cache or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "vsehub").expanduser()
-        return root / f"scenes-{self.size}-seed{self.seed}-edition{EDITION}"
+        return cache_folder(self.cache) / f"scenes-{self.size}-seed{self.seed}-edition{EDITION}"
 
     def load(self, split: str) -> CaptionedImages:
         """The split, rendered the first time: images (I, 3, 64, 64) uint8, a read-only memory map; 5 I captions.

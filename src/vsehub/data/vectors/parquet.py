@@ -9,7 +9,8 @@ import numpy as np
 from vsehub.checks import require
 from vsehub.data.vectors.formats import FLOATS, Stored, checked_kind, chosen
 from vsehub.io.arrays import ScratchRows, readable, scratch_array
-from vsehub.io.progress import RowErrors, byte_bar
+from vsehub.io.progress import byte_bar
+from vsehub.io.rows import RowErrors, faults
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES = 8 << 20
 _BATCH_ROWS = 1 << 18
-_TOGETHER = 64  # float columns decoded at a time: each keeps a page or two of its own, a megabyte each, in memory
+_TOGETHER = 64  # float columns decoded at a time: each keeps a page or two, of a megabyte each, in memory
 _HOLES = "lack a number (null, which pandas makes of NaN)"
 _PANDAS_INDEX = "__index_level_"
 
@@ -25,8 +26,8 @@ _PANDAS_INDEX = "__index_level_"
 def read_parquet(path: Path, key: str | None) -> Stored:
     """A column of lists of floats of one length, or all float columns in their order; ids from a column `id`.
 
-    key: the column of lists that is meant, where there are several. InputError where the file is damaged, a number or
-    a row is missing, or lengths differ.
+    key: the column of lists to take, where there are several. InputError where the file is damaged, a number or a row
+    is missing, or lengths differ.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -63,7 +64,7 @@ def _from_lists(path: Path, file: "pq.ParquetFile", key: str | None, lists: list
 
     rows = file.metadata.num_rows
     types = {name: _list_type(file.schema_arrow.field(name).type) for name in lists}
-    # The lists stand for a matrix; how many columns it has, the first row will tell.
+    # The lists stand for a matrix, whose number of columns the first row gives.
     found = {name: ((rows, 1), _float_name(kind.value_type)) for name, kind in types.items()}
     column = chosen(path, key, found)
     checked_kind(f"{path}::{column}", *found[column])
@@ -110,7 +111,7 @@ def _from_columns(path: Path, file: "pq.ParquetFile") -> np.ndarray:
         f"{path}: the columns {', '.join(whole[:5])} ({len(whole)} in all) hold whole numbers among {len(columns)} "
         "columns of floats. Make them floats where they are dimensions, leave them out where they are not",
     )
-    # The rows are counted before room is made for them: what the file says of their number may be wrong.
+    # The rows are counted before room is made for them: the number in the file may be wrong.
     rows = sum(len(batch) for _, batch in _batches(path, file, columns[:1]))
     dtype = np.result_type(*(_float_name(kinds[name]) for name in columns))
     array = scratch_array((rows, len(columns)), dtype, f"the numbers of {path}")
@@ -133,13 +134,13 @@ def _from_columns(path: Path, file: "pq.ParquetFile") -> np.ndarray:
 def _batches(
     path: Path, file: "pq.ParquetFile", columns: list[str], nested: bool = False
 ) -> Iterator[tuple[int, "pa.RecordBatch"]]:
-    """(first row, batch) over all rows of some columns; InputError where there are other than the file says.
+    """(first row, batch) over all rows of some columns; InputError where there are not as many as the file says.
 
-    nested: the columns are lists, among which and others the bytes of a row are not shared evenly.
+    nested: whether the columns are lists, whose bytes are not an even share of a row's.
     """
     rows, first = file.metadata.num_rows, 0
-    # Of all columns, as a bound: what the metadata says of one of them ends the process where it is damaged, since
-    # Arrow's exception then finds nobody.
+    # Of all columns, as a bound: asking the metadata for one column's size ends the process where it is damaged, since
+    # nothing catches Arrow's exception.
     total = sum(file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups))
     total = max(1, total if nested else total * len(columns) // len(file.schema_arrow))
     step = min(max(1, _BATCH_BYTES * rows // total), _BATCH_ROWS)
@@ -156,9 +157,11 @@ def _batches(
 
 
 def _refuse(label: str, bad: dict[str, RowErrors]) -> None:
-    """InputError where there are any of the bad rows, naming them."""
-    said = "; ".join(f"{rows} {what}" for what, rows in bad.items() if rows.count)
-    require(not said, f"{label}: of the rows, counted from 0, {said}. Give every row all its numbers, or leave it out")
+    """InputError naming the bad rows, if there are any."""
+    found = faults(bad)
+    require(
+        not found, f"{label}: of the rows, counted from 0, {found}. Give every row all its numbers, or leave it out"
+    )
 
 
 def _ids(path: Path, file: "pq.ParquetFile") -> list[str]:
