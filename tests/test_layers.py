@@ -95,18 +95,18 @@ def test_imports_point_down():
                 assert top != "torch", f"{name} imports {module}"
 
 
-# Modules of the standard library that Windows lacks, and of those the ones that macOS lacks.
+# Modules of the standard library that Windows lacks.
 POSIX = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
-# What os lacks there, where it is not asked for by hasattr.
+# Functions that `os` lacks there.
 POSIX_OS = {"fork", "forkpty", "getuid", "geteuid", "getgid", "getpgid", "killpg", "mkfifo", "posix_fallocate"}
 POSIX_OS |= {"sched_getaffinity", "setsid", "statvfs", "sysconf", "uname"}
 
 
 def unguarded(tree):
-    """Imports of POSIX modules outside `try`, and names of `os` that Windows lacks outside `if hasattr(os, ...)`."""
+    """What Windows lacks: modules outside `try ... except ImportError`, functions outside `if hasattr(os, ...)`."""
     guarded = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Try):
+        if isinstance(node, ast.Try) and any("ImportError" in ast.unparse(one.type or node) for one in node.handlers):
             guarded |= {id(below) for statement in node.body for below in ast.walk(statement)}
         elif isinstance(node, ast.If | ast.IfExp) and "hasattr(os, " in ast.unparse(node.test):
             body = node.body if isinstance(node.body, list) else [node.body]

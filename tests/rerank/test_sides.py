@@ -35,7 +35,7 @@ def test_a_reference_of_the_queries_is_refused(caplog):
     assert not caplog.records
     reference[:3] = queries[100:103]
     assert refuse_shared(asked, open_vectors(reference)) == 3
-    assert "3 of 300 queries (1.0%) stand in" in caplog.text
+    assert "3 of 300 queries (1.0%) are in" in caplog.text
     reference[3] = queries[0]
     with pytest.raises(InputError, match=r"4 of 300 queries \(1.3%\) .* more than 1%: .* leave reference out"):
         refuse_shared(asked, open_vectors(reference))
