@@ -83,7 +83,7 @@ def test_images_of_a_folder_that_is_not_theirs(tmp_path):
         Names("items", 101, [*(f"a{n}" for n in range(100)), "b"], images=photos)
     assert Names("items", 100, [*(f"a{n}" for n in range(99)), "b"], images=photos).image(99) == str(photos / "b.jpg")
     for outside in ("../secret", "x/../../secret.jpg", str(tmp_path / "secret.jpg")):
-        with pytest.raises(InputError, match=rf"1 ids would lie outside it, the first '{outside}' \(row 1\)"):
+        with pytest.raises(InputError, match=rf"1 ids lead outside it, the first '{outside}' \(row 1\)"):
             Names("items", 2, ["b", outside], images=photos)
     (photos / "link").symlink_to(tmp_path)
     assert Names("items", 1, ["link/secret"], images=photos).image(0) == str(photos / "link" / "secret.jpg")

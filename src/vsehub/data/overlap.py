@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from vsehub.data.photos.pictures import Pictures
-from vsehub.data.sources import SPLITS, CaptionedImages
+from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages
 from vsehub.io.rows import row_hashes
 
 log = logging.getLogger(__name__)
@@ -89,19 +89,20 @@ class _Texts:
 class _Hashes:
     """Rows by hashes of their bytes."""
 
-    def __init__(self, rows: np.ndarray):
+    def __init__(self, rows: ArrayLike):
         self._kind = (tuple(rows.shape[1:]), np.dtype(rows.dtype))
         step = max(1, _BLOCK_BYTES // max(1, int(np.prod(rows.shape[1:])) * self._kind[1].itemsize))
         blocks = (rows[first : first + step] for first in range(0, len(rows), step))
         self._hashes = np.concatenate([row_hashes(block) for block in blocks])
 
     def in_common(self, other: object) -> int:
-        alike = isinstance(other, _Hashes) and self._kind == other._kind
-        return int(np.isin(self._hashes, other._hashes).sum()) if alike else 0
+        if not isinstance(other, _Hashes) or self._kind != other._kind:
+            return 0
+        return int(np.isin(self._hashes, other._hashes).sum())
 
 
 class _Files:
-    """Picture files by size, then by their ends, then by all of their bytes, each only where it is needed."""
+    """Picture files by their size, then their last bytes, then all bytes; each is read only where it is needed."""
 
     def __init__(self, files: Sequence[str]):
         self._sizes = {file: os.path.getsize(file) for file in files}
@@ -124,7 +125,7 @@ class _Files:
         return len(left)
 
     def _digest(self, file: str, tail: int | None) -> bytes:
-        """Of the file's last `tail` bytes, or of all."""
+        """The hash of the file's last `tail` bytes, or of all."""
         if (file, tail) not in self._digests:
             with open(file, "rb") as content:
                 content.seek(0 if tail is None else max(0, self._sizes[file] - tail))

@@ -40,6 +40,11 @@ class VectorRows:
         return len(self), self.file.shape[1]
 
     @property
+    def ndim(self) -> int:
+        """2."""
+        return 2
+
+    @property
     def dtype(self) -> np.dtype:
         """The type of the numbers that indexing gives."""
         return np.dtype(np.float32)

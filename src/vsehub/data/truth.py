@@ -86,13 +86,14 @@ class PairTable:
             text or pa.types.is_integer(entries.type),
             f"{self.path}: the column {column} holds {entries.type}. {advice}",
         )
-        # Arrow's cast takes more than plain digits for numbers: 0x1, and -0.
+        # Arrow's cast accepts more than plain digits: 0x1, and -0.
         if text or not pa.types.is_signed_integer(entries.type):
             words = entries.cast(pa.string())
-            numbers = pc.and_(pc.ascii_is_decimal(words), pc.less_equal(pc.binary_length(words), _DIGITS)).to_numpy()
-            if not numbers.all():
-                self.refuse(~numbers, "give no row number", advice, column)
-        return entries.cast(pa.int64()).to_numpy()
+            decimal = pc.and_(pc.ascii_is_decimal(words), pc.less_equal(pc.binary_length(words), _DIGITS)).to_numpy()
+            if not decimal.all():
+                self.refuse(~decimal, "give no row number", advice, column)
+        numbers: np.ndarray = entries.cast(pa.int64()).to_numpy()
+        return numbers
 
     def _read_csv(self) -> "dict[str, pa.ChunkedArray]":
         import pyarrow as pa

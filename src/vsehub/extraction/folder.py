@@ -54,7 +54,7 @@ def kept_captions(loaded: CaptionedImages, each: int) -> list[str]:
     order = np.argsort(loaded.image_index, kind="stable")
     counts = np.bincount(loaded.image_index, minlength=len(loaded.images))
     firsts = np.cumsum(counts) - counts
-    kept = [loaded.captions[t] for t in order[(firsts[:, None] + np.arange(each)).ravel()]]
+    kept = [str(loaded.captions[t]) for t in order[(firsts[:, None] + np.arange(each)).ravel()]]
     # A line break within a caption would make it two captions.
     return [" ".join(one.split()) if "\n" in one or "\r" in one else one for one in kept]
 

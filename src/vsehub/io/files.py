@@ -1,4 +1,4 @@
-"""Writing that never leaves half a file: a temporary name beside the target, then a rename. Folders for one process."""
+"""Files that are written wholly or not at all, folders that one process holds, and the folder for caches."""
 
 import errno
 import glob
@@ -94,9 +94,9 @@ def remove_abandoned(path: Path) -> None:
 
 
 def claimed(folder: Path, doing: str) -> FileLock:
-    """The folder's lock, held until it is released or the process ends; InputError where another process holds it.
+    """The lock of a folder, held until it is released or the process ends; InputError where another process holds it.
 
-    doing: what that process is then said to be doing in the folder. The folder is made where there is none.
+    doing: what the message says that the other process does in the folder. The folder is made where there is none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK)
@@ -111,14 +111,14 @@ def claimed(folder: Path, doing: str) -> FileLock:
 
 @contextmanager
 def alone(folder: Path, doing: str) -> Iterator[None]:
-    """Hold the folder as `claimed` does; afterwards neither the lock's file nor a folder made for it alone is left."""
+    """Hold the folder as `claimed` does within the block; then the lock's file, and folders left empty, are removed."""
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     lock = claimed(folder, doing)
     try:
         yield
     finally:
         with suppress(OSError):
-            (folder / LOCK).unlink(missing_ok=True)  # while it is held: who opened it before sees that it is gone
+            (folder / LOCK).unlink(missing_ok=True)  # while it is held: who has opened it sees that it is gone
         lock.release()
         with suppress(OSError):  # not empty
             for one in made:
@@ -126,8 +126,8 @@ def alone(folder: Path, doing: str) -> Iterator[None]:
 
 
 def is_full_disk(error: BaseException | None) -> bool:
-    """Whether a full disk is behind the error; torch.save raises a RuntimeError of its own on top of it."""
-    seen = set()  # an error that was unwrapped and raised from its wrapper leads back to itself
+    """Whether a full disk caused the error; torch.save raises a RuntimeError on top of it."""
+    seen: set[int] = set()  # an error that was unwrapped and raised from its wrapper leads back to itself
     while error is not None and id(error) not in seen:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True

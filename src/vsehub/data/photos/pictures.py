@@ -241,15 +241,16 @@ class Pictures:
     def _fill(self, fill: Callable[..., None], *arguments: Iterable[Any]) -> None:
         """Call `fill` in threads that end with this call: kept ones would not live on in a forked process."""
         with ThreadPoolExecutor(self.threads) as pool:
-            for _ in pool.map(fill, *arguments):
+            for _ in pool.map(lambda each: fill(*each), zip(*arguments, strict=True)):
                 pass
 
     def _evaluated(self, pixels: np.ndarray, row: int) -> None:
         picture = read_part(self.files[row], lambda width, height: resized(width, height, self.resize))
         picture = picture.transpose(2, 0, 1)
-        starts = centre if self.crops == 1 else corners_and_centre
+        height, width = picture.shape[1:]
+        starts = (centre if self.crops == 1 else corners_and_centre)(width, height, self.size)
         crops = pixels.reshape(-1, *self._one)
-        for crop, (left, top) in zip(crops, starts(*picture.shape[:0:-1], self.size), strict=False):
+        for crop, (left, top) in zip(crops, starts, strict=False):
             crop[:] = picture[:, top : top + self.size, left : left + self.size]
         if self.crops == 10:
             crops[5:] = crops[:5, ..., ::-1]

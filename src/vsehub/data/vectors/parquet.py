@@ -38,14 +38,15 @@ def read_parquet(path: Path, key: str | None) -> Stored:
         schema = file.schema_arrow
         require(len(set(schema.names)) == len(schema), f"{path} has two columns of one name; rename one of them")
         require(file.metadata.num_rows > 0, f"{path} has no rows; expected a vector a row")
-        lists = [name for name in schema.names if _list_type(schema.field(name).type) is not None]
+        types = {name: _list_type(schema.field(name).type) for name in schema.names}
+        lists = {name: kind for name, kind in types.items() if kind is not None}
         array = _from_columns(path, file) if not lists and key is None else _from_lists(path, file, key, lists)
         ids = _ids(path, file) if "id" in schema.names else None
     return Stored(array, FLOATS[array.dtype.name], ids)
 
 
 def _list_type(kind: "pa.DataType") -> "pa.DataType | None":
-    """The type itself, or the one that an extension such as a tensor is stored as, where it is a list; None else."""
+    """The type, or the one in which an extension such as a tensor is stored, where it is a list; else None."""
     import pyarrow as pa
 
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
@@ -54,18 +55,18 @@ def _list_type(kind: "pa.DataType") -> "pa.DataType | None":
 
 
 def _float_name(kind: "pa.DataType") -> str:
-    """numpy's name of Arrow's floats ("halffloat" is float16), Arrow's own of all else."""
+    """numpy's name of Arrow's floats ("halffloat" is float16), Arrow's own name of other types."""
     return {"halffloat": "float16", "float": "float32", "double": "float64"}.get(str(kind), str(kind))
 
 
-def _from_lists(path: Path, file: "pq.ParquetFile", key: str | None, lists: list[str]) -> np.ndarray:
+def _from_lists(path: Path, file: "pq.ParquetFile", key: str | None, lists: "dict[str, pa.DataType]") -> np.ndarray:
+    """The numbers of a column of lists. lists: the columns to choose from, with their types."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     rows = file.metadata.num_rows
-    types = {name: _list_type(file.schema_arrow.field(name).type) for name in lists}
     # The lists stand for a matrix, whose number of columns the first row gives.
-    found = {name: ((rows, 1), _float_name(kind.value_type)) for name, kind in types.items()}
+    found = {name: ((rows, 1), _float_name(kind.value_type)) for name, kind in lists.items()}
     column = chosen(path, key, found)
     checked_kind(f"{path}::{column}", *found[column])
     dim = 0
@@ -176,4 +177,5 @@ def _ids(path: Path, file: "pq.ParquetFile") -> list[str]:
     missing = RowErrors()
     missing.add(0, column.is_null().to_numpy())
     require(missing.count == 0, f"{path}: rows {missing}, counted from 0, have no id; expected one for every row")
-    return column.cast(pa.string()).to_pylist()
+    ids: list[str] = column.cast(pa.string()).to_pylist()
+    return ids
