@@ -5,6 +5,7 @@ import pytest
 
 from vsehub.checks import InputError
 from vsehub.data import open_vectors
+from vsehub.io.rows import row_hashes
 from vsehub.rerank import leakage as sharing
 from vsehub.rerank.inputs import Names, read_images
 from vsehub.rerank.leakage import refuse_shared, shared_rows
@@ -25,6 +26,12 @@ def test_shared_rows_are_counted(dtype, block, monkeypatch):
     expected = sum(row.tobytes() in wanted for row in queries)
     assert 19 < expected < 30
     assert shared_rows(open_vectors(queries), open_vectors(reference)) == expected
+
+
+def test_rows_of_signs_are_told_apart():
+    """Rows that differ in sign bits only; weighted sums of their bits modulo 2^64 give two of these the same hash."""
+    signs = np.random.default_rng(1).integers(0, 2, (200_000, 64)).astype(np.float32) * 2 - 1
+    assert len(np.unique(row_hashes(signs))) == len(np.unique(signs, axis=0)) == 200_000
 
 
 def test_a_reference_of_the_queries_is_refused(caplog):

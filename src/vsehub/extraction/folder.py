@@ -11,10 +11,10 @@ import numpy as np
 from vsehub.checks import boolean, require, whole
 from vsehub.data.sources import CaptionedImages
 from vsehub.extraction.chunks import Chunk, ChunkFiles
-from vsehub.io.files import atomic
+from vsehub.io.files import atomic, read_object
 from vsehub.io.records import EXTRACTION, checked_record
 from vsehub.io.rows import RowErrors
-from vsehub.io.unfinished import ENDING, SETTINGS, differing, read_object
+from vsehub.io.unfinished import ENDING, SETTINGS, differing
 
 MANIFEST, PARTS = "manifest.json", "parts"
 PREFIXES = {"train": "train", "val": "dev", "test": "test"}

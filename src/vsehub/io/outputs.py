@@ -1,14 +1,13 @@
 """The folders that commands fill: other files are never touched, earlier results only replaced on request."""
 
-import json
 import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from vsehub.checks import require
-from vsehub.io.files import is_full_disk, remove_abandoned, write_json
+from vsehub.checks import fail, require
+from vsehub.io.files import is_full_disk, read_object, remove_abandoned, write_json
+from vsehub.io.text import stays_inside
 
 MARK = ".vsehub.json"  # lists the files of a folder that are vsehub's
 VERSION = 1
@@ -83,20 +82,14 @@ class Output:
         path = self.folder / MARK
         if not path.is_file():
             return [], False
-        mark: Any = None
-        try:
-            mark = json.loads(path.read_text(encoding="utf-8"))
-            known = mark["version"] == VERSION and mark["kind"] == self.kind
-            files, finished = [str(name) for name in mark["files"]], bool(mark["finished"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            known = False
-        require(
-            known,
-            f"out: {self.folder} holds {mark.get('kind') if isinstance(mark, dict) else 'something else'}, not "
-            f"{self.kind} of this version. Give another out=FOLDER",
-        )
-        inside = [name for name in files if not Path(name).is_absolute() and ".." not in Path(name).parts]
-        return inside, finished
+        mark = read_object(path)
+        files = mark.get("files")
+        if (mark.get("version"), mark.get("kind")) != (VERSION, self.kind) or not isinstance(files, list):
+            fail(
+                f"out: {self.folder} holds {mark.get('kind', 'something else')}, not {self.kind} of this version. Give "
+                "another out=FOLDER"
+            )
+        return [name for name in map(str, files) if stays_inside(name)], bool(mark.get("finished", True))
 
     def _refuse_foreign(self, names: Iterable[str]) -> None:
         there = [name for name in names if name not in self.earlier and os.path.lexists(self.folder / name)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from vsehub.checks import boolean, require
 from vsehub.io.arrays import DAMAGE, load_archive
-from vsehub.io.files import atomic, remove_abandoned, write_json
+from vsehub.io.files import atomic, read_object, remove_abandoned, write_json
 
 log = logging.getLogger(__name__)
 
@@ -122,12 +122,3 @@ def differing(settings: Mapping[str, Any], found: object) -> list[str]:
     missing = object()
     other = [name for name in names if settings.get(name, missing) != found.get(name, missing)]
     return [name[:_SHOWN] for name in other][:_SHOWN]
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; an empty one where the file holds none."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
 from vsehub.checks import InputError, one_of, require, whole
-from vsehub.io.files import cache_folder, write_text
+from vsehub.io.files import cache_folder, read_object, write_text
 
 log = logging.getLogger(__name__)
 
@@ -301,11 +301,8 @@ def _state(path: Path) -> list[int]:
 
 
 def _remembered(memory: Path) -> dict[str, list[int]]:
-    try:
-        found = json.loads(memory.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    whole = found.get("whole") if isinstance(found, dict) and found.get("version") == _VERSION else None
+    found = read_object(memory)
+    whole = found.get("whole") if found.get("version") == _VERSION else None
     return whole if isinstance(whole, dict) else {}
 
 
