@@ -160,7 +160,7 @@ def test_what_is_refused(command, weights, tmp_path, monkeypatch):
     broken["layer4.1.bn2.weight"][3] = float("nan")
     torch.save(broken, tmp_path / "nan.pth")
     said = command("image_encoder.weights=nan.pth", "out=a", status=2)
-    assert "train: the features of scene-train-000000, scene-train-000001" in said
+    assert "train: of the features, those of scene-train-000000, scene-train-000001, " in said
     assert "hold NaN" in said
     assert "ImageCNN is no pretrained network; give image_encoder=resnet152" in command(
         "out=b", model=("data=scenes", "data.size=tiny"), status=2
