@@ -80,7 +80,7 @@ def _lock_of(temporary: Path) -> Path:
 
 def _remove(*paths: Path) -> None:
     for path in paths:
-        with suppress(OSError):  # absent, or still open on Windows
+        with suppress(OSError):  # absent, or a held lock on Windows, which filelock removes when it is released
             path.unlink()
 
 
