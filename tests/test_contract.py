@@ -14,7 +14,7 @@ from tiny_bert import tiny_bert
 from torch import nn
 
 from vsehub.checks import InputError
-from vsehub.cli.build import build
+from vsehub.cli.nodes import build
 from vsehub.evaluation import Protocol
 from vsehub.sets import Sets, concatenated
 from vsehub.types import NeighborStats

@@ -25,6 +25,13 @@ MISSING = "???"  # as OmegaConf writes a value that must be given
 _NOT_REFUSALS = (OSError, ImportError, MemoryError)
 
 
+def conf_folder() -> Path:
+    """The folder of the configuration: inside an installed wheel, or at the top of the checkout."""
+    package = Path(__file__).parent
+    inside = package / "conf"
+    return inside if inside.is_dir() else package.parent.parent / "conf"
+
+
 @dataclass(frozen=True)
 class Components:
     """The classes that each group may name: those of the yaml files below `folders`, and those of `trust`.

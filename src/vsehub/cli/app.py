@@ -19,9 +19,9 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-import vsehub
 from vsehub.checks import InputError, is_out_of_memory, require
 from vsehub.cli.overrides import check, explained, ordered, readable
+from vsehub.components import conf_folder
 from vsehub.io.files import is_full_disk
 
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
@@ -30,17 +30,12 @@ _LIBRARIES = ("torch", "pytorch_lightning", "lightning_fabric", "torchvision", "
 _WITHOUT_CHECK = {"--help", "-h", "--hydra-help", "--version", "--shell-completion", "-sc"}
 
 
-def conf_folder() -> Path:
-    """The folder of the configuration: inside an installed wheel, or at the top of the checkout."""
-    package = Path(vsehub.__file__).parent
-    inside = package / "conf"
-    return inside if inside.is_dir() else package.parent.parent / "conf"
-
-
 def run(task: Callable[[DictConfig], float | None], config: str) -> None:
     """Run `task` with the composed configuration named `config`; what the command line sets is checked first."""
     arguments = readable(ordered(sys.argv[1:]))
     sys.argv = [sys.argv[0], *arguments]
+    if {"--help", "-h"} & set(arguments):
+        import vsehub.cli.help  # noqa: F401 (the resolver of the templates)
     if not _WITHOUT_CHECK & set(arguments):
         check(config, [conf_folder(), *_given_folders(arguments)], arguments)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets errors through, to `boundary`

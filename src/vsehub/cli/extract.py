@@ -126,7 +126,7 @@ def refuse_settings(cfg: DictConfig, processes: int) -> None:
 
 def built(cfg: DictConfig, splits: "Mapping[str, CaptionedImages]") -> "Backbone":
     """The backbone of the chosen image encoder, in eval mode, for the data's pictures."""
-    from vsehub.cli.build import build, components, plain
+    from vsehub.cli.nodes import build, components, plain
     from vsehub.encoders.pretrained.images import ImageBackbone
 
     for split, loaded in splits.items():
@@ -148,9 +148,9 @@ def device_of(name: str, local: int) -> "torch.device":
     """The device of that name; of several GPUs, the one that is this process's."""
     import torch
 
-    from vsehub.cli.embeddings import chosen_device
+    from vsehub.cli.nodes import device_named
 
-    device = chosen_device(name)
+    device = device_named(name)
     return torch.device("cuda", local % torch.cuda.device_count()) if str(device) in ("cuda", "cuda:0") else device
 
 
@@ -198,7 +198,7 @@ def record(
     from importlib import metadata
 
     from vsehub import __version__
-    from vsehub.cli.build import plain
+    from vsehub.cli.nodes import plain
     from vsehub.data.sources import describe_split
     from vsehub.extraction.layout import PREFIXES
     from vsehub.io.provenance import code_version, hardware, versions

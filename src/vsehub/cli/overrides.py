@@ -191,15 +191,11 @@ def parsed(word: str, config: str) -> Override:
         ) from error
 
 
-def command_groups(path: Path) -> set[str]:
-    """The groups that a command's yaml chooses from."""
-    found = set()
-    for entry in OmegaConf.to_container(OmegaConf.load(path)).get("defaults", []):
-        if isinstance(entry, dict):
-            (group,) = entry
-            group = group.removeprefix("optional ").removeprefix("override ")
-            found |= set() if group.startswith("hydra/") else {group}
-    return found
+def command_groups(path: Path) -> list[str]:
+    """The groups that a command's yaml chooses from, in its order."""
+    entries = OmegaConf.to_container(OmegaConf.load(path)).get("defaults", [])
+    groups = [key.removeprefix("optional ") for entry in entries if isinstance(entry, dict) for key in entry]
+    return [group for group in groups if not group.startswith("override ")]
 
 
 def _groups(folder: Path) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import InputError, existing, fail, nearest, require
-from vsehub.cli.build import literal
+from vsehub.cli.nodes import literal
 from vsehub.io.records import RUN, read_record
 from vsehub.recipes import decides
 

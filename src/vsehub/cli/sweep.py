@@ -21,8 +21,8 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 
 from vsehub.checks import InputError, require
 from vsehub.cli import app
-from vsehub.cli.build import literal
 from vsehub.cli.digest import digest, digest_of
+from vsehub.cli.nodes import literal
 from vsehub.cli.resume import recorded
 from vsehub.io.files import LOCK, claimed, is_full_disk, write_json, write_text
 from vsehub.io.records import RUN, read_record
