@@ -13,10 +13,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from vsehub.cli import sweep as sweep_job
-from vsehub.cli.digest import counts, digest
+from vsehub.cli.digest import digest
 from vsehub.cli.sweep import forget_killed
 from vsehub.io.files import claimed
 from vsehub.io.records import RUN
+from vsehub.recipes import decides
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
@@ -80,12 +81,12 @@ def test_the_digest_sees_what_decides_a_run_and_no_place():
 
 @pytest.mark.parametrize("key", ["seed", "bank.seed", "criterion", "criterion.k", "data.noise.rate", "loss.gamma"])
 def test_what_counts(key):
-    assert counts(key)
+    assert decides(key)
 
 
 @pytest.mark.parametrize("key", ["logger", "hydra.sweep.dir", "run_folder", "study", "data.cache", "label", "resume"])
 def test_what_does_not_count(key):
-    assert not counts(key)
+    assert not decides(key)
 
 
 @pytest.mark.parametrize("name", SWEEPS)

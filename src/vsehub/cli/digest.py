@@ -1,4 +1,4 @@
-"""Which runs of sweeps are the same: a digest of the settings, which names their folders."""
+"""Digests of settings, by which a sweep names the folders of its runs and recognises them."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ def _settings(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _value(node: DictConfig, key: Any) -> Any:
-    """The value, or as it is written where it cannot be resolved: training is the one to say what is missing."""
+    """The value, unresolved where it cannot be resolved: training reports what is missing."""
     try:
         return node[key]
     except (MissingMandatoryValue, InterpolationResolutionError):

@@ -1,4 +1,4 @@
-"""`vsehub extract`: features of pictures by a pretrained network, once, in the layout of data=precomp."""
+"""`vsehub extract`: features of pictures from a pretrained network, in the layout of data=precomp."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def extract(cfg: DictConfig) -> None:
-    """Extract what is missing; the first of several processes puts all together."""
+    """Extract what is missing; the first of several processes assembles the files."""
     import torch
 
     from vsehub.cli.build import build_source
@@ -120,7 +120,7 @@ def refuse_settings(cfg: DictConfig, processes: int) -> None:
     require(len(set(cfg.splits)) == len(cfg.splits) > 0, f"splits is {list(cfg.splits)}; name each wanted split once")
     require(
         not cfg.overwrite or processes == 1,
-        f"overwrite=true cannot be told to {processes} processes: one of them may have begun; remove {cfg.out} instead",
+        f"overwrite=true does not work with {processes} processes, of which one may have begun; remove {cfg.out} first",
     )
 
 
@@ -167,7 +167,7 @@ def bytes_each(
     device: "torch.device",
     dtype: "torch.dtype",
 ) -> int:
-    """Of one picture's features, from one that is tried."""
+    """Bytes of one picture's features, measured on the first picture."""
     import torch
 
     picture = torch.tensor(next(iter(splits.values())).images[:1], device=device)
@@ -178,7 +178,7 @@ def bytes_each(
 def work_settings(
     cfg: DictConfig, backbone: "Backbone", splits: "Mapping[str, CaptionedImages]", bf16: bool
 ) -> dict[str, Any]:
-    """All that the chunks depend on: a command that differs in none of it may go on with them."""
+    """All that the chunks depend on: a command that differs in none of it goes on with them."""
     return {
         "library": backbone.library,
         "model": backbone.model,
@@ -194,7 +194,7 @@ def work_settings(
 def record(
     cfg: DictConfig, backbone: "Backbone", splits: "Mapping[str, CaptionedImages]", settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the features are of, and what made them."""
+    """The manifest: what the features are of, and what made them."""
     from importlib import metadata
 
     from vsehub import __version__

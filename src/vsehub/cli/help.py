@@ -3,7 +3,7 @@
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from vsehub.cli.nodes import components
+from vsehub.cli.nodes import components, leaves, plain
 from vsehub.cli.overrides import command_groups
+from vsehub.components import PARTIAL, TARGET
 
 WIDTH, COLUMN = 120, 30
 _COMMENT = re.compile(r"\s#\s*(.*)$")
@@ -87,17 +88,11 @@ def _comments(file: Path, prefix: str) -> dict[str, str]:
 
 def _leaves(root: DictConfig) -> Iterator[tuple[str, str]]:
     """Dotted key and value of each setting, values of other settings filled in; without what Hydra itself derives."""
-    yield from _inner(OmegaConf.to_container(root, resolve=False), "", root)
-
-
-def _inner(values: Mapping[str, Any], prefix: str, root: DictConfig) -> Iterator[tuple[str, str]]:
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if name == "hydra" or key in ("_target_", "_partial_") or (isinstance(value, str) and "${hydra:" in value):
+    settings = {key: value for key, value in plain(root, resolve=False).items() if key != "hydra"}
+    for name, value in leaves(settings):
+        if name.split(".")[-1] in (TARGET, PARTIAL) or (isinstance(value, str) and "${hydra:" in value):
             continue
-        if isinstance(value, dict) and value:
-            yield from _inner(value, f"{name}.", root)
-        elif value == {}:  # settings that no yaml can list
+        if value == {}:  # settings that no yaml can list
             yield f"{name}.KEY", "VALUE"
         else:
             yield name, _shown(root, name, value)

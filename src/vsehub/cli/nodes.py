@@ -1,7 +1,7 @@
 """From nodes of the configuration to plain values, components and devices."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -18,9 +18,18 @@ if TYPE_CHECKING:
 _CLASS = re.compile(r"\w+(\.\w+)+")
 
 
-def plain(node: Any) -> Any:
-    """Resolved plain values of a configuration node."""
-    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+def plain(node: Any, resolve: bool = True) -> Any:
+    """Plain values of a configuration node, interpolations replaced by their values unless resolve is false."""
+    return OmegaConf.to_container(node, resolve=resolve) if OmegaConf.is_config(node) else node
+
+
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted key and value of each setting in nested plain values; an empty mapping is a value."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def literal(values: dict[str, Any]) -> DictConfig:

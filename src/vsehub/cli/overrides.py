@@ -14,6 +14,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vsehub.checks import InputError, fail, nearest, require
+from vsehub.cli.nodes import leaves
+from vsehub.components import PARTIAL, TARGET
 
 # Settings that name files and folders, by the last part of their key: their values are texts, whatever characters they
 # have.
@@ -248,15 +250,7 @@ def _defaults(config: str, folders: Sequence[Path], chosen: list[str]) -> tuple[
     except (HydraException, OmegaConfBaseException) as error:
         raise InputError(explained(error)) from error
     settings = OmegaConf.to_container(found, resolve=False)
-    return settings, list(_leaves(settings))
-
-
-def _leaves(value: dict, prefix: str = "") -> Iterator[str]:
-    for key, inner in value.items():
-        if isinstance(inner, dict) and inner:
-            yield from _leaves(inner, f"{prefix}{key}.")
-        elif key not in ("_target_", "_partial_"):
-            yield f"{prefix}{key}"
+    return settings, [name for name, _ in leaves(settings) if name.split(".")[-1] not in (TARGET, PARTIAL)]
 
 
 def _check_values(values: Sequence[Override], settings: dict[str, Any], names: list[str], swept: bool) -> None:
