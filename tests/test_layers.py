@@ -49,7 +49,7 @@ OUTSIDE = {
     "safetensors": {
         "data/vectors/formats.py",
         "encoders/pretrained/networks.py",
-        "cli/split_search.py",
+        "evaluation/cache.py",
         "evaluation/checkpoint.py",
     },
 }

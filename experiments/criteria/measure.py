@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from vsehub.cli.app import conf_folder
-from vsehub.cli.measure import Measurement, measure
+from vsehub.components import conf_folder
 from vsehub.criteria.base import has_grid
+from vsehub.evaluation.measurement import Measurement, measure
 from vsehub.io.files import write_json
 from vsehub.report.runs import find_runs, read_run
 
@@ -44,7 +44,7 @@ def names() -> list[str]:
 
 def measure_run(run: Path, out: Path, criteria: list[str], root: str | None) -> None:
     """Write every measurement of one run that `out` lacks."""
-    encodings = None
+    model = None
     protocol = chosen("protocol", "single")
     for name in tqdm(criteria, out.name):
         criterion = chosen("criterion", name)
@@ -53,10 +53,8 @@ def measure_run(run: Path, out: Path, criteria: list[str], root: str | None) -> 
             for fitted in [False] + ([True] if has_grid(criterion) and name != "gm" else []):  # gm is rgm with λ = 1
                 path = out / f"{name}-{reference}-{'tuned' if fitted else 'default'}.json"
                 if not path.exists():
-                    encodings = encodings or restored(run, root)
-                    write_json(
-                        path, measure(encodings, Measurement("test", criterion, name, protocol, reference, fitted))
-                    )
+                    model = model or restored(run, root)
+                    write_json(path, measure(model, Measurement("test", criterion, name, protocol, reference, fitted)))
 
 
 if __name__ == "__main__":

@@ -19,22 +19,15 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-import vsehub
 from vsehub.checks import InputError, is_out_of_memory, require
 from vsehub.cli.overrides import check, explained, ordered, readable
+from vsehub.components import conf_folder
 from vsehub.io.files import is_full_disk
 
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 # Their refusals of settings come as errors of Python's own classes.
 _LIBRARIES = ("torch", "pytorch_lightning", "lightning_fabric", "torchvision", "faiss", "wandb")
 _WITHOUT_CHECK = {"--help", "-h", "--hydra-help", "--version", "--shell-completion", "-sc"}
-
-
-def conf_folder() -> Path:
-    """The folder of the configuration: inside an installed wheel, or at the top of the checkout."""
-    package = Path(vsehub.__file__).parent
-    inside = package / "conf"
-    return inside if inside.is_dir() else package.parent.parent / "conf"
 
 
 def run(task: Callable[[DictConfig], float | None], config: str) -> None:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import fail, require
 from vsehub.cli import app
-from vsehub.cli.app import conf_folder
+from vsehub.components import conf_folder
 from vsehub.data.noise import INDEX_FILE
 from vsehub.io.files import LOCK, claimed, remove_abandoned
 

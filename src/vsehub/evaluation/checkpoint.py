@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from vsehub.checks import InputError, existing, require
 from vsehub.components import Components
+from vsehub.data.sources import CaptionedImages
 from vsehub.data.text.vocabulary import Words, restored
 from vsehub.io.files import atomic
+from vsehub.types import Similarity
 
 SUFFIX = ".safetensors"
 FORMAT, VERSION = "vsehub checkpoint", "1"
@@ -51,7 +54,7 @@ class Model(nn.Module):
         self,
         image_encoder: nn.Module,
         text_encoder: nn.Module,
-        similarity: Any,
+        similarity: Similarity,
         image_shape: tuple[int, ...],
         text_shape: tuple[int, ...] | None,
     ):
@@ -208,6 +211,27 @@ def text_sizes(node: Mapping[str, Any], vocabulary: Words | None, text_shape: tu
         f"{encoder} takes texts that are vectors, but the data's are captions; give text_encoder=text_gru, for example",
     )
     return {"vocabulary_size": len(vocabulary)} if "vocabulary_size" in node else {}
+
+
+def fitting(
+    split: CaptionedImages, image_shape: tuple[int, ...] | None, text_shape: tuple[int, ...] | None
+) -> CaptionedImages:
+    """The split; InputError where its features are of other sizes than those that a model was made for."""
+    require_shape("images", split.images, image_shape)
+    if not isinstance(split.captions, list):
+        require_shape("texts", split.captions, text_shape)
+    return split
+
+
+def require_shape(side: str, rows: np.ndarray, shape: tuple[int, ...] | None) -> None:
+    """Raise InputError where a row's shape is not the one that a model was made for; pictures may be of any size."""
+    trained, given = list(shape or ()), list(rows.shape[1:])
+    pictures = len(trained) > 2 and len(given) > 2
+    require(
+        pictures or (len(trained) == len(given) and trained[-1:] == given[-1:]),
+        f"the {side} have {given[0] if len(given) == 1 else given} features but the model was made for "
+        f"{trained[0] if len(trained) == 1 else trained}; give features of the same extraction",
+    )
 
 
 def _is_shape(value: Any) -> bool:

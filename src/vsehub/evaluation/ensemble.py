@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require
+from vsehub.data.sources import CaptionedImages
 from vsehub.evaluation.encode import EncodedSplit
+from vsehub.evaluation.trained import TrainedModel
 from vsehub.sets import Encoding
 from vsehub.types import Similarity
 
@@ -62,3 +64,27 @@ def together(splits: Sequence[EncodedSplit]) -> EncodedSplit:
         require(same, "the models of an ensemble encoded different images or texts; encode the same split with each")
     images, texts = (Several(tuple(getattr(split, side) for split in splits)) for side in ("images", "texts"))
     return EncodedSplit(images, texts, first.image_index, first.pairs)
+
+
+class Ensemble:
+    """Several trained models that rank the splits of the first one's data together, each with its own vocabulary."""
+
+    def __init__(self, members: Sequence[TrainedModel]):
+        self.members = tuple(members)
+        self.similarity = MeanSimilarity([member.similarity for member in members])
+        for member in self.members[1:]:
+            member.use_data(members[0].source, members[0].splits)
+
+    @property
+    def digests(self) -> list[str]:
+        """The checkpoints' SHA-256, sorted: an ensemble is the same in any order."""
+        return sorted(member.sha256 for member in self.members)
+
+    def split(self, name: str) -> CaptionedImages:
+        """A split of the data; InputError where it is missing, or its features are of a size that one model refuses."""
+        splits = [member.split(name) for member in self.members]
+        return splits[0]
+
+    def encode(self, split: str) -> EncodedSplit:
+        """A split as each of the models encodes it."""
+        return together([member.encode(split) for member in self.members])

@@ -46,8 +46,8 @@ EVALUATION = Kind(
 )
 FOILS = Kind(
     "an evaluation with foils",
-    1,
-    {"split": str, "images": int, "read_alike": int, "unknown": (dict, type(None)), "figures": dict},
+    2,
+    {"split": str, "images": int, "read_alike": int, "unknown": (dict, type(None)), "metrics": dict},
 )
 EMBEDDINGS = Kind("a result of rerank or diagnose", 1, {"kind": str, "queries": dict, "items": dict, "rankings": list})
 EXTRACTION = Kind("an extraction's manifest", 1, {"settings": dict, "files": dict})

@@ -1,8 +1,9 @@
-"""One fit: callbacks in the order that works, checkpoints, and the record of the run."""
+"""Training a module under Lightning: callbacks in the order that works, checkpoints, the record of the run."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ModelCheckpoint
@@ -28,24 +29,32 @@ class EpochSeed(pl.Callback):
         pl.seed_everything((self.seed * 1_000_003 + trainer.current_epoch) % 2**32, verbose=False)
 
 
-def fit(
+class Training(NamedTuple):
+    """What a training leaves: its recorder, its loggers, and the best epoch's checkpoint, None where no epoch ended."""
+
+    recorder: RunRecorder
+    loggers: Sequence[Logger]
+    best: Path | None
+
+
+def train_module(
     module: RetrievalModule,
     data: RetrievalDataModule,
     folder: Path,
-    record: dict,
-    callbacks: list[pl.Callback],
+    record: dict[str, Any],
+    callbacks: Sequence[pl.Callback],
     logger: Logger,
     trainer: Callable[..., pl.Trainer],
     seed: int,
     checkpoint: Path | None = None,
     goes_on: bool = False,
-) -> tuple[RunRecorder, list[Logger], str]:
-    """Train `module` on `data`, from `checkpoint` on where one is given.
+) -> Training:
+    """Train `module` on `data`, starting from `checkpoint` where one is given.
 
-    goes_on: the run in `folder` was broken off, perhaps before its first checkpoint; its loggers go on with its logs.
-    folder: where checkpoints/best.safetensors (largest val/rsum, the model), checkpoints/last.ckpt (everything, each
-    epoch), run.json and metrics.csv go. record: the facts for run.json. trainer: makes the Trainer from callbacks,
-    logger and plugins. Returns the recorder, the loggers and the best checkpoint's path.
+    folder: where checkpoints/best.safetensors (the model with the largest val/rsum), checkpoints/last.ckpt (everything,
+    written each epoch), run.json and metrics.csv go. record: the facts for run.json. trainer: makes the Trainer from
+    callbacks, logger and plugins. goes_on: the run in `folder` was broken off, perhaps before its first checkpoint; its
+    loggers continue its logs. Raises InputError where the trainer asks for more than one process.
     """
     recorder = RunRecorder(folder, record)
     best = BestModel(
@@ -85,4 +94,5 @@ def fit(
         raise
     finally:
         signal.signal(signal.SIGINT, interrupt)  # which Lightning has switched off after Ctrl-C
-    return recorder, lightning.loggers, best.best_model_path
+    written = best.best_model_path
+    return Training(recorder, lightning.loggers, Path(written) if written else None)
