@@ -5,7 +5,7 @@ import sys
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -21,14 +21,10 @@ from vsehub.cli.sweep import in_sweep, summary, swept
 from vsehub.io.records import RUN, read_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pytorch_lightning as pl
-    from pytorch_lightning.loggers import Logger
-
     from vsehub.evaluation.measurement import Measurement
     from vsehub.training.datamodule import RetrievalDataModule
     from vsehub.training.module import RetrievalModule
+    from vsehub.training.train import Lightning
 
 log = logging.getLogger(__name__)
 
@@ -86,25 +82,23 @@ def train(cfg: DictConfig) -> float:
     checkpoint = None if before is None else last_checkpoint(folder)
     if before is not None:
         log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
-    parts = built(cfg)
+    how, asked = built(cfg)
 
     torch.manual_seed(cfg.seed)
-    data, described = loaded(cfg, parts.asked, folder, before)
+    data, described = loaded(cfg, asked, folder, before)
     settings = {key: plain(cfg[key]) for key in (*DESCRIBED, "loss", "optimizer", "scheduler")}
     module = build_module(settings, data, components(cfg.trust), resumed=checkpoint is not None)
     prepare(module, data, checkpoint)
 
-    record = facts(cfg, data, described, parts.precision, folder)
+    record = facts(cfg, data, described, how.precision, folder)
     recorder, loggers, best = train_module(
         module,
         data,
         folder,
         record,
-        parts.callbacks,
-        logger=parts.logger,
-        trainer=parts.trainer,
-        seed=cfg.seed,
-        checkpoint=checkpoint,
+        how,
+        cfg.seed,
+        checkpoint,
         goes_on=before is not None,
     )
 
@@ -114,8 +108,8 @@ def train(cfg: DictConfig) -> float:
         device = "cpu" if cfg.trainer.accelerator == "cpu" else None
         model = TrainedModel(best, components(cfg.trust), batch_size=data.eval_batch_size, device=device)
         model.use_data(data.source, data.splits)
-        evaluation = measure(model, parts.asked)
-        write_json(parts.asked.file(model, folder / "evaluations"), evaluation)
+        evaluation = measure(model, asked)
+        write_json(asked.file(model, folder / "evaluations"), evaluation)
         metrics = {f"{cfg.final_split}/{name}": value for name, value in evaluation["metrics"].items()}
         recorder.finish(metrics, model.sha256)
     reached = recorder.record["best"]
@@ -148,23 +142,11 @@ def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
     return cfg, folder, None
 
 
-class Parts(NamedTuple):
-    """What a run needs beside data and module.
-
-    precision: Lightning's. trainer: makes the Trainer. asked: what is measured of the best model.
-    """
-
-    precision: str
-    trainer: "Callable[..., pl.Trainer]"
-    callbacks: "list[pl.Callback]"
-    logger: "Logger"
-    asked: "Measurement"
-
-
-def built(cfg: DictConfig) -> Parts:
-    """The parts of a run; what they refuse is refused before the data are read."""
+def built(cfg: DictConfig) -> "tuple[Lightning, Measurement]":
+    """How the run trains, and what is then measured; what these refuse is refused before the data are read."""
     from vsehub.evaluation.measurement import Measurement
     from vsehub.training.settings import check_numbers, check_trainer, resolve_precision, try_schedule
+    from vsehub.training.train import Lightning
 
     one_of("final_split", cfg.final_split, ("val", "test"))
     require(
@@ -191,7 +173,7 @@ def built(cfg: DictConfig) -> Parts:
         cfg.criterion_name,
         build("protocol", cfg.protocol, cfg.trust),
     )
-    return Parts(precision, trainer, callbacks, build("logger", cfg.logger, cfg.trust), asked)
+    return Lightning(trainer, precision, callbacks, build("logger", cfg.logger, cfg.trust)), asked
 
 
 def loaded(

@@ -29,6 +29,18 @@ class EpochSeed(pl.Callback):
         pl.seed_everything((self.seed * 1_000_003 + trainer.current_epoch) % 2**32, verbose=False)
 
 
+class Lightning(NamedTuple):
+    """How Lightning trains.
+
+    trainer: makes the Trainer from callbacks, logger and plugins. precision: the Trainer's. callbacks: in their order.
+    """
+
+    trainer: Callable[..., pl.Trainer]
+    precision: str
+    callbacks: Sequence[pl.Callback]
+    logger: Logger
+
+
 class Training(NamedTuple):
     """What a training leaves: its recorder, its loggers, and the best epoch's checkpoint, None where no epoch ended."""
 
@@ -42,9 +54,7 @@ def train_module(
     data: RetrievalDataModule,
     folder: Path,
     record: dict[str, Any],
-    callbacks: Sequence[pl.Callback],
-    logger: Logger,
-    trainer: Callable[..., pl.Trainer],
+    how: Lightning,
     seed: int,
     checkpoint: Path | None = None,
     goes_on: bool = False,
@@ -52,9 +62,9 @@ def train_module(
     """Train `module` on `data`, starting from `checkpoint` where one is given.
 
     folder: where checkpoints/best.safetensors (the model with the largest val/rsum), checkpoints/last.ckpt (everything,
-    written each epoch), run.json and metrics.csv go. record: the facts for run.json. trainer: makes the Trainer from
-    callbacks, logger and plugins. goes_on: the run in `folder` was broken off, perhaps before its first checkpoint; its
-    loggers continue its logs. Raises InputError where the trainer asks for more than one process.
+    written each epoch), run.json and metrics.csv go. record: the facts for run.json. seed: of what an epoch draws.
+    goes_on: the run in `folder` was broken off, perhaps before its first checkpoint; its loggers continue its logs.
+    Raises InputError where the trainer asks for more than one process.
     """
     recorder = RunRecorder(folder, record)
     best = BestModel(
@@ -70,9 +80,9 @@ def train_module(
         folder / "checkpoints", filename="last", enable_version_counter=False, save_on_train_epoch_end=True
     )
     # The recorder comes after those that log, and before the checkpoints, which carry its rows.
-    lightning = trainer(
-        logger=logger,
-        callbacks=[EpochSeed(seed), *callbacks, recorder, best, last],
+    lightning = how.trainer(
+        logger=how.logger,
+        callbacks=[EpochSeed(seed), *how.callbacks, recorder, best, last],
         plugins=[CheckpointFiles(folder / "checkpoints")],
         default_root_dir=folder,
         use_distributed_sampler=False,
