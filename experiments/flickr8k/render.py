@@ -21,8 +21,8 @@ from plots import dots, save  # noqa: E402
 
 SEEN = (
     "The 1,000 images are the test half and the val half together. The val half has chosen each model's epoch and the "
-    "baseline's settings, so that half of these images were not unseen: the values favour both, and are comparable with "
-    "each other, not with values on unseen images."
+    "baseline's settings, so that half of these images were not unseen: the values favour both, and are comparable "
+    "with each other, not with values on unseen images."
 )
 
 

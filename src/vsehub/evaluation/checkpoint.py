@@ -1,6 +1,6 @@
 """The checkpoint of a trained model: one safetensors file with its weights and, as JSON, all that rebuilds it.
 
-The file holds data alone: reading it runs no code, and no pickle is involved.
+The file holds only data: reading it runs no code, and no pickle is involved.
 """
 
 import json
@@ -198,7 +198,10 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
 
 
 def text_sizes(node: Mapping[str, Any], vocabulary: Words | None, text_shape: tuple[int, ...] | None) -> dict[str, Any]:
-    """What a text encoder learns of the data; InputError where one is of captions and the other of vectors."""
+    """The sizes that a text encoder is given by the data.
+
+    Raises InputError where one takes captions and the other has vectors.
+    """
     encoder = str(node.get("_target_")).split(".")[-1]
     if vocabulary is None:
         require(

@@ -1,4 +1,4 @@
-"""Several models that rank together: the mean of their scores (SCAN's t-i + i-t, Lee 2018)."""
+"""Ensembles: several models that rank by the mean of their scores (SCAN's t-i + i-t, Lee 2018)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,7 +57,10 @@ class MeanSimilarity:
 
 
 def together(splits: Sequence[EncodedSplit]) -> EncodedSplit:
-    """One split, encoded by several models, as one. Raises InputError where it is not the same split."""
+    """A split that several models have encoded, as one encoded split.
+
+    Raises InputError where they encoded different splits.
+    """
     first = splits[0]
     for other in splits[1:]:
         same = torch.equal(first.image_index, other.image_index) and len(first.images) == len(other.images)

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from vsehub.checks import require
-from vsehub.criteria.base import Terms
+from vsehub.criteria.base import Criterion, Terms
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.scores import DIRECTIONS, DirectedScores, both_directions
@@ -33,7 +31,7 @@ def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positive
     return 100.0 * (own + of_texts * len(own) / len(found))
 
 
-def rank(scores: DirectedScores, criterion: Any) -> dict[int, Ranking]:
+def rank(scores: DirectedScores, criterion: Criterion) -> dict[int, Ranking]:
     """For each k of `KS` the ranking that R@k and N_k are taken from.
 
     It is one and the same, but for criteria that match: they make a matching for each k (EMNLP algorithm 1).
@@ -44,7 +42,9 @@ def rank(scores: DirectedScores, criterion: Any) -> dict[int, Ranking]:
     return {k: rank_blocks(corrected_blocks(scores, criterion, terms, k), scores.positives, (k,)) for k in KS}
 
 
-def corrected_blocks(scores: DirectedScores, criterion: Any, terms: Terms, k: int = 1) -> Iterator[tuple[int, Tensor]]:
+def corrected_blocks(
+    scores: DirectedScores, criterion: Criterion, terms: Terms, k: int = 1
+) -> Iterator[tuple[int, Tensor]]:
     """(first query, scores (b, M) whose order is the criterion's) over all queries in order.
 
     terms: of the items, by the criterion's correction. k: with how many items a criterion that matches matches a query.
@@ -71,8 +71,8 @@ def _of(pairs: Tensor, ends: Tensor, first: int, rows: int) -> Tensor:
     return pairs[start : ends[first + rows - 1]] - pairs.new_tensor([first, 0])
 
 
-def figures(rankings: dict[int, Ranking]) -> tuple[dict[str, float], dict[str, float]]:
-    """Recalls and ranks, and hubness, of one direction; what belongs to no k is that of the largest."""
+def direction_metrics(rankings: dict[int, Ranking]) -> tuple[dict[str, float], dict[str, float]]:
+    """Recalls and ranks, and hubness, of one direction; metrics that belong to no k are those of the largest."""
     distinct = {id(ranking): ranking for ranking in rankings.values()}
     measured = {key: rank_metrics(ranking) for key, ranking in distinct.items()}
     recalls = measured[id(rankings[max(rankings)])] | {
@@ -105,11 +105,11 @@ class Evaluation:
 def evaluate(
     split: EncodedSplit,
     similarity: Similarity,
-    criterion: Any,
+    criterion: Criterion,
     protocol: Protocol,
     reference: EncodedSplit | None = None,
 ) -> Evaluation:
-    """The figures of a split under a criterion of `vsehub.criteria`, a chain of two or a matching one.
+    """The metrics of a split under a criterion of `vsehub.criteria`.
 
     reference: the split whose images and texts the criterion takes as reference queries (inductive); None takes each
     fold's own queries (transductive). Raises InputError where the protocol asks for more images than there are, or a
@@ -127,8 +127,8 @@ def folds_of(
 
 
 @torch.no_grad()
-def measured(folds: list[Fold], criterion: Any, inductive: bool) -> Evaluation:
-    """The figures of folds under a criterion, means over the folds; as `evaluate`, of scores that others may share."""
+def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evaluation:
+    """The metrics of folds under a criterion, means over the folds; as `evaluate`, of scores that others may share."""
     require(not inductive or criterion.inductive, transductive_only(type(criterion).__name__))
     rankings = [{direction: rank(scores, criterion) for direction, scores in fold.items()} for fold in folds]
     found = [fold_metrics(ranking) for ranking in rankings]
@@ -144,10 +144,10 @@ def measured(folds: list[Fold], criterion: Any, inductive: bool) -> Evaluation:
 
 
 def fold_metrics(rankings: dict[str, dict[int, Ranking]]) -> dict[str, float]:
-    """All figures of one fold from both directions' rankings."""
+    """All metrics of one fold from both directions' rankings."""
     recalls, hubs = {}, {}
     for direction, ranking in rankings.items():
-        own, hubness = figures(ranking)
+        own, hubness = direction_metrics(ranking)
         recalls |= {f"{direction}/{name}": value for name, value in own.items()}
         hubs |= {f"{direction}/{name}": value for name, value in hubness.items()}
     hubs["hs_sum"] = skew_sum(hubs)
@@ -158,5 +158,5 @@ def transductive_only(name: str) -> str:
     """Why a criterion that matches takes no reference."""
     return (
         f"{name} matches the queries that are ranked against each other, so it has no inductive form; "
-        "leave the reference away (reference=queries)"
+        "leave the reference out (reference=queries)"
     )

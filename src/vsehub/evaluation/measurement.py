@@ -1,4 +1,4 @@
-"""What is measured of a trained model, and the record of it."""
+"""Measuring a trained model: what is asked for, and the record of what was measured."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 from vsehub import __version__
 from vsehub.checks import one_of, require
-from vsehub.criteria.base import parameters
+from vsehub.criteria.base import Criterion, parameters
 from vsehub.data.overlap import warn_of_shared
 from vsehub.data.sources import SPLITS
 from vsehub.evaluation.ensemble import Ensemble
@@ -27,7 +27,7 @@ REFERENCES = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is to be measured: a split under a criterion, which reports call `name`, and a protocol.
+    """A split, a criterion, which reports call `name`, and a protocol under which a model is measured.
 
     reference: "queries" lets the criterion see the queries (transductive), "train" the training queries (inductive).
     tuned: the criterion's settings are chosen on the validation split first. Raises InputError where that is the split
@@ -35,7 +35,7 @@ class Measurement:
     """
 
     split: str
-    criterion: Any
+    criterion: Criterion
     name: str
     protocol: Protocol
     reference: str = "queries"
@@ -69,7 +69,7 @@ class Measurement:
         return kind, words.format(split=self.split)
 
     def settings(self, model: TrainedModel | Ensemble) -> dict[str, Any]:
-        """All that decides the figures, in plain values: equal settings are the same measurement."""
+        """All that decides the metrics, in plain values: equal settings are the same measurement."""
         used = [self.split, *(["train"] if self.inductive else []), *(["val"] if self.tuned else [])]
         return {
             "vsehub": __version__,
@@ -97,7 +97,7 @@ class Measurement:
 
 
 def measure(model: TrainedModel | Ensemble, asked: Measurement, each_image: bool = False) -> dict:
-    """The record of a measurement: what was measured, how, and the figures.
+    """The record of a measurement: what was measured, how, and the metrics.
 
     each_image: the record also has "contributions", each image's part of rsum. Raises InputError where the split does
     not fit the protocol.
@@ -107,7 +107,7 @@ def measure(model: TrainedModel | Ensemble, asked: Measurement, each_image: bool
     loaded = model.split(asked.split)
     protocol.slices(len(loaded.images))  # too few images are said before the work
     reference = model.encode("train") if asked.inductive else None
-    if asked.inductive:  # queries that stand in their own reference make the figures too good
+    if asked.inductive:  # queries that stand in their own reference make the metrics too good
         warn_of_shared({"train": model.split("train"), asked.split: loaded})
     choice = None
     if asked.tuned:
@@ -142,8 +142,8 @@ def measure(model: TrainedModel | Ensemble, asked: Measurement, each_image: bool
 
 
 def table(record: dict) -> str:
-    """The figures as a small table for the terminal."""
-    figures = record["metrics"]
+    """The metrics as a small table for the terminal."""
+    metrics = record["metrics"]
     lines = [
         f"{record['split']}: {record['images']} images, {record['texts']} texts, protocol {record['protocol']}, "
         f"criterion {record['criterion']}"
@@ -152,7 +152,7 @@ def table(record: dict) -> str:
         "               R@1    R@5   R@10  Med r  Mean r  skew N_10",
     ]
     for direction, name in (("i2t", "image to text"), ("t2i", "text to image")):
-        recalls = "".join(f"{figures[f'{direction}/r{k}']:7.1f}" for k in (1, 5, 10))
-        rest = f"{figures[f'{direction}/medr']:7.1f}{figures[f'{direction}/meanr']:8.1f}"
-        lines.append(f"{name:<13}{recalls}{rest}{figures[f'hubness/{direction}/skew_10']:11.2f}")
-    return "\n".join([*lines, f"rsum {figures['rsum']:.1f}   hs_sum {figures['hubness/hs_sum']:.2f}"])
+        recalls = "".join(f"{metrics[f'{direction}/r{k}']:7.1f}" for k in (1, 5, 10))
+        rest = f"{metrics[f'{direction}/medr']:7.1f}{metrics[f'{direction}/meanr']:8.1f}"
+        lines.append(f"{name:<13}{recalls}{rest}{metrics[f'hubness/{direction}/skew_10']:11.2f}")
+    return "\n".join([*lines, f"rsum {metrics['rsum']:.1f}   hs_sum {metrics['hubness/hs_sum']:.2f}"])

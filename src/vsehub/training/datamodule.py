@@ -1,4 +1,4 @@
-"""From a source to batches: splits, vocabulary and texts, each read once."""
+"""The Lightning data module: splits, vocabulary and tokenised texts of a source, each read once, and batches."""
 
 import logging
 import os
@@ -63,14 +63,14 @@ class PairDataset(Dataset):
 
 
 def relation_of(split: CaptionedImages) -> Relation | None:
-    """Which images and texts belong together, where texts may belong to several; None where image ids say it."""
+    """Which images and texts belong together, where texts may belong to several images; None where image ids decide it."""
     if split.pairs is None:
         return None
     return Relation(torch.from_numpy(split.pairs), len(split.images), len(split.captions))
 
 
 class EpochSampler(Sampler):
-    """Draws of pairs, shuffled anew each epoch by seed and epoch alone, so that a resumed run draws alike.
+    """Draws of pairs, shuffled anew each epoch by seed and epoch only, so that a resumed run draws the same.
 
     A remainder of one pair, which has no negatives, is left out.
     """

@@ -1,4 +1,4 @@
-"""run.json and metrics.csv: what a run was, how far it came, what it reached."""
+"""run.json and metrics.csv: a run's settings, its progress and its results."""
 
 import csv
 import io
@@ -86,7 +86,7 @@ class RunRecorder(pl.Callback):
             raise
 
     def end(self, error: BaseException) -> None:
-        """The run ended without its final metrics: by an error, or by a signal, after which it can be resumed."""
+        """Record that the run ended without its final metrics: failed, or stopped by a signal and resumable."""
         stopped = isinstance(error, KeyboardInterrupt | SystemExit | SIGTERMException)
         self.record["status"] = "stopped" if stopped else "failed"
         for key in ("best", "metrics"):  # it was ending
