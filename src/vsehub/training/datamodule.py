@@ -63,7 +63,7 @@ class PairDataset(Dataset):
 
 
 def relation_of(split: CaptionedImages) -> Relation | None:
-    """Which images and texts belong together, where texts may belong to several images; None where image ids decide it."""
+    """Which images and texts belong together, where texts may belong to several images; else None: image ids decide."""
     if split.pairs is None:
         return None
     return Relation(torch.from_numpy(split.pairs), len(split.images), len(split.captions))

@@ -86,7 +86,7 @@ def check_batches(settings: Mapping[str, Any], batches: int) -> None:
 
 
 def check_numbers(group: str, settings: Any) -> None:
-    """Raise InputError for numbers below 0 that an optimizer, a schedule or a callback would accept without an error."""
+    """Raise InputError for numbers below 0 that optimizers, schedules and callbacks would accept without an error."""
     require(isinstance(settings, Mapping), f"{group} is {settings!r}; expected its settings")
     for name, value in settings.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and name != "last_epoch":
