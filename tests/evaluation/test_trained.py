@@ -100,7 +100,7 @@ def test_texts_that_are_vectors_and_data_that_are_not_there(tmp_path):
     assert torch.allclose(model.encode_texts(vectors), expected, atol=1e-6)
     with pytest.raises(InputError, match="the texts have 4 features but the model was made for 5"):
         model.encode_texts(vectors[:, 1:])
-    with pytest.raises(InputError, match="trained on texts that are vectors"):
+    with pytest.raises(InputError, match="the model was trained on vectors"):
         model.encode_texts(["a text"])
     with pytest.raises(InputError, match="absent"):
         model.split("test")

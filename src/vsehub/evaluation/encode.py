@@ -1,7 +1,8 @@
 """Encoding a split: each image once, captions of like length together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,9 @@ TextTable = TokenTable | VectorTable
 
 def text_table(texts: Sequence[str] | np.ndarray, vocabulary: Words | None, max_words: int | None) -> TextTable:
     """T texts as encoders read them: tokenised, or, without a vocabulary, the vectors (T, F) that they are."""
-    return VectorTable(texts) if vocabulary is None else TokenTable.build(vocabulary, texts, max_words)
+    if vocabulary is None:
+        return VectorTable(np.asarray(texts))
+    return TokenTable.build(vocabulary, list(texts), max_words)
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,14 @@ def _starts(rows: np.ndarray, batch_size: int) -> range:
     return range(0, len(rows), batch_size)
 
 
-def _in_eval_mode(encoder: nn.Module, batches, encode: Callable, name: str, count: int, progress: bool) -> Encoding:
+def _in_eval_mode(
+    encoder: nn.Module,
+    batches: Iterable[Any],
+    encode: Callable[[Any, torch.device], Encoding],
+    name: str,
+    count: int,
+    progress: bool,
+) -> Encoding:
     device = next(encoder.parameters()).device
     batches = ahead(batches) if device.type == "cuda" else batches
     training = encoder.training

@@ -41,7 +41,7 @@ class Measurement:
     reference: str = "queries"
     tuned: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         one_of("split", self.split, SPLITS)
         one_of("reference", self.reference, tuple(REFERENCES))
         for name, text in (("criterion_name", self.name), ("protocol.name", self.protocol.name)):
@@ -96,7 +96,7 @@ class Measurement:
         return folder / f"{'-'.join(named)}-{digest}.json"
 
 
-def measure(model: TrainedModel | Ensemble, asked: Measurement, each_image: bool = False) -> dict:
+def measure(model: TrainedModel | Ensemble, asked: Measurement, each_image: bool = False) -> dict[str, Any]:
     """The record of a measurement: what was measured, how, and the metrics.
 
     each_image: the record also has "contributions", each image's part of rsum. Raises InputError where the split does
@@ -141,7 +141,7 @@ def measure(model: TrainedModel | Ensemble, asked: Measurement, each_image: bool
     } | ({"contributions": result.contributions} if each_image else {})
 
 
-def table(record: dict) -> str:
+def table(record: dict[str, Any]) -> str:
     """The metrics as a small table for the terminal."""
     metrics = record["metrics"]
     lines = [

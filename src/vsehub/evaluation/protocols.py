@@ -21,7 +21,7 @@ class Protocol:
     fold_images: int | None = None
     folds: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         whole("folds", self.folds)
         if self.fold_images is not None:
             whole("fold_images", self.fold_images)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import nearest, require, whole
+from vsehub.checks import fail, nearest, require, whole
 from vsehub.components import Components, conf_folder
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
@@ -59,7 +59,7 @@ class TrainedModel:
     and read from there. The others: see `load`.
 
     config: the resolved configuration of model, data and loader, in plain values. vocabulary: None where texts are
-    vectors.
+    vectors. splits: those that are loaded already. sha256: of the checkpoint.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class TrainedModel:
         self.model = model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.config, self.vocabulary, self.batch_size = read.config, read.vocabulary, batch_size
         self._components, self._changes = components, dict(data or {})
-        self._splits: dict[str, CaptionedImages] = {}
+        self.splits: dict[str, CaptionedImages] = {}
         self._encoded: dict[tuple[str, str], Encoding] = {}
         self._cache = EncodedCache(self.path, self.sha256) if keep else None
 
@@ -103,7 +103,8 @@ class TrainedModel:
     @property
     def max_words(self) -> int | None:
         """How many words of a text are read, as in training; None: all."""
-        return self.config["loader"]["max_words"]
+        words: int | None = self.config["loader"]["max_words"]
+        return words
 
     @cached_property
     def source(self) -> Source:
@@ -121,22 +122,18 @@ class TrainedModel:
             )
         # What a checkpoint does not decide: where caches are written, say.
         rebuilt = getattr(self._components.find("data", node), "rebuilt", {})
-        return self._components.build("data", {**node, **rebuilt, **self._changes})
+        source: Source = self._components.build("data", {**node, **rebuilt, **self._changes})
+        return source
 
     def use_data(self, source: Source, splits: dict[str, CaptionedImages]) -> None:
-        """Take this source instead, and its splits that are loaded already, before anything is encoded."""
-        self.__dict__["source"], self._splits = source, splits
-
-    @property
-    def splits(self) -> dict[str, CaptionedImages]:
-        """The splits that are loaded already."""
-        return self._splits
+        """Take another source, with its splits that are loaded already; to be called before anything is encoded."""
+        self.source, self.splits = source, splits
 
     def split(self, name: str) -> CaptionedImages:
         """A split of the source; InputError where it is missing, or its features are of another size."""
-        if name not in self._splits:
-            self._splits[name] = self.source.load(name)
-        return fitting(self._splits[name], self.model.image_shape, self.model.text_shape)
+        if name not in self.splits:
+            self.splits[name] = self.source.load(name)
+        return fitting(self.splits[name], self.model.image_shape, self.model.text_shape)
 
     def encode_images(self, images: np.ndarray | Tensor, progress: bool = False) -> Encoding:
         """Images (N, *image_shape), as the source stores them, encoded: (N, D), not normalised, or N sets."""
@@ -150,22 +147,19 @@ class TrainedModel:
 
         Raises InputError for texts of the other kind, and for vectors of another size.
         """
+        rows: list[str] | np.ndarray
         if self.vocabulary is None:
-            require(
-                isinstance(texts, np.ndarray | Tensor),
-                f"texts is a {type(texts).__name__}; the model was trained on texts that are vectors, give an array of "
-                "them",
-            )
-            texts = texts.cpu().numpy() if isinstance(texts, Tensor) else texts
-            require_shape("texts", texts, self.model.text_shape)
+            given = texts.cpu().numpy() if isinstance(texts, Tensor) else texts
+            if not isinstance(given, np.ndarray):
+                fail(f"texts is a {type(texts).__name__}; the model was trained on vectors, give an array of them")
+            require_shape("texts", given, self.model.text_shape)
+            rows = given
         else:
-            require(
-                isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts),
-                f"texts is {texts!r}; expected a list of texts",
-            )
-            texts = list(texts)
-        require(len(texts) > 0, "texts is empty; give one or more")
-        table = text_table(texts, self.vocabulary, self.max_words)
+            if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+                fail(f"texts is {texts!r}; expected a list of texts")
+            rows = list(texts)
+        require(len(rows) > 0, "texts is empty; give one or more")
+        table = text_table(rows, self.vocabulary, self.max_words)
         return encode_texts(self.model.text_encoder, table, np.arange(len(table)), self.batch_size, progress)
 
     def encode(self, split: str) -> EncodedSplit:
@@ -189,7 +183,8 @@ class TrainedModel:
         Raises InputError for a criterion that matches queries with items, a k above the number of items, and a
         similarity that is no inner product of vectors.
         """
-        require((texts is None) != (images is None), "give either texts or images to search for")
+        if (texts is None) == (images is None):
+            fail("give either texts or images to search for")
         criterion = NearestNeighbor() if criterion is None else criterion
         require(
             criterion.matching is None and criterion.inductive,
@@ -206,7 +201,7 @@ class TrainedModel:
         size = len(loaded.images if found == "images" else loaded.captions)
         whole("k", k)
         require(k <= size, f"k is {k}; expected at most {size}, the number of {found} in the {split} split")
-        encoded = self.encode_texts(texts) if images is None else self.encode_images(images)
+        encoded = self.encode_images(images) if texts is None else self.encode_texts(texts)
         vectors = self.similarity.vectors
         queries, items = vectors(encoded), vectors(self._side(split, found))
         others = vectors(self._side(reference, asked)) if criterion.needs_reference else None
