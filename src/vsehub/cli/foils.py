@@ -6,7 +6,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, fail, require
-from vsehub.cli.build import components
+from vsehub.cli.build import components, plain
 from vsehub.data.foils import Foils, read_foils, unknown_words
 from vsehub.data.text.tokens import TokenTable
 from vsehub.data.text.vocabulary import Vocabulary, Words
