@@ -76,7 +76,7 @@ def measure_run(folder: Path, run: Run, out: Path, criteria: Sequence[str], root
     model = restored(folder, root)
     for name, reference, fitted in tqdm(lacking, folder.name):
         criterion = chosen("criterion", name)
-        record = measure(model, Measurement("test", criterion, name, protocol, reference, fitted), each_image=True)
+        record = measure(model, Measurement("test", criterion, name, protocol, reference, fitted))
         record |= {"inductive_form": criterion.inductive, "run": facts}
         write_json(out / file_name(name, reference, fitted), record)
 

@@ -96,11 +96,11 @@ class Measurement:
         return folder / f"{'-'.join(named)}-{digest}.json"
 
 
-def measure(model: TrainedModel | Ensemble, asked: Measurement, each_image: bool = False) -> dict[str, Any]:
+def measure(model: TrainedModel | Ensemble, asked: Measurement) -> dict[str, Any]:
     """The record of a measurement: what was measured, how, and the metrics.
 
-    each_image: the record also has "contributions", each image's part of rsum. Raises InputError where the split does
-    not fit the protocol.
+    Its "contributions" are each image's part of rsum, for paired tests. Raises InputError where the split does not fit
+    the protocol.
     """
     start = time.perf_counter()
     criterion, protocol = asked.criterion, asked.protocol
@@ -138,7 +138,8 @@ def measure(model: TrainedModel | Ensemble, asked: Measurement, each_image: bool
         "ranking_seconds": time.perf_counter() - ranked,
         "metrics": result.metrics,
         "histograms": result.histograms,
-    } | ({"contributions": result.contributions} if each_image else {})
+        "contributions": [round(part, 4) for part in result.contributions],
+    }
 
 
 def table(record: dict[str, Any]) -> str:
