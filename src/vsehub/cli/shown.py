@@ -87,9 +87,9 @@ class Shown:
             for rank, hit in enumerate(hits, 1)
         ]
         own = self.captions(row)
-        told = f"{sum(one.own for one in found)} of its {len(own)} own captions are among the {len(found)} nearest."
+        count = f"{sum(one.own for one in found)} of its {len(own)} own captions are among the {len(found)} nearest."
         return Gallery(
-            f"Captions of {self.name(row)}", [told, *notes], found, False, self.name(row), self.thumbnail(row)
+            f"Captions of {self.name(row)}", [count, *notes], found, False, self.name(row), self.thumbnail(row)
         )
 
     def _first(self, row: int) -> str:

@@ -71,9 +71,9 @@ def write_checkpoint(path: str | Path, weights: Mapping[str, Tensor], descriptio
     own = {name: tensor for name, tensor in weights.items() if name.split(".")[0] in PARTS}
     # A copy each: safetensors takes no two tensors that share their memory.
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in own.items()}
-    told = {"format": FORMAT, "version": VERSION, "description": json.dumps(description)}
+    metadata = {"format": FORMAT, "version": VERSION, "description": json.dumps(description)}
     with atomic(path) as handle:
-        handle.write(_ordered(save(own, told)))
+        handle.write(_ordered(save(own, metadata)))
 
 
 def _ordered(stored: bytes) -> bytearray:
@@ -108,8 +108,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     path = checkpoint_file(path)
     try:
         with safe_open(path, "pt") as file:
-            told = file.metadata() or {}
-            names = file.keys() if told.get("format") == FORMAT else []
+            metadata = file.metadata() or {}
+            names = file.keys() if metadata.get("format") == FORMAT else []
             weights = {name: file.get_tensor(name) for name in names}
     except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
         raise InputError(
@@ -117,21 +117,22 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
             f"something else. {_AGAIN}"
         ) from error
     require(
-        told.get("format") == FORMAT, f"checkpoint: {path} was not written by `vsehub train`. Give a run's checkpoint"
+        metadata.get("format") == FORMAT,
+        f"checkpoint: {path} was not written by `vsehub train`. Give a run's checkpoint",
     )
     require(
-        told.get("version") == VERSION,
-        f"checkpoint: {path} is of version {told.get('version')} of its format, this vsehub reads version {VERSION}; "
+        metadata.get("version") == VERSION,
+        f"checkpoint: {path} is of version {metadata.get('version')} of its format, this vsehub reads version {VERSION}; "
         "use the vsehub that wrote it (its run's run.json names it), or train again",
     )
-    return described(path, weights, told.get("description", ""))
+    return described(path, weights, metadata.get("description", ""))
 
 
 def described(path: Path, weights: dict[str, Tensor], description: str | Mapping[str, Any]) -> Checkpoint:
     """The checkpoint of weights and a description, JSON or plain values; InputError where they do not fit."""
     try:
-        told = json.loads(description) if isinstance(description, str) else description
-        config, words, image_shape, text_shape = (told[key] for key in _KEYS)
+        values = json.loads(description) if isinstance(description, str) else description
+        config, words, image_shape, text_shape = (values[key] for key in _KEYS)
         max_words = config["loader"]["max_words"]
         sound = max_words is None or (type(max_words) is int and max_words > 0)
         sound = (
