@@ -116,7 +116,7 @@ def test_measures_after_a_kill_and_again_after_another_training(tmp_path, traine
     names = sorted(path.name for path in found if path.parent.name == "sum-3")
     assert len(names) == CELLS
     assert len(found) == 2 * CELLS
-    assert {"csls+rgm-queries-fitted.json", "sinkhorn-train-fitted.json"} <= set(names)
+    assert {"csls+rgm-queries-tuned.json", "sinkhorn-train-tuned.json"} <= set(names)
     assert not [name for name in names if "gm-train" in name]
     check_tables(tmp_path, trained)
 

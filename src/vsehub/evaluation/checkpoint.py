@@ -122,8 +122,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     )
     require(
         metadata.get("version") == VERSION,
-        f"checkpoint: {path} is of version {metadata.get('version')} of its format, this vsehub reads version {VERSION}; "
-        "use the vsehub that wrote it (its run's run.json names it), or train again",
+        f"checkpoint: {path} is of version {metadata.get('version')} of its format, this vsehub reads version "
+        f"{VERSION}; use the vsehub that wrote it (its run's run.json names it), or train again",
     )
     return described(path, weights, metadata.get("description", ""))
 
