@@ -5,16 +5,21 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from vsehub.cli.measure import Encodings, encodings_of
-from vsehub.cli.nodes import components
+import vsehub
+from vsehub.components import Components, conf_folder
 
 
-def restored(run: Path, root: str | None) -> Encodings:
-    """A run's best checkpoint with its data, encoded when asked for. root: where the data lies now, if elsewhere."""
-    return encodings_of(run / "checkpoints" / "best.safetensors", {} if root is None else {"root": root})
+def restored(run: Path, root: str | None) -> vsehub.TrainedModel:
+    """A run's best model with its data. root: where the data lies now, if elsewhere."""
+    return vsehub.load(run / "checkpoints" / "best.safetensors", data={} if root is None else {"root": root})
 
 
 def chosen(group: str, name: str, **changes: Any) -> Any:
     """The component of a choice, e.g. of criterion=csls, with some settings changed."""
-    known = components()
+    known = Components([conf_folder()])
     return known.build(group, OmegaConf.to_container(OmegaConf.load(known.path(group, name))) | changes)
+
+
+def of_record(group: str, node: dict[str, Any]) -> Any:
+    """The component that a run's record describes."""
+    return Components([conf_folder()]).build(group, node)

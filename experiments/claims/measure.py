@@ -18,15 +18,14 @@ from collect import trainings
 from curves import compared
 from tqdm import tqdm
 
-from vsehub.cli.measure import Measurement, measure
-from vsehub.cli.nodes import components
+from vsehub.evaluation.measurement import Measurement, measure
 from vsehub.io.files import write_json
 from vsehub.report.runs import Run
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from checkpoints import chosen, restored  # noqa: E402 (beside this folder, found by the line above)
+from checkpoints import chosen, of_record, restored  # noqa: E402 (beside this folder, found by the line above)
 
 CRITERIA = ("is", "csls")
 FACTS = ("label", "seed", "started", "config", "data", "precision", "noise")  # what tells the run and its recipe
@@ -53,10 +52,10 @@ def measure_run(folder: Path, run: Run, out: Path, root: str | None) -> None:
     lacking = [cell for cell in cells() if not done(out / f"{cell[0]}-{cell[1]}.json", facts)]
     if not lacking:
         return
-    protocol = components().build("protocol", run.record["config"]["protocol"])
-    encodings = restored(folder, root)
+    protocol = of_record("protocol", run.record["config"]["protocol"])
+    model = restored(folder, root)
     for name, split, criterion_name, criterion in tqdm(lacking, out.name):
-        record = measure(encodings, Measurement(split, criterion, criterion_name, protocol))
+        record = measure(model, Measurement(split, criterion, criterion_name, protocol))
         write_json(out / f"{name}-{split}.json", record | {"run": facts})
 
 

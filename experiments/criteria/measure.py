@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from vsehub.cli.measure import Measurement, measure
 from vsehub.components import conf_folder
+from vsehub.evaluation.measurement import Measurement, measure
 from vsehub.io.files import write_json
 from vsehub.report.runs import find_runs, read_run
 
@@ -43,7 +43,7 @@ def names() -> list[str]:
 
 def measure_run(run: Path, out: Path, criteria: list[str], root: str | None) -> None:
     """Write every measurement of one run that `out` lacks."""
-    encodings = None
+    model = None
     protocol = chosen("protocol", "single")
     for name in tqdm(criteria, out.name):
         criterion = chosen("criterion", name)
@@ -52,10 +52,8 @@ def measure_run(run: Path, out: Path, criteria: list[str], root: str | None) -> 
             for fitted in [False] + ([True] if criterion.tunable and name != "gm" else []):  # gm is rgm with λ = 1
                 path = out / f"{name}-{reference}-{'tuned' if fitted else 'default'}.json"
                 if not path.exists():
-                    encodings = encodings or restored(run, root)
-                    write_json(
-                        path, measure(encodings, Measurement("test", criterion, name, protocol, reference, fitted))
-                    )
+                    model = model or restored(run, root)
+                    write_json(path, measure(model, Measurement("test", criterion, name, protocol, reference, fitted)))
 
 
 if __name__ == "__main__":

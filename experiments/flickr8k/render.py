@@ -19,22 +19,28 @@ sys.path.insert(0, str(HERE.parent))
 from evidence import judged, judged_table, read_expected, renew, study_folder, verdict  # noqa: E402 (found above)
 from plots import dots, save  # noqa: E402
 
+SEEN = (
+    "The 1,000 images are the test half and the val half together. The val half has chosen each model's epoch and the "
+    "baseline's settings, so that half of these images were not unseen: the values favour both, and are comparable "
+    "with each other, not with values on unseen images."
+)
+
 
 def joint_table(folder: Path, baseline: dict) -> str:
-    """rsum on both halves, 1,000 images, beside the linear baseline's, as markdown."""
-    both = next(figures for figures in baseline.values() if figures["images"] == 1000)
+    """rsum on both halves, 1,000 images, beside the linear baseline's, as markdown; `SEEN` stands above it."""
+    both = next(values for values in baseline.values() if values["images"] == 1000)
     rows = [
         f"| {row['label']} | {row['seeds']} | {row['rsum']:.1f}"
         + (" |" if pd.isna(row["rsum_sd"]) else f" ± {row['rsum_sd']:.1f} |")
         for _, row in pd.read_csv(folder / "joint.csv").iterrows()
     ]
     rows.append(f"| linear baseline, tuned on val (`baseline.py`) | | {both['rsum']:.1f} |")
-    return "\n".join(["| | seeds | rsum, 1,000 images |", "| --- | --- | ---: |", *rows])
+    return "\n".join([SEEN, "", "| | seeds | rsum, 1,000 images |", "| --- | --- | ---: |", *rows])
 
 
 def baseline_table(baseline: dict) -> str:
     """The linear baseline's rsum on each set, as markdown."""
-    rows = [f"| {name} | {figures['images']} | {figures['rsum']:.1f} |" for name, figures in baseline.items()]
+    rows = [f"| {name} | {values['images']} | {values['rsum']:.1f} |" for name, values in baseline.items()]
     return "\n".join(["| linear baseline on | images | rsum |", "| --- | ---: | ---: |", *rows])
 
 

@@ -16,15 +16,14 @@ from pathlib import Path
 from tables import CRITERIA
 from tqdm import tqdm
 
-from vsehub.cli.measure import Measurement, measure
-from vsehub.cli.nodes import components
+from vsehub.evaluation.measurement import Measurement, measure
 from vsehub.io.files import write_json
 from vsehub.report.runs import Run, find_runs, read_run
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from checkpoints import chosen, restored  # noqa: E402 (beside this folder, found by the line above)
+from checkpoints import chosen, of_record, restored  # noqa: E402 (beside this folder, found by the line above)
 
 FACTS = (
     "label",
@@ -69,14 +68,14 @@ def measure_runs(
 def measure_run(folder: Path, run: Run, out: Path, criteria: Sequence[str], root: str | None) -> None:
     """Write every measurement of one run that `out` lacks or has of an earlier training."""
     facts = {name: run.record[name] for name in FACTS if name in run.record}
-    protocol = components().build("protocol", run.record["config"]["protocol"])
+    protocol = of_record("protocol", run.record["config"]["protocol"])
     lacking = [cell for cell in cells(criteria) if not done(out / file_name(*cell), facts)]
     if not lacking:
         return
-    encodings = restored(folder, root)
+    model = restored(folder, root)
     for name, reference, fitted in tqdm(lacking, folder.name):
         criterion = chosen("criterion", name)
-        record = measure(encodings, Measurement("test", criterion, name, protocol, reference, fitted), each_image=True)
+        record = measure(model, Measurement("test", criterion, name, protocol, reference, fitted))
         record |= {"inductive_form": criterion.inductive, "run": facts}
         write_json(out / file_name(name, reference, fitted), record)
 

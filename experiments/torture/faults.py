@@ -279,10 +279,10 @@ def checkpoint_replaced(case: Case) -> list[str]:
     shutil.copy2(original, own)
 
     def before() -> None:
-        import vsehub.cli.build as build
-        import vsehub.cli.measure as measure
+        import vsehub.evaluation.measurement as measurement
+        import vsehub.evaluation.trained as trained
 
-        module, name = (build, "read_checkpoint") if early else (measure, "evaluate")
+        module, name = (trained, "read_checkpoint") if early else (measurement, "evaluate")
         real = getattr(module, name)
 
         def wrapped(*given: Any, **named: Any) -> Any:

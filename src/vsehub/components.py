@@ -7,6 +7,7 @@ calls only the classes that the yaml files of its group name (docs/security.md).
 import importlib
 import inspect
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from vsehub.checks import InputError, fail, is_out_of_memory, nearest, require
 
 TARGET, PARTIAL = "_target_", "_partial_"
 MISSING = "???"  # as OmegaConf writes a value that must be given
+_CLASS = re.compile(r"\w+(\.\w+)+")
 # Raised on as they are: their own messages say more than "refuses its settings".
 _NOT_REFUSALS = (OSError, ImportError, MemoryError)
 
@@ -56,11 +58,17 @@ class Components:
     """The classes that each group may name: those of the yaml files below `folders`, and those of `trust`.
 
     folders: each holds a folder a group (`loss/`, `criterion/`, ...) with a yaml file a choice, as conf/ does. trust:
-    further classes by their full names, "package.module.Class".
+    further classes by their full names, "package.module.Class". Raises InputError where one is no such name.
     """
 
     folders: Sequence[Path]
     trust: Sequence[str] = ()
+
+    def __post_init__(self):
+        named = isinstance(self.trust, list | tuple) and all(
+            isinstance(one, str) and _CLASS.fullmatch(one) for one in self.trust
+        )
+        require(named, f"trust is {self.trust!r}; expected full names of classes, as in trust=mypackage.losses.Mine")
 
     def build(self, group: str, node: Mapping[str, Any], restored: bool = False, **given: Any) -> Any:
         """The component that `node` describes, or, where its yaml says `_partial_`, a function that makes it.

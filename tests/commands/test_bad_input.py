@@ -11,8 +11,8 @@ import torch
 from checkpoint_files import changed
 from safetensors.torch import save_file
 
+import vsehub
 from vsehub.checks import InputError
-from vsehub.cli.build import restore_model
 from vsehub.io.files import claimed
 from vsehub.neighbors import MemoryBank
 from vsehub.training.checkpoint import load_state, require_same_vocabulary
@@ -246,7 +246,7 @@ def tampered(trained, tmp_path):
 def test_tampered_checkpoints(tampered):
     def refused(match, change=lambda description, weights: None, **told):
         with pytest.raises(InputError, match=match):
-            restore_model(tampered(change, **told))
+            vsehub.load(tampered(change, **told))
 
     refused(r"is of another vocabulary: it has .* word vectors but", lambda told, _: told["vocabulary"].pop())
     refused("the description in .* is damaged", lambda told, _: told.pop("vocabulary"))
@@ -263,7 +263,7 @@ def test_tampered_checkpoints(tampered):
 
 def test_words_in_another_order(trained):
     state = load_state(trained / "checkpoints" / "last.ckpt")
-    vocabulary = restore_model(trained / "checkpoints" / "best.safetensors")[2]
+    vocabulary = vsehub.load(trained / "checkpoints" / "best.safetensors").vocabulary
     require_same_vocabulary(state, vocabulary, "last.ckpt")
     words = state["vsehub"]["description"]["vocabulary"]
     words[-1], words[-2] = words[-2], words[-1]

@@ -6,11 +6,9 @@ import shutil
 import pytest
 import torch
 
-from vsehub.cli.build import restore_model, trained_source
 from vsehub.criteria import NearestNeighbor
-from vsehub.data.text.tokens import TokenTable
 from vsehub.evaluation import Protocol
-from vsehub.evaluation.encode import EncodedSplit, encode_split
+from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.evaluate import evaluate
 
 
@@ -54,11 +52,9 @@ def test_two_models_rank_by_the_mean_of_their_scores_each_with_its_own_words(run
     vsehub("evaluate", f"checkpoint=[{best('hal')},{best('sum')}]", "out=out", cwd=runs)
     matrices, sizes = [], set()
     for name in ("hal", "sum"):
-        model, trained, vocabulary = restore_model(runs / best(name))
-        sizes.add(len(vocabulary))
-        split = trained_source(trained, {}).load("test")
-        table = TokenTable.build(vocabulary, split.captions)
-        encoded = encode_split(model.image_encoder, model.text_encoder, split, table)
+        model = vsehub.load(runs / best(name), device="cpu")
+        sizes.add(len(model.vocabulary))
+        encoded = model.encode("test")
         with torch.no_grad():
             matrices.append(model.similarity(encoded.images, encoded.texts))
     assert len(sizes) == 2

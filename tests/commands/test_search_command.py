@@ -14,13 +14,14 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from vsehub.checks import InputError
-from vsehub.cli import split_search
-from vsehub.cli.build import restore_model, trained_source
 from vsehub.cli.overrides import readable, with_texts
-from vsehub.cli.split_search import Hit, Shown
+from vsehub.cli.shown import Hit, Shown
+from vsehub.components import Components, conf_folder
 from vsehub.criteria import CSLS
-from vsehub.data import CaptionedImages
+from vsehub.data import CaptionedImages, Scenes
 from vsehub.data.text.tokens import TokenTable
+from vsehub.evaluation import trained as evaluation_trained
+from vsehub.evaluation.checkpoint import read_checkpoint, restore
 from vsehub.evaluation.encode import encode_split, encode_texts
 
 NASTY = 'a "red" circle, it\'s = ${big} [blue]\\'
@@ -53,8 +54,9 @@ class Oracle:
     """The whole ranking of the tiny scenes, dense."""
 
     def __init__(self, checkpoint):
-        self.model, config, self.vocabulary = restore_model(checkpoint)
-        self.source = trained_source(config, {})
+        read = read_checkpoint(checkpoint)
+        self.model, self.vocabulary = restore(read, Components([conf_folder()])), read.vocabulary
+        self.source = Scenes(size="tiny")
         self.test = self.encoded("test")
 
     def encoded(self, split):
@@ -118,13 +120,13 @@ def test_an_image_finds_captions(command, checkpoint, tmp_path):
 def test_a_second_search_encodes_nothing_until_something_changed(command, checkpoint, tmp_path, monkeypatch):
     encoded = []
     for name in ("encode_images", "encode_texts"):
-        whole = getattr(split_search, name)
+        whole = getattr(evaluation_trained, name)
 
         def counting(encoder, data, rows, *rest, whole=whole, **options):
             encoded.append(len(rows))
             return whole(encoder, data, rows, *rest, **options)
 
-        monkeypatch.setattr(split_search, name, counting)
+        monkeypatch.setattr(evaluation_trained, name, counting)
 
     def search(*more):
         encoded.clear()
@@ -157,7 +159,7 @@ def test_a_second_search_encodes_nothing_until_something_changed(command, checkp
         (["query=[]"], "there is nothing to search for"),
         (["query=[a,b]", "more text"], r"texts and query=\[...\] both came"),
         (["circle", "k=33"], "k is 33; expected at most 32, the number of images in the test split"),
-        (["image=0", "k=161"], "k is 161; expected at most 160, the number of captions in the test split"),
+        (["image=0", "k=161"], "k is 161; expected at most 160, the number of texts in the test split"),
         (["circle", "k=0"], "k is 0; expected a whole number above 0"),
         (["circle", "split=dev"], "split is 'dev'; choose one of 'train', 'val', 'test'"),
         (["circle", "reference=queries"], "reference is 'queries'; choose one of"),
@@ -186,10 +188,10 @@ def test_checkpoints_that_are_none(command, tmp_path):
     assert "cannot be read" in command("circle", "checkpoint=short.safetensors", status=2)
 
 
-@pytest.mark.parametrize("name", ["rgm", "csls+rgm"])
-def test_a_criterion_that_matches_is_refused(command, checkpoint, name):
+@pytest.mark.parametrize(("name", "kind"), [("rgm", "RelaxedGreedyMatching"), ("csls+rgm", "Chain")])
+def test_a_criterion_that_matches_is_refused(command, checkpoint, name, kind):
     said = command(f"checkpoint={checkpoint}", "circle", f"criterion={name}", status=2)
-    assert f"criterion={name} matches many queries with items at once, a single query cannot be matched" in said
+    assert f"{kind} matches many queries with items at once, a single query cannot be matched" in said
 
 
 def read(arguments):

@@ -9,8 +9,8 @@ import pytest
 import torch
 from checkpoint_files import changed
 
+import vsehub
 from vsehub.checks import InputError
-from vsehub.cli.build import restore_model, trained_source
 from vsehub.cli.nodes import components, literal, plain
 from vsehub.components import Components
 from vsehub.training.checkpoint import CheckpointFiles, load_state
@@ -55,9 +55,9 @@ def hostile(trained, tmp_path, monkeypatch):
 def test_a_checkpoint_chooses_no_code(hostile, tmp_path, node):
     for part in ("similarity", "image_encoder", "text_encoder"):
         with pytest.raises(InputError, match="checkpoint"):
-            restore_model(hostile(part, node))
+            vsehub.load(hostile(part, node))
     with pytest.raises(InputError):
-        trained_source(restore_model(hostile("data", node))[1], {})
+        vsehub.load(hostile("data", node)).split("test")
     assert not (tmp_path / "trace").exists()
 
 

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 from looped import looped
-from scipy.stats import binomtest
 from torch import nn
 
 from vsehub.checks import InputError
 from vsehub.data.foils import read_foils, unknown_words
 from vsehub.data.text.tokens import TokenTable
 from vsehub.data.text.vocabulary import Vocabulary
-from vsehub.evaluation.foils import distinct, foil_figures, foil_scores, wilson
+from vsehub.evaluation.foils import distinct, foil_metrics, foil_scores
 from vsehub.sets import Sets
 from vsehub.similarities import Cosine, CrossAttention, Order
 
@@ -95,20 +94,25 @@ def test_texts_that_read_alike_are_one():
 def test_figures_by_loops_and_ties_are_wrong():
     scores = torch.tensor([[2.0, 1.0], [1.0, 1.0], [0.0, 1.0], [-1.0, -2.0], [float("-inf"), 0.0]])
     types = ["colour", "colour", "size", "size", "size"]
-    found = foil_figures(scores, types)
+    found = foil_metrics(scores, types)
     assert list(found) == ["all", "colour", "size"]
     for name, one in found.items():
         mine = [pair for pair, kind in zip(scores.tolist(), types, strict=True) if name in ("all", kind)]
         right = sum(caption > foil for caption, foil in mine)
         assert (one["pairs"], one["right"], one["ties"]) == (len(mine), right, sum(a == b for a, b in mine))
         assert one["share"] == 100 * right / len(mine)
-    assert list(foil_figures(scores)) == ["all"]
+    assert list(foil_metrics(scores)) == ["all"]
 
 
 @looped(("right", "pairs"), [(0, 1), (1, 1), (0, 7), (7, 7), (3, 7), (812, 1000), (99_480, 99_480)])
 def test_the_interval_is_wilsons(right, pairs):
-    known = binomtest(right, pairs).proportion_ci(0.95, method="wilson")
-    assert wilson(right, pairs) == pytest.approx((known.low, known.high), abs=1e-12)
+    """The shares p at which the observed share lies 1.96 standard errors from p: the roots of a quadratic."""
+    scores = torch.zeros(pairs, 2)
+    scores[:right, 0] = 1.0
+    found = foil_metrics(scores)["all"]
+    z, share = 1.959963984540054, right / pairs
+    roots = np.roots([1 + z**2 / pairs, -2 * share - z**2 / pairs, share**2])
+    assert (found["low"], found["high"]) == pytest.approx(sorted(100 * roots.real), abs=1e-5)
 
 
 def written(tmp_path, *rows, header=("image", "caption", "foil", "type")):

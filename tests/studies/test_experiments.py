@@ -14,9 +14,9 @@ from hydra import compose, initialize_config_dir
 from looped import looped
 from omegaconf import OmegaConf
 
-from vsehub.cli.build import build_data, build_module
-from vsehub.cli.nodes import build
+from vsehub.cli.nodes import build, components, plain
 from vsehub.cli.train import run_label
+from vsehub.training.build import DESCRIBED, build_data, build_module
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "conf" / "experiment"
@@ -198,9 +198,10 @@ def one_of_each():
 def test_a_training_row_takes_a_step(name, features):
     cfg = OmegaConf.merge(composed(name), {"data": {"root": str(features(network(ROWS[name])))}, "embedding_dim": 16})
     torch.manual_seed(0)
-    data = build_data(cfg)
+    data = build_data(plain(cfg.data), plain(cfg.loader), cfg.seed, components())
     data.setup()
-    module = build_module(cfg, data.splits["train"].images.shape[1:], data.vocabulary)
+    settings = {key: plain(cfg[key]) for key in (*DESCRIBED, "loss", "optimizer", "scheduler")}
+    module = build_module(settings, data, components())
     if cfg.bank:
         callback = build("bank", cfg.bank, fraction=1.0, k=5)  # the row's share and k are those of COCO's 566,435 pairs
         around = SimpleNamespace(datamodule=data, current_epoch=callback.first_epoch)

@@ -1,4 +1,4 @@
-"""`vsehub evaluate`: a checkpoint's figures on a split."""
+"""`vsehub evaluate`: a checkpoint measured on a split."""
 
 import sys
 from pathlib import Path
@@ -29,9 +29,11 @@ def evaluate(cfg: DictConfig) -> float | None:
         "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.safetensors",
     )
     from vsehub.cli.foils import measure_foils
-    from vsehub.cli.measure import Encodings, EnsembleEncodings, Measurement, encodings_of, measure, table
-    from vsehub.cli.nodes import build
+    from vsehub.cli.nodes import build, components, plain
     from vsehub.evaluation.checkpoint import checkpoint_file
+    from vsehub.evaluation.ensemble import Ensemble
+    from vsehub.evaluation.measurement import Measurement, measure, table
+    from vsehub.evaluation.trained import TrainedModel
     from vsehub.io.files import write_json
 
     whole("eval_batch_size", cfg.eval_batch_size)
@@ -45,17 +47,14 @@ def evaluate(cfg: DictConfig) -> float | None:
     criterion, protocol = build("criterion", cfg.criterion, cfg.trust), build("protocol", cfg.protocol, cfg.trust)
     asked = Measurement(cfg.split, criterion, cfg.criterion_name, protocol, cfg.reference, cfg.tune)
     members = described(checkpoints) if len(checkpoints) > 1 else None
-    encodings: list[Encodings] = []
-    for checkpoint in checkpoints:
-        first = encodings[0] if encodings else None
-        encodings.append(encodings_of(checkpoint, cfg.data, cfg.eval_batch_size, cfg.trust, first))
-    together = EnsembleEncodings(encodings) if members else encodings[0]
-    path = asked.file(together, out)
+    models = [TrainedModel(one, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size) for one in checkpoints]
+    model = Ensemble(models) if members else models[0]
+    path = asked.file(model, out)
     if path.exists() and not cfg.overwrite:
         record = read_record(path, EVALUATION, "Give overwrite=true to measure again")
         print(f"{table(record)}\nmeasured before: {path}; overwrite=true measures again")
     else:
-        record = measure(together, asked) | ({"ensemble": members} if members else {})
+        record = measure(model, asked) | ({"ensemble": members} if members else {})
         write_json(path, record)
         print(f"{table(record)}\nwritten to {path}")
     return record["metrics"]["rsum"] if cfg.split == "val" else None  # a sweep may choose on validation alone
@@ -107,5 +106,5 @@ def out_folder(out: str | None, checkpoint: Path) -> Path:
         return Path(out)
     run = checkpoint.parent.parent
     if not (run / "run.json").is_file():
-        raise InputError(f"{checkpoint} lies in no run folder; say where the figures go: out=FOLDER")
+        raise InputError(f"{checkpoint} lies in no run folder; say where the evaluation goes: out=FOLDER")
     return run / "evaluations"

@@ -7,15 +7,16 @@ from typing import NamedTuple
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import existing, one_of, require
-from vsehub.cli.measure import REFERENCES, Encodings, encodings_of
-from vsehub.cli.nodes import build
-from vsehub.cli.split_search import Shown
+from vsehub.cli.nodes import build, components, plain
+from vsehub.cli.shown import Shown
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.sources import SPLITS
 from vsehub.evaluation.compare import Compared, Listed, Turned, compare
 from vsehub.evaluation.evaluate import transductive_only
+from vsehub.evaluation.measurement import REFERENCES
 from vsehub.evaluation.scores import DIRECTIONS, both_directions
+from vsehub.evaluation.trained import TrainedModel
 from vsehub.io.records import RUN, read_record
 from vsehub.report.pages.comparison import Comparison, Entry, Example, HubEntry, Side
 from vsehub.report.runs import find_runs
@@ -132,16 +133,16 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
         NearestNeighbor() if one.criterion is None else build("criterion", one.criterion) for one in (before, after)
     ]
     references = [_reference(criterion, cfg) for criterion in criteria]
-    one = encodings(before, cfg)
-    two = one if after.folder == before.folder else encodings(after, cfg)
-    split = one.data.load(cfg.split)[0]
+    one = loaded(before, cfg)
+    two = one if after.folder == before.folder else loaded(after, cfg)
+    split = one.split(cfg.split)
     require(
-        two is one or two.data.load(cfg.split)[0].fingerprint() == split.fingerprint(),
+        two is one or two.split(cfg.split).fingerprint() == split.fingerprint(),
         f"against: the {cfg.split} data of {before.folder} and {after.folder} differ; compare runs on the same data",
     )
     scores = [
-        both_directions(made(cfg.split), made.similarity, made(reference))
-        for made, reference in zip((one, two), references, strict=True)
+        both_directions(model.encode(cfg.split), model.similarity, model.encode(reference))
+        for model, reference in zip((one, two), references, strict=True)
     ]
     shown = Shown(split, cfg.images, plain=True)
     sides = []
@@ -171,9 +172,9 @@ def _reference(criterion: Criterion, cfg: DictConfig) -> str:
     return "train"
 
 
-def encodings(ranker: Ranker, cfg: DictConfig) -> Encodings:
-    """The splits as a run's best checkpoint encodes them."""
-    return encodings_of(ranker.checkpoint, cfg.data, cfg.eval_batch_size, cfg.trust)
+def loaded(ranker: Ranker, cfg: DictConfig) -> TrainedModel:
+    """A run's best model."""
+    return TrainedModel(ranker.checkpoint, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size)
 
 
 def _told(ranker: Ranker, criterion: Criterion, cfg: DictConfig) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from vsehub.data.sources import CaptionedImages
+    from vsehub.data.sources import CaptionedImages, Source
     from vsehub.encoders.pretrained.networks import Backbone
     from vsehub.extraction.chunks import ChunkFiles
 
@@ -37,7 +37,6 @@ def extract(cfg: DictConfig) -> None:
     """Extract what is missing; the first of several processes assembles the files."""
     import torch
 
-    from vsehub.cli.build import build_source
     from vsehub.extraction import features, folder
     from vsehub.extraction.chunks import ChunkFiles, Processes, chunks_of
     from vsehub.extraction.folder import assemble, captions_each
@@ -217,3 +216,15 @@ def record(
         "git": code_version(),
         "hardware": hardware(),
     }
+
+
+def build_source(cfg: DictConfig) -> "Source":
+    """The data source of `cfg.data`; InputError where a mandatory setting is missing, or noise is asked for."""
+    from vsehub.cli.nodes import components, plain
+    from vsehub.components import make
+    from vsehub.data.noise import Noise
+
+    node = plain(cfg.data)
+    noise = make("data.noise", Noise, node.pop("noise", None) or {})
+    require(not noise.wanted, "data.noise is for training only; leave data.noise.rate and .index out")
+    return components(cfg.get("trust")).build("data", node)

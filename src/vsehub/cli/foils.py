@@ -3,15 +3,15 @@
 import hashlib
 from pathlib import Path
 
-import torch
 from omegaconf import DictConfig
 
-from vsehub.checks import existing, require
-from vsehub.cli.build import fitting, restore_model, trained_source
+from vsehub.checks import existing, fail, require
+from vsehub.cli.nodes import components, plain
 from vsehub.data.foils import Foils, read_foils, unknown_words
 from vsehub.data.text.tokens import TokenTable
 from vsehub.data.text.vocabulary import Vocabulary, Words
-from vsehub.evaluation.foils import distinct, foil_figures, foil_scores
+from vsehub.evaluation.foils import distinct, foil_metrics, foil_scores
+from vsehub.evaluation.trained import TrainedModel
 from vsehub.io.files import write_json
 from vsehub.io.records import FOILS, read_record
 
@@ -19,10 +19,10 @@ _SHOWN = 5  # unknown words that are named
 
 
 def measure_foils(cfg: DictConfig, checkpoint: str, folder: Path) -> None:
-    """Measure `cfg.foil` with the checkpoint's model, write the figures into `folder`, and print them."""
-    plain = {"criterion": "nns", "protocol": "single", "reference": "queries", "tune": False}
+    """Measure `cfg.foil` with the checkpoint's model, write the record into `folder`, and print it."""
+    as_given = {"criterion": "nns", "protocol": "single", "reference": "queries", "tune": False}
     chosen = {"criterion": cfg.criterion_name, "protocol": cfg.protocol.name, "reference": cfg.reference}
-    changed = [name for name, value in ({"tune": cfg.tune} | chosen).items() if plain[name] != value]
+    changed = [name for name, value in ({"tune": cfg.tune} | chosen).items() if as_given[name] != value]
     require(
         not changed,
         f"foil compares two scores of one image as the model gives them; leave {', '.join(changed)} out",
@@ -35,16 +35,17 @@ def measure_foils(cfg: DictConfig, checkpoint: str, folder: Path) -> None:
         record = read_record(path, FOILS, "Give overwrite=true to measure again")
         print(f"{table_of(record)}\nmeasured before: {path}; overwrite=true measures again")
         return
-    model, trained, vocabulary = restore_model(checkpoint, cfg.trust)
-    require(
-        vocabulary is not None,
-        f"checkpoint: {checkpoint} was trained on texts that are vectors, so it reads no foils; give one of captions",
-    )
-    split = fitting(model, trained_source(trained, cfg.data, cfg.trust).load(cfg.split))
+    model = TrainedModel(checkpoint, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size)
+    vocabulary = model.vocabulary
+    if vocabulary is None:
+        fail(
+            f"checkpoint: {checkpoint} was trained on texts that are vectors, so it reads no foils; give one "
+            "trained on captions"
+        )
+    split = model.split(cfg.split)
     foils = read_foils(cfg.foil, len(split.images), split.names)
-    table = TokenTable.build(vocabulary, [*foils.captions, *foils.foils], trained["loader"]["max_words"])
-    model = model.to("cuda" if torch.cuda.is_available() else "cpu")
-    encoders = model.image_encoder, model.text_encoder
+    table = TokenTable.build(vocabulary, [*foils.captions, *foils.foils], model.max_words)
+    encoders = model.model.image_encoder, model.model.text_encoder
     scores = foil_scores(encoders, model.similarity, split.images, foils.images, table, cfg.eval_batch_size)
     _, read_as = distinct(table)
     record = {
@@ -56,7 +57,7 @@ def measure_foils(cfg: DictConfig, checkpoint: str, folder: Path) -> None:
         "images": len(set(foils.images.tolist())),
         "read_alike": int((read_as[: len(scores)] == read_as[len(scores) :]).sum()),
         "unknown": _unknown(vocabulary, foils),
-        "figures": foil_figures(scores, foils.types),
+        "metrics": foil_metrics(scores, foils.types),
     }
     write_json(path, record)
     print(f"{table_of(record)}\nwritten to {path}")
@@ -78,14 +79,14 @@ def _unknown(vocabulary: Words, foils: Foils) -> dict | None:
 
 
 def table_of(record: dict) -> str:
-    """The figures as a small table for the terminal, and what the model cannot tell apart."""
-    figures = record["figures"]
-    width = max(len(name) for name in figures)
+    """The metrics as a small table for the terminal, and what the model cannot tell apart."""
+    metrics = record["metrics"]
+    width = max(len(name) for name in metrics)
     lines = [
-        f"{record['split']}: {figures['all']['pairs']} pairs of a caption and a foil, {record['images']} images",
+        f"{record['split']}: {metrics['all']['pairs']} pairs of a caption and a foil, {record['images']} images",
         f"{'':<{width}}  pairs   right    95 % interval   ties",
     ]
-    for name, one in figures.items():
+    for name, one in metrics.items():
         interval = f"{one['low']:.1f} to {one['high']:.1f}"
         lines.append(f"{name:<{width}}{one['pairs']:7,}{one['share']:8.1f}{interval:>17}{one['ties']:7,}")
     for side, words in (record["unknown"] or {}).items():

@@ -9,13 +9,11 @@ from urllib.parse import unquote, urlsplit
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import InputError, require
+from vsehub.checks import InputError
 from vsehub.components import Components, conf_folder
 
 if TYPE_CHECKING:
     import torch
-
-_CLASS = re.compile(r"\w+(\.\w+)+")
 
 
 def plain(node: Any, resolve: bool = True) -> Any:
@@ -48,8 +46,6 @@ def _literal(value: Any) -> Any:
 def components(trust: str | Sequence[str] | None = None) -> Components:
     """The classes that a configuration may name: those of conf/, of the command's --config-dir, and of `trust`."""
     trust = [] if trust is None else [trust] if isinstance(trust, str) else plain(trust)
-    named = isinstance(trust, list | tuple) and all(isinstance(one, str) and _CLASS.fullmatch(one) for one in trust)
-    require(named, f"trust is {trust!r}; expected full names of classes, as in trust=mypackage.losses.Mine")
     return Components([conf_folder(), *_config_dir()], trust)
 
 

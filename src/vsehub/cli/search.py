@@ -2,22 +2,22 @@
 
 import difflib
 import shlex
+import shutil
 import sys
-from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import InputError, one_of, require, whole
+from vsehub.checks import InputError, fail, one_of, require, whole
 from vsehub.cli import app
 from vsehub.cli.overrides import with_texts
 
 if TYPE_CHECKING:
-    from vsehub.cli.split_search import SplitSearch
-    from vsehub.criteria import Criterion
+    from vsehub.criteria.base import Criterion
     from vsehub.data.sources import CaptionedImages
     from vsehub.data.text.vocabulary import Vocabulary, Words
+    from vsehub.evaluation.trained import TrainedModel
+    from vsehub.report.pages.gallery import Gallery
 
 
 def main() -> None:
@@ -43,32 +43,44 @@ def search(cfg: DictConfig) -> None:
         not OmegaConf.is_missing(cfg, "checkpoint"),
         "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.safetensors",
     )
-    from vsehub.cli.split_search import Shown, listed
+    from vsehub.cli.nodes import build, components, plain
+    from vsehub.cli.shown import Shown, hits_of
+    from vsehub.data.sources import SPLITS
+    from vsehub.evaluation.trained import TrainedModel
     from vsehub.report.pages.gallery import gallery_output, write_gallery
 
     gallery_output(cfg.out, cfg.overwrite)  # refused before anything is encoded
-
-    finder, name = opened(cfg)
-    texts = [str(text) for text in texts]
-    notes = [word_notes(text, finder.vocabulary, finder.max_words) for text in texts]
-    split = finder.load(finder.split)
-    row = None if cfg.image is None else image_row(str(cfg.image), split)
-    sizes = {"images": len(split.images)} if texts else {}
-    for what, size in (sizes | ({} if row is None else {"captions": len(split.captions)})).items():
-        require(
-            cfg.k <= size, f"k is {cfg.k}; expected at most {size}, the number of {what} in the {finder.split} split"
+    for name in ("split", "reference"):
+        one_of(name, cfg[name], SPLITS)
+    for name in ("k", "eval_batch_size"):
+        whole(name, cfg[name])
+    criterion = build("criterion", cfg.criterion, cfg.trust)
+    model = TrainedModel(cfg.checkpoint, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size, keep=True)
+    if model.vocabulary is None:
+        fail(
+            f"checkpoint: {cfg.checkpoint} was trained on texts that are vectors, so it reads no words; search needs "
+            "one trained on captions. To search with vectors, give them to vsehub rerank"
         )
-    shown = Shown(split, cfg.images, plain=not finder.criterion.needs_reference)
+    texts = [str(text) for text in texts]
+    notes = [word_notes(text, model.vocabulary, model.max_words) for text in texts]
+    split = model.split(cfg.split)
+    row = None if cfg.image is None else image_row(str(cfg.image), split)
+    shown = Shown(split, cfg.images, plain=not criterion.needs_reference)
 
+    ranked_by = (cfg.k, criterion, cfg.split, cfg.reference)
     galleries = []
     if texts:
-        told, found = finder.told("captions"), finder.images_for(texts, cfg.k)
+        said = criterion_note(cfg.criterion_name, criterion, cfg.reference, "captions", model)
+        found = hits_of(model.search(texts, *ranked_by))
         galleries += [
-            shown.of_text(text, [*own, told], hits) for text, own, hits in zip(texts, notes, found, strict=True)
+            shown.of_text(text, [*own, said], hits) for text, own, hits in zip(texts, notes, found, strict=True)
         ]
     if row is not None:
-        galleries.append(shown.of_image(row, [finder.told("images")], finder.captions_for(row, cfg.k)))
-    summary = f"The {finder.split} split of {name}: {len(split.images):,} images with {len(split.captions):,} captions."
+        said = criterion_note(cfg.criterion_name, criterion, cfg.reference, "images", model)
+        found = hits_of(model.search(None, *ranked_by, images=split.images[row : row + 1]))
+        galleries.append(shown.of_image(row, [said], found[0]))
+    name = model.source.name
+    summary = f"The {cfg.split} split of {name}: {len(split.images):,} images with {len(split.captions):,} captions."
     command = f"{sys.argv[0]} {shlex.join(sys.argv[1:])}"
     origin = [("checkpoint", str(cfg.checkpoint)), ("command", command)]
     missing = len(set(shown.thumbnails.missing))
@@ -77,58 +89,30 @@ def search(cfg: DictConfig) -> None:
     print("\n\n".join([summary, *map(listed, galleries), f"gallery: {path}"]))
 
 
-def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
-    """What searches, and the name of the data; InputError where settings, checkpoint and data do not fit."""
-    import torch
+def criterion_note(name: str, criterion: "Criterion", reference: str, asked: str, model: "TrainedModel") -> str:
+    """The criterion and, where it takes one, its reference; asked: "captions" or "images", as the queries are."""
+    from vsehub.report.tables import criterion_text
 
-    from vsehub.cli.build import fitting, restore_model, trained_source
-    from vsehub.cli.split_search import EncodedCache, SplitSearch
-    from vsehub.data.sources import SPLITS
-
-    for name in ("split", "reference"):
-        one_of(name, cfg[name], SPLITS)
-    for name in ("k", "eval_batch_size"):
-        whole(name, cfg[name])
-    criterion = one_query_criterion(cfg)
-    model, trained, vocabulary = restore_model(cfg.checkpoint, cfg.trust)
-    require(
-        vocabulary is not None,
-        f"checkpoint: {cfg.checkpoint} was trained on texts that are vectors, so it reads no words; search needs one "
-        "trained on captions. To search with vectors, give them to vsehub rerank",
-    )
-    kind = type(model.similarity).__name__
-    require(
-        model.similarity.inner_product,
-        f"checkpoint: {cfg.checkpoint} was trained with {kind}, which is no inner product of vectors; search needs one",
-    )
-    source = trained_source(trained, cfg.data, cfg.trust)
-    load: Callable[[str], CaptionedImages] = cache(lambda split: fitting(model, source.load(split)))
-    finder = SplitSearch(
-        model.to("cuda" if torch.cuda.is_available() else "cpu"),
-        vocabulary,
-        load,
-        cfg.split,
-        criterion,
-        cfg.criterion_name,
-        cfg.reference,
-        EncodedCache(cfg.checkpoint),
-        trained["loader"]["max_words"],
-        cfg.eval_batch_size,
-    )
-    return finder, source.name
+    text = criterion_text(name, ", ".join(f"{key} {value}" for key, value in criterion.parameters().items()))
+    if not criterion.needs_reference:
+        return f"Criterion {text}."
+    loaded = model.split(reference)
+    count = len(loaded.captions if asked == "captions" else loaded.images)
+    return f"Criterion {text}, inductive: its reference is the {count:,} {asked} of the {reference} split."
 
 
-def one_query_criterion(cfg: DictConfig) -> "Criterion":
-    """The criterion; InputError for one that matches queries with items, of which one query alone has none."""
-    from vsehub.cli.nodes import build
-
-    criterion = build("criterion", cfg.criterion)
-    require(
-        criterion.matching is None and criterion.inductive,
-        f"criterion={cfg.criterion_name} matches many queries with items at once, a single query cannot be matched; "
-        "use another, e.g. criterion=csls",
-    )
-    return criterion
+def listed(gallery: "Gallery") -> str:
+    """A gallery for the terminal: a line for each thing that was found; an image's own captions have a star."""
+    width = shutil.get_terminal_size((160, 24)).columns
+    rows = [("rank", "score", "similarity", "image", "caption" if gallery.found[0].name is None else "first caption")]
+    rows += [
+        (str(one.rank), one.score, one.similarity or "", one.name or "", ("* " if one.own else "") + one.caption)
+        for one in gallery.found
+    ]
+    used = [n for n, column in enumerate(zip(*rows[1:], strict=True)) if any(column)]
+    widths = {n: max(len(row[n]) for row in rows) for n in used}
+    lines = ["  ".join(f"{row[n]:{'<' if n > 2 else '>'}{widths[n]}}" for n in used)[:width].rstrip() for row in rows]
+    return "\n".join([gallery.heading, *gallery.notes, "", *lines])
 
 
 def word_notes(text: str, vocabulary: "Words", max_words: int | None) -> list[str]:

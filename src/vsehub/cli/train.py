@@ -1,21 +1,30 @@
-"""`vsehub train`: one run, from data to its final figures."""
+"""`vsehub train`: one run, from data to its final metrics."""
 
 import logging
 import sys
 import warnings
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub import __version__
-from vsehub.checks import one_of, require
+from vsehub.checks import fail, one_of, require
 from vsehub.cli import app
-from vsehub.cli.nodes import plain
+from vsehub.cli.nodes import build, components, plain
 from vsehub.cli.overrides import MULTIRUN, quoted
+from vsehub.cli.resume import last_checkpoint, require_same_data, resumed, run_record
 from vsehub.cli.run_folder import RunFolder, forget_start, require_training
 from vsehub.cli.sweep import in_sweep, summary, swept
+from vsehub.io.records import RUN, read_record
+
+if TYPE_CHECKING:
+    from vsehub.evaluation.measurement import Measurement
+    from vsehub.training.datamodule import RetrievalDataModule
+    from vsehub.training.module import RetrievalModule
+    from vsehub.training.train import Lightning
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +52,6 @@ def finished(folder: Path, changes: list[str]) -> bool:
 
     Raises InputError where there is no run, and for changes to one that is finished.
     """
-    from vsehub.cli.resume import run_record
-    from vsehub.io.records import RUN, read_record
-
     record = read_record(run_record(folder), RUN, "Start a new run in another folder")
     if record["status"] != "finished":
         return False
@@ -65,40 +71,83 @@ def train(cfg: DictConfig) -> float:
     """
     import torch
 
-    from vsehub.cli.build import build_data, build_module, fitting, keep_noise
-    from vsehub.cli.measure import Encodings, Measurement, measure, table
-    from vsehub.cli.nodes import build, components
-    from vsehub.cli.resume import last_checkpoint, require_same_data, resumed
-    from vsehub.data.overlap import warn_of_shared
-    from vsehub.data.sources import describe_split
-    from vsehub.evaluation.checkpoint import read_checkpoint, restore
+    from vsehub.evaluation.measurement import measure, table
+    from vsehub.evaluation.trained import TrainedModel
     from vsehub.io.files import write_json
-    from vsehub.io.provenance import code_version, hardware, versions
-    from vsehub.training.checkpoint import load_state, require_same_vocabulary
-    from vsehub.training.fit import fit
+    from vsehub.training.build import DESCRIBED, build_module
     from vsehub.training.loggers.log import log_final
-    from vsehub.training.settings import check_batches, check_numbers, check_trainer, resolve_precision, try_schedule
+    from vsehub.training.train import train_module
 
-    hydra_config = HydraConfig.get()
-    require_training(cfg, hydra_config.runtime.choices.experiment)
-    folder = Path(hydra_config.runtime.output_dir)
-    before = None
-    if cfg.resume is not None:
-        cfg, before = resumed(folder, list(hydra_config.overrides.task))
-    else:
-        choices = hydra_config.runtime.choices
-        cfg = OmegaConf.create(plain(cfg) | {"label": run_label(choices), "architecture": architecture(choices)})
-        require(
-            Path(cfg.run_folder).resolve() == folder.resolve(),
-            f"run_folder is {cfg.run_folder}, but the run's folder is {folder}; give hydra.run.dir=FOLDER alone",
-        )
-        if in_sweep() and (folder / "run.json").is_file():  # one of the same settings
-            before = resumed(folder, [])[1]
-    if before is None:
-        forget_start(folder)
+    cfg, folder, before = begun(cfg)
     checkpoint = None if before is None else last_checkpoint(folder)
     if before is not None:
         log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
+    how, asked = built(cfg)
+
+    torch.manual_seed(cfg.seed)
+    data, described = loaded(cfg, asked, folder, before)
+    settings = {key: plain(cfg[key]) for key in (*DESCRIBED, "loss", "optimizer", "scheduler")}
+    module = build_module(settings, data, components(cfg.trust), resumed=checkpoint is not None)
+    prepare(module, data, checkpoint)
+
+    record = facts(cfg, data, described, how.precision, folder)
+    recorder, loggers, best = train_module(
+        module,
+        data,
+        folder,
+        record,
+        how,
+        cfg.seed,
+        checkpoint,
+        goes_on=before is not None,
+    )
+
+    with recorder.ending():
+        if best is None:
+            fail("the training ended before an epoch was over; give trainer.max_time or trainer.max_steps more")
+        device = "cpu" if cfg.trainer.accelerator == "cpu" else None
+        model = TrainedModel(best, components(cfg.trust), batch_size=data.eval_batch_size, device=device)
+        model.use_data(data.source, data.splits)
+        evaluation = measure(model, asked)
+        write_json(asked.file(model, folder / "evaluations"), evaluation)
+        metrics = {f"{cfg.final_split}/{name}": value for name, value in evaluation["metrics"].items()}
+        recorder.finish(metrics, model.sha256)
+    reached = recorder.record["best"]
+    log_final(loggers, metrics, reached)
+    print(f"\n{cfg.label}, seed {cfg.seed}, best epoch {reached['epoch']}\n{table(evaluation)}")
+    print(f"run folder: {folder}")
+    return reached["val/rsum"]
+
+
+def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
+    """The run's configuration, its folder, and, where it goes on, its record so far.
+
+    Raises InputError where the row that is asked for trains nothing, and where the run cannot go on.
+    """
+    hydra_config = HydraConfig.get()
+    choices = hydra_config.runtime.choices
+    require_training(cfg, choices.experiment)
+    folder = Path(hydra_config.runtime.output_dir)
+    if cfg.resume is not None:
+        cfg, before = resumed(folder, list(hydra_config.overrides.task))
+        return cfg, folder, before
+    cfg = OmegaConf.create(plain(cfg) | {"label": run_label(choices), "architecture": architecture(choices)})
+    require(
+        Path(cfg.run_folder).resolve() == folder.resolve(),
+        f"run_folder is {cfg.run_folder}, but the run's folder is {folder}; give hydra.run.dir=FOLDER alone",
+    )
+    if in_sweep() and (folder / "run.json").is_file():  # one of the same settings
+        return cfg, folder, resumed(folder, [])[1]
+    forget_start(folder)
+    return cfg, folder, None
+
+
+def built(cfg: DictConfig) -> "tuple[Lightning, Measurement]":
+    """How the run trains, and what is then measured; what these refuse is refused before the data are read."""
+    from vsehub.evaluation.measurement import Measurement
+    from vsehub.training.settings import check_numbers, check_trainer, resolve_precision, try_schedule
+    from vsehub.training.train import Lightning
+
     one_of("final_split", cfg.final_split, ("val", "test"))
     require(
         isinstance(cfg.seed, int) and 0 <= cfg.seed < 1 << 32, f"seed is {cfg.seed!r}; expected a whole number from 0"
@@ -110,12 +159,9 @@ def train(cfg: DictConfig) -> float:
     bar = cfg.trainer.enable_progress_bar and sys.stderr.isatty()  # in a log file the epochs' lines say it all
     trainer = partial(build, "trainer", cfg.trainer, cfg.trust, precision=precision, enable_progress_bar=bar)
     _quiet()
-    trainer(logger=False, enable_checkpointing=False)  # what it refuses is said before the data are read
-    try_schedule(
-        build("optimizer", cfg.optimizer, cfg.trust),
-        build("scheduler", cfg.scheduler, cfg.trust),
-        cfg.trainer.max_epochs,
-    )
+    trainer(logger=False, enable_checkpointing=False)
+    optimizer, scheduler = (build(group, cfg[group], cfg.trust) for group in ("optimizer", "scheduler"))
+    try_schedule(optimizer, scheduler, cfg.trainer.max_epochs)
     for name, callback in plain(cfg.callbacks).items():
         check_numbers(f"callbacks.{name}", callback)
     callbacks = [build("callbacks", callback, cfg.trust) for callback in cfg.callbacks.values()]
@@ -127,10 +173,23 @@ def train(cfg: DictConfig) -> float:
         cfg.criterion_name,
         build("protocol", cfg.protocol, cfg.trust),
     )
-    logger = build("logger", cfg.logger, cfg.trust)
+    return Lightning(trainer, precision, callbacks, build("logger", cfg.logger, cfg.trust)), asked
 
-    torch.manual_seed(cfg.seed)
-    data = build_data(cfg, None if before is None else folder)
+
+def loaded(
+    cfg: DictConfig, asked: "Measurement", folder: Path, before: dict[str, Any] | None
+) -> "tuple[RetrievalDataModule, dict[str, dict]]":
+    """The data with all splits that the run needs, and each split's facts.
+
+    Raises InputError where they are not those that the run was started with, or too few to train or to measure on.
+    """
+    from vsehub.data.overlap import warn_of_shared
+    from vsehub.data.sources import describe_split
+    from vsehub.training.build import build_data
+    from vsehub.training.settings import check_batches
+
+    resumed_folder = None if before is None else folder
+    data = build_data(plain(cfg.data), plain(cfg.loader), cfg.seed, components(cfg.trust), resumed_folder)
     data.setup()
     data.load(cfg.final_split)
     described = {name: describe_split(split) for name, split in data.splits.items()}
@@ -138,17 +197,31 @@ def train(cfg: DictConfig) -> float:
         require_same_data(before, described)
     check_batches(plain(cfg.trainer), len(data.train_dataloader()))
     asked.protocol.slices(len(data.splits[cfg.final_split].images))  # said before hours of training
-    images = data.splits["train"].images
-    module = build_module(cfg, images.shape[1:], data.vocabulary, data.text_shape, resumed=checkpoint is not None)
-    for loaded in data.splits.values():
-        fitting(module, loaded)
+    for name, split in data.splits.items():
+        log.info("%s: %d images, %d captions", name, len(split.images), len(split.captions))
+    warn_of_shared(data.splits)
+    return data, described
+
+
+def prepare(module: "RetrievalModule", data: "RetrievalDataModule", checkpoint: Path | None) -> None:
+    """Give the text encoder its first word vectors; InputError where module, data and checkpoint do not fit."""
+    from vsehub.evaluation.checkpoint import fitting
+    from vsehub.training.checkpoint import load_state, require_same_vocabulary
+
+    for split in data.splits.values():
+        fitting(split, module.image_shape, module.text_shape)
     if checkpoint is None:
         data.start_words(module.text_encoder)
     else:
         require_same_vocabulary(load_state(checkpoint), data.vocabulary, checkpoint)
-    for split, loaded in data.splits.items():
-        log.info("%s: %d images, %d captions", split, len(loaded.images), len(loaded.captions))
-    warn_of_shared(data.splits)
+
+
+def facts(
+    cfg: DictConfig, data: "RetrievalDataModule", described: dict[str, dict], precision: str, folder: Path
+) -> dict[str, Any]:
+    """What run.json says of a run before it trains; under noise its index is written into the folder."""
+    from vsehub.data.noise import INDEX_FILE, NoisySource
+    from vsehub.io.provenance import code_version, hardware, versions
 
     record = {
         "name": f"{data.source.name}-{cfg.label}-{cfg.seed}",
@@ -164,38 +237,11 @@ def train(cfg: DictConfig) -> float:
         "config": plain(cfg),
         "data": described,
         "precision": precision,
-    } | keep_noise(data, folder)
-    recorder, loggers, best = fit(
-        module,
-        data,
-        folder,
-        record,
-        callbacks,
-        logger=logger,
-        trainer=trainer,
-        seed=cfg.seed,
-        checkpoint=checkpoint,
-        goes_on=before is not None,
-    )
-
-    try:
-        require(
-            best != "",
-            "the training ended before an epoch was over; give trainer.max_time or trainer.max_steps more",
-        )
-        model = restore(read_checkpoint(best), components(cfg.trust))
-        encodings = Encodings(model, data, best, cfg.trainer.accelerator)
-        figures = measure(encodings, asked)
-        write_json(asked.file(encodings, folder / "evaluations"), figures)
-        named = {f"{cfg.final_split}/{name}": value for name, value in figures["metrics"].items()}
-        recorder.finish(named, encodings.sha256[0])
-    except BaseException as error:
-        recorder.end(error)
-        raise
-    log_final(loggers, named, recorder.record["best"])
-    print(f"\n{cfg.label}, seed {cfg.seed}, best epoch {recorder.record['best']['epoch']}\n{table(figures)}")
-    print(f"run folder: {folder}")
-    return recorder.record["best"]["val/rsum"]
+    }
+    if isinstance(data.source, NoisySource):
+        data.source.index.write(folder / INDEX_FILE)
+        record["noise"] = data.source.facts
+    return record
 
 
 def run_label(choices: DictConfig) -> str:

@@ -1,6 +1,6 @@
 """The checkpoint of a trained model: one safetensors file with its weights and, as JSON, all that rebuilds it.
 
-The file holds data alone: reading it runs no code, and no pickle is involved.
+The file holds only data: reading it runs no code, and no pickle is involved.
 """
 
 import json
@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from vsehub.checks import InputError, existing, require
 from vsehub.components import Components
+from vsehub.data.sources import CaptionedImages
 from vsehub.data.text.vocabulary import Words, restored
 from vsehub.io.files import atomic
 from vsehub.types import Encoder, Similarity, require_part
@@ -70,9 +72,9 @@ def write_checkpoint(path: str | Path, weights: Mapping[str, Tensor], descriptio
     own = {name: tensor for name, tensor in weights.items() if name.split(".")[0] in PARTS}
     # A copy each: safetensors takes no two tensors that share their memory.
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in own.items()}
-    told = {"format": FORMAT, "version": VERSION, "description": json.dumps(description)}
+    metadata = {"format": FORMAT, "version": VERSION, "description": json.dumps(description)}
     with atomic(path) as handle:
-        handle.write(_ordered(save(own, told)))
+        handle.write(_ordered(save(own, metadata)))
 
 
 def _ordered(stored: bytes) -> bytearray:
@@ -107,8 +109,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     path = checkpoint_file(path)
     try:
         with safe_open(path, "pt") as file:
-            told = file.metadata() or {}
-            names = file.keys() if told.get("format") == FORMAT else []
+            metadata = file.metadata() or {}
+            names = file.keys() if metadata.get("format") == FORMAT else []
             weights = {name: file.get_tensor(name) for name in names}
     except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
         raise InputError(
@@ -116,21 +118,22 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
             f"something else. {_AGAIN}"
         ) from error
     require(
-        told.get("format") == FORMAT, f"checkpoint: {path} was not written by `vsehub train`. Give a run's checkpoint"
+        metadata.get("format") == FORMAT,
+        f"checkpoint: {path} was not written by `vsehub train`. Give a run's checkpoint",
     )
     require(
-        told.get("version") == VERSION,
-        f"checkpoint: {path} is of version {told.get('version')} of its format, this vsehub reads version {VERSION}; "
-        "use the vsehub that wrote it (its run's run.json names it), or train again",
+        metadata.get("version") == VERSION,
+        f"checkpoint: {path} is of version {metadata.get('version')} of its format, this vsehub reads version "
+        f"{VERSION}; use the vsehub that wrote it (its run's run.json names it), or train again",
     )
-    return described(path, weights, told.get("description", ""))
+    return described(path, weights, metadata.get("description", ""))
 
 
 def described(path: Path, weights: dict[str, Tensor], description: str | Mapping[str, Any]) -> Checkpoint:
     """The checkpoint of weights and a description, JSON or plain values; InputError where they do not fit."""
     try:
-        told = json.loads(description) if isinstance(description, str) else description
-        config, words, image_shape, text_shape = (told[key] for key in _KEYS)
+        values = json.loads(description) if isinstance(description, str) else description
+        config, words, image_shape, text_shape = (values[key] for key in _KEYS)
         max_words = config["loader"]["max_words"]
         sound = max_words is None or (type(max_words) is int and max_words > 0)
         sound = (
@@ -197,7 +200,10 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
 
 
 def text_sizes(node: Mapping[str, Any], vocabulary: Words | None, text_shape: tuple[int, ...] | None) -> dict[str, Any]:
-    """What a text encoder learns of the data; InputError where one is of captions and the other of vectors."""
+    """The sizes that a text encoder is given by the data.
+
+    Raises InputError where one takes captions and the other has vectors.
+    """
     encoder = str(node.get("_target_")).split(".")[-1]
     if vocabulary is None:
         require(
@@ -210,6 +216,27 @@ def text_sizes(node: Mapping[str, Any], vocabulary: Words | None, text_shape: tu
         f"{encoder} takes texts that are vectors, but the data's are captions; give text_encoder=text_gru, for example",
     )
     return {"vocabulary_size": len(vocabulary)} if "vocabulary_size" in node else {}
+
+
+def fitting(
+    split: CaptionedImages, image_shape: tuple[int, ...] | None, text_shape: tuple[int, ...] | None
+) -> CaptionedImages:
+    """The split; InputError where its features are of other sizes than those that a model was made for."""
+    require_shape("images", split.images, image_shape)
+    if not isinstance(split.captions, list):
+        require_shape("texts", split.captions, text_shape)
+    return split
+
+
+def require_shape(side: str, rows: np.ndarray, shape: tuple[int, ...] | None) -> None:
+    """Raise InputError where a row's shape is not the one that a model was made for; pictures may be of any size."""
+    trained, given = list(shape or ()), list(rows.shape[1:])
+    pictures = len(trained) > 2 and len(given) > 2
+    require(
+        pictures or (len(trained) == len(given) and trained[-1:] == given[-1:]),
+        f"the {side} have {given[0] if len(given) == 1 else given} features but the model was made for "
+        f"{trained[0] if len(trained) == 1 else trained}; give features of the same extraction",
+    )
 
 
 def _is_shape(value: Any) -> bool:

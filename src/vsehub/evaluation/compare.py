@@ -1,7 +1,8 @@
-"""Two rankings of the same queries and items side by side: the first one's hubs, and the queries that turned."""
+"""Two rankings of the same queries and items compared: the hubs of the first, and the queries that turned."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +16,10 @@ from vsehub.metrics.positives import Positives
 
 
 class Hub(NamedTuple):
-    """An item, among the k nearest of how many queries it is before and after, and of how many that it answers not."""
+    """N_k and bad N_k of an item, each (before, after).
+
+    occurrences: queries among whose k nearest items it is. wrong: those of them that it does not answer.
+    """
 
     item: int
     occurrences: tuple[int, int]
@@ -39,11 +43,11 @@ class Turned(NamedTuple):
 
 @dataclass(frozen=True)
 class Compared:
-    """What two rankings of one direction make of the same queries and items; pairs are (before, after).
+    """Two rankings of the same queries and items in one direction; pairs are (before, after).
 
-    hubs: the items in most lists before, most first. largest: in how many lists the most found item is. never: items
-    in no list. answered: queries whose first item answers them, of `measured`. gained, lost: queries that turned from
-    a wrong first item to a right one and back, and some of them.
+    hubs: the items with the largest N_k before, largest first. largest: the largest N_k. never: items with an N_k of 0.
+    answered: queries whose first item answers them, of `measured`. gained, lost: how many queries turned from a wrong
+    first item to a right one, and back; some_gained, some_lost: examples of them.
     """
 
     k: int
@@ -70,7 +74,7 @@ def compare(
     shown: int = 5,
     seed: int = 0,
 ) -> Compared:
-    """Compare two rankings, each scores and a criterion, by the figures that `evaluate` gives for them.
+    """Compare two rankings, each scores and a criterion, by the metrics that `evaluate` gives for them.
 
     k: one of `KS`. examples: how many of the queries that turned, each way, are drawn by `seed`. shown: items of their
     lists, in which of equal scores the wrong item comes first, as R@k counts it. Raises InputError for another k, and
@@ -130,6 +134,6 @@ def _same(one: Positives, other: Positives) -> bool:
     return sizes and torch.equal(one.query, other.query) and torch.equal(one.item, other.item)
 
 
-def _pair(values: Any) -> tuple[int, int]:
+def _pair(values: Iterable[Tensor]) -> tuple[int, int]:
     before, after = (int(value) for value in values)
     return before, after

@@ -1,7 +1,8 @@
 """Encoding a split: each image once, captions of like length together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,10 +11,18 @@ from tqdm import tqdm
 
 from vsehub.data.sources import CaptionedImages
 from vsehub.data.text.tokens import TokenTable, VectorTable
+from vsehub.data.text.vocabulary import Words
 from vsehub.io.progress import ahead
 from vsehub.sets import Encoding, concatenated
 
 TextTable = TokenTable | VectorTable
+
+
+def text_table(texts: Sequence[str] | np.ndarray, vocabulary: Words | None, max_words: int | None) -> TextTable:
+    """T texts as encoders read them: tokenised, or, without a vocabulary, the vectors (T, F) that they are."""
+    if vocabulary is None:
+        return VectorTable(np.asarray(texts))
+    return TokenTable.build(vocabulary, list(texts), max_words)
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,13 @@ class EncodedSplit:
     texts: Encoding
     image_index: Tensor
     pairs: Tensor | None = None
+
+    @classmethod
+    def of(cls, split: CaptionedImages, images: Encoding, texts: Encoding) -> "EncodedSplit":
+        """A split whose images and texts are encoded, with its pairs on their device."""
+        index = torch.from_numpy(split.image_index).to(images.device)
+        pairs = None if split.pairs is None else torch.from_numpy(split.pairs).to(images.device)
+        return cls(images, texts, index, pairs)
 
     def fold(self, images: slice) -> "EncodedSplit":
         """The images of a slice and the texts that describe them."""
@@ -57,9 +73,7 @@ def encode_split(
     """All images and texts of a split on the encoders' device, in eval mode; the encoders' mode is restored."""
     images = encode_images(image_encoder, split.images, np.arange(len(split.images)), batch_size, progress)
     texts = encode_texts(text_encoder, table, np.arange(len(table)), batch_size, progress)
-    index = torch.from_numpy(split.image_index).to(images.device)
-    pairs = None if split.pairs is None else torch.from_numpy(split.pairs).to(images.device)
-    return EncodedSplit(images, texts, index, pairs)
+    return EncodedSplit.of(split, images, texts)
 
 
 @torch.no_grad()
@@ -100,7 +114,14 @@ def _starts(rows: np.ndarray, batch_size: int) -> range:
     return range(0, len(rows), batch_size)
 
 
-def _in_eval_mode(encoder: nn.Module, batches, encode: Callable, name: str, count: int, progress: bool) -> Encoding:
+def _in_eval_mode(
+    encoder: nn.Module,
+    batches: Iterable[Any],
+    encode: Callable[[Any, torch.device], Encoding],
+    name: str,
+    count: int,
+    progress: bool,
+) -> Encoding:
     device = next(encoder.parameters()).device
     batches = ahead(batches) if device.type == "cuda" else batches
     training = encoder.training

@@ -1,4 +1,4 @@
-"""Several models that rank together: the mean of their scores (SCAN's t-i + i-t, Lee 2018)."""
+"""Ensembles: several models that rank by the mean of their scores (SCAN's t-i + i-t, Lee 2018)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require
+from vsehub.data.sources import CaptionedImages
 from vsehub.evaluation.encode import EncodedSplit
+from vsehub.evaluation.trained import TrainedModel
 from vsehub.sets import Encoding
 from vsehub.types import Similarity
 
@@ -56,10 +58,37 @@ class MeanSimilarity(Similarity):
 
 
 def together(splits: Sequence[EncodedSplit]) -> EncodedSplit:
-    """One split, encoded by several models, as one. Raises InputError where it is not the same split."""
+    """A split that several models have encoded, as one encoded split.
+
+    Raises InputError where they encoded different splits.
+    """
     first = splits[0]
     for other in splits[1:]:
         same = torch.equal(first.image_index, other.image_index) and len(first.images) == len(other.images)
         require(same, "the models of an ensemble encoded different images or texts; encode the same split with each")
     images, texts = (Several(tuple(getattr(split, side) for split in splits)) for side in ("images", "texts"))
     return EncodedSplit(images, texts, first.image_index, first.pairs)
+
+
+class Ensemble:
+    """Several trained models that rank the splits of the first one's data together, each with its own vocabulary."""
+
+    def __init__(self, members: Sequence[TrainedModel]):
+        self.members = tuple(members)
+        self.similarity = MeanSimilarity([member.similarity for member in members])
+        for member in self.members[1:]:
+            member.use_data(members[0].source, members[0].splits)
+
+    @property
+    def digests(self) -> list[str]:
+        """The checkpoints' SHA-256, sorted: an ensemble is the same in any order."""
+        return sorted(member.sha256 for member in self.members)
+
+    def split(self, name: str) -> CaptionedImages:
+        """A split of the data; InputError where it is missing, or its features are of a size that one model refuses."""
+        splits = [member.split(name) for member in self.members]
+        return splits[0]
+
+    def encode(self, split: str) -> EncodedSplit:
+        """A split as each of the models encodes it."""
+        return together([member.encode(split) for member in self.members])

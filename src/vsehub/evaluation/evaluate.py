@@ -72,8 +72,8 @@ def _of(pairs: Tensor, ends: Tensor, first: int, rows: int) -> Tensor:
     return pairs[start : ends[first + rows - 1]] - pairs.new_tensor([first, 0])
 
 
-def figures(rankings: dict[int, Ranking]) -> tuple[dict[str, float], dict[str, float]]:
-    """Recalls and ranks, and hubness, of one direction; what belongs to no k is that of the largest."""
+def direction_metrics(rankings: dict[int, Ranking]) -> tuple[dict[str, float], dict[str, float]]:
+    """Recalls and ranks, and hubness, of one direction; metrics that belong to no k are those of the largest."""
     distinct = {id(ranking): ranking for ranking in rankings.values()}
     measured = {key: rank_metrics(ranking) for key, ranking in distinct.items()}
     recalls = measured[id(rankings[max(rankings)])] | {
@@ -110,7 +110,7 @@ def evaluate(
     protocol: Protocol,
     reference: EncodedSplit | None = None,
 ) -> Evaluation:
-    """The figures of a split under a criterion of `vsehub.criteria`, a chain of two or a matching one.
+    """The metrics of a split under a criterion of `vsehub.criteria`.
 
     reference: the split whose images and texts the criterion takes as reference queries (inductive); None takes each
     fold's own queries (transductive). Raises InputError where the protocol asks for more images than there are, or a
@@ -129,7 +129,7 @@ def folds_of(
 
 @torch.no_grad()
 def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evaluation:
-    """The figures of folds under a criterion, means over the folds; as `evaluate`, of scores that others may share."""
+    """The metrics of folds under a criterion, means over the folds; as `evaluate`, of scores that others may share."""
     require(not inductive or criterion.inductive, transductive_only(type(criterion).__name__))
     rankings = [{direction: rank(scores, criterion) for direction, scores in fold.items()} for fold in folds]
     found = [fold_metrics(ranking) for ranking in rankings]
@@ -145,10 +145,10 @@ def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evalua
 
 
 def fold_metrics(rankings: dict[str, dict[int, Ranking]]) -> dict[str, float]:
-    """All figures of one fold from both directions' rankings."""
+    """All metrics of one fold from both directions' rankings."""
     recalls, hubs = {}, {}
     for direction, ranking in rankings.items():
-        own, hubness = figures(ranking)
+        own, hubness = direction_metrics(ranking)
         recalls |= {f"{direction}/{name}": value for name, value in own.items()}
         hubs |= {f"{direction}/{name}": value for name, value in hubness.items()}
     hubs["hs_sum"] = skew_sum(hubs)
@@ -159,5 +159,5 @@ def transductive_only(name: str) -> str:
     """Why a criterion that matches takes no reference."""
     return (
         f"{name} matches the queries that are ranked against each other, so it has no inductive form; "
-        "leave the reference away (reference=queries)"
+        "leave the reference out (reference=queries)"
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from scipy.stats import binomtest
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -12,7 +13,6 @@ from vsehub.data.text.tokens import TokenTable
 from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.types import Similarity
 
-_Z = 1.959963984540054  # of 95 %
 _MANY = 1000  # images from which scoring takes long enough for a progress bar
 
 
@@ -28,7 +28,7 @@ def foil_scores(
     """Scores (P, 2) of the images `rows` (P,) with their captions, texts 0 to P - 1 of `table`, and foils, the next P.
 
     encoders: of images and of texts. Each image and each distinct text is encoded once, and an image is scored with the
-    texts of its own pairs alone. Texts that are the same words to the model get the same score.
+    texts of its own pairs only. Texts that are the same words to the model get the same score.
     """
     pairs = len(rows)
     require(len(table) == 2 * pairs, f"{pairs} images and {len(table)} texts; expected a caption and a foil an image")
@@ -58,25 +58,25 @@ def distinct(table: TokenTable) -> tuple[np.ndarray, np.ndarray]:
     return np.array(firsts), where
 
 
-def foil_figures(scores: Tensor, types: Sequence[str] | None = None) -> dict[str, dict]:
-    """{"all": figures, and each type's}: pairs, right (the caption scores higher), ties (counted as wrong), and in
-    percent the share of right ones and its 95 % interval (Wilson 1927), low and high."""
+def foil_metrics(scores: Tensor, types: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
+    """Metrics of all pairs ("all") and of each type's, from scores (P, 2) of captions and foils.
+
+    pairs: how many. right: those whose caption scores higher. ties: equal scores, counted as wrong. share: of right
+    pairs, in percent. low, high: its 95 % interval (Wilson 1927), which unlike the normal one stays in [0, 100] and has
+    a width at both ends.
+    """
     groups = {"all": torch.arange(len(scores))}
     for name in sorted(set(types or ())):
-        groups[name] = torch.tensor([row for row, one in enumerate(types) if one == name])
-    return {name: _figures(scores[rows]) for name, rows in groups.items()}
+        groups[name] = torch.tensor([row for row, one in enumerate(types or ()) if one == name])
+    return {name: _metrics(scores[rows]) for name, rows in groups.items()}
 
 
-def _figures(scores: Tensor) -> dict:
+def _metrics(scores: Tensor) -> dict[str, float]:
     right = int((scores[:, 0] > scores[:, 1]).sum())
-    low, high = wilson(right, len(scores))
-    figures = {"pairs": len(scores), "right": right, "ties": int((scores[:, 0] == scores[:, 1]).sum())}
-    return figures | {"share": 100 * right / len(scores), "low": 100 * low, "high": 100 * high}
-
-
-def wilson(right: int, pairs: int) -> tuple[float, float]:
-    """The 95 % interval of a share; unlike the normal one it stays in [0, 1] and has a width at 0 and 1."""
-    share, weight = right / pairs, _Z**2 / pairs
-    centre = share + weight / 2
-    half = (weight * (share * (1 - share) + weight / 4)) ** 0.5
-    return max(0.0, (centre - half) / (1 + weight)), min(1.0, (centre + half) / (1 + weight))
+    interval = binomtest(right, len(scores)).proportion_ci(0.95, method="wilson")
+    counts = {"pairs": len(scores), "right": right, "ties": int((scores[:, 0] == scores[:, 1]).sum())}
+    return counts | {
+        "share": 100 * right / len(scores),
+        "low": 100 * float(interval.low),
+        "high": 100 * float(interval.high),
+    }

@@ -1,4 +1,4 @@
-"""Which images are ranked together (spec of the field: Karpathy's splits, COCO's 1K and 5K)."""
+"""Evaluation protocols: which images are ranked together (Karpathy's splits, COCO's 1K and 5K)."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ KNOWN = {"single": (None, 1), "c1": (1000, 1), "c2": (1000, 5), "full5k": (5000,
 
 @dataclass(frozen=True)
 class Protocol:
-    """Folds of consecutive images, each ranked alone; figures are means over the folds.
+    """Folds of consecutive images, each ranked by itself; metrics are means over the folds.
 
     name: as reports print it. fold_images: images a fold, None for the whole split. folds: how many. c1 is one fold of
     1,000, c2 the mean over five folds of 1,000 (the papers' "5k"), full5k one fold of 5,000; other folds go by another
@@ -21,7 +21,7 @@ class Protocol:
     fold_images: int | None = None
     folds: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         whole("folds", self.folds)
         if self.fold_images is not None:
             whole("fold_images", self.fold_images)

@@ -1,4 +1,4 @@
-"""The scores of one direction of an encoded split, given out in blocks: never the whole matrix unless asked."""
+"""Scores of one direction of an encoded split, block by block, so that the whole matrix is never held unless asked."""
 
 from collections.abc import Callable, Iterator
 from functools import cache

@@ -1,4 +1,4 @@
-"""Settings of a criterion chosen on the validation split."""
+"""Tuning: a criterion's settings chosen on the validation split."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,10 @@ Measure = Callable[[Settings], dict[str, float]]
 
 @dataclass(frozen=True)
 class Tuned:
-    """criterion: with the chosen settings. rsum: theirs on validation. tried: all settings and their rsum, in order."""
+    """What tuning chose.
+
+    criterion: with the chosen settings. rsum: theirs on validation. tried: all settings with their rsum, in order.
+    """
 
     criterion: Criterion
     rsum: float
@@ -36,11 +39,11 @@ def tune(
     reference: EncodedSplit | None = None,
     progress: bool = False,
 ) -> Tuned:
-    """The settings, among those in the criterion's GRID, with the largest rsum on the validation `split`.
+    """The criterion with the settings of its GRID that give the largest rsum on the validation `split`.
 
-    reference: as in `evaluate`. Of equal sums the first in the grid's order. A matching criterion gets one value for
-    each k of `KS`, that with the largest sum of both directions' R@k, as EMNLP table 4 has it; in a chain this is done
-    for every setting of the correction. Raises InputError where there is nothing to choose.
+    reference: as in `evaluate`. Of equal values the first in the grid's order is chosen. A matching criterion gets a
+    value for each k of `KS`, the one with the largest sum of both directions' R@k (EMNLP table 4); in a chain this is
+    done for every setting of the correction. Raises InputError where the criterion has no settings.
     """
     require(criterion.tunable, f"{type(criterion).__name__} has no settings to tune; leave tune=true out")
     corrections = criterion.correction.grid()

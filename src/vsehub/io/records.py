@@ -42,12 +42,13 @@ EVALUATION = Kind(
         **{"split": str, "protocol": str, "folds": int, "fold_images": (int, type(None)), "criterion": str},
         **{"parameters": dict, "reference": str, "images": int, "texts": int, "checkpoints": list, "metrics": dict},
     },
+    {"contributions": list},
     numbers=("metrics",),
 )
 FOILS = Kind(
     "an evaluation with foils",
-    1,
-    {"split": str, "images": int, "read_alike": int, "unknown": (dict, type(None)), "figures": dict},
+    2,
+    {"split": str, "images": int, "read_alike": int, "unknown": (dict, type(None)), "metrics": dict},
 )
 EMBEDDINGS = Kind("a result of rerank or diagnose", 1, {"kind": str, "queries": dict, "items": dict, "rankings": list})
 EXTRACTION = Kind("an extraction's manifest", 1, {"settings": dict, "files": dict})

@@ -1,4 +1,4 @@
-"""From a source to batches: splits, vocabulary and texts, each read once."""
+"""The Lightning data module: splits, vocabulary and tokenised texts of a source, each read once, and batches."""
 
 import logging
 import os
@@ -14,11 +14,10 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from vsehub.checks import require, whole
 from vsehub.data.photos.pictures import Pictures
 from vsehub.data.sources import CaptionedImages, Source
-from vsehub.data.text.tokens import TokenTable, VectorTable
 from vsehub.data.text.vocabulary import Subwords, Vocabulary, Words
 from vsehub.data.text.word_vectors import read_word_vectors
 from vsehub.encoders.texts import WordEncoder
-from vsehub.evaluation.encode import TextTable
+from vsehub.evaluation.encode import TextTable, text_table
 from vsehub.neighbors.bank import Relation
 from vsehub.types import Batch
 
@@ -66,14 +65,14 @@ class PairDataset(Dataset):
 
 
 def relation_of(split: CaptionedImages) -> Relation | None:
-    """Which images and texts belong together, where texts may belong to several; None where image ids say it."""
+    """Which images and texts belong together, where texts may belong to several images; else None: image ids decide."""
     if split.pairs is None:
         return None
     return Relation(torch.from_numpy(split.pairs), len(split.images), len(split.captions))
 
 
 class EpochSampler(Sampler):
-    """Draws of pairs, shuffled anew each epoch by seed and epoch alone, so that a resumed run draws alike.
+    """Draws of pairs, shuffled anew each epoch by seed and epoch only, so that a resumed run draws the same.
 
     A remainder of one pair, which has no negatives, is left out.
     """
@@ -151,18 +150,12 @@ class RetrievalDataModule(pl.LightningDataModule):
         if split not in self.splits:
             self.splits[split] = self.source.load(split)
         if split not in self.tables:
-            captions = self.splits[split].captions
-            written = self.splits[split].written
-            table = TokenTable.build(self.vocabulary, captions, self.max_words) if written else VectorTable(captions)
-            self.tables[split] = table
+            self.tables[split] = text_table(self.splits[split].captions, self.vocabulary, self.max_words)
         return self.splits[split], self.tables[split]
 
     @property
     def vocabulary(self) -> Words | None:
-        """Those given by `use_vocabulary`, or the tokenizer's subwords, or the words of the training captions.
-
-        None where the texts are vectors.
-        """
+        """The tokenizer's subwords, or the words of the training captions; None where the texts are vectors."""
         if self._vocabulary is None:
             if "train" not in self.splits:
                 self.splits["train"] = self.source.load("train")
@@ -174,10 +167,6 @@ class RetrievalDataModule(pl.LightningDataModule):
         if self.tokenizer is not None:
             return Subwords.of_model(self.tokenizer)
         return Vocabulary.build(captions, self.min_count)
-
-    def use_vocabulary(self, vocabulary: Words | None) -> None:
-        """Take a checkpoint's vocabulary instead of building one; before anything is loaded."""
-        self._vocabulary = vocabulary
 
     @property
     def text_shape(self) -> tuple[int, ...] | None:

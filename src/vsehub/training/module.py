@@ -1,4 +1,4 @@
-"""The LightningModule: two encoders, a similarity, a loss, and a bank where there is one."""
+"""The LightningModule: two encoders, a similarity, a loss and, where one is used, a memory bank."""
 
 from collections.abc import Callable
 from typing import NamedTuple

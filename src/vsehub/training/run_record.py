@@ -1,9 +1,11 @@
-"""run.json and metrics.csv: what a run was, how far it came, what it reached."""
+"""run.json and metrics.csv: a run's settings, its progress and its results."""
 
 import csv
 import io
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -74,12 +76,21 @@ class RunRecorder(pl.Callback):
         if "started" in self.record:
             self.end(exception)
 
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """What follows the training belongs to the run: its record says where that fails."""
+        try:
+            yield
+        except BaseException as error:
+            self.end(error)
+            raise
+
     def end(self, error: BaseException) -> None:
-        """The run ended without its figures: by an error, or stopped from outside, after which it can be resumed."""
+        """Record that the run ended without its final metrics: failed, or stopped by a signal and resumable."""
         stopped = isinstance(error, KeyboardInterrupt | SystemExit | SIGTERMException)
         self.record["status"] = "stopped" if stopped else "failed"
-        for figures in ("best", "metrics"):  # it was ending
-            self.record.pop(figures, None)
+        for key in ("best", "metrics"):  # it was ending
+            self.record.pop(key, None)
         self.write()
 
     def finish(self, metrics: dict[str, float], sha256: str) -> None:

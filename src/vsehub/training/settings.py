@@ -1,4 +1,4 @@
-"""Settings of the trainer, the optimizer and the schedule that the libraries would take without a word."""
+"""Checks of trainer, optimizer and schedule settings that the libraries would accept without an error."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ def cpu_has_bf16() -> bool:
     return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
 
 
-# What `fit` itself gives the trainer, and what would leave a run without its record.
+# What `train_module` itself gives the trainer, and what would leave a run without its record.
 OURS = ("logger", "callbacks", "plugins", "default_root_dir", "use_distributed_sampler", "fast_dev_run")
 # A run is on one device, with the batches that its sampler draws, and is logged.
 NOT_HERE = ("strategy", "num_nodes", "overfit_batches", "barebones", "reload_dataloaders_every_n_epochs")
@@ -86,7 +86,7 @@ def check_batches(settings: Mapping[str, Any], batches: int) -> None:
 
 
 def check_numbers(group: str, settings: Any) -> None:
-    """Raise InputError for numbers below 0 that an optimizer, a schedule or a callback would take without a word."""
+    """Raise InputError for numbers below 0 that optimizers, schedules and callbacks would accept without an error."""
     require(isinstance(settings, Mapping), f"{group} is {settings!r}; expected its settings")
     for name, value in settings.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and name != "last_epoch":
@@ -96,7 +96,7 @@ def check_numbers(group: str, settings: Any) -> None:
 
 
 def try_schedule(optimizer: Callable[..., Any], scheduler: Callable[..., Any], epochs: int) -> None:
-    """Run the schedule over all epochs on a parameter of no use: what it refuses is said before the training.
+    """Run the schedule over all epochs on an unused parameter, so that its errors come before the training.
 
     Raises InputError for a learning rate that is not above 0 and at most `MOST_RATE`, and for a schedule that fails or
     leaves the finite numbers.

@@ -25,7 +25,7 @@ HUBNESS_PAIRS, COSTLY_HUBNESS_PAIRS = 5000, 300
 
 
 class BankCallback(pl.Callback):
-    """Gives the module a `MemoryBank` and refills it each epoch; the sample alone is loaded and encoded.
+    """Gives the module a `MemoryBank` and refills it each epoch; only the sample is loaded and encoded.
 
     fraction: share of the training pairs in the bank. first_epoch: the first epoch, counted from 0, that has one (the
     authors' code trains the first epoch without). k, backend, exclude, shortlist: `MemoryBank`'s. seed: of the samples,
@@ -66,7 +66,7 @@ class BankCallback(pl.Callback):
         module.bank = self.bank
 
     def sample(self, pairs: int, epoch: int) -> np.ndarray:
-        """The training pairs of an epoch's bank, rising, by seed and epoch alone."""
+        """The training pairs of an epoch's bank, in ascending order, by seed and epoch only."""
         size = max(1, round(self.fraction * pairs))
         return np.sort(np.random.default_rng([self.seed, epoch, 1]).choice(pairs, size, replace=False))
 

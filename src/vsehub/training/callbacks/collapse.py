@@ -1,4 +1,4 @@
-"""Says when training has collapsed: all embeddings in one direction, or a loss that nothing moves any more."""
+"""Detects collapsed training: all embeddings point in one direction, or the loss no longer changes."""
 
 import logging
 

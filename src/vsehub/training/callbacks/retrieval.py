@@ -12,7 +12,7 @@ from vsehub.training.loggers.log import log_histograms
 
 
 class RetrievalCallback(pl.Callback):
-    """Encodes the validation split and logs val/rsum and all other figures."""
+    """Encodes the validation split and logs val/rsum and all other metrics."""
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Measure by plain nearest neighbours, the whole split at once."""
@@ -21,8 +21,8 @@ class RetrievalCallback(pl.Callback):
         split = encode_split(
             module.image_encoder, module.text_encoder, *data.load("val"), data.eval_batch_size, progress=True
         )
-        figures = evaluate(split, module.similarity, NearestNeighbor(), Protocol("single"))
-        values = {f"val/{name}": value for name, value in figures.metrics.items()}
+        found = evaluate(split, module.similarity, NearestNeighbor(), Protocol("single"))
+        values = {f"val/{name}": value for name, value in found.metrics.items()}
         module.log("val/rsum", values.pop("val/rsum"), prog_bar=True)
         module.log_dict(values | {"val/seconds": time.perf_counter() - start})
-        log_histograms(trainer.loggers, figures.histograms, trainer.global_step - 1)  # the step of the epoch's metrics
+        log_histograms(trainer.loggers, found.histograms, trainer.global_step - 1)  # the step of the epoch's metrics

@@ -19,7 +19,7 @@ class Warmup(pl.Callback):
         self._rates: list[float] = []
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Lower the rate inside the optimizer's step alone: Lightning moves the schedule on before its own hook."""
+        """Lower the rate only inside the optimizer's step: Lightning moves the schedule on before its own hook."""
 
         def lower(optimizer: Optimizer, *_) -> None:
             step = trainer.global_step

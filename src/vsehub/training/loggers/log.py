@@ -1,4 +1,4 @@
-"""What a run tells its loggers beyond numbers: what it is, the distribution of N_k, and the final evaluation."""
+"""What loggers get beside metrics: the run's configuration, the distribution of N_k, and the final evaluation."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from vsehub.training.loggers.wandb import ResumableWandbLogger, occurrence_figur
 
 
 def log_facts(loggers: Sequence[Logger], record: dict) -> dict:
-    """Tell wandb what a run is: its configuration, and loss, data set and study as tags beside those it has.
+    """Log a run's configuration to wandb, with loss, data set and study as tags beside those it has.
 
     Returns {"wandb": {"id": ..., "project": ..., "entity": ...}} for the run's record, {} without wandb.
     """
@@ -34,7 +34,7 @@ def log_histograms(loggers: Sequence[Logger], histograms: dict, step: int) -> No
 
 
 def log_final(loggers: Sequence[Logger], metrics: dict[str, float], best: dict[str, float]) -> None:
-    """The final evaluation as a table; it ends a wandb run, whose summary gets these figures and the `best` epoch's."""
+    """Log the final evaluation as a table; a wandb run ends, its summary with these metrics and the best epoch's."""
     for logger in loggers:
         if isinstance(logger, WandbLogger):
             logger.log_table("test", columns=["metric", "value"], data=[[k, v] for k, v in metrics.items()])

@@ -1,4 +1,4 @@
-"""The loggers of a run that goes on: they continue what they wrote before, from the checkpoint's step on."""
+"""Loggers of a resumed run: they continue the files that they wrote before, from the checkpoint's step on."""
 
 import csv
 import io

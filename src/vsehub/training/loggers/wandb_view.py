@@ -5,16 +5,16 @@ import json
 from vsehub.checks import InputError
 from vsehub.training.loggers.wandb import refused, sign_in
 
-SETTING = ("dataset", "architecture", "label")  # figures of other data or other encoders are never averaged
+SETTING = ("dataset", "architecture", "label")  # metrics of other data or other encoders are never averaged
 RECALLS = ("r1", "r5", "r10")
 DIRECTIONS = {"i2t": "image → text", "t2i": "text → image"}
 SWEPT = {"loss.gamma": "γ", "loss.epsilon": "ε", "bank.k": "k"}
 
 
 def comparison(entity: str | None, project: str, study: str | None):
-    """The view, not saved yet: curves, test figures, hubness and settings, runs grouped by data set, encoders and loss.
+    """The view, not saved yet: curves, test metrics, hubness and settings, runs grouped by data set, encoders and loss.
 
-    study: runs of this group alone. Raises InputError where wandb-workspaces, which builds views, is not installed, and
+    study: only runs of this group. Raises InputError where wandb-workspaces, which builds views, is not installed, and
     for names that it refuses.
     """
     ws, _ = libraries()
@@ -73,7 +73,7 @@ def hubness():
 
 
 def settings():
-    """What a sweep changes beside what it reaches; the figures to choose by are the validation split's."""
+    """What a sweep changes beside what it reaches; settings are chosen by the validation metrics."""
     _, wr = libraries()
     axes = [wr.ParallelCoordinatesPlotColumn(wr.Config(name), sign) for name, sign in SWEPT.items()]
     reached = {"best/val/rsum": "rsum, validation", "test/rsum": "rsum, test", "test/hubness/hs_sum": "hs_sum, test"}
@@ -96,8 +96,8 @@ def curve(name: str, title: str):
 def bars(names: list[str], title: str):
     """A bar for each group and metric: the mean, with the standard deviation over the seeds."""
     _, wr = libraries()
-    figures = [wr.SummaryMetric(name) for name in names]
-    return wr.BarPlot(title=title, metrics=figures, groupby_aggfunc="mean", groupby_rangefunc="stddev")
+    metrics = [wr.SummaryMetric(name) for name in names]
+    return wr.BarPlot(title=title, metrics=metrics, groupby_aggfunc="mean", groupby_rangefunc="stddev")
 
 
 def sent(view) -> dict:

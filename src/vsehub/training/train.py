@@ -1,8 +1,9 @@
-"""One fit: callbacks in the order that works, checkpoints, and the record of the run."""
+"""Training a module under Lightning: callbacks in the order that works, checkpoints, the record of the run."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ModelCheckpoint
@@ -28,24 +29,42 @@ class EpochSeed(pl.Callback):
         pl.seed_everything((self.seed * 1_000_003 + trainer.current_epoch) % 2**32, verbose=False)
 
 
-def fit(
+class Lightning(NamedTuple):
+    """How Lightning trains.
+
+    trainer: makes the Trainer from callbacks, logger and plugins. precision: the Trainer's. callbacks: in their order.
+    """
+
+    trainer: Callable[..., pl.Trainer]
+    precision: str
+    callbacks: Sequence[pl.Callback]
+    logger: Logger
+
+
+class Training(NamedTuple):
+    """What a training leaves: its recorder, its loggers, and the best epoch's checkpoint, None where no epoch ended."""
+
+    recorder: RunRecorder
+    loggers: Sequence[Logger]
+    best: Path | None
+
+
+def train_module(
     module: RetrievalModule,
     data: RetrievalDataModule,
     folder: Path,
-    record: dict,
-    callbacks: list[pl.Callback],
-    logger: Logger,
-    trainer: Callable[..., pl.Trainer],
+    record: dict[str, Any],
+    how: Lightning,
     seed: int,
     checkpoint: Path | None = None,
     goes_on: bool = False,
-) -> tuple[RunRecorder, list[Logger], str]:
-    """Train `module` on `data`, from `checkpoint` on where one is given.
+) -> Training:
+    """Train `module` on `data`, starting from `checkpoint` where one is given.
 
-    goes_on: the run in `folder` was broken off, perhaps before its first checkpoint; its loggers go on with its logs.
-    folder: where checkpoints/best.safetensors (largest val/rsum, the model), checkpoints/last.ckpt (everything, each
-    epoch), run.json and metrics.csv go. record: the facts for run.json. trainer: makes the Trainer from callbacks,
-    logger and plugins. Returns the recorder, the loggers and the best checkpoint's path.
+    folder: where checkpoints/best.safetensors (the model with the largest val/rsum), checkpoints/last.ckpt (everything,
+    written each epoch), run.json and metrics.csv go. record: the facts for run.json. seed: of what an epoch draws.
+    goes_on: the run in `folder` was broken off, perhaps before its first checkpoint; its loggers continue its logs.
+    Raises InputError where the trainer asks for more than one process.
     """
     recorder = RunRecorder(folder, record)
     best = BestModel(
@@ -61,9 +80,9 @@ def fit(
         folder / "checkpoints", filename="last", enable_version_counter=False, save_on_train_epoch_end=True
     )
     # The recorder comes after those that log, and before the checkpoints, which carry its rows.
-    lightning = trainer(
-        logger=logger,
-        callbacks=[EpochSeed(seed), *callbacks, recorder, best, last],
+    lightning = how.trainer(
+        logger=how.logger,
+        callbacks=[EpochSeed(seed), *how.callbacks, recorder, best, last],
         plugins=[CheckpointFiles(folder / "checkpoints")],
         default_root_dir=folder,
         use_distributed_sampler=False,
@@ -85,4 +104,5 @@ def fit(
         raise
     finally:
         signal.signal(signal.SIGINT, interrupt)  # which Lightning has switched off after Ctrl-C
-    return recorder, lightning.loggers, best.best_model_path
+    written = best.best_model_path
+    return Training(recorder, lightning.loggers, Path(written) if written else None)

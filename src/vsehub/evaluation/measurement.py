@@ -1,0 +1,159 @@
+"""Measuring a trained model: what is asked for, and the record of what was measured."""
+
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from vsehub import __version__
+from vsehub.checks import one_of, require
+from vsehub.criteria.base import Criterion
+from vsehub.data.overlap import warn_of_shared
+from vsehub.data.sources import SPLITS
+from vsehub.evaluation.ensemble import Ensemble
+from vsehub.evaluation.evaluate import evaluate
+from vsehub.evaluation.protocols import Protocol
+from vsehub.evaluation.trained import TrainedModel
+from vsehub.evaluation.tune import tune
+from vsehub.io.records import EVALUATION
+
+REFERENCES = {
+    "queries": ("transductive", "the {split} queries themselves, fold by fold"),
+    "train": ("inductive", "all training queries"),
+}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A split, a criterion, which reports call `name`, and a protocol under which a model is measured.
+
+    reference: "queries" lets the criterion see the queries (transductive), "train" the training queries (inductive).
+    tuned: the criterion's settings are chosen on the validation split first. Raises InputError where that is the split
+    to measure, or the reference holds the queries themselves.
+    """
+
+    split: str
+    criterion: Criterion
+    name: str
+    protocol: Protocol
+    reference: str = "queries"
+    tuned: bool = False
+
+    def __post_init__(self) -> None:
+        one_of("split", self.split, SPLITS)
+        one_of("reference", self.reference, tuple(REFERENCES))
+        for name, text in (("criterion_name", self.name), ("protocol.name", self.protocol.name)):
+            require(
+                isinstance(text, str) and text.strip(".") != "" and "/" not in text and "\0" not in text,
+                f"{name} is {text!r}; expected a name that can be part of a file's name, without /",
+            )
+        require(not (self.tuned and self.split == "val"), "split=val is what tune=true chooses on; measure split=test")
+        require(
+            not (self.inductive and self.split == "train"),
+            "reference=train with split=train: the reference holds the queries themselves, which is transductive; "
+            "give reference=queries, or another split",
+        )
+
+    @property
+    def inductive(self) -> bool:
+        """Whether the criterion takes training queries as its reference."""
+        return self.reference == "train" and self.criterion.needs_reference
+
+    @property
+    def seen(self) -> tuple[str, str]:
+        """Whose scores the criterion sees: "transductive", "inductive" or "none", and in words."""
+        asked = self.criterion.needs_reference or self.criterion.matching is not None
+        kind, words = REFERENCES["train" if self.inductive else "queries"] if asked else ("none", "none")
+        return kind, words.format(split=self.split)
+
+    def settings(self, model: TrainedModel | Ensemble) -> dict[str, Any]:
+        """All that decides the metrics, in plain values: equal settings are the same measurement."""
+        used = [self.split, *(["train"] if self.inductive else []), *(["val"] if self.tuned else [])]
+        return {
+            "vsehub": __version__,
+            "split": self.split,
+            "protocol": asdict(self.protocol),
+            "criterion": [self.name, type(self.criterion).__name__, self.criterion.parameters()],
+            "tuned": self.tuned,
+            "reference": self.seen[0],
+            "checkpoints": model.digests,
+            "data": {split: model.split(split).fingerprint() for split in used},
+        }
+
+    def file(self, model: TrainedModel | Ensemble, folder: Path) -> Path:
+        """Where the record of this measurement belongs, by a digest of all its settings.
+
+        Raises InputError where the split has too few images for the protocol.
+        """
+        self.protocol.slices(len(model.split(self.split).images))
+        text = json.dumps(self.settings(model), sort_keys=True, default=str)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        named = [self.split, self.protocol.name, self.name, *(["tuned"] if self.tuned else [])]
+        kind, models = self.seen[0], len(model.digests)
+        named += ([] if kind == "none" else [kind]) + ([f"ensemble-of-{models}"] if models > 1 else [])
+        return folder / f"{'-'.join(named)}-{digest}.json"
+
+
+def measure(model: TrainedModel | Ensemble, asked: Measurement) -> dict[str, Any]:
+    """The record of a measurement: what was measured, how, and the metrics.
+
+    Its "contributions" are each image's part of rsum, for paired tests. Raises InputError where the split does not fit
+    the protocol.
+    """
+    start = time.perf_counter()
+    criterion, protocol = asked.criterion, asked.protocol
+    loaded = model.split(asked.split)
+    protocol.slices(len(loaded.images))  # too few images are said before the work
+    reference = model.encode("train") if asked.inductive else None
+    if asked.inductive:  # queries that stand in their own reference make the metrics too good
+        warn_of_shared({"train": model.split("train"), asked.split: loaded})
+    choice = None
+    if asked.tuned:
+        found = tune(criterion, model.encode("val"), model.similarity, protocol, reference, progress=True)
+        criterion = found.criterion
+        choice = {"split": "val", "rsum": found.rsum, "tried": [[settings, rsum] for settings, rsum in found.tried]}
+    queries = model.encode(asked.split)
+    ranked = time.perf_counter()
+    result = evaluate(queries, model.similarity, criterion, protocol, reference)
+    kind, words = asked.seen
+    images = protocol.images(len(loaded.images))
+    return {
+        "schema": EVALUATION.version,
+        "vsehub": __version__,
+        "split": asked.split,
+        "protocol": protocol.name,
+        "fold_images": protocol.fold_images,
+        "folds": protocol.folds,
+        "criterion": asked.name,
+        "parameters": criterion.parameters(),
+        "tuned": choice,
+        "reference": kind,
+        "reference_set": words,
+        "images": images,
+        "texts": len(loaded.captions) if images == len(loaded.images) else int((loaded.image_index < images).sum()),
+        "checkpoints": model.digests,
+        "seconds": time.perf_counter() - start,
+        "ranking_seconds": time.perf_counter() - ranked,
+        "metrics": result.metrics,
+        "histograms": result.histograms,
+        "contributions": [round(part, 4) for part in result.contributions],
+    }
+
+
+def table(record: dict[str, Any]) -> str:
+    """The metrics as a small table for the terminal."""
+    metrics = record["metrics"]
+    lines = [
+        f"{record['split']}: {record['images']} images, {record['texts']} texts, protocol {record['protocol']}, "
+        f"criterion {record['criterion']}"
+        + (f", ensemble of {len(record['ensemble'])}" if record.get("ensemble") else "")
+        + ("" if record["reference"] == "none" else f" ({record['reference']}: {record['reference_set']})"),
+        "               R@1    R@5   R@10  Med r  Mean r  skew N_10",
+    ]
+    for direction, name in (("i2t", "image to text"), ("t2i", "text to image")):
+        recalls = "".join(f"{metrics[f'{direction}/r{k}']:7.1f}" for k in (1, 5, 10))
+        rest = f"{metrics[f'{direction}/medr']:7.1f}{metrics[f'{direction}/meanr']:8.1f}"
+        lines.append(f"{name:<13}{recalls}{rest}{metrics[f'hubness/{direction}/skew_10']:11.2f}")
+    return "\n".join([*lines, f"rsum {metrics['rsum']:.1f}   hs_sum {metrics['hubness/hs_sum']:.2f}"])

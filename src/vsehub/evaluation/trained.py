@@ -1,0 +1,228 @@
+"""A trained model with its data: it encodes images and texts, and searches and measures the splits it was made for."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vsehub.checks import fail, nearest, require, whole
+from vsehub.components import Components, conf_folder
+from vsehub.criteria.base import Criterion
+from vsehub.criteria.nns import NearestNeighbor
+from vsehub.data.sources import CaptionedImages, Source
+from vsehub.evaluation.cache import EncodedCache
+from vsehub.evaluation.checkpoint import checkpoint_file, fitting, read_checkpoint, require_shape, restore
+from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts, text_table
+from vsehub.sets import Encoding
+from vsehub.types import Similarity
+
+
+class Hits(NamedTuple):
+    """The k best rows of n queries, best first; each field is (n, k).
+
+    rows: row numbers in the split. scores: under the criterion. similarities: plain similarities to the query.
+    """
+
+    rows: Tensor
+    scores: Tensor
+    similarities: Tensor
+
+
+def load(
+    path: str | Path,
+    data: Mapping[str, Any] | None = None,
+    trust: Sequence[str] = (),
+    config_dir: str | Path | None = None,
+    batch_size: int = 256,
+    device: str | None = None,
+) -> "TrainedModel":
+    """The model of a checkpoint that `vsehub train` wrote, in eval mode.
+
+    data: settings of its data that have changed since training, e.g. {"root": FOLDER}. trust, config_dir: further
+    classes that the checkpoint may name, by their full names or by the yaml files of a folder with the groups of conf/.
+    batch_size: images or texts encoded at a time. device: by default the GPU where there is one. Raises InputError
+    where the checkpoint cannot be read or names a class that is not known.
+    """
+    folders = [conf_folder()] + ([] if config_dir is None else [Path(config_dir)])
+    return TrainedModel(path, Components(folders, trust), data, batch_size, device)
+
+
+class TrainedModel:
+    """The model of a checkpoint and the data that it was trained on, whose splits are loaded and encoded once each.
+
+    components: the classes that the checkpoint may name. keep: encoded splits are kept in files beside the checkpoint
+    and read from there. The others: see `load`.
+
+    config: the resolved configuration of model, data and loader, in plain values. vocabulary: None where texts are
+    vectors. splits: those that are loaded already. sha256: of the checkpoint.
+    """
+
+    def __init__(
+        self,
+        checkpoint: str | Path,
+        components: Components,
+        data: Mapping[str, Any] | None = None,
+        batch_size: int = 256,
+        device: str | None = None,
+        keep: bool = False,
+    ):
+        whole("batch_size", batch_size)
+        self.path = checkpoint_file(checkpoint)
+        before = _stamp(self.path)
+        with self.path.open("rb") as file:
+            self.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        read = read_checkpoint(self.path)
+        model = restore(read, components)
+        require(
+            _stamp(self.path) == before,
+            f"checkpoint: {self.path} changed while it was read. Give the command again when nothing writes to it any "
+            "more",
+        )
+        self.model = model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.config, self.vocabulary, self.batch_size = read.config, read.vocabulary, batch_size
+        self._components, self._changes = components, dict(data or {})
+        self.splits: dict[str, CaptionedImages] = {}
+        self._encoded: dict[tuple[str, str], Encoding] = {}
+        self._cache = EncodedCache(self.path, self.sha256) if keep else None
+
+    @property
+    def similarity(self) -> Similarity:
+        """Scores encoded images (I) against encoded texts (T): (I, T)."""
+        return self.model.similarity
+
+    @property
+    def digests(self) -> list[str]:
+        """The checkpoint's SHA-256."""
+        return [self.sha256]
+
+    @property
+    def max_words(self) -> int | None:
+        """How many words of a text are read, as in training; None: all."""
+        words: int | None = self.config["loader"]["max_words"]
+        return words
+
+    @cached_property
+    def source(self) -> Source:
+        """The data that the model was trained on, without noise, with what has changed since.
+
+        Raises InputError where a change is no setting of that data, and where the data cannot be found.
+        """
+        node = {key: value for key, value in self.config["data"].items() if key != "noise"}
+        settings = [str(key) for key in node if key != "_target_"]
+        for key in self._changes:
+            require(
+                key in settings,
+                f"data.{key} is no setting of the checkpoint's data{nearest(str(key), settings)}; choose among "
+                f"{', '.join(settings)}",
+            )
+        # What a checkpoint does not decide: where caches are written, say.
+        rebuilt = getattr(self._components.find("data", node), "rebuilt", {})
+        source: Source = self._components.build("data", {**node, **rebuilt, **self._changes})
+        return source
+
+    def use_data(self, source: Source, splits: dict[str, CaptionedImages]) -> None:
+        """Take another source, with its splits that are loaded already; to be called before anything is encoded."""
+        self.source, self.splits = source, splits
+
+    def split(self, name: str) -> CaptionedImages:
+        """A split of the source; InputError where it is missing, or its features are of another size."""
+        if name not in self.splits:
+            self.splits[name] = self.source.load(name)
+        return fitting(self.splits[name], self.model.image_shape, self.model.text_shape)
+
+    def encode_images(self, images: np.ndarray | Tensor, progress: bool = False) -> Encoding:
+        """Images (N, *image_shape), as the source stores them, encoded: (N, D), not normalised, or N sets."""
+        rows = images.cpu().numpy() if isinstance(images, Tensor) else images
+        require(len(rows) > 0, "images is empty; give one or more")
+        require_shape("images", rows, self.model.image_shape)
+        return encode_images(self.model.image_encoder, rows, np.arange(len(rows)), self.batch_size, progress)
+
+    def encode_texts(self, texts: Sequence[str] | np.ndarray | Tensor, progress: bool = False) -> Encoding:
+        """T texts, or (T, F) vectors where the model was trained on such, encoded: (T, D), not normalised, or T sets.
+
+        Raises InputError for texts of the other kind, and for vectors of another size.
+        """
+        rows: list[str] | np.ndarray
+        if self.vocabulary is None:
+            given = texts.cpu().numpy() if isinstance(texts, Tensor) else texts
+            if not isinstance(given, np.ndarray):
+                fail(f"texts is a {type(texts).__name__}; the model was trained on vectors, give an array of them")
+            require_shape("texts", given, self.model.text_shape)
+            rows = given
+        else:
+            if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+                fail(f"texts is {texts!r}; expected a list of texts")
+            rows = list(texts)
+        require(len(rows) > 0, "texts is empty; give one or more")
+        table = text_table(rows, self.vocabulary, self.max_words)
+        return encode_texts(self.model.text_encoder, table, np.arange(len(table)), self.batch_size, progress)
+
+    def encode(self, split: str) -> EncodedSplit:
+        """A split of the source, encoded once, on the model's device."""
+        return EncodedSplit.of(self.split(split), self._side(split, "images"), self._side(split, "texts"))
+
+    @torch.no_grad()
+    def search(
+        self,
+        texts: Sequence[str] | np.ndarray | Tensor | None = None,
+        k: int = 10,
+        criterion: Criterion | None = None,
+        split: str = "test",
+        reference: str = "train",
+        images: np.ndarray | Tensor | None = None,
+    ) -> Hits:
+        """The k best images of a split for each text, or, with `images` instead, the k best texts for each image.
+
+        criterion: of `vsehub.criteria`, None for plain similarity. One that takes reference queries gets all texts
+        (all images) of the split `reference`: inductive, so that a query's ranking does not depend on its company.
+        Raises InputError for a criterion that matches queries with items, a k above the number of items, and a
+        similarity that is no inner product of vectors.
+        """
+        if (texts is None) == (images is None):
+            fail("give either texts or images to search for")
+        criterion = NearestNeighbor() if criterion is None else criterion
+        require(
+            criterion.matching is None and criterion.inductive,
+            f"criterion: {type(criterion).__name__} matches many queries with items at once, a single query cannot be "
+            "matched; use another, e.g. csls",
+        )
+        kind = type(self.similarity).__name__
+        require(
+            hasattr(self.similarity, "vectors"),
+            f"checkpoint: {self.path} was trained with {kind}, which is no inner product of vectors; search needs one",
+        )
+        asked, found = ("texts", "images") if images is None else ("images", "texts")
+        loaded = self.split(split)
+        size = len(loaded.images if found == "images" else loaded.captions)
+        whole("k", k)
+        require(k <= size, f"k is {k}; expected at most {size}, the number of {found} in the {split} split")
+        encoded = self.encode_images(images) if texts is None else self.encode_texts(texts)
+        vectors = self.similarity.vectors
+        queries, items = vectors(encoded), vectors(self._side(split, found))
+        others = vectors(self._side(reference, asked)) if criterion.needs_reference else None
+        scores, rows = criterion.search(queries, items, others, k)
+        return Hits(rows, scores, torch.einsum("qd,qkd->qk", queries, items[rows]))
+
+    def _side(self, split: str, side: str) -> Encoding:
+        """The images or texts of a split, encoded once, on the model's device."""
+        if (split, side) not in self._encoded:
+            loaded = self.split(split)
+
+            def encode() -> Encoding:
+                if side == "images":
+                    return self.encode_images(loaded.images, progress=True)
+                return self.encode_texts(loaded.captions, progress=True)
+
+            kept = encode() if self._cache is None else self._cache.get(f"{split}-{side}", loaded, encode)
+            self._encoded[split, side] = kept.to(next(self.model.parameters()).device)
+        return self._encoded[split, side]
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino

@@ -1,0 +1,70 @@
+"""Data module and module from plain settings, each a group's choice, as the configuration has them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vsehub.checks import require
+from vsehub.components import MISSING, Components, make
+from vsehub.data.noise import INDEX_FILE, Noise, NoisySource
+from vsehub.data.text.vocabulary import stored
+from vsehub.evaluation.checkpoint import text_sizes
+from vsehub.training.datamodule import RetrievalDataModule
+from vsehub.training.module import RetrievalModule
+
+Settings = Mapping[str, Any]
+# What a checkpoint says of its model.
+DESCRIBED = ("image_encoder", "text_encoder", "similarity", "data", "loader", "seed", "embedding_dim", "positives")
+
+
+def build_data(
+    data: Settings, loader: Settings, seed: int, components: Components, resumed: Path | None = None
+) -> RetrievalDataModule:
+    """The data module of a source, with its noise.
+
+    data: the source's settings, those of its noise under "noise". loader: the data module's. resumed: the folder of the
+    run that goes on, whose noise is taken.
+    """
+    own = {key: value for key, value in data.items() if key != "noise"}
+    source = components.build("data", own, restored=resumed is not None)
+    noise = make("data.noise", Noise, data.get("noise") or {})
+    if noise.wanted:
+        source = NoisySource(source, noise, None if resumed is None else resumed / INDEX_FILE)
+    return make("loader", RetrievalDataModule, loader, source=source, seed=seed)
+
+
+def build_module(
+    settings: Settings, data: RetrievalDataModule, components: Components, resumed: bool = False
+) -> RetrievalModule:
+    """The module, its encoders sized by the data; its checkpoints carry the settings and the words.
+
+    settings: those of `DESCRIBED`, and of loss, optimizer and scheduler. data: with its training split loaded. resumed:
+    weights follow from a checkpoint, so that no pretrained ones are loaded. Raises InputError where the parts do not
+    fit the data or each other.
+    """
+    image_shape, text_shape = data.splits["train"].images.shape[1:], data.text_shape
+    sizes = {
+        "image_encoder": {"image_shape": list(image_shape)},
+        "text_encoder": text_sizes(settings["text_encoder"], data.vocabulary, text_shape),
+    }
+    for side, given in sizes.items():
+        for key, value in given.items():
+            require(
+                settings[side].get(key, MISSING) in (MISSING, value), f"{side}.{key} comes from the data; leave it out"
+            )
+    encoders = {side: components.build(side, settings[side], resumed, **given) for side, given in sizes.items()}
+    config = {key: settings[key] for key in DESCRIBED}
+    for side, encoder in encoders.items():
+        # What a checkpoint must not need again: weights files, folders of other models.
+        config[side] = config[side] | getattr(encoder, "rebuilt", {})
+    parts = {part: components.build(part, settings[part]) for part in ("similarity", "loss", "optimizer", "scheduler")}
+    for part in ("similarity", "loss"):
+        made = type(parts[part]).__name__
+        require(callable(parts[part]), f"{part}: {settings[part]['_target_']} made a {made}, which is no {part}")
+    description = {
+        "config": config,
+        "vocabulary": stored(data.vocabulary),
+        "image_shape": list(image_shape),
+        "text_shape": None if text_shape is None else list(text_shape),
+    }
+    return RetrievalModule(**encoders, **parts, positives=settings["positives"], description=description)

@@ -1,0 +1,106 @@
+"""`vsehub.load`: the scores of `vsehub search` and the metrics of `vsehub evaluate`, and what it refuses."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import vsehub
+from vsehub.checks import InputError
+from vsehub.criteria import CSLS, NearestNeighbor, RelaxedGreedyMatching
+from vsehub.encoders import ImageFeatures, TextFeatures
+from vsehub.evaluation import Protocol
+from vsehub.evaluation.checkpoint import write_checkpoint
+from vsehub.evaluation.evaluate import evaluate
+
+
+@pytest.fixture(scope="module")
+def model(trained):
+    """The model of the run that all tests share."""
+    return vsehub.load(trained / "checkpoints" / "best.safetensors")
+
+
+def test_it_measures_and_searches_as_the_commands_do(model, trained, run_here):
+    (path,) = (trained / "evaluations").glob("test-single-nns-*.json")
+    measured = evaluate(model.encode("test"), model.similarity, NearestNeighbor(), Protocol("single"))
+    assert measured.metrics == json.loads(path.read_text())["metrics"]
+    assert model.digests == json.loads(path.read_text())["checkpoints"]
+
+    texts = ["a red circle", "a big blue square on green"]
+    names = model.split("test").names
+    out = run_here("search", f"checkpoint={model.path}", *texts, "k=7", "criterion=csls", "out=page")
+    printed = [line.split(maxsplit=4)[1:4] for line in out.splitlines() if re.match(r" +\d+  ", line)]
+    found = model.search(texts, 7, CSLS(k=10))
+    assert [tuple(field.shape) for field in found] == [(2, 7)] * 3
+    rows = zip(*(field.flatten().tolist() for field in (found.scores, found.similarities, found.rows)), strict=True)
+    assert printed == [[f"{score:.4f}", f"{similarity:.4f}", names[row]] for score, similarity, row in rows]
+    assert model.source.name == "scenes"
+    assert not (model.path.parent / "best.encoded" / "val-images.safetensors").exists()  # load keeps no files
+    own = model.search(images=model.split("test").images[3:4], k=160)
+    scores = model.similarity(model.encode("test").images[3:4], model.encode("test").texts)[0]
+    assert torch.allclose(own.scores[0], scores.sort(descending=True).values, atol=1e-6)
+    assert torch.equal(own.scores, own.similarities)
+
+
+def test_what_is_encoded_alone_is_what_a_split_is_encoded_as(model):
+    split, encoded = model.split("test"), model.encode("test")
+    for given in (split.images[5:9], torch.from_numpy(np.array(split.images[5:9]))):
+        assert torch.allclose(model.encode_images(given), encoded.images[5:9], atol=1e-5)
+    texts = model.encode_texts(split.captions[20:31])
+    assert torch.allclose(texts, encoded.texts[20:31], atol=1e-5)
+    assert not texts.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda model: model.search("a red circle"), "texts is 'a red circle'; expected a list of texts"),
+        (lambda model: model.search([]), "texts is empty"),
+        (lambda model: model.search(), "give either texts or images"),
+        (lambda model: model.search(["red"], 33), "k is 33; expected at most 32, the number of images in the test"),
+        (lambda model: model.search(["red"], 0), "k is 0; expected a whole number above 0"),
+        (lambda model: model.search(["red"], 3, RelaxedGreedyMatching()), "RelaxedGreedyMatching matches many queries"),
+        (lambda model: model.encode_images(np.zeros((2, 5), np.float32)), r"the images have 5 features but"),
+        (lambda model: model.encode_texts(np.zeros((2, 5), np.float32)), "expected a list of texts"),
+    ],
+)
+def test_bad_input(model, ask, message):
+    with pytest.raises(InputError, match=message):
+        ask(model)
+
+
+def test_bad_settings_and_data(trained):
+    best = trained / "checkpoints" / "best.safetensors"
+    with pytest.raises(InputError, match="rooot is no setting of the checkpoint's data"):
+        vsehub.load(best, data={"rooot": "x"}).split("test")
+    with pytest.raises(InputError, match="expected full names of classes"):
+        vsehub.load(best, trust=["no class"])
+    splits = [vsehub.load(best, data={"seed": seed}).split("test") for seed in (0, 5)]
+    assert splits[0].fingerprint() != splits[1].fingerprint()
+
+
+def test_texts_that_are_vectors_and_data_that_are_not_there(tmp_path):
+    encoders = {"image_encoder": ImageFeatures([4], dim=3), "text_encoder": TextFeatures([5], dim=3)}
+    weights = {f"{side}.{name}": value for side, one in encoders.items() for name, value in one.state_dict().items()}
+    config = {
+        "image_encoder": {"_target_": "vsehub.encoders.ImageFeatures", "image_shape": "???", "dim": 3},
+        "text_encoder": {"_target_": "vsehub.encoders.TextFeatures", "text_shape": "???", "dim": 3},
+        "similarity": {"_target_": "vsehub.similarities.Cosine"},
+        "data": {"_target_": "vsehub.data.Precomp", "root": str(tmp_path / "absent")},
+        "loader": {"max_words": None},
+    }
+    description = {"config": config, "vocabulary": None, "image_shape": [4], "text_shape": [5]}
+    write_checkpoint(tmp_path / "model.safetensors", weights, description)
+    model = vsehub.load(tmp_path / "model.safetensors", device="cpu")
+    vectors = torch.rand(6, 5, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = encoders["text_encoder"].eval()(vectors, torch.ones(6, dtype=torch.int64))
+    assert torch.allclose(model.encode_texts(vectors), expected, atol=1e-6)
+    with pytest.raises(InputError, match="the texts have 4 features but the model was made for 5"):
+        model.encode_texts(vectors[:, 1:])
+    with pytest.raises(InputError, match="the model was trained on vectors"):
+        model.encode_texts(["a text"])
+    with pytest.raises(InputError, match="absent"):
+        model.split("test")
