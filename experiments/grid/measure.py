@@ -77,7 +77,7 @@ def measure_run(folder: Path, run: Run, out: Path, criteria: Sequence[str], root
     encodings = restored(folder, root)
     for name, reference, fitted in tqdm(lacking, folder.name):
         criterion = chosen("criterion", name)
-        record = measure(encodings, Measurement("test", criterion, name, protocol, reference, fitted), each_image=True)
+        record = measure(encodings, Measurement("test", criterion, name, protocol, reference, fitted))
         record |= {"inductive_form": criterion.inductive, "run": facts}
         write_json(out / file_name(name, reference, fitted), record)
 

@@ -186,11 +186,11 @@ class Measurement:
         return folder / f"{'-'.join(named)}-{digest}.json"
 
 
-def measure(encodings: Encodings | EnsembleEncodings, asked: Measurement, each_image: bool = False) -> dict:
-    """The record of a measurement: what was measured, how, and the figures.
+def measure(encodings: Encodings | EnsembleEncodings, asked: Measurement) -> dict:
+    """The record of a measurement: what was measured, how, and the values.
 
-    each_image: the record also has "contributions", each image's part of rsum. Raises InputError where the split does
-    not fit the protocol.
+    Its "contributions" are each image's part of rsum, for paired tests. Raises InputError where the split does not fit
+    the protocol.
     """
     start = time.perf_counter()
     criterion, protocol, similarity = asked.criterion, asked.protocol, encodings.similarity
@@ -228,7 +228,8 @@ def measure(encodings: Encodings | EnsembleEncodings, asked: Measurement, each_i
         "ranking_seconds": time.perf_counter() - ranked,
         "metrics": result.metrics,
         "histograms": result.histograms,
-    } | ({"contributions": result.contributions} if each_image else {})
+        "contributions": [round(part, 4) for part in result.contributions],
+    }
 
 
 def table(record: dict) -> str:
