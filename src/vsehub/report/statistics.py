@@ -1,7 +1,7 @@
 """The one rule for "A beats B": paired tests over test images and over seeds, corrected over a family.
 
 rsum is a mean over test images of what each contributes (the "contributions" of an evaluation record), so an image with
-its captions is the unit that is drawn. Random signs of the images' differences show what chance alone would make of them
+its captions is the unit that is drawn. Random signs of the images' differences show what chance would make of them
 if the two cases were exchangeable on every image; the t-test over seeds asks the same of other trainings. Only where
 both corrected p are below 0.05 is one case said to beat the other.
 """
@@ -167,7 +167,8 @@ def _sizes(total: int) -> list[int]:
 
 
 # Of a pair: both tests find a difference, only that over images, only that over seeds, neither; too few seeds to ask.
-APART, IMAGES, SEEDS, NOTHING, TOO_FEW = "apart", "apart on other images", "apart in other trainings", "–", "too few seeds"
+APART, IMAGES, SEEDS, NOTHING = "apart", "apart on other images", "apart in other trainings", "–"
+TOO_FEW = "too few seeds"
 COLUMNS = (
     "one", "other", "seeds", "images", "rsum_one", "rsum_other", "difference", "low", "high",
     "p_images", "p_seeds", "holm_images", "holm_seeds", "outcome",
