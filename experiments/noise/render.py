@@ -12,14 +12,16 @@ import pandas as pd
 from vsehub.io.files import write_text
 from vsehub.report.plots import RC, Picture, new_figure, render, styles
 from vsehub.report.recipes import Series
+from vsehub.report.tables import Table
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from evidence import OUTCOMES, figure, judged, judged_table, read_expected, renew, study_folder  # noqa: E402
+from evidence import OUTCOMES, judged, judged_table, number, read_expected, renew, study_folder  # noqa: E402
 from plots import save  # noqa: E402 (both beside or above this file, found by the line before)
 from study import CLEAN, LOSSES, PROTOCOLS  # noqa: E402
 
+TEST_IMAGES = 500  # of Flickr8k's test split here
 WHAT = {"captions": "single captions are permuted", "images": "images are permuted, their captions with them"}
 
 
@@ -49,7 +51,7 @@ def mean_and_deviation(values: pd.Series) -> str:
     """ "300.1 ± 2.0", the mean alone of one seed, a dash of none."""
     values = values.dropna()
     if len(values) < 2:
-        return figure(values.mean())
+        return number(values.mean())
     return f"{values.mean():.1f} ± {values.std():.1f}"
 
 
@@ -60,15 +62,14 @@ def table(frame: pd.DataFrame, protocol: str) -> str:
     noisy = [rate for rate in rates if rate > 0]
     head = ["loss", "seeds", *(f"rsum at {rate:g}" if rate else "clean" for rate in rates)]
     head += [*(f"lost at {rate:g}" for rate in noisy)]
-    lines = [f"| {' | '.join(head)} |", "| --- | --- |" + " ---: |" * (len(head) - 2)]
+    rows = []
     for loss in [loss for loss in LOSSES if loss in set(own["loss"])]:
         runs = own[own["loss"] == loss]
         at = {rate: runs[runs["rate"] == rate] for rate in rates}
         cells = [loss, ", ".join(map(str, sorted(runs["seed"].unique())))]
         cells += [mean_and_deviation(at[rate]["rsum"]) for rate in rates]
-        cells += [mean_and_deviation(at[rate]["drop"]) for rate in noisy]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append([*cells, *(mean_and_deviation(at[rate]["drop"]) for rate in noisy)])
+    return Table(head, rows, words=2).markdown()
 
 
 def facts(frame: pd.DataFrame, protocol: str) -> str:
@@ -111,9 +112,9 @@ def main() -> None:
     """Read the command line and write the files."""
     folder = study_folder(__doc__, HERE)
     frame = with_drop(pd.read_csv(folder / "results.csv"))
-    claims = judged(frame, read_expected(folder), "case")
+    claims = judged(frame, read_expected(folder), "case", TEST_IMAGES)
     save(folder, curves(frame))
-    parts = [judged_table(claims)]
+    parts = [judged_table(claims).markdown()]
     for protocol in [protocol for protocol in PROTOCOLS if protocol in set(frame["protocol"])]:
         parts += [f"**Protocol {protocol}**: {WHAT[protocol]}.", table(frame, protocol), facts(frame, protocol)]
     place = ", ".join(sorted(frame["hardware"].unique()))

@@ -1,4 +1,4 @@
-"""A page of sections, its Markdown and its tables: the same cells everywhere, text that stays text, shades that follow."""
+"""A page of sections and its Markdown: the same cells in both, text that stays text, shades that follow the values."""
 
 import math
 import re
