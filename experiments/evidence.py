@@ -20,9 +20,9 @@ EXPECTED = ["claim", "source", "metric", "higher", "lower", "published_higher", 
 HOLDS, AGAINST, OPEN = "holds over seeds", "contradicted over seeds", "not told apart"
 OUTCOMES = (HOLDS, OPEN, AGAINST, "not measured", "too few seeds")
 RULE = (
-    "paired t-test over three seeds or more, p corrected by Holm over the table's claims, the deviation no smaller than "
-    "one step of the metric (rsum and recalls: 100 / number of test images). It speaks for other trainings on these test "
-    "images; without each image's values, other images are not tested"
+    "paired t-test over three seeds or more, p corrected by Holm over the table's claims, the deviation no smaller "
+    "than one step of the metric (rsum and recalls: 100 / number of test images). It speaks for other trainings on "
+    "these test images; without each image's values, other images are not tested"
 )
 STEPS = {"hs_sum": 0.01, "plateau": 1.0, "plateau_before_decay": 1.0}  # of recalls and rsum: 100 / images
 
@@ -137,7 +137,7 @@ def verdict(frame: pd.DataFrame) -> str:
     for kind in OUTCOMES:
         claims = list(frame.loc[frame["outcome"] == kind, "claim"])
         named = f" ({'; '.join(claims)})" if claims and kind in (HOLDS, AGAINST) else ""
-        told += [f"{len(claims)} {kind}{named}"] if claims else []
+        told += [f"{kind} {len(claims)}{named}"] if claims else []
     ahead = int((frame["difference"] > 0).sum())
     known = int(frame["difference"].notna().sum())
     return f"Of {len(frame)} claims: {', '.join(told)}. The mean difference has the claimed sign in {ahead} of {known}."

@@ -17,7 +17,7 @@ from vsehub.report.tables import Table
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from evidence import OUTCOMES, judged, judged_table, number, read_expected, renew, study_folder  # noqa: E402
+from evidence import judged, judged_table, number, read_expected, renew, study_folder, verdict  # noqa: E402
 from plots import save  # noqa: E402 (both beside or above this file, found by the line before)
 from study import CLEAN, LOSSES, PROTOCOLS  # noqa: E402
 
@@ -33,18 +33,10 @@ def with_drop(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(drop=clean.reindex(keys).to_numpy() - frame["rsum"], case=case)
 
 
-def verdict(claims: pd.DataFrame) -> str:
-    """A sentence a protocol, since the two are not to be compared: at which rates each claim came out how."""
-    sentences = []
-    for protocol in PROTOCOLS:
-        of_protocol = claims[claims["higher"].str.contains(f" {protocol} ")]
-        told = []
-        for claim, rows in of_protocol.groupby(of_protocol["claim"].str.partition(":")[0], sort=False):
-            rates = rows["higher"].str.rsplit(" ", n=1).str[1]
-            kinds = {kind: ", ".join(rates[rows["outcome"] == kind]) for kind in OUTCOMES}
-            told.append(f"{claim} ({'; '.join(f'{kind} at {at}' for kind, at in kinds.items() if at)})")
-        sentences.append(f"Protocol {protocol}: {'; '.join(told)}.")
-    return " ".join(sentences)
+def verdicts(claims: pd.DataFrame) -> str:
+    """A sentence a protocol, since the two are not to be compared."""
+    own = {name: claims[claims["higher"].str.contains(f" {name} ")] for name in PROTOCOLS}
+    return " ".join(f"Protocol {name}: {verdict(rows)}" for name, rows in own.items())
 
 
 def mean_and_deviation(values: pd.Series) -> str:
@@ -121,7 +113,7 @@ def main() -> None:
     parts.append(f"Data: {', '.join(sorted(frame['dataset'].unique()))}. Hardware: {place}.")
     text = "\n\n".join(parts)
     write_text(folder / "table.md", f"# Losses under noise in the training captions\n\n{text}\n")
-    renew(folder / "README.md", verdict(claims), "verdict")
+    renew(folder / "README.md", verdicts(claims), "verdict")
     renew(folder / "README.md", text, "figures")
 
 
