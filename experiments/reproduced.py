@@ -101,8 +101,8 @@ def remarks(frame: pd.DataFrame) -> list[str]:
     notes += strangers
     if strangers:
         notes.append(
-            "of other data the rows keep loss, similarity, learning rate, positives and criterion; rows that differ only "
-            "in their features show the same measurement"
+            "of other data the rows keep loss, similarity, learning rate, positives and criterion; rows that differ "
+            "only in their features show the same measurement"
         )
     notes += transductive({text.partition(" ")[0] for text in measured["criterion"]})
     if measured["criterion"].str.contains("relaxation ").any():
@@ -121,8 +121,8 @@ def occurrence_remarks(measured: Mapping[str, Sequence[dict]]) -> list[str]:
     ]
     if evaluations:
         notes.append(
-            "means over seeds ± one sample standard deviation. ACL counts each image five times, once a caption, and of "
-            'equal items only the first is ever nearest: compare its text to image shares with "of 5 copies"'
+            "means over seeds ± one sample standard deviation. ACL counts each image five times, once a caption, and "
+            'of equal items only the first is ever nearest: compare its text to image shares with "of 5 copies"'
         )
     notes += transductive({one["criterion"] for one in evaluations})
     return [*notes, *unmeasured([line for line, several in measured.items() if not several])]

@@ -79,8 +79,8 @@ def test_the_verdict_counts_all_and_names_what_is_decided():
     claims["claim"] = ["a leads b", "b leads a"]
     frame = evidence.judged(results(a=[30, 32, 31], b=[1, 3, 2.5]), claims)
     assert evidence.verdict(frame) == (
-        "Of 2 claims: holds over seeds 1 (a leads b), contradicted over seeds 1 (b leads a). The mean difference has the "
-        "claimed sign in 1 of 2."
+        "Of 2 claims: holds over seeds 1 (a leads b), contradicted over seeds 1 (b leads a). The mean difference has "
+        "the claimed sign in 1 of 2."
     )
     assert "10.0 / –" in evidence.judged_table(frame).markdown()
 
