@@ -1,4 +1,4 @@
-"""A published table: train its rows, measure them as printed, and put the figures beside the published ones.
+"""A published table: train its rows, measure them as printed, and put the values beside the published ones.
 
     python experiments/reproduce.py aaai2020/2 --coco FOLDER --seeds 0,1,2
     python experiments/reproduce.py emnlp2019-submission/4 acl-srw2019/4          the same losses and criteria on scenes
@@ -14,13 +14,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from reproduced import SHARE_HEADINGS, occurrence_remarks, occurrence_table, reproduced
+from reproduced import OCCURRENCE_PLACE, occurrence_remarks, occurrence_table, remarks, reproduced
 from row_jobs import OCCURRENCES, Job, LeftOut, Places, jobs
 from running import run, typed
 
 from vsehub.io.files import write_text
-from vsehub.report import published
-from vsehub.report.tables import COLUMNS, latex, markdown
+from vsehub.report.pages.sections import bullets
+from vsehub.report.published import published_beside_table
+from vsehub.report.tables import Table
 
 TABLES = (
     "aaai2020/1",
@@ -70,22 +71,21 @@ def write(table: str, work: list[Job], left_out: dict[str, LeftOut], overrides: 
         found = job.found()
         measured.setdefault(job.row.line, []).extend([found] if found else [])
     if table == OCCURRENCES:
-        frame = shown = occurrence_table(measured)
-        sentences = occurrence_remarks(measured)
+        frame, notes = occurrence_table(measured), occurrence_remarks(measured)
+        shown = Table.of(frame, words=len(OCCURRENCE_PLACE))
     else:
         frame = reproduced(paper, number, measured)
-        shown, sentences = published.display(frame), published.remarks(frame)
-    sentences += [f"Every training was changed by {', '.join(overrides)}."] if overrides else []
+        shown, notes = published_beside_table(frame), remarks(frame)
+    notes += [f"every training was changed by {', '.join(overrides)}"] if overrides else []
     reasons = {line: str(reason) for line, reason in left_out.items()}
     for reason in dict.fromkeys(reasons.values()):
         lines = ", ".join(line for line, why in reasons.items() if why == reason)
-        sentences.append(f"Left out: {lines} ({reason}).")
+        notes.append(f"left out: {lines} ({reason})")
     title = f"{paper}, table {number}: measured beside published"
-    text = f"# {title}\n\n" + "".join(f"- {one}\n" for one in sentences) + f"\n{markdown(shown)}"
-    numeric = [*(column.heading for column in COLUMNS), *SHARE_HEADINGS]
+    text = f"# {title}\n\n{bullets(notes)}\n\n{shown.markdown()}\n"
     write_text(folder / "table.md", text)
     write_text(folder / "table.csv", frame.to_csv(index=False, lineterminator="\n"))
-    write_text(folder / "table.tex", latex(shown, f"{title}. {' '.join(sentences)}", numeric))
+    write_text(folder / "table.tex", shown._replace(caption=f"{title}. {'; '.join(notes)}.").latex())
     return f"{text}\nfiles: {folder}/table.md, table.csv, table.tex"
 
 

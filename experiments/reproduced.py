@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from vsehub.report.published import FIGURES, PLACE, published_table, transductive
-from vsehub.report.tables import DIRECTIONS, criterion_text, seeds_text, spread_text
+from vsehub.report.published import METRICS, PLACE, other_data, published_table
+from vsehub.report.results import DIRECTIONS
+from vsehub.report.tables import criterion_text, seeds_text, spread_text
 
 NEVER, HUB = "N_1 = 0, %", "largest hub"
 SHARES = {NEVER: "share_0", "N_1 = 1, %": "share_1"} | {f"N_1 ≥ {least}, %": f"share_{least}" for least in (2, 5, 10)}
@@ -14,28 +15,28 @@ OCCURRENCE_PLACE = ["line", *PLACE[2:], "direction", "shares of"]
 
 
 def reproduced(paper: str, table: str, measured: Mapping[str, Sequence[dict]]) -> pd.DataFrame:
-    """The frame that `published.display` shows: "published", then "measured", "std", "difference" for each line.
+    """The frame that `published_beside_table` shows: "published", then "measured", "std", "difference" for each line.
 
     measured: the lines to show, and for each the evaluations of its runs, one a seed, with "dataset", "architecture",
-    "label" and "seed" of the run beside what evaluation wrote. A line without any keeps its published figures alone.
+    "label" and "seed" of the run beside what evaluation wrote. A line without any keeps only its published values.
     Raises InputError on an unknown paper or table.
     """
     found = []
     for _, row in published_table(paper, table).iterrows():
         if row["line"] in measured:
-            found.append({"figure": "published", "seeds": "", **row[["note", *FIGURES, *PLACE[:1], *PLACE[2:-1]]]})
+            found.append({"value": "published", "seeds": "", **row[["note", *METRICS, *PLACE[:1], *PLACE[2:-1]]]})
             found += _measured(row, measured[row["line"]]) if measured[row["line"]] else []
-    return pd.DataFrame(found, columns=[*PLACE, *FIGURES, "note"])
+    return pd.DataFrame(found, columns=[*PLACE, *METRICS, "note"])
 
 
 def _measured(row: pd.Series, evaluations: Sequence[dict]) -> list[dict]:
-    figures = pd.DataFrame([evaluation["metrics"] for evaluation in evaluations]).reindex(columns=FIGURES)
-    means, deviations = figures.mean(), figures.std(ddof=1)
+    values = pd.DataFrame([evaluation["metrics"] for evaluation in evaluations]).reindex(columns=METRICS)
+    means, deviations = values.mean(), values.std(ddof=1)
     place = {"line": row["line"], **described(evaluations)}
     return [
-        {"figure": "measured", **place, **means},
-        {"figure": "std", **place, **deviations},
-        {"figure": "difference", **place, **(means - row[FIGURES].astype(float))},
+        {"value": "measured", **place, **means},
+        {"value": "std", **place, **deviations},
+        {"value": "difference", **place, **(means - row[METRICS].astype(float))},
     ]
 
 
@@ -72,14 +73,14 @@ def occurrence_table(measured: Mapping[str, Sequence[dict]]) -> pd.DataFrame:
         if not evaluations:
             continue
         told = described(evaluations)
-        figures = pd.DataFrame([evaluation["metrics"] for evaluation in evaluations])
+        values = pd.DataFrame([evaluation["metrics"] for evaluation in evaluations])
         for side, direction in DIRECTIONS.items():
-            shares = {heading: 100 * figures[f"hubness/{side}/{key}"] for heading, key in SHARES.items()}
+            shares = {heading: 100 * values[f"hubness/{side}/{key}"] for heading, key in SHARES.items()}
             kinds = {"items": shares} | ({"of 5 copies": _of_copies(shares)} if side == "t2i" else {})
             for kind, columns in kinds.items():
                 place = {"line": line, **told, "direction": direction, "shares of": kind}
                 spreads = {heading: _spread(share, 2) for heading, share in columns.items()}
-                lines.append(place | spreads | {HUB: _spread(figures[f"hubness/{side}/largest_hub_1"], 1)})
+                lines.append(place | spreads | {HUB: _spread(values[f"hubness/{side}/largest_hub_1"], 1)})
     return pd.DataFrame(lines, columns=[*OCCURRENCE_PLACE, *SHARE_HEADINGS])
 
 
@@ -88,25 +89,54 @@ def _of_copies(shares: dict[str, pd.Series]) -> dict[str, pd.Series]:
     return {heading: share / 5 + (80 if heading == NEVER else 0) for heading, share in shares.items()}
 
 
+def remarks(frame: pd.DataFrame) -> list[str]:
+    """The notes without which a frame of published and measured lines would mislead."""
+    printed, measured = (frame[frame["value"] == value] for value in ("published", "measured"))
+    if measured.empty:
+        return ["nothing was measured: published values only"]
+    notes = [
+        f"measured: means over seeds ± one sample standard deviation; seeds {'; '.join(sorted(set(measured['seeds'])))}"
+    ]
+    strangers = other_data(set(measured["dataset"]), set(printed["dataset"]))
+    notes += strangers
+    if strangers:
+        notes.append(
+            "of other data the rows keep loss, similarity, learning rate, positives and criterion; rows that differ "
+            "only in their features show the same measurement"
+        )
+    notes += transductive({text.partition(" ")[0] for text in measured["criterion"]})
+    if measured["criterion"].str.contains("relaxation ").any():
+        notes.append("relaxation: λ of the matching; a/b/c: of those for R@1, R@5 and R@10, each tuned by itself")
+    return [*notes, *unmeasured([line for line in printed["line"] if line not in set(measured["line"])])]
+
+
 def occurrence_remarks(measured: Mapping[str, Sequence[dict]]) -> list[str]:
-    """The sentences that `occurrence_table` needs."""
+    """The notes that `occurrence_table` needs."""
     evaluations = [one for several in measured.values() for one in several]
-    sentences = ["No figures of ACL's table 5 are among those that ship with vsehub: measured ones alone."]
-    sentences += [
-        f"Measured on {name}, protocol {protocol}; ACL's are of COCO, all 5,000 test images in one ranking (full5k)."
+    notes = ["no values of ACL's table 5 are among those that ship with vsehub: measured ones only"]
+    notes += [
+        f"measured on {name}, protocol {protocol}; ACL's are of COCO, all 5,000 test images in one ranking (full5k)"
         for name, protocol in sorted({(one["dataset"], one["protocol"]) for one in evaluations})
         if (name, protocol) != ("coco", "full5k")
     ]
     if evaluations:
-        sentences.append(
-            "Means over seeds, ± one sample standard deviation. ACL counts each image five times, once a caption, and "
-            'of equal items only the first is ever nearest: compare its text to image shares with "of 5 copies".'
+        notes.append(
+            "means over seeds ± one sample standard deviation. ACL counts each image five times, once a caption, and "
+            'of equal items only the first is ever nearest: compare its text to image shares with "of 5 copies"'
         )
-    corrected = sorted({one["criterion"] for one in evaluations} - {"nns"})
-    if corrected:
-        sentences.append(transductive(corrected))
-    alone = [line for line, several in measured.items() if not several]
-    return [*sentences, *([f"Not measured: {', '.join(alone)}."] if alone else [])]
+    notes += transductive({one["criterion"] for one in evaluations})
+    return [*notes, *unmeasured([line for line, several in measured.items() if not several])]
+
+
+def transductive(criteria: set[str]) -> list[str]:
+    """A note on what the corrections among the criteria saw."""
+    names = ", ".join(sorted(criteria - {"nns"}))
+    return [f"transductive, as in the papers, the test queries being the reference: {names}"] if names else []
+
+
+def unmeasured(lines: Sequence[str]) -> list[str]:
+    """A note on the lines without a measurement."""
+    return [f"not measured: {', '.join(lines)}"] if lines else []
 
 
 def _spread(values: pd.Series, decimals: int) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import yaml
-from evidence import figure, renew
+from evidence import number, renew
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT / "src" / "vsehub" / "report" / "published" / "paper_tables.csv"
@@ -48,9 +48,9 @@ def cells(row: pd.Series) -> list[str]:
 def rsum(row: pd.Series) -> str:
     """The published sum; in brackets the recalls' sum where none is printed."""
     if pd.notna(row["rsum"]):
-        return figure(row["rsum"])
+        return number(row["rsum"])
     recalls = row[[f"{side}_r{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]]
-    return f"({figure(recalls.sum())})" if recalls.notna().all() else figure(float("nan"))
+    return f"({number(recalls.sum())})" if recalls.notna().all() else number(float("nan"))
 
 
 def commands(row: pd.Series) -> str:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from vsehub.checks import require
 
@@ -50,19 +51,14 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> Correlation:
     if len(both) < 3 or both["x"].nunique() == 1 or both["y"].nunique() == 1:
         return Correlation(np.nan, np.nan, np.nan, len(both))
     ranks = both.rank()
-    rho = _r(ranks["x"].to_numpy(), ranks["y"].to_numpy())
+    rho = float(stats.spearmanr(both["x"], both["y"]).statistic)
     first, second = (side - side.mean() for side in (ranks["x"].to_numpy(), ranks["y"].to_numpy()))
     rng = np.random.default_rng(0)
     shuffled = rng.permuted(np.tile(second, (PERMUTATIONS, 1)), axis=1)
     found = shuffled @ first / (np.linalg.norm(first) * np.linalg.norm(second))
     as_large = int((np.abs(found) >= abs(rho) - 1e-12).sum())
-    return Correlation(
-        _r(both["x"].to_numpy(), both["y"].to_numpy()), rho, (1 + as_large) / (1 + PERMUTATIONS), len(both)
-    )
-
-
-def _r(x: np.ndarray, y: np.ndarray) -> float:
-    return float(np.corrcoef(x, y)[0, 1])
+    pearson = float(stats.pearsonr(both["x"], both["y"]).statistic)
+    return Correlation(pearson, rho, (1 + as_large) / (1 + PERMUTATIONS), len(both))
 
 
 def digest(settings: Mapping[str, str], without: Collection[str] = ()) -> str:

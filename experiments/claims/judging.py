@@ -5,7 +5,7 @@ import math
 
 import pandas as pd
 from curves import FEWEST_POINTS, Correlation, correlation, plateau
-from evidence import OUTCOMES, judged
+from evidence import concluded, measured
 
 SWEEPS = ("batch_size", "k", "bank")
 RUN = ["loss", "seed", "recipe"]
@@ -116,24 +116,15 @@ def kind_text(criterion: str, reference: str, settings: str) -> str:
 
 
 def held(results: pd.DataFrame, epochs: pd.DataFrame, lambdas: pd.DataFrame, expected: pd.DataFrame) -> pd.DataFrame:
-    """expected.csv's claims with outcomes; the correlation's is decided by its p, not by a spread."""
+    """expected.csv's claims with outcomes; the correlation's p is that of its permutations."""
     frame = cases(results, epochs, lambdas)
-    own = expected["higher"].isna()
-    paired = expected["higher"].str.contains(" with ", na=False)
-    parts = [judged(frame, expected[~own & ~paired], "case"), judged(frame, expected[paired], "case", paired=True)]
-    parts[0].index, parts[1].index = expected.index[~own & ~paired], expected.index[paired]
+    of_points = expected["higher"].isna()
+    images = int(results["images"].min()) if len(results) else 1
+    found = [measured(frame, expected[~of_points], "case", images).set_index(expected.index[~of_points])]
     together = correlation(*points(plain(results))[["hs_sum", "rsum"]].to_numpy().T)
-    for index, row in expected[own].iterrows():
-        line = {"measured_higher": together.spearman, "measured_lower": math.nan, "difference": math.nan}
-        line |= {"spread": math.nan, "seeds": results["seed"].nunique(), "outcome": correlated(together)}
-        parts.append(pd.DataFrame([row.to_dict() | line], index=[index]))
-    return pd.concat(parts).sort_index()
-
-
-def correlated(found: Correlation) -> str:
-    """What a correlation allows to say of the claim that it is negative."""
-    if found.points < FEWEST_POINTS:
-        return OUTCOMES[3]
-    if not found.p <= 0.05:
-        return OUTCOMES[1]
-    return OUTCOMES[0] if found.spearman < 0 else OUTCOMES[2]
+    for index, row in expected[of_points].iterrows():
+        enough = together.points >= FEWEST_POINTS
+        line = {"measured_higher": together.spearman, "measured_lower": math.nan, "difference": -together.spearman}
+        line |= {"deviation": math.nan, "seeds": results["seed"].nunique() if enough else 0}
+        found.append(pd.DataFrame([row.to_dict() | line | {"p": together.p}], index=[index]))
+    return concluded(pd.concat(found).sort_index())

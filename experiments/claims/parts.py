@@ -19,6 +19,7 @@ from judging import (
 )
 
 from vsehub.report.plots import Picture
+from vsehub.report.tables import Table
 
 HEAD_LAMBDA = ("nns", "λ = 1", "λ chosen on val", "chosen λ")
 HEAD_HUBNESS = ["of", "Pearson's r", "Spearman's ρ", "p", "points"]
@@ -33,8 +34,7 @@ Part = tuple[str, Picture | None]
 
 def table(head: list[str], rows: list[list[str]], words: int = 1) -> str:
     """Markdown; the first `words` columns are text."""
-    lines = [f"| {' | '.join(head)} |", "|" + " --- |" * words + " ---: |" * (len(head) - words)]
-    return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in rows)])
+    return Table(head, rows, words=words).markdown()
 
 
 def spread(values: pd.Series, digits: int = 1) -> str:

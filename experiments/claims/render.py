@@ -29,7 +29,7 @@ def main() -> None:
     data = {name: pd.read_csv(folder / f"{name}.csv", dtype={"recipe": str, "table": str}) for name in TABLES}
     data["results"]["figures"] = data["results"]["figures"].fillna("")
     claims = held(data["results"], data["epochs"], data["lambda"], read_expected(folder))
-    page, bare = ([data_text(data["results"]), judged_table(claims)] for _ in range(2))
+    page, bare = ([data_text(data["results"]), judged_table(claims).markdown()] for _ in range(2))
     for name, (title, part) in PARTS.items():
         text, picture = part(data)
         if picture is None:

@@ -5,7 +5,6 @@
 Differences to nns are taken run by run, so that what a seed does to both is not counted as spread.
 """
 
-import math
 import sys
 from pathlib import Path
 
@@ -15,12 +14,13 @@ import pandas as pd
 from vsehub.checks import require
 from vsehub.io.files import write_text
 from vsehub.report.plots import COLOURS, MARKERS, RC, new_figure, render
+from vsehub.report.tables import Table, spread_text
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 from collect import COLUMNS, SIDES  # noqa: E402 (beside this file)
-from evidence import judged, judged_table, read_expected, renew, study_folder, verdict  # noqa: E402 (found above)
+from evidence import judged, judged_table, read_expected, renew, spread, study_folder, verdict  # noqa: E402 (found above)
 from plots import save  # noqa: E402
 
 CASE = ["loss", "criterion", "reference", "settings"]
@@ -37,70 +37,36 @@ def differences(frame: pd.DataFrame) -> pd.DataFrame:
         line = dict(zip(CASE, case, strict=True)) | {"seeds": len(own)}
         for name in ("rsum", "r1", "r10", "meanr_t2i", "hs_sum"):
             change = own[name] - base.loc[own.index, name]
-            line |= {f"d_{name}": change.mean(), f"d_{name}_sd": deviation(change)}
+            line |= {f"d_{name}": change.mean(), f"d_{name}_sd": change.std()}
         numeric = [*COLUMNS, "seconds", "r1", "r10"]
-        told.append(line | own[numeric].mean().to_dict() | {"rsum_sd": deviation(own["rsum"])})
+        told.append(line | own[numeric].mean().to_dict() | {"rsum_sd": own["rsum"].std()})
     return pd.DataFrame(told)
-
-
-def deviation(values: pd.Series) -> float:
-    """Sample standard deviation; with one seed nothing is beyond the spread."""
-    return values.std() if len(values) > 1 else math.inf
 
 
 def table(frame: pd.DataFrame) -> str:
     """The cases of one loss as markdown, the largest rsum first."""
-    head = [
-        "criterion", "reference", "settings", "i2t R@1", "R@5", "R@10", "t2i R@1", "R@5", "R@10", "rsum",
-        "rsum - nns", "hs_sum", "seconds",
-    ]  # fmt: skip
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * 3 + " ---: |" * (len(head) - 3)]
+    head = ["criterion", "reference", "settings", "i2t R@1", "R@5", "R@10", "t2i R@1", "R@5", "R@10", "rsum"]
+    head += ["rsum − nns", "R@1 − nns", "R@10 − nns", "t2i mean r − nns", "hs_sum", "seconds"]
+    rows = []
     for _, row in frame.sort_values("rsum", ascending=False, kind="stable").iterrows():
-        recalls = [f"{row[f'{side}_r{k}']:.1f}" for side in SIDES for k in (1, 5, 10)]
-        change = "" if row["criterion"] == "nns" else f"{row['d_rsum']:+.1f} ± {row['d_rsum_sd']:.1f}"
-        cells = [row["criterion"], row["reference"], row["settings"], *recalls]
-        cells += [f"{row['rsum']:.1f} ± {row['rsum_sd']:.1f}", change, f"{row['hs_sum']:.2f}", f"{row['seconds']:.2f}"]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        cells = [row["criterion"], row["reference"], row["settings"]]
+        cells += [f"{row[f'{side}_r{k}']:.1f}" for side in SIDES for k in (1, 5, 10)]
+        cells.append(spread_text(row["rsum"], row["rsum_sd"], 1))
+        for name in ("rsum", "r1", "r10", "meanr_t2i"):
+            cells.append("" if row["criterion"] == "nns" else spread(row[f"d_{name}"], row[f"d_{name}_sd"]))
+        rows.append([*cells, f"{row['hs_sum']:.2f}", f"{row['seconds']:.2f}"])
+    caption = "Means over the seeds ± one sample deviation; differences are taken run by run, R@1 and R@10 of both "
+    return Table(head, rows, f"{caption}directions added.", words=3).markdown()
 
 
-def verdicts(frame: pd.DataFrame) -> list[str]:
-    """What one loss's cases say: beyond the spread of the difference, and nothing more."""
-    told = []
-    fitted = frame[
+def orders(frame: pd.DataFrame) -> str:
+    """The order of the criteria by mean rsum, tuned on val where there is something to tune, as markdown."""
+    tuned = frame[
         (frame["settings"] == "tuned") | frame["criterion"].isin(["nns", "gm", "assignment", "mutual_proximity"])
-    ]
-    own = fitted[fitted["reference"] != "inductive"].sort_values("rsum", ascending=False, kind="stable")
-    ranks = list(own["criterion"])
-    told.append(
-        f"Order by mean rsum (transductive, tuned on val where there is something to fit): {' > '.join(ranks)}."
-    )
-    first, second = own.iloc[0], own.iloc[1]
-    lead = first["rsum"] - second["rsum"]
-    spread = first["d_rsum_sd"] + second["d_rsum_sd"]
-    told.append(
-        f"{first['criterion']} leads {second['criterion']} by {lead:.1f} rsum, "
-        + ("more than" if lead > spread else "within")
-        + f" the spread of their differences to nns ({spread:.1f})."
-    )
-    papers = own.set_index("criterion")["rsum"]
-    named = [name for name in ("gm", "nns", "rgm", "is", "csls", "is+rgm", "csls+rgm") if name in papers]
-    told.append("The papers' seven, worst first: " + " < ".join(sorted(named, key=lambda name: papers[name])) + ".")
-    unseen = fitted[fitted["reference"] != "transductive"].sort_values("rsum", ascending=False, kind="stable")
-    told.append(f"Order by mean rsum, inductive: {' > '.join(unseen['criterion'])}.")
-    worse = frame[(frame["d_r1"] > frame["d_r1_sd"]) & (frame["d_r10"] < -frame["d_r10_sd"])]
-    names = [f"{row['criterion']} ({row['reference']}, {row['settings']})" for _, row in worse.iterrows()]
-    told.append(
-        "R@1 up and R@10 down, both beyond the spread: " + (", ".join(names) if names else "no criterion") + "."
-    )
-    deeper = frame[(frame["d_r1"] > frame["d_r1_sd"]) & (frame["d_meanr_t2i"] > frame["d_meanr_t2i_sd"])]
-    names = [f"{row['criterion']} ({row['reference']}, {row['settings']})" for _, row in deeper.iterrows()]
-    told.append(
-        "R@1 up and text to image's mean rank worse, both beyond the spread: "
-        + (", ".join(names) if names else "no criterion")
-        + "."
-    )
-    return told
+    ].sort_values("rsum", ascending=False, kind="stable")
+    kinds = {"transductive": "inductive", "inductive": "transductive"}  # each without the other; nns has no reference
+    rows = [[kind, " > ".join(tuned.loc[tuned["reference"] != other, "criterion"])] for kind, other in kinds.items()]
+    return Table(["reference", "order by mean rsum"], rows, words=2).markdown()
 
 
 def picture(frame: pd.DataFrame):
@@ -147,12 +113,11 @@ def main() -> None:
     folder = study_folder(__doc__, HERE)
     frame = pd.read_csv(folder / "results.csv")
     means = differences(frame)
-    claims = judged(chosen(frame), read_expected(folder), "case", paired=True)
-    parts = [judged_table(claims)]
+    claims = judged(chosen(frame), read_expected(folder), "case")
+    parts = [judged_table(claims).markdown()]
     for loss, rows in means.groupby("loss", sort=False):
-        sentences = "\n".join(f"- {sentence}" for sentence in verdicts(rows))
         seeds = ", ".join(str(seed) for seed in sorted(set(frame.loc[frame["loss"] == loss, "seed"])))
-        parts.append(f"### Trained with {loss}, seeds {seeds}\n\n{sentences}\n\n{table(rows)}")
+        parts.append(f"### Trained with {loss}, seeds {seeds}\n\n{orders(rows)}\n\n{table(rows)}")
     text = "\n\n".join(parts)
     write_text(folder / "table.md", f"# Criteria\n\n{text}\n")
     save(folder, picture(means))

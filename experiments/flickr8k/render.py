@@ -11,7 +11,8 @@ import pandas as pd
 
 from vsehub.io.files import write_text
 from vsehub.report.recipes import label_rank
-from vsehub.report.tables import aggregate, display, markdown
+from vsehub.report.results import aggregate, results_table
+from vsehub.report.tables import Table, spread_text
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -30,18 +31,17 @@ def joint_table(folder: Path, baseline: dict) -> str:
     """rsum on both halves, 1,000 images, beside the linear baseline's, as markdown; `SEEN` stands above it."""
     both = next(values for values in baseline.values() if values["images"] == 1000)
     rows = [
-        f"| {row['label']} | {row['seeds']} | {row['rsum']:.1f}"
-        + (" |" if pd.isna(row["rsum_sd"]) else f" ± {row['rsum_sd']:.1f} |")
+        [row["label"], str(row["seeds"]), spread_text(row["rsum"], row["rsum_sd"], 1)]
         for _, row in pd.read_csv(folder / "joint.csv").iterrows()
     ]
-    rows.append(f"| linear baseline, tuned on val (`baseline.py`) | | {both['rsum']:.1f} |")
-    return "\n".join([SEEN, "", "| | seeds | rsum, 1,000 images |", "| --- | --- | ---: |", *rows])
+    rows.append(["linear baseline, tuned on val (`baseline.py`)", "", f"{both['rsum']:.1f}"])
+    return f"{SEEN}\n\n{Table(['', 'seeds', 'rsum, 1,000 images'], rows, words=2).markdown()}"
 
 
 def baseline_table(baseline: dict) -> str:
     """The linear baseline's rsum on each set, as markdown."""
-    rows = [f"| {name} | {values['images']} | {values['rsum']:.1f} |" for name, values in baseline.items()]
-    return "\n".join(["| linear baseline on | images | rsum |", "| --- | ---: | ---: |", *rows])
+    rows = [[name, str(values["images"]), f"{values['rsum']:.1f}"] for name, values in baseline.items()]
+    return Table(["linear baseline on", "images", "rsum"], rows).markdown()
 
 
 def main() -> None:
@@ -52,8 +52,10 @@ def main() -> None:
     frame = frame.sort_values("label", key=lambda names: names.map(label_rank), kind="stable")
     claims = judged(frame, read_expected(folder), "label")
     baseline = json.loads((folder / "baseline.json").read_text())["sets"]
-    table = markdown(display(aggregate(frame))).strip()
-    text = "\n\n".join([judged_table(claims), table, baseline_table(baseline), joint_table(folder, baseline)])
+    table = results_table(aggregate(frame)).markdown()
+    text = "\n\n".join(
+        [judged_table(claims).markdown(), table, baseline_table(baseline), joint_table(folder, baseline)]
+    )
     write_text(folder / "table.md", f"# Flickr8k, extracted features, GRU 1024, five epochs\n\n{text}\n")
     caption = "rsum on the test split by loss after five epochs: single seeds, mean and sample deviation."
     save(folder, dots(frame, "rsum", "label", "criterion", "rsum", caption, "rsum, test, 500 images"))

@@ -34,7 +34,7 @@ def forest(tests: pd.DataFrame) -> Picture:
         axes.grid(axis="y", visible=False)
         caption = (
             "Losses against each other under nns: mean difference in rsum over the seeds, 95 % bootstrap interval over "
-            "test images. Filled: both corrected tests tell them apart; blue and open: the test over images alone; "
+            "test images. Filled: both corrected tests tell them apart; blue and open: only that over images; "
             "grey: no claim. The interval knows nothing of other trainings."
         )
         return render(figure, "losses", caption, None)
@@ -69,7 +69,7 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame) -> Picture:
         figure.legend(handles, labels, loc="outside upper left", ncols=min(len(losses), 8))
         caption = (
             "What each criterion, tuned on val, adds to plain search by loss: mean over the seeds, 95 % bootstrap "
-            "interval over test images. Criteria that match have no inductive form."
+            "interval over test images. Criteria that match have no inductive form; transductive qb_norm is `is`."
         )
         return render(figure, "criteria", caption, None)
 

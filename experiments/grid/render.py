@@ -17,11 +17,11 @@ sys.path.insert(0, str(HERE.parent))
 import figures  # noqa: E402 (beside this file)
 import tables  # noqa: E402
 import words  # noqa: E402
-from evidence import figure, judged, pair, read_expected, renew  # noqa: E402 (found by the line above)
+from evidence import judged, judged_table, read_expected, renew  # noqa: E402 (found by the line above)
 from plots import save  # noqa: E402
 
 from vsehub.io.files import write_text  # noqa: E402
-from vsehub.report.pages.study import Grid, Part, study_markdown, study_page  # noqa: E402
+from vsehub.report.pages.sections import Section, sections_markdown, sections_page  # noqa: E402
 
 
 def main() -> None:
@@ -44,20 +44,20 @@ def render(folder: Path, page: Path | None = None) -> None:
     }
     parts = sections(frame, tests, pd.read_csv(folder / "recipes.csv", dtype=str), claims, drawn)
     first = words.summary(tests, claims)
-    write_text(folder / "table.md", f"# {title(frame)}\n\n{study_markdown(parts)}")
+    write_text(folder / "table.md", f"# {title(frame)}\n\n{sections_markdown(parts)}")
     save(folder, *drawn.values())
     if page is not None:
-        write_text(page, study_page(title(frame), first, parts))
+        write_text(page, sections_page(title(frame), first, parts))
     if (folder / "README.md").exists():
         short = [
             tables.ranking(frame, tests),
             *(tables.gains(frame, tests, one, "tuned") for one in ("transductive", "inductive")),
         ]
-        told = [f"- {sentence}" for part in parts[:2] for sentence in part.sentences]
+        told = [f"- {sentence}" for part in parts[:2] for sentence in part.notes]
         renew(folder / "README.md", first, "verdict")
         renew(
             folder / "README.md",
-            "\n\n".join(["\n".join(told), *(one.markdown() for one in [*short, claims_table(claims)])]),
+            "\n\n".join(["\n".join(told), *(one.markdown() for one in [*short, judged_table(claims)])]),
             "figures",
         )
 
@@ -69,61 +69,36 @@ def title(frame: pd.DataFrame) -> str:
 
 
 def judge(frame: pd.DataFrame, expected: pd.DataFrame) -> pd.DataFrame:
-    """The papers' claims: transductive, tuned on val; those within one loss are judged run by run."""
+    """The papers' claims: transductive, tuned on val."""
     rows = tables.view(frame, "transductive", "tuned")
     rows = rows.assign(case=rows["loss"] + " " + rows["criterion"])
-    within = expected["higher"].str.split().str[0] == expected["lower"].str.split().str[0]
-    return pd.concat(
-        [judged(rows, expected[~within], "case"), judged(rows, expected[within], "case", paired=True)],
-        ignore_index=True,
-    )
+    return judged(rows, expected, "case")
 
 
 def sections(
     frame: pd.DataFrame, tests: pd.DataFrame, recipes: pd.DataFrame, claims: pd.DataFrame, drawn: dict
-) -> list[Part]:
+) -> list[Section]:
     """The page's parts, in order."""
     families = [name for name in dict.fromkeys(tests["family"]) if name != tables.LOSSES]
     heats = [tables.heat(frame, *kind) for kind in tables.VIEWS]
     gains = [tables.gains(frame, tests, *kind) for kind in tables.VIEWS]
     hubs = [tables.heat(frame, one, "tuned", "hs_sum", 2) for one in ("transductive", "inductive")]
     return [
-        Part(
+        Section(
             "Losses",
             words.on_losses(frame, tests),
             [tables.ranking(frame, tests), tables.pairs(tests, tables.LOSSES)],
-            [drawn["losses"]],
+            pictures=[drawn["losses"]],
         ),
-        Part("Criteria", words.on_criteria(tests), gains, [drawn["criteria"]]),
-        Part("Losses x criteria", [], heats),
-        Part("Hubness", [], hubs, [drawn["hubness"]]),
-        Part("What the papers claim", [words.RULE], [claims_table(claims)]),
-        Part("Every cell", [], [tables.everything(frame)]),
-        Part("Every test of a criterion", [], [tables.pairs(tests, family) for family in families]),
-        Part("Time", [words.hardware(frame)], [tables.times(frame)]),
-        Part("How it was trained", words.protocol(frame), [tables.settings(recipes)] if len(recipes) else []),
+        Section("Criteria", words.on_criteria(tests), gains, pictures=[drawn["criteria"]]),
+        Section("Losses x criteria", [], heats),
+        Section("Hubness", [], hubs, pictures=[drawn["hubness"]]),
+        Section("What the papers claim", [words.RULE], [judged_table(claims)]),
+        Section("Every cell", [], [tables.everything(frame)]),
+        Section("Every test of a criterion", [], [tables.pairs(tests, family) for family in families]),
+        Section("Time", [words.hardware(frame)], [tables.times(frame)]),
+        Section("How it was trained", words.protocol(frame), [tables.settings(recipes)] if len(recipes) else []),
     ]
-
-
-def claims_table(claims: pd.DataFrame) -> Grid:
-    """The papers' claims with what was measured."""
-    told = []
-    for _, row in claims.iterrows():
-        cells = [
-            row["claim"],
-            row["source"],
-            row["metric"],
-            row["outcome"],
-            pair(row["published_higher"], row["published_lower"]),
-        ]
-        cells += [
-            pair(row["measured_higher"], row["measured_lower"]),
-            figure(row["difference"], "+"),
-            figure(row["spread"]),
-        ]
-        told.append([*cells, str(row["seeds"])])
-    head = ["claim", "source", "metric", "outcome", "published", "measured", "difference", "spread", "seeds"]
-    return Grid("The papers' claims.", head, told, 4)
 
 
 if __name__ == "__main__":

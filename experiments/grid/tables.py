@@ -2,9 +2,8 @@
 
 import pandas as pd
 
-from vsehub.report.pages.study import Grid, shades
 from vsehub.report.statistics import APART, IMAGES, SEEDS, letters
-from vsehub.report.tables import duration
+from vsehub.report.tables import Table, duration, probability_text, shades
 
 CRITERIA = ("nns", "is", "csls", "nnn", "qb_norm", "sinkhorn", "gm", "rgm", "csls+rgm")
 LOSSES = "losses under nns"  # the family's name in comparisons.csv
@@ -13,10 +12,16 @@ RECALL_HEADS = ["i2t R@1", "R@5", "R@10", "t2i R@1", "R@5", "R@10"]
 VIEWS = [(reference, settings) for reference in ("transductive", "inductive") for settings in ("tuned", "default")]
 MARKS = {APART: " **", IMAGES: " *", SEEDS: " '"}
 MARKED = (
-    "** is told apart by both tests (other images, other trainings), * by that over images alone, ' by that over seeds "
-    "alone, p < 0.05 corrected over the family"
+    "**: apart by both tests (other images, other trainings), *: only by that over images, ': only by that over seeds; "
+    "p < 0.05, corrected over the family. Transductive qb_norm is the inverted softmax (every query is active) and is "
+    "not tested a second time"
 )
 NO_FORM = "∅: matches the queries that it ranks against each other, so it has no inductive form"
+
+
+def repeated(criterion: str, reference: str) -> bool:
+    """Whether a cell is another's and would count twice: of transductive QB-Norm every query is active, as in `is`."""
+    return criterion == "qb_norm" and reference == "transductive"
 
 
 def view(frame: pd.DataFrame, reference: str, settings: str) -> pd.DataFrame:
@@ -37,7 +42,7 @@ def spread(values: pd.Series, digits: int = 1) -> str:
     return f"{values.mean():.{digits}f}{deviation}"
 
 
-def heat(frame: pd.DataFrame, reference: str, settings: str, metric: str = "rsum", digits: int = 1) -> Grid:
+def heat(frame: pd.DataFrame, reference: str, settings: str, metric: str = "rsum", digits: int = 1) -> Table:
     """Loss x criterion: mean and sample deviation over seeds, in how many runs where some lack."""
     rows, columns = view(frame, reference, settings), criteria(frame)
     unable = set(frame.loc[~frame["inductive_form"], "criterion"]) if reference == "inductive" else set()
@@ -54,35 +59,37 @@ def heat(frame: pd.DataFrame, reference: str, settings: str, metric: str = "rsum
             values[-1].append(own.mean() if len(own) else None)
     caption = f"{metric}, {reference}, settings {settings}: mean ± sample deviation over {full} seeds."
     caption += f" {NO_FORM}." if reference == "inductive" else ""
-    return Grid(caption, ["loss", *columns], texts, 1, shades(values))
+    return Table(["loss", *columns], texts, caption, shades=shades(values))
 
 
-def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: str) -> Grid:
+def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: str) -> Table:
     """Loss x criterion: rsum beyond nns of the same runs, marked by what the tests say."""
-    columns = criteria(frame)[1:]
+    rows, columns = view(frame, reference, settings), criteria(frame)[1:]
     unable = set(frame.loc[~frame["inductive_form"], "criterion"]) if reference == "inductive" else set()
-    found = {(row["family"], row["one"]): row for _, row in tests.iterrows()}
+    found = {(row["family"].removeprefix("criteria after "), row["one"]): row["outcome"] for _, row in tests.iterrows()}
     full = frame["seed"].nunique()
     texts, values = [], []
     for loss in dict.fromkeys(frame["loss"]):
         texts.append([loss])
         values.append([None])
+        own = rows[rows["loss"] == loss].set_index("seed")
+        plain = own.loc[own["criterion"] == "nns", "rsum"]
         for name in columns:
-            kinds = [settings, "default"]  # gm has no settings to fit
-            cells = [(f"criteria after {loss}", f"{name} {reference} {kind}") for kind in kinds]
-            row = next((found[one] for one in cells if one in found), None)
+            gain = (own.loc[own["criterion"] == name, "rsum"] - plain).dropna()
             shown = "∅" if name in unable else "not measured"
-            if row is not None:
-                lacking = f" (n {row['seeds']})" if row["seeds"] < full else ""
-                shown = f"{row['difference']:+.1f}{MARKS.get(row['outcome'], '')}{lacking}"
+            if len(gain):
+                cells = [f"{name} {reference} {kind}" for kind in (settings, "default")]  # gm has no settings to tune
+                outcome = next((found[loss, cell] for cell in cells if (loss, cell) in found), "")
+                lacking = f" (n {len(gain)})" if len(gain) < full else ""
+                shown = f"{gain.mean():+.1f}{MARKS.get(outcome, '')}{lacking}"
             texts[-1].append(shown)
-            values[-1].append(None if row is None else row["difference"])
+            values[-1].append(gain.mean() if len(gain) else None)
     caption = f"rsum beyond nns, {reference}, settings {settings}. {MARKED} (all cells of one loss)."
     caption += f" {NO_FORM}." if reference == "inductive" else ""
-    return Grid(caption, ["loss", *columns], texts, 1, shades(values))
+    return Table(["loss", *columns], texts, caption, shades=shades(values))
 
 
-def ranking(frame: pd.DataFrame, tests: pd.DataFrame) -> Grid:
+def ranking(frame: pd.DataFrame, tests: pd.DataFrame) -> Table:
     """The losses under nns, best first, with the letters of those that cannot be told apart."""
     rows = frame[frame["criterion"] == "nns"]
     order = list(rows.groupby("loss")["rsum"].mean().sort_values(ascending=False, kind="stable").index)
@@ -99,11 +106,10 @@ def ranking(frame: pd.DataFrame, tests: pd.DataFrame) -> Grid:
         told[-1].append(f"{own['best_epoch'].mean() + 1:.1f}")
     head = ["loss", "group", "by images", "seeds", *RECALL_HEADS, "rsum", "i2t mAP@R", "hs_sum"]
     caption = (
-        "Losses under nns, best first. Those that share a letter of the first group are not told apart by both tests; "
-        "of the second not by that over images, which says nothing of other trainings. Text to image's mAP@R is its "
-        "R@1."
+        "Losses under nns, best first. Those that share a letter of the first group are not apart by both tests; of "
+        "the second not by that over images, which says nothing of other trainings. Text to image's mAP@R is its R@1."
     )
-    return Grid(caption, [*head, "training", "epochs", "best epoch"], told, 4)
+    return Table([*head, "training", "epochs", "best epoch"], told, caption, 4)
 
 
 def grouped(order: list[str], tests: pd.DataFrame, outcomes: tuple[str, ...]) -> dict[str, str]:
@@ -112,7 +118,7 @@ def grouped(order: list[str], tests: pd.DataFrame, outcomes: tuple[str, ...]) ->
     return letters(order, list(zip(rows["one"], rows["other"], strict=True)))
 
 
-def pairs(tests: pd.DataFrame, family: str) -> Grid:
+def pairs(tests: pd.DataFrame, family: str) -> Table:
     """A family's comparisons: effect, interval, both p, raw and corrected."""
     rows = tests[tests["family"] == family]
     told = []
@@ -124,20 +130,13 @@ def pairs(tests: pd.DataFrame, family: str) -> Grid:
             f"{row['difference']:+.1f}",
             f"{row['low']:+.1f} to {row['high']:+.1f}",
         ]
-        cells += ["–" if pd.isna(row["spread"]) else f"{row['spread']:.1f}"]
-        cells += [probability(row[name]) for name in ("p_images", "holm_images", "p_seeds", "holm_seeds")]
+        cells += [probability_text(row[name]) for name in ("p_images", "holm_images", "p_seeds", "holm_seeds")]
         told.append([*cells, f"{row['seeds']}"])
-    criterion = "the sum of both deviations over seeds" if family == LOSSES else "twice that of the differences"
-    head = ["one", "other", "told", "difference", "95 % over images", "spread", "p images", "Holm", "p seeds", "Holm"]
-    return Grid(f"{family}: {len(rows)} paired comparisons of rsum. Spread: {criterion}.", [*head, "seeds"], told, 3)
+    head = ["one", "other", "outcome", "difference", "95 % over images", "p images", "Holm", "p seeds", "Holm", "seeds"]
+    return Table(head, told, f"{family}: {len(rows)} paired comparisons of rsum.", 3)
 
 
-def probability(p: float) -> str:
-    """Three digits, "< 0.001" below, a dash for none."""
-    return "–" if pd.isna(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def everything(frame: pd.DataFrame) -> Grid:
+def everything(frame: pd.DataFrame) -> Table:
     """Every cell's figures, means over the seeds."""
     told = []
     for (loss, name, reference, settings), own in frame.groupby(
@@ -159,10 +158,10 @@ def everything(frame: pd.DataFrame) -> Grid:
         "i2t mean r",
         "t2i mean r",
     ]
-    return Grid("All cells: means over n seeds; seconds are the median.", [*head, "hs_sum", "seconds"], told, 4)
+    return Table([*head, "hs_sum", "seconds"], told, "All cells: means over n seeds; seconds are the median.", 4)
 
 
-def times(frame: pd.DataFrame) -> Grid:
+def times(frame: pd.DataFrame) -> Table:
     """Median seconds of ranking the test split, by criterion and reference."""
     medians = frame.groupby(["criterion", "reference"])["seconds"].median()
     told = []
@@ -173,15 +172,11 @@ def times(frame: pd.DataFrame) -> Grid:
     caption = (
         "Seconds for both directions of the test split, medians over all runs: an order of magnitude, no benchmark."
     )
-    return Grid(caption, ["criterion", "its own queries, or none", "training queries"], told, 1)
+    return Table(["criterion", "its own queries, or none", "training queries"], told, caption)
 
 
-def settings(recipes: pd.DataFrame) -> Grid:
+def settings(recipes: pd.DataFrame) -> Table:
     """Where the losses' trainings differ."""
     told = [["–" if pd.isna(cell) else str(cell) for cell in row] for row in recipes.itertuples(index=False, name=None)]
-    return Grid(
-        "Settings in which the trainings differ; all others are the same.",
-        list(recipes.columns),
-        told,
-        len(recipes.columns),
-    )
+    caption = "Settings in which the trainings differ; all others are the same."
+    return Table(list(recipes.columns), told, caption, len(recipes.columns))

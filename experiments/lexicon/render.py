@@ -10,7 +10,7 @@ import pandas as pd
 
 from vsehub.io.files import write_text
 from vsehub.report.recipes import label_rank
-from vsehub.report.tables import aggregate, display, markdown
+from vsehub.report.results import aggregate, results_table
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -28,7 +28,7 @@ def main() -> None:
     frame = frame.sort_values("criterion", ascending=False, kind="stable")
     frame["case"] = frame["criterion"] + " " + frame["label"]
     claims = judged(frame, read_expected(folder), "case")
-    text = f"{judged_table(claims)}\n\n{markdown(display(aggregate(frame)))}"
+    text = f"{judged_table(claims).markdown()}\n\n{results_table(aggregate(frame)).markdown()}\n"
     write_text(folder / "table.md", f"# Losses on a made-up lexicon\n\n{text}")
     caption = "rsum of the test words by loss, under each criterion: single seeds, mean and sample deviation."
     save(folder, dots(frame, "rsum", "label", "criterion", "rsum", caption, "rsum, test words"))

@@ -12,14 +12,16 @@ import pandas as pd
 from vsehub.io.files import write_text
 from vsehub.report.plots import RC, Picture, new_figure, render, styles
 from vsehub.report.recipes import Series
+from vsehub.report.tables import Table
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from evidence import OUTCOMES, figure, judged, judged_table, read_expected, renew, study_folder  # noqa: E402
+from evidence import judged, judged_table, number, read_expected, renew, study_folder, verdict  # noqa: E402
 from plots import save  # noqa: E402 (both beside or above this file, found by the line before)
 from study import CLEAN, LOSSES, PROTOCOLS  # noqa: E402
 
+TEST_IMAGES = 500  # of Flickr8k's test split here
 WHAT = {"captions": "single captions are permuted", "images": "images are permuted, their captions with them"}
 
 
@@ -31,25 +33,17 @@ def with_drop(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(drop=clean.reindex(keys).to_numpy() - frame["rsum"], case=case)
 
 
-def verdict(claims: pd.DataFrame) -> str:
-    """A sentence a protocol, since the two are not to be compared: at which rates each claim came out how."""
-    sentences = []
-    for protocol in PROTOCOLS:
-        of_protocol = claims[claims["higher"].str.contains(f" {protocol} ")]
-        told = []
-        for claim, rows in of_protocol.groupby(of_protocol["claim"].str.partition(":")[0], sort=False):
-            rates = rows["higher"].str.rsplit(" ", n=1).str[1]
-            kinds = {kind: ", ".join(rates[rows["outcome"] == kind]) for kind in OUTCOMES}
-            told.append(f"{claim} ({'; '.join(f'{kind} at {at}' for kind, at in kinds.items() if at)})")
-        sentences.append(f"Protocol {protocol}: {'; '.join(told)}.")
-    return " ".join(sentences)
+def verdicts(claims: pd.DataFrame) -> str:
+    """A sentence a protocol, since the two are not to be compared."""
+    own = {name: claims[claims["higher"].str.contains(f" {name} ")] for name in PROTOCOLS}
+    return " ".join(f"Protocol {name}: {verdict(rows)}" for name, rows in own.items())
 
 
 def mean_and_deviation(values: pd.Series) -> str:
     """ "300.1 ± 2.0", the mean alone of one seed, a dash of none."""
     values = values.dropna()
     if len(values) < 2:
-        return figure(values.mean())
+        return number(values.mean())
     return f"{values.mean():.1f} ± {values.std():.1f}"
 
 
@@ -60,15 +54,14 @@ def table(frame: pd.DataFrame, protocol: str) -> str:
     noisy = [rate for rate in rates if rate > 0]
     head = ["loss", "seeds", *(f"rsum at {rate:g}" if rate else "clean" for rate in rates)]
     head += [*(f"lost at {rate:g}" for rate in noisy)]
-    lines = [f"| {' | '.join(head)} |", "| --- | --- |" + " ---: |" * (len(head) - 2)]
+    rows = []
     for loss in [loss for loss in LOSSES if loss in set(own["loss"])]:
         runs = own[own["loss"] == loss]
         at = {rate: runs[runs["rate"] == rate] for rate in rates}
         cells = [loss, ", ".join(map(str, sorted(runs["seed"].unique())))]
         cells += [mean_and_deviation(at[rate]["rsum"]) for rate in rates]
-        cells += [mean_and_deviation(at[rate]["drop"]) for rate in noisy]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append([*cells, *(mean_and_deviation(at[rate]["drop"]) for rate in noisy)])
+    return Table(head, rows, words=2).markdown()
 
 
 def facts(frame: pd.DataFrame, protocol: str) -> str:
@@ -111,16 +104,16 @@ def main() -> None:
     """Read the command line and write the files."""
     folder = study_folder(__doc__, HERE)
     frame = with_drop(pd.read_csv(folder / "results.csv"))
-    claims = judged(frame, read_expected(folder), "case")
+    claims = judged(frame, read_expected(folder), "case", TEST_IMAGES)
     save(folder, curves(frame))
-    parts = [judged_table(claims)]
+    parts = [judged_table(claims).markdown()]
     for protocol in [protocol for protocol in PROTOCOLS if protocol in set(frame["protocol"])]:
         parts += [f"**Protocol {protocol}**: {WHAT[protocol]}.", table(frame, protocol), facts(frame, protocol)]
     place = ", ".join(sorted(frame["hardware"].unique()))
     parts.append(f"Data: {', '.join(sorted(frame['dataset'].unique()))}. Hardware: {place}.")
     text = "\n\n".join(parts)
     write_text(folder / "table.md", f"# Losses under noise in the training captions\n\n{text}\n")
-    renew(folder / "README.md", verdict(claims), "verdict")
+    renew(folder / "README.md", verdicts(claims), "verdict")
     renew(folder / "README.md", text, "figures")
 
 

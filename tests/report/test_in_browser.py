@@ -8,8 +8,9 @@ from browser import CHROMIUM, Browser
 from embedding_records import embedding_record
 from PIL import Image
 
+from vsehub.evaluation.compare import Compared, Hub, Listed, Turned
 from vsehub.report.build import build_report
-from vsehub.report.pages.comparison import Comparison, Entry, Example, HubEntry, Side
+from vsehub.report.pages.comparison import Comparison, Direction, Entry
 from vsehub.report.pages.embeddings import write_embeddings_report
 from vsehub.report.pages.gallery import Found, Gallery, write_gallery
 from vsehub.report.pages.templates import Thumbnails
@@ -71,35 +72,34 @@ def thumbnail(number):
 def comparison():
     """Both directions of a comparison, with thumbnails, one of them missing, and long names and texts."""
     name = "a_file_name_without_any_place_to_break_it_3432634159_1eb9a73306.jpg"
-    pictures = [Entry(name, True, None if n == 3 else thumbnail(n), n == 2) for n in range(5)]
-    texts = [Entry(f"{n} two dogs run after a ball on the beach while children watch", right=n == 1) for n in range(5)]
-    hubs = [HubEntry(name, texts[n % 5].text, thumbnail(n), (90 - n, 40), (80 - n, 30)) for n in range(6)]
-    figures = {"hubs": hubs, "largest": (90, 50), "never": (3, 1), "answered": (40, 50), "measured": 100}
-    sides = [
-        Side(
-            "i2t",
-            10,
-            100,
-            500,
-            gained=20,
-            lost=0,
-            some_gained=[Example(pictures[0], texts, texts)] * 2,
-            some_lost=[],
-            **figures,
-        ),
-        Side(
-            "t2i",
-            10,
-            500,
-            100,
-            gained=1,
-            lost=2,
-            some_gained=[Example(texts[0], pictures, pictures)],
-            some_lost=[Example(texts[1], pictures, pictures)],
-            **figures,
-        ),
-    ]
-    return Comparison(["The test split ranked as a whole."], ("nns", "csls"), sides, True, 1)
+    pictures = {n: Entry(name, "a caption of it", None if n == 3 else thumbnail(n), True) for n in range(6)}
+    texts = {
+        n: Entry(f"{n} two dogs run after a ball on the beach while children watch", f"of {name}", thumbnail(n))
+        for n in range(6)
+    }
+    lists = [Listed(n, n == 1) for n in range(5)]
+    values = {
+        "k": 10,
+        "hubs": [Hub(n, (90 - n, 40), (80 - n, 30)) for n in range(6)],
+        "largest": (90, 50),
+        "never": (3, 1),
+        "answered": (40, 50),
+        "measured": 100,
+    }
+    one = Compared(
+        queries=100, items=500, gained=20, lost=0, some_gained=[Turned(0, lists, lists)] * 2, some_lost=[], **values
+    )
+    other = Compared(
+        queries=500,
+        items=100,
+        gained=1,
+        lost=2,
+        some_gained=[Turned(0, lists, lists)],
+        some_lost=[Turned(1, lists, lists)],
+        **values,
+    )
+    directions = [Direction("i2t", one, pictures, texts), Direction("t2i", other, texts, pictures)]
+    return Comparison([("ranked", "the test split as a whole")], ("nns", "csls"), directions, True, 1)
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 import re
 
-import pandas as pd
-
-from vsehub.report.tables import latex, latex_text
+from vsehub.report.tables import Table, latex_text
 
 
 def test_no_character_of_a_cell_can_be_a_command():
@@ -17,14 +15,14 @@ def test_no_character_of_a_cell_can_be_a_command():
 
 def test_no_cell_is_an_argument_of_the_line_before():
     """LaTeX takes "[" and "*" at the start of a line as belonging to the \\\\ or criterion before it."""
-    lines = latex(pd.DataFrame({"[0] a": ["[1] b", "* c"], "d": ["e", "<f>|"]}), "").splitlines()
+    lines = Table(["[0] a", "d"], [["[1] b", "e"], ["* c", "<f>|"]]).latex().splitlines()
     body = [line for line in lines if line.endswith(r"\\")]
     assert body == [r"{[}0{]} a & d \\", r"{[}1{]} b & e \\", r"{*} c & \textless{}f\textgreater{}\textbar{} \\"]
 
 
 def test_rows_and_columns_are_those_of_the_frame():
-    frame = pd.DataFrame({"loss": ["a&b", "c"], "rsum": ["1.0 ± 0.2", "–"]})
-    lines = latex(frame, "Losses, 100 %", ["rsum"]).splitlines()
+    table = Table(["loss", "rsum"], [["a&b", ("1.0", "± 0.2")], ["c", "–"]], "Losses, 100 %")
+    lines = table.latex().splitlines()
     assert r"\begin{tabular}{lr}" in lines
     assert r"\caption{Losses, 100 \%}" in lines
     body = [line for line in lines if line.endswith(r"\\")]

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from vsehub.checks import InputError
-from vsehub.report.statistics import APART, IMAGES, NOTHING, ONE_SEED, SEEDS, Pair, compare, sign_flip_p
+from vsehub.report.statistics import APART, IMAGES, NOTHING, SEEDS, TOO_FEW, Pair, compare, sign_flip_p
 
 IMAGES_COUNT = 200
 
@@ -25,20 +25,17 @@ def outcomes(**cases):
 
 
 def test_figures_of_a_pair():
-    one, other = parts(330.0, draw=1, seeds=(0, 1, 2, 3)), parts(300.0, trainings=4.0, draw=2, seeds=(2, 1, 5))
+    one, other = parts(330.0, draw=1, seeds=(0, 1, 2, 3)), parts(300.0, trainings=4.0, draw=2, seeds=(2, 1, 5, 3))
     row = compare({"a": one, "b": other}, [Pair("a", "b")]).iloc[0]
-    seeds = (1, 2)  # the common ones, whatever their order
+    seeds = (1, 2, 3)  # the common ones, whatever their order
     each = np.mean([one[seed] - other[seed] for seed in seeds], axis=0)
     rsums = [[case[seed].mean() for seed in seeds] for case in (one, other)]
-    assert (row["seeds"], row["images"]) == (2, IMAGES_COUNT)
+    assert (row["seeds"], row["images"]) == (3, IMAGES_COUNT)
     assert row["difference"] == pytest.approx(each.mean(), rel=1e-12)
     assert row["rsum_one"] - row["rsum_other"] == pytest.approx(row["difference"], rel=1e-9)
     assert row["low"] < row["difference"] < row["high"]
     assert row["p_images"] == sign_flip_p(each[:, None])[0]
     assert row["p_seeds"] == pytest.approx(stats.ttest_rel(*rsums).pvalue, rel=1e-9)
-    assert row["spread"] == pytest.approx(np.std(rsums[0], ddof=1) + np.std(rsums[1], ddof=1), rel=1e-9)
-    same = compare({"a": one, "b": other}, [Pair("a", "b")], same_runs=True).iloc[0]
-    assert same["spread"] == pytest.approx(2 * np.std(np.subtract(*rsums), ddof=1), rel=1e-9)
 
 
 def test_each_test_alone_is_no_claim():
@@ -51,8 +48,18 @@ def test_each_test_alone_is_no_claim():
     assert outcomes(a=parts(300.1, trainings=2.0), b=parts(300.0, trainings=-2.0, draw=1)) == {("a", "b"): NOTHING}
 
 
-def test_one_seed_claims_nothing():
-    assert outcomes(a=parts(330.0, seeds=(4,)), b=parts(300.0, draw=1, seeds=(4, 5))) == {("a", "b"): ONE_SEED}
+def test_fewer_than_three_seeds_claim_nothing():
+    for seeds in ((4,), (4, 5)):
+        assert outcomes(a=parts(330.0, seeds=seeds), b=parts(300.0, draw=1, seeds=(4, 5, 6))) == {("a", "b"): TOO_FEW}
+
+
+def test_seeds_that_agree_are_floored_at_one_image_query():
+    """Three trainings of equal difference: the deviation is taken to be 100 / images, that of one image found."""
+    one, other = ({seed: np.full(IMAGES_COUNT, level) for seed in (0, 1, 2)} for level in (301.0, 300.0))
+    row = compare({"a": one, "b": other}, [Pair("a", "b")]).iloc[0]
+    step = 100 / IMAGES_COUNT
+    assert row["p_seeds"] == pytest.approx(stats.ttest_1samp([1 - step, 1.0, 1 + step], 0.0).pvalue)
+    assert row["p_seeds"] > 0.05
 
 
 def test_the_sign_does_not_matter_and_equal_cases_are_not_apart():

@@ -73,8 +73,8 @@ def test_a_run_killed_at_once_is_noted_not_dropped(tmp_path, write_run):
     files = build_report([tmp_path / "runs"], tmp_path / "out")
     for file in ("table.md", "index.html"):
         text = files[file].read_text()
-        assert "Run killed (killed, status running, no epoch logged) is unfinished" in text
-        assert "Run unevaluated (unevaluated, status finished, last epoch logged 3) finished but was not eval" in text
+        assert "unfinished, in no table: killed (killed, status running, no epoch logged)" in text
+        assert "not evaluated, in no table: unevaluated (unevaluated, status finished, last epoch logged 3)" in text
 
 
 def test_a_report_of_nothing_but_unfinished_runs(tmp_path, write_run):

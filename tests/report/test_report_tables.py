@@ -1,13 +1,17 @@
-"""Aggregation, verdicts and the published table: the numbers and what is said about them."""
+"""Aggregation, paired tests and the published table: the numbers and the notes on them."""
 
+import json
+import re
 import statistics
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from vsehub.checks import InputError
 from vsehub.report.build import build_report
 from vsehub.report.published import is_own_setting, published_table
+from vsehub.report.statistics import Pair, compare
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +23,11 @@ def no_figures(monkeypatch):
 def report(tmp_path, **options):
     files = build_report([tmp_path / "runs"], tmp_path / "out", **options)
     return files, pd.read_csv(files["table.csv"], keep_default_na=False, na_values=[""])
+
+
+def squeezed(file):
+    """The text of a file, without the spaces that align its tables."""
+    return re.sub(" +", " ", file.read_text())
 
 
 def test_mean_and_sample_deviation_over_seeds(tmp_path, write_run):
@@ -33,7 +42,7 @@ def test_mean_and_sample_deviation_over_seeds(tmp_path, write_run):
     assert (hal["n"], hal["seeds"], hal["wall_seconds"]) == (3, "0, 1, 2", 61.0)
     lone = table[table["label"] == "max"].iloc[0]
     assert pd.isna(lone["rsum std"])
-    row = next(line for line in files["table.md"].read_text().splitlines() if "| max |" in line)
+    row = next(line for line in squeezed(files["table.md"]).splitlines() if "| max |" in line)
     assert "| none | 1 (7) |" in row
     assert "| 280.0 |" in row
     results = pd.read_csv(files["results.csv"])
@@ -41,43 +50,107 @@ def test_mean_and_sample_deviation_over_seeds(tmp_path, write_run):
     assert results["hubness/i2t/skew_1"].eq(2.5).all()
 
 
-def test_the_sentence_below_names_protocol_seeds_data_and_hardware(tmp_path, write_run):
+def test_the_facts_below_name_protocol_seeds_data_and_hardware(tmp_path, write_run):
     write_run("hal", 3)
     text = report(tmp_path)[0]["table.md"].read_text()
     for told in (
-        "Protocol single on the test split: 500 images and 2,500 texts, one ranking.",
-        "Seeds: 3.",
+        "protocol: single, test split: 500 images and 2,500 texts, one ranking\n",
+        "seeds: 3\n",
         "train 2,000 images, 10,000 captions (ab12cd34ef56)",
-        "Hardware: Some CPU, 2 cores, 23 GB memory, no GPU.",
+        "hardware: Some CPU, 2 cores, 23 GB memory, no GPU\n",
     ):
         assert told in text
 
 
-@pytest.mark.parametrize(
-    ("hal", "maximum", "told"),
-    [
-        ((310.0, 312.0), (290.0, 292.0), "hal leads max by 20.0 rsum, more than the spread of the seeds (2.8)."),
-        ((300.0, 310.0), (299.0, 305.0), "within the spread of the seeds (11.3): no winner."),
-        ((310.0,), (290.0,), "hal leads max by 20.0 rsum; one seed: no claim."),
-        ((310.0, 312.0), (290.0,), "one seed: no claim."),
-    ],
-)
-def test_verdicts(tmp_path, write_run, hal, maximum, told):
-    for label, values in (("hal", hal), ("max", maximum)):
-        for seed, rsum in enumerate(values):
-            write_run(label, seed, rsums=(rsum,))
+@pytest.fixture
+def write_tested(write_run, make_evaluation):
+    """A function that writes a run whose evaluations hold each image's part of rsum, all a little apart by seed."""
+
+    def write(label, seed, criteria=("nns",), lead=0.0, **changes):
+        random = np.random.default_rng([seed, len(label)])
+        parts = 290 + lead + seed + random.normal(0, 8, 500)
+        evaluations = []
+        for number, name in enumerate(criteria):
+            own = parts + number * 4 + random.normal(0, 1, 500)
+            evaluations.append(make_evaluation(own.mean(), seed, name, contributions=own.tolist()))
+        return write_run(label, seed, evaluations=evaluations, **changes)
+
+    return write
+
+
+def test_paired_tests_of_losses_and_criteria(tmp_path, write_tested):
+    for seed in (0, 1, 2):
+        write_tested("hal", seed, ("nns", "csls"), lead=20)
+        write_tested("max", seed)
+        write_tested("sum", seed, lead=0.01)
     files, _ = report(tmp_path)
-    assert told in files["table.md"].read_text()
-    assert told in files["index.html"].read_text()
+    tests = pd.read_csv(files["paired.csv"])
+    assert tests[["family", "one", "other"]].values.tolist() == [
+        ["losses under nns", "hal", "sum"],
+        ["losses under nns", "hal", "max"],
+        ["losses under nns", "sum", "max"],
+        ["criteria after hal", "csls", "nns"],
+    ]
+    assert (tests["outcome"] == "apart").tolist() == [True, True, False, True]
+    first = tests.iloc[0]
+    cases = {}
+    for label in ("hal", "sum", "max"):
+        cases[label] = {}
+        for seed in (0, 1, 2):
+            file = tmp_path / "runs" / f"scenes-{label}-{seed}" / "evaluations" / "test-nns-0.json"
+            cases[label][seed] = np.array(json.loads(file.read_text())["contributions"])
+    expected = compare(cases, [Pair("hal", "sum"), Pair("hal", "max"), Pair("sum", "max")]).iloc[0]
+    for name in ("difference", "low", "high", "p_images", "holm_images", "holm_seeds"):
+        assert first[name] == pytest.approx(expected[name], rel=1e-12)
+    for name in ("table.md", "paired.md", "index.html"):
+        text = files[name].read_text()
+        assert "Only “apart”, both p below 0.05, is a claim." in text
+        assert f"{first['difference']:+.1f}" in text
 
 
-def test_losses_trained_on_different_data_get_no_winner(tmp_path, write_run):
-    for seed in (0, 1):
-        write_run("hal", seed, rsums=(310.0 + seed,))
-        write_run(
-            "max", seed, rsums=(290.0 + seed,), data={"train": {"images": 9, "captions": 45, "fingerprint": "ff"}}
-        )
-    assert "on different data (test, train): no claim." in report(tmp_path)[0]["table.md"].read_text()
+@pytest.mark.parametrize(
+    ("seeds", "changes"),
+    [
+        ((0, 1), {}),  # too few seeds
+        ((0,), {}),
+        ((0, 1, 2), {"data": {"train": {"images": 9, "captions": 45, "fingerprint": "ff"}}}),  # other training data
+    ],
+    ids=["two seeds", "one seed", "other data"],
+)
+def test_nothing_is_claimed_of_few_seeds_or_different_data(tmp_path, write_tested, seeds, changes):
+    for seed in seeds:
+        write_tested("hal", seed, lead=50)
+        write_tested("max", seed, **changes)
+    files, _ = report(tmp_path)
+    text = files["index.html"].read_text()
+    if changes:
+        assert "paired.csv" not in files
+        assert "or different data): nothing is claimed beyond mean ± std" in text
+        assert "recipes differ in more than the loss" in text
+    else:
+        assert pd.read_csv(files["paired.csv"])["outcome"].tolist() == ["too few seeds"]
+
+
+def test_nothing_is_claimed_without_values_of_single_images(tmp_path, write_run, write_tested):
+    for seed in (0, 1, 2):
+        write_tested("hal", seed, lead=50)
+        write_run("max", seed, rsums=(290.0 + seed,))
+        write_tested("sum", seed)
+    write_tested("sum", 2, folder="again")  # a seed twice is no pair of anything
+    files, _ = report(tmp_path)
+    assert "paired.csv" not in files
+    for name in ("table.md", "index.html"):
+        assert "nothing is claimed beyond mean ± std" in files[name].read_text()
+    assert "counted more than once" in files["table.md"].read_text()
+
+
+@pytest.mark.parametrize("contributions", [[1.0], [1.0] * 499 + ["2"], [True] * 500])
+def test_contributions_that_are_no_numbers_of_the_images_are_refused(
+    tmp_path, write_run, make_evaluation, contributions
+):
+    write_run(evaluations=[make_evaluation(300.0, contributions=contributions)])
+    with pytest.raises(InputError, match="not one number for each image"):
+        report(tmp_path)
 
 
 def test_different_recipes_are_never_averaged(tmp_path, write_run):
@@ -98,7 +171,7 @@ def test_recipes_that_differ_between_losses_are_told_and_own_settings_recognised
     write_run("hal", 0, config={"optimizer": {"lr": 0.001}})
     write_run("max", 0, config={"optimizer": {"lr": 2e-4}})
     text = report(tmp_path)[0]["table.md"].read_text()
-    assert "optimizer.lr 0.0002 (max), 0.001 (hal), each loss's own published setting." in text
+    assert "optimizer.lr 0.0002 (max), 0.001 (hal), each loss's own published setting" in text
     assert is_own_setting("max", "optimizer.lr", "0.0002")
     assert not is_own_setting("max", "optimizer.lr", "0.01")
     assert not is_own_setting("infonce", "optimizer.lr", "0.001")
@@ -108,9 +181,11 @@ def test_repeated_seeds_and_code_versions_are_noted(tmp_path, write_run):
     write_run("hal", 0, folder="a")
     write_run("hal", 0, folder="b", git={"sha": "fedcba9876", "dirty": True})
     text = report(tmp_path)[0]["table.md"].read_text()
-    assert "Seed 0 is counted more than once in hal, nns" in text
-    assert "2 versions of the code: vsehub 0.1.0, git 01234567; vsehub 0.1.0, git fedcba98." in text
-    assert "Uncommitted changes were in the code of 1 of 2 runs" in text
+    assert (
+        "seed 0 counted more than once, ± is not over seeds only, not tested: hal, nns, single, scenes (a, b)" in text
+    )
+    assert "2 versions of the code: vsehub 0.1.0, git 01234567; vsehub 0.1.0, git fedcba98" in text
+    assert "uncommitted changes in the code of 1 of 2 runs" in text
 
 
 def test_criterion_parameters_part_rows_only_where_one_run_has_several(tmp_path, write_run, make_evaluation):
@@ -121,9 +196,9 @@ def test_criterion_parameters_part_rows_only_where_one_run_has_several(tmp_path,
         write_run("hal", seed, evaluations=[*betas, own])
     files, table = report(tmp_path)
     assert table[["criterion", "n"]].values.tolist() == [["is", 2], ["is", 2], ["rgm", 2]]
-    text = files["table.md"].read_text()
+    text = squeezed(files["table.md"])
     assert "| is (beta 10) | transductive | 2 (0, 1) |" in text
-    assert "The parameters of rgm differ between runs on scenes: lam 1.0; lam 2.0." in text
+    assert "parameters of rgm differ between runs on scenes: lam 1.0; lam 2.0" in text
     assert "counted more than once" not in text
 
 
@@ -133,14 +208,14 @@ def test_published_rows_are_joined_by_loss_and_criterion(tmp_path, write_run):
         write_run("infonce", seed)
     files, _ = report(tmp_path, paper="aaai2020", table="2")
     joined = pd.read_csv(files["published.csv"], dtype={"line": str})
-    assert joined.loc[joined["figure"] == "published", "line"].tolist() == ["2.3", "2.7", "2.11", "2.23", "2.26"]
-    first = joined[joined["line"] == "2.3"].set_index("figure")["rsum"]
+    assert joined.loc[joined["value"] == "published", "line"].tolist() == ["2.3", "2.7", "2.11", "2.23", "2.26"]
+    first = joined[joined["line"] == "2.3"].set_index("value")["rsum"]
     assert first[["published", "measured", "difference"]].tolist() == pytest.approx([436.1, 300.5, -135.6])
     assert first["std"] == pytest.approx(statistics.stdev([300.0, 301.0]))
-    text = files["published.md"].read_text()
+    text = squeezed(files["published.md"])
     assert "published on coco" in text
     assert "not a reproduction error" in text
-    assert "No row of this table has the measured architecture (gru+image_cnn)" in text
+    assert "no row of this table has the measured architecture (gru+image_cnn)" in text
     assert "| 2.3 | difference |" in text
     for name, line in (("table.tex", r"scenes & gru+image\_cnn & hal &"), ("published.tex", "2.3 & difference &")):
         assert line in files[name].read_text()
@@ -154,7 +229,7 @@ def test_published_rows_keep_to_the_measured_architecture_and_protocol(tmp_path,
     assert joined["line"].tolist() == ["2.11"] * 4 + ["2.23"]
     text = files["published.md"].read_text()
     assert "reproduction error" not in text
-    assert "without a measured counterpart (same loss, criterion and protocol): 2.23." in text
+    assert "without a measured counterpart (same loss, criterion and protocol): 2.23\n" in text
 
 
 def test_unknown_papers_and_tables_are_refused_with_the_choices(tmp_path, write_run):

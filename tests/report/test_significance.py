@@ -92,11 +92,20 @@ def test_interval_is_that_of_drawn_images():
 def test_seeds():
     one, other = [327.1, 330.5, 322.0], [301.0, 300.2, 304.9]
     expected = stats.ttest_rel(one, other).pvalue
-    assert seeds_p(np.subtract(one, other)) == pytest.approx(expected, rel=1e-12)
-    assert math.isnan(seeds_p([29.0]))
-    assert math.isnan(seeds_p([]))
-    assert seeds_p([0.0, 0.0, 0.0]) == 1
-    assert seeds_p([2.0, 2.0]) == 0
+    assert seeds_p(np.subtract(one, other), 0.2) == pytest.approx(expected, rel=1e-12)
+    assert seeds_p([0.0, 0.0, 0.0], 0.2) == 1
+    for few in ([29.0], [], [2.0, 2.0], [2.0, 3.0]):
+        assert math.isnan(seeds_p(few, 0.2))
+    with pytest.raises(InputError, match="step is 0"):
+        seeds_p([1.0, 2.0, 3.0], 0)
+
+
+def test_seeds_that_agree_are_as_sure_as_the_metrics_step_allows():
+    """The t-test of equal differences divides by zero; its deviation is no smaller than one step."""
+    at_step = stats.ttest_1samp([1.8, 2.0, 2.2], 0.0).pvalue  # of deviation 0.2
+    assert seeds_p([2.0, 2.0, 2.0], 0.2) == pytest.approx(at_step, rel=1e-12)
+    assert seeds_p([2.0, 2.0, 2.0 + 1e-9], 0.2) == pytest.approx(at_step, rel=1e-6)
+    assert 0 < seeds_p([2.0, 2.0, 2.0], 0.01) < at_step
 
 
 def test_holm_by_hand():

@@ -7,18 +7,19 @@ import pytest
 
 from vsehub.report.build import build_report
 from vsehub.report.recipes import series_of
+from vsehub.report.results import results
 from vsehub.report.runs import read_runs
-from vsehub.report.sweep_plots import sweep_parts
 from vsehub.report.sweeps import (
-    choice_sentences,
+    choice_table,
+    chosen_table,
     find_sweeps,
     find_tunings,
     matrix,
-    setting_rows,
+    settings_table,
     slices,
-    tuning_sentences,
+    sweep_notes,
+    sweep_sections,
 )
-from vsehub.report.tables import results
 
 GAMMAS, EPSILONS = (10, 30.0, 60), (0.1, 0.3)
 MISSING = (60, 0.1)
@@ -74,14 +75,11 @@ def test_a_grid_of_two_settings(runs_folder):
 def test_validation_chooses_even_where_test_says_otherwise(runs_folder):
     sweep = only(find_sweeps(read_runs([runs_folder])))
     assert sweep.table["test"].idxmax() != 0
-    chosen, spread, top, gap = choice_sentences(sweep)
-    assert chosen == (
-        "Chosen on validation alone: loss.epsilon 0.3, loss.gamma 60, with a validation rsum of 309.5 ± 0.7 over 2 "
-        "seeds; test rsum 282.5 ± 2.1."
-    )
-    assert "0 of the 4 other settings" in spread
-    assert "On test loss.epsilon 0.1, loss.gamma 10 is best (289.5 ± 2.1); it was not chosen" in top
-    assert gap == "1 of the grid's 6 settings have no finished run."
+    assert choice_table(sweep).rows == [
+        ["chosen on validation", "0.3", "60", "309.5 ± 0.7", "282.5 ± 2.1", "2 (0, 1)"],
+        ["best on test, not chosen", "0.1", "10", "302.5 ± 0.7", "289.5 ± 2.1", "2 (0, 1)"],
+    ]
+    assert sweep_notes(sweep) == ["1 of the grid's 6 settings have no finished run"]
 
 
 def test_slices_hold_the_others_at_the_chosen_values(runs_folder):
@@ -102,10 +100,10 @@ def test_one_setting_and_words_that_part_sweeps(write_point, tmp_path):
         (("loss.k",), "loss.variant paper"),
         (("loss.k",), "loss.variant release"),
     ]
-    head, rows = setting_rows(found[0])
-    assert head == ["loss.k", "validation rsum", "test rsum", "seeds"]
-    assert rows[0] == ["10", "210.0", "190.0", "1 (0)"]
-    assert "how much of its lead is chance" in choice_sentences(found[0])[1]
+    table = settings_table(found[0])
+    assert table.head == ["loss.k", "validation rsum", "test rsum", "seeds"]
+    assert table.rows[0] == ["10", "210.0", "190.0", "1 (0)"]
+    assert sweep_notes(found[0]) == ["one seed: how much of a lead is chance these runs do not show"]
 
 
 def test_points_that_share_no_value_and_settings_that_move_together(write_point, tmp_path):
@@ -157,12 +155,12 @@ def test_a_parameter_is_chosen_on_validation(write_run, make_evaluation, tmp_pat
     assert hal.loc[2.0, "test"] == pytest.approx(290.5)
     assert np.isnan(hal.loc[1.0, "test"])
     assert hal.loc[2.0, "t2i/r10"] == pytest.approx(300.5 / 6 * 0.9 * 1.4)
-    summed, chosen = tuning_sentences(tuning)
-    assert "relaxation 2, with a validation rsum of 300.5 ± 0.7 over 2 runs; test rsum 290.5 ± 0.7." in chosen
-    assert "relaxation 2, with a validation rsum of 300.0 over 1 run; on test it was not measured." in summed
-    part = only(sweep_parts(runs, frame))
+    summed, chosen = ([row[0], row[1], *row[4:]] for row in chosen_table(tuning).rows)
+    assert chosen == ["hal", "2", "300.5 ± 0.7", "290.5 ± 0.7", "2"]
+    assert summed == ["sum", "2", "300.0", "–", "1"]
+    part = only(sweep_sections(runs, frame))
     assert part.heading.startswith("relaxation chosen on validation: scenes")
-    assert len(part.grids[0].rows) == 6
+    assert [len(table.rows) for table in part.tables] == [2, 6]
     assert b"relaxation" in only(part.pictures).svg
 
 
@@ -170,14 +168,14 @@ def test_the_page_of_a_sweep(runs_folder, tmp_path):
     """Its figures and its table are there, and drawing them again gives the same bytes."""
     files = build_report([runs_folder], tmp_path / "report")
     runs = read_runs([runs_folder])
-    part = only(sweep_parts(runs, results(runs, series_of(runs))))
+    part = only(sweep_sections(runs, results(runs, series_of(runs))))
     assert [picture.name for picture in part.pictures] == ["sweep-1-heat", "sweep-1-slices"]
     for picture in part.pictures:
         assert files[f"figures/{picture.name}.png"].read_bytes() == picture.png
         assert files[f"figures/{picture.name}.svg"].read_bytes() == picture.svg
         assert len(picture.narrow) > 5_000
     assert b"<pattern" in part.pictures[0].svg, "the cell without a run is not hatched"
-    for name in ("index.html", "table.md"):
+    for name, value in (("index.html", "309.5 <small>± 0.7</small>"), ("table.md", "309.5 ± 0.7")):
         text = files[name].read_text()
-        assert "Chosen on validation alone: loss.epsilon 0.3, loss.gamma 60" in text
-        assert "309.5 ± 0.7" in text
+        assert "chosen on validation" in text
+        assert value in text

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from looped import looped
+from scipy import stats
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 STUDIES = sorted(path.parent.name for path in EXPERIMENTS.glob("*/results.csv"))
@@ -19,7 +20,7 @@ from vsehub.checks import InputError  # noqa: E402
 
 def results(**cases):
     rows = [(loss, seed, value) for loss, values in cases.items() for seed, value in enumerate(values)]
-    return pd.DataFrame(rows, columns=["loss", "seed", "rsum"])
+    return pd.DataFrame(rows, columns=["loss", "seed", "rsum"]).assign(images=500)
 
 
 def expected(higher, lower):
@@ -30,30 +31,39 @@ def expected(higher, lower):
 @looped(
     ("a", "b", "outcome"),
     [
-        ([10, 12], [1, 3], "holds"),
-        ([1, 3], [10, 12], "contradicted"),
-        ([10, 12], [9, 11], "within the spread"),
-        ([3, 3], [3, 3], "within the spread"),  # a tie, no spread at all
-        ([10], [1, 2], "too few seeds"),
-        ([10, 11], [], "not measured"),
+        ([30, 32, 31], [1, 3, 2.5], "holds over seeds"),
+        ([1, 3, 2.5], [30, 32, 31], "contradicted over seeds"),
+        ([10, 12, 14], [9, 14, 11], "not told apart"),
+        ([3, 3, 3], [3, 3, 3], "not told apart"),  # a tie, no deviation at all
+        ([10, 12], [1, 2], "too few seeds"),
+        ([10, 11, 12], [], "not measured"),
     ],
 )
-def test_an_outcome_follows_lead_and_spread(a, b, outcome):
+def test_an_outcome_follows_the_paired_test_over_seeds(a, b, outcome):
     assert evidence.judged(results(a=a, b=b), expected("a", "b"))["outcome"].tolist() == [outcome]
 
 
-def test_pairs_are_judged_run_by_run():
-    frame = results(a=[100.0, 200.0, 300.0], b=[99.0, 198.9, 299.0])  # the seeds differ far more than the cases
-    claims = expected("a", "b")
-    assert evidence.judged(frame, claims)["outcome"].item() == "within the spread"
-    line = evidence.judged(frame, claims, paired=True).iloc[0]
-    assert line["outcome"] == "holds"
-    assert line["difference"] == pytest.approx(3.1 / 3)
-    assert line["spread"] == pytest.approx(2 * pd.Series([1.0, 1.1, 1.0]).std())
+def test_claims_are_tested_seed_by_seed_and_corrected_over_the_table():
+    frame = results(a=[100.0, 200.0, 300.0], b=[97.0, 196.0, 296.5])  # the seeds differ far more than the cases
+    line = evidence.judged(frame, expected("a", "b")).iloc[0]
+    assert line["outcome"] == "holds over seeds"
+    assert line["difference"] == pytest.approx(3.5)
+    assert line["deviation"] == pytest.approx(0.5)
+    assert line["p"] == line["holm"] == pytest.approx(stats.ttest_1samp([3.0, 4.0, 3.5], 0).pvalue)
+    many = evidence.judged(frame, pd.concat([expected("a", "b")] * 9, ignore_index=True))
+    assert many["holm"].tolist() == pytest.approx([9 * line["p"]] * 9)
+    assert set(many["outcome"]) == {"not told apart"}
+
+
+def test_seeds_that_agree_are_floored_at_a_step_of_the_metric():
+    line = evidence.judged(results(a=[4.0, 5.0, 6.0], b=[3.0, 4.0, 5.0]), expected("a", "b")).iloc[0]
+    assert line["p"] == pytest.approx(stats.ttest_1samp([0.8, 1.0, 1.2], 0).pvalue)  # rsum of 500 images: 0.2
+    few = evidence.judged(results(a=[4.0, 5.0, 6.0], b=[3.0, 4.0, 5.0]), expected("a", "b"), images=20).iloc[0]
+    assert few["p"] > 0.5
 
 
 def test_only_common_seeds_are_paired():
-    line = evidence.judged(results(a=[1.0, 2.0, 50.0], b=[0.0, 1.1]), expected("a", "b"), paired=True).iloc[0]
+    line = evidence.judged(results(a=[1.0, 2.0, 50.0], b=[0.0, 1.1]), expected("a", "b")).iloc[0]
     assert (line["seeds"], line["measured_higher"]) == (2, 1.5)
 
 
@@ -63,20 +73,15 @@ def test_a_seed_twice_is_refused():
         evidence.judged(frame, expected("a", "b"))
 
 
-def test_sentences_name_every_claim_once():
-    frame = evidence.judged(results(a=[10, 12], b=[1, 3]), pd.concat([expected("a", "b"), expected("b", "a")]))
-    text = evidence.verdict(frame)
-    assert text.count("a leads b") == 2
-    assert "1 of 2 published claims hold" in text
-    assert "contradicted: a leads b" in text
-    assert "10.0 / –" in evidence.judged_table(frame)
-
-
-def test_long_lists_are_counted_but_what_contradicts_is_named():
-    claims = pd.concat([expected("a", "b")] * 9 + [expected("b", "a")] * 9)
-    text = evidence.verdict(evidence.judged(results(a=[10, 12], b=[1, 3]), claims))
-    assert "9 of 18 published claims hold: 9 (in the table)." in text
-    assert text.count("a leads b") == 9
+def test_the_verdict_counts_all_and_names_what_is_decided():
+    claims = pd.concat([expected("a", "b"), expected("b", "a")], ignore_index=True)
+    claims["claim"] = ["a leads b", "b leads a"]
+    frame = evidence.judged(results(a=[30, 32, 31], b=[1, 3, 2.5]), claims)
+    assert evidence.verdict(frame) == (
+        "Of 2 claims: holds over seeds 1 (a leads b), contradicted over seeds 1 (b leads a). The mean difference has "
+        "the claimed sign in 1 of 2."
+    )
+    assert "10.0 / –" in evidence.judged_table(frame).markdown()
 
 
 def test_a_page_without_marks_is_refused(tmp_path):

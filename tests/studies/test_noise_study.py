@@ -1,6 +1,7 @@
 """The study of noise: from run folders to its verdict, a protocol at a time."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -61,8 +62,8 @@ def test_the_study_from_runs_to_verdict(script, tmp_path):
     run("render", study)
     page = (study / "README.md").read_text()
     for protocol in ("captions", "images"):
-        assert f"Protocol {protocol}: kNN-margin leads SUM (not measured at 0.2, 0.4, 0.6)" in page
-    assert page.count("MAX loses more than SUM (holds at 0.4; not measured at 0.2, 0.6)") == 2
+        assert f"Protocol {protocol}: Of 12 claims: not measured 11, too few seeds 1." in page
+    page = re.sub(" +", " ", page)
     assert "| sum | 0, 1 | 310.5 ± 0.7 | 270.5 ± 0.7 | 40.0 ± 0.0 |" in page
     assert "| hal+mb | 0 | 333.0 | – | – |" in page
     assert "Collapsed in training: sum captions 0.4 seed 0" in page

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from looped import looped
 
-from vsehub.report.published import FIGURES, published_table
+from vsehub.report.published import METRICS, published_table
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 
@@ -31,9 +31,9 @@ def test_published_figures_are_the_tables_own(name):
     paper, _, table = name.partition("/")
     source = published_table(paper, table)
     frame = reproduced(paper, table, {line: [] for line in source["line"]})
-    assert set(frame["figure"]) == {"published"}
-    expected = source[["line", *FIGURES]].reset_index(drop=True)
-    pd.testing.assert_frame_equal(frame[["line", *FIGURES]], expected, check_dtype=False)
+    assert set(frame["value"]) == {"published"}
+    expected = source[["line", *METRICS]].reset_index(drop=True)
+    pd.testing.assert_frame_equal(frame[["line", *METRICS]], expected, check_dtype=False)
 
 
 def test_fitted_settings_of_each_seed_are_told():
@@ -41,7 +41,7 @@ def test_fitted_settings_of_each_seed_are_told():
         evaluation(seed, "csls+rgm", {"k": k, "relaxation": {"1": k, "5": 2.0, "10": 1.5}}, {"split": "val"}, rsum=400)
         for seed, k in ((2, 5), (0, 10))
     ]
-    frame = reproduced("emnlp2019-submission", "4", {"4.7": fitted}).set_index("figure")
+    frame = reproduced("emnlp2019-submission", "4", {"4.7": fitted}).set_index("value")
     told = "csls+rgm (k 5, relaxation 5/2.0/1.5; k 10, relaxation 10/2.0/1.5; tuned on val)"
     assert frame.loc["measured", ["criterion", "seeds"]].tolist() == [told, "2 (0, 2)"]
     assert frame.loc["difference", "rsum"] == pytest.approx(400 - 309.6)
@@ -57,7 +57,7 @@ def test_shares_are_also_those_of_items_that_are_there_five_times():
     copies = frame.loc[("Text → image", "of 5 copies"), "N_1 = 0, %":].tolist()
     assert [text.partition(" ")[0] for text in copies] == ["92.00", "2.00", "6.00", "4.00", "1.00", "40.0"]
     said = " ".join(occurrence_remarks(measured))
-    assert "measured ones alone" in said
-    assert "Measured on scenes, protocol single" in said
-    assert "Not measured: 2.5." in said
+    assert "measured ones only" in said
+    assert "measured on scenes, protocol single" in said
+    assert "not measured: 2.5" in said
     assert list(occurrence_table({"2.5": []}).columns) == [*occurrence_table(measured).columns]

@@ -1,6 +1,5 @@
 """A split encoded, ranked twice, and turned into what the page shows of it: names, captions, thumbnails."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,13 +11,13 @@ from vsehub.cli.shown import Shown
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.sources import SPLITS
-from vsehub.evaluation.compare import Compared, Listed, Turned, compare
+from vsehub.evaluation.compare import Compared, compare
 from vsehub.evaluation.evaluate import transductive_only
 from vsehub.evaluation.measurement import REFERENCES
 from vsehub.evaluation.scores import DIRECTIONS, both_directions
 from vsehub.evaluation.trained import TrainedModel
 from vsehub.io.records import RUN, read_record
-from vsehub.report.pages.comparison import Comparison, Entry, Example, HubEntry, Side
+from vsehub.report.pages.comparison import Comparison, Direction, Entry
 from vsehub.report.runs import find_runs
 from vsehub.report.tables import criterion_text
 
@@ -145,19 +144,21 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
         for model, reference in zip((one, two), references, strict=True)
     ]
     shown = Shown(split, cfg.images, plain=True)
-    sides = []
-    for direction in DIRECTIONS:
-        ranked = [(own[direction], criterion) for own, criterion in zip(scores, criteria, strict=True)]
-        sides.append(SideRows(shown, direction).side(compare(*ranked, shown=NEAREST)))
+    entries, directions = Entries(shown), []
+    for name in DIRECTIONS:
+        pair = [(own[name], criterion) for own, criterion in zip(scores, criteria, strict=True)]
+        directions.append(entries.direction(name, compare(*pair, shown=NEAREST)))
     shown.thumbnails.warn()
-    told = [_told(*pair, cfg) for pair in zip((before, after), criteria, strict=True)]
-    sentences = [
-        f"The {cfg.split} split of {after.record['dataset']} ranked as a whole: {len(split.images):,} images, "
-        f"{len(split.captions):,} texts. {' '.join(told)}",
-        "Of equal scores a wrong item's counts as higher, as for R@1. Examples are drawn by a fixed seed, none is "
-        "chosen by hand. They show single runs; what holds over seeds is in the tables.",
+    sizes = f"{len(split.images):,} images, {len(split.captions):,} texts"
+    ranked = zip((before, after), criteria, strict=True)
+    facts = [
+        ("ranked", f"the {cfg.split} split of {after.record['dataset']} as a whole: {sizes}"),
+        *((one.name, _ranker_text(one, criterion, cfg)) for one, criterion in ranked),
+        ("ties", "of equal scores a wrong item's counts as higher, as for R@1"),
+        ("examples", "drawn by a fixed seed, of single runs; what holds over seeds is in the tables"),
     ]
-    return Comparison(sentences, (before.name, after.name), sides, shown.pictured, len(set(shown.thumbnails.missing)))
+    missing = len(set(shown.thumbnails.missing))
+    return Comparison(facts, (before.name, after.name), directions, shown.pictured, missing)
 
 
 def _reference(criterion: Criterion, cfg: DictConfig) -> str:
@@ -177,8 +178,8 @@ def loaded(ranker: Ranker, cfg: DictConfig) -> TrainedModel:
     return TrainedModel(ranker.checkpoint, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size)
 
 
-def _told(ranker: Ranker, criterion: Criterion, cfg: DictConfig) -> str:
-    """A sentence on one of the two: run, seed, criterion, and what it takes as reference."""
+def _ranker_text(ranker: Ranker, criterion: Criterion, cfg: DictConfig) -> str:
+    """Loss, seed and criterion of one of the two, and what the criterion takes as reference."""
     name = criterion_text(
         ranker.criterion_name, ", ".join(f"{key} {value}" for key, value in criterion.parameters().items())
     )
@@ -187,57 +188,37 @@ def _told(ranker: Ranker, criterion: Criterion, cfg: DictConfig) -> str:
         kind, seen = REFERENCES["queries" if _reference(criterion, cfg) == cfg.split else "train"]
         reference = f", {kind} (reference: {seen.format(split=cfg.split).removesuffix(', fold by fold')})"
     record = ranker.record
-    return f"{ranker.name}: {record['label']}, seed {record['seed']}, criterion {name}{reference}."
+    return f"{record['label']}, seed {record['seed']}, criterion {name}{reference}"
 
 
-class SideRows:
-    """Rows of one direction's queries and items as the page's entries."""
+class Entries:
+    """Images and texts of a split as the page shows them."""
 
-    def __init__(self, shown: Shown, direction: str):
-        self.shown, self.direction = shown, direction
-        self._query, self._item = (self._image, self._text) if direction == "i2t" else (self._text, self._image)
+    def __init__(self, shown: Shown):
+        self.shown = shown
         self._thumbnails: dict[int, str | None] = {}
 
-    def side(self, found: Compared) -> Side:
-        """What was found, in words and pictures."""
-        return Side(
-            direction=self.direction,
-            k=found.k,
-            queries=found.queries,
-            items=found.items,
-            hubs=[self._hub(*hub) for hub in found.hubs],
-            largest=found.largest,
-            never=found.never,
-            answered=found.answered,
-            measured=found.measured,
-            gained=found.gained,
-            lost=found.lost,
-            some_gained=list(map(self._example, found.some_gained)),
-            some_lost=list(map(self._example, found.some_lost)),
-        )
+    def direction(self, name: str, found: Compared) -> Direction:
+        """What was found in one direction, with the entries of all rows that the page shows."""
+        turned = [*found.some_gained, *found.some_lost]
+        hubs = {hub.item for hub in found.hubs}
+        listed = {one.item for example in turned for one in (*example.before, *example.after)}
+        query, item = (self._image, self._text) if name == "i2t" else (self._text, self._image)
+        queries = {example.query: query(example.query) for example in turned}
+        return Direction(name, found, queries, {row: item(row, row in hubs) for row in sorted(hubs | listed)})
 
-    def _hub(self, row: int, occurrences: tuple[int, int], wrong: tuple[int, int]) -> HubEntry:
-        """A hub: an image with its first caption, or a caption with its image."""
-        image = row if self.direction == "t2i" else int(self.shown.split.image_index[row])
-        name, caption = self.shown.name(image), next(iter(self._captions(row)), None)
-        texts = (name, caption) if self.direction == "t2i" else (self._caption(row), f"of {name}")
-        return HubEntry(*texts, self._thumbnail(image), occurrences, wrong)
+    def _image(self, row: int, hub: bool = False) -> Entry:
+        """An image; a hub's label is its first caption."""
+        captions = (self.shown.split.image_index == row).nonzero()[0] if hub else ()
+        label = self._caption(captions[0]) if len(captions) else None
+        return Entry(self.shown.name(row), label, self._thumbnail(row), self.shown.pictured)
 
-    def _example(self, turned: Turned) -> Example:
-        before, after = (self._entries(some) for some in (turned.before, turned.after))
-        return Example(self._query(turned.query), before, after)
-
-    def _entries(self, listed: Sequence[Listed]) -> list[Entry]:
-        return [self._item(one.item)._replace(right=one.right) for one in listed]
-
-    def _image(self, row: int) -> Entry:
-        return Entry(self.shown.name(row), self.shown.pictured, self._thumbnail(row))
-
-    def _text(self, row: int) -> Entry:
-        return Entry(self._caption(row))
-
-    def _captions(self, image: int) -> list[str]:
-        return [self._caption(t) for t in (self.shown.split.image_index == image).nonzero()[0]]
+    def _text(self, row: int, hub: bool = False) -> Entry:
+        """A text; a hub has its image beside it."""
+        if not hub:
+            return Entry(self._caption(row))
+        image = int(self.shown.split.image_index[row])
+        return Entry(self._caption(row), f"of {self.shown.name(image)}", self._thumbnail(image))
 
     def _caption(self, row: int) -> str:
         return self.shown.split.captions[row] if self.shown.split.written else f"text {row}"

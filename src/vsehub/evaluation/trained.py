@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail, nearest, require, whole
-from vsehub.components import Components, conf_folder
+from vsehub.components import Components, conf_folder, declared
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.sources import CaptionedImages, Source
@@ -121,7 +121,7 @@ class TrainedModel:
                 f"{', '.join(settings)}",
             )
         # What a checkpoint does not decide: where caches are written, say.
-        rebuilt = getattr(self._components.find("data", node), "rebuilt", {})
+        rebuilt = declared(self._components.find("data", node)).rebuilt
         source: Source = self._components.build("data", {**node, **rebuilt, **self._changes})
         return source
 
@@ -193,7 +193,7 @@ class TrainedModel:
         )
         kind = type(self.similarity).__name__
         require(
-            hasattr(self.similarity, "vectors"),
+            self.similarity.inner_product,
             f"checkpoint: {self.path} was trained with {kind}, which is no inner product of vectors; search needs one",
         )
         asked, found = ("texts", "images") if images is None else ("images", "texts")

@@ -1,4 +1,4 @@
-"""From run folders to a report: tables, figures and the page, in one call."""
+"""From run folders to a report: tables, paired tests, plots and the page, in one call."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,18 +8,28 @@ import pandas as pd
 from vsehub.checks import require
 from vsehub.io.files import atomic, write_text
 from vsehub.io.outputs import Output
-from vsehub.report import published as papers
-from vsehub.report.pages.comparison import Comparison
-from vsehub.report.pages.runs import Published, Section, page, provenance, setting_sentences, warnings
-from vsehub.report.pages.study import study_markdown
+from vsehub.report.pages.comparison import Comparison, comparison_values
+from vsehub.report.pages.runs import origin, page_table, run_notes, setting_facts
+from vsehub.report.pages.sections import Section, bullets, sections_markdown
+from vsehub.report.pages.templates import render_page
 from vsehub.report.plots import Picture, draw
+from vsehub.report.published import beside_published, published_beside_table, recipe_differences
 from vsehub.report.recipes import recipes_by_series, series_of
+from vsehub.report.results import (
+    Setting,
+    aggregate,
+    by_setting,
+    paired,
+    paired_table,
+    results,
+    results_table,
+)
 from vsehub.report.runs import Run, read_runs
-from vsehub.report.sweep_plots import sweep_parts
-from vsehub.report.tables import COLUMNS, aggregate, by_setting, display, latex, markdown, markdown_text, results
-from vsehub.report.verdicts import recipe_differences, verdicts
+from vsehub.report.sweeps import sweep_sections
+from vsehub.report.tables import Table, count_text, markdown_text
 
 SURE = ("results.csv", "table.csv", "table.md", "table.tex", "index.html")  # written for any runs
+UNTESTED = "none (no values of single images, no common seed, or different data): nothing is claimed beyond mean ± std"
 
 
 def build_report(
@@ -33,56 +43,69 @@ def build_report(
 ) -> dict[str, Path]:
     """Read every run in or below `folders` and write the report into the folder `out`.
 
-    `paper` and `table` (e.g. "aaai2020", "2") add a table beside that published one. `comparison`: two rankings whose
-    hubs and examples the page shows. overwrite: an earlier report is replaced. Returns the written files by their path
-    within `out`. Raises InputError on runs that cannot be read, on an unknown paper or table, and where `out` holds
-    something that is not to be replaced.
+    Args:
+        paper: with `table`, e.g. "aaai2020" and "2": a table beside that published one is added.
+        comparison: two rankings whose hubs and examples the page shows.
+        overwrite: an earlier report is replaced.
+
+    Returns:
+        The written files by their path within `out`.
+
+    Raises:
+        InputError: runs cannot be read, the paper or table is unknown, or `out` holds something that is not to be
+            replaced.
     """
     require((paper is None) == (table is None), f"paper is {paper!r} and table is {table!r}; give both or neither")
     output = report_output(out, overwrite)
     runs = read_runs(folders)
-    # a run that left neither a figure nor an epoch belongs to no recipe; the warnings name it
+    # a run that left neither a value nor an epoch belongs to no recipe; the notes name it
     shown = [run for run in runs if run.evaluations or len(run.history)]
     series = series_of(shown)
     recipes = recipes_by_series(shown, series)
     frame = results(shown, series)
     means = aggregate(frame)
-    told = verdicts(means, recipes)
+    tests = paired(shown, series, frame, recipes)
     pictures = draw(shown, series, means)
-    sections = [
-        Section(
-            setting,
-            display(rows),
-            setting_sentences(setting, frame, shown),
-            told.get(setting, []),
-            [picture for picture in pictures if picture.setting == setting],
-        )
-        for setting, rows in by_setting(means).items()
-    ]
-    warned = warnings(runs, frame)
-    recipe_notes = recipe_differences(recipes)
     title = title or f"vsehub report: {', '.join(sorted({str(run.record['dataset']) for run in runs}))}"
-
+    measured = [
+        _setting_section(setting, rows, frame, shown, tests, pictures) for setting, rows in by_setting(means).items()
+    ]
+    swept = sweep_sections(shown, frame)
+    training = Section("Training", pictures=[picture for picture in pictures if picture.setting is None])
+    notes, of_recipes = run_notes(runs, frame), recipe_differences(recipes)
+    whole = results_table(means, title)
     texts = {
         "results.csv": frame.to_csv(index=False),
         "table.csv": means.to_csv(index=False),
-        "table.md": table_page(title, display(means), sections, [*warned, *recipe_notes]),
-        "table.tex": latex(display(means), title, [column.heading for column in COLUMNS]),
+        "table.md": _table_page(title, whole if len(means) else None, measured, swept, [*notes, *of_recipes]),
+        "table.tex": whole.latex(),
     }
-    beside = None
+    if len(tests):
+        texts["paired.csv"] = tests.to_csv(index=False)
+        texts["paired.md"] = f"# Paired tests\n\n{_paired_markdown(tests)}"
+    beside = []
     if paper is not None and table is not None:
-        lines, sentences = papers.beside_published(means, paper, str(table))
-        beside = Published(f"Measured beside published: {paper}, table {table}", papers.display(lines), sentences)
+        lines, remarks = beside_published(means, paper, str(table))
+        heading = f"Measured beside published: {paper}, table {table}"
+        side = published_beside_table(lines, heading)
         texts["published.csv"] = lines.to_csv(index=False)
-        texts["published.md"] = published_page(beside)
-        texts["published.tex"] = latex(beside.table, beside.heading, [column.heading for column in COLUMNS])
-    training = [picture for picture in pictures if picture.setting is None]
-    swept = sweep_parts(shown, frame)
-    if swept:
-        texts["table.md"] += f"\n{study_markdown(swept)}"
-    origin = provenance(runs, series, recipes)
-    texts["index.html"] = page(
-        title, summary(runs, told), warned, sections, recipe_notes, training, beside, origin, comparison, swept
+        texts["published.md"] = f"# {markdown_text(heading)}\n\n{bullets(remarks)}\n\n{side.markdown()}\n"
+        texts["published.tex"] = side.latex()
+        beside = [Section(heading, remarks, [page_table(side._replace(caption=""))] if len(lines) else [])]
+    texts["index.html"] = render_page(
+        "page.html.j2",
+        title=title,
+        summary=summary(runs),
+        notes=notes,
+        measured=measured,
+        compared=None if comparison is None else comparison_values(comparison),
+        others=[
+            *swept,
+            *([training] if training.pictures else []),
+            *beside,
+            *origin(runs, series, recipes, of_recipes),
+        ],
+        commands=[(run.path, str(run.record["command"])) for run in runs if run.record.get("command")],
     )
     return write_all(output, texts, [*pictures, *(picture for part in swept for picture in part.pictures)])
 
@@ -93,7 +116,7 @@ def report_output(out: str | Path, overwrite: bool) -> Output:
 
 
 def write_all(out: Output, texts: dict[str, str], pictures: Sequence[Picture]) -> dict[str, Path]:
-    """Write texts and figures below `out`, each atomically; the written files by their path within `out`."""
+    """Write texts and plots below `out`, each atomically; the written files by their path within `out`."""
     drawn = {
         f"figures/{p.name}.{kind}": content for p in pictures for kind, content in (("png", p.png), ("svg", p.svg))
     }
@@ -107,36 +130,48 @@ def write_all(out: Output, texts: dict[str, str], pictures: Sequence[Picture]) -
     return {name: out / name for name in (*texts, *drawn)}
 
 
-def summary(runs: Sequence[Run], told: dict) -> str:
-    """The page's first sentence: how much was run, and the verdict where there is a single one."""
+def summary(runs: Sequence[Run]) -> str:
+    """How much was run: "6 runs, 3 losses, 2 seeds, 12 evaluations"."""
     records = [run.record for run in runs]
     counts = [
-        _count(len(runs), "run"),
-        _count(len({record["label"] for record in records}), "loss", "losses"),
-        _count(len({record["seed"] for record in records}), "seed"),
-        _count(sum(len(run.evaluations) for run in runs), "evaluation"),
+        count_text(len(runs), "run"),
+        count_text(len({record["label"] for record in records}), "loss", "losses"),
+        count_text(len({record["seed"] for record in records}), "seed"),
+        count_text(sum(len(run.evaluations) for run in runs), "evaluation"),
     ]
-    first = [sentence for sentences in told.values() for sentence in sentences][:1]
-    return " ".join([f"{', '.join(counts[:-1])} and {counts[-1]}.", *(f"Criterion {sentence}" for sentence in first)])
+    return ", ".join(counts)
 
 
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+def _setting_section(
+    setting: Setting,
+    rows: pd.DataFrame,
+    frame: pd.DataFrame,
+    runs: Sequence[Run],
+    tests: pd.DataFrame,
+    pictures: Sequence[Picture],
+) -> Section:
+    """The results of one setting, with its paired tests, facts and plots."""
+    own = tests[(tests[list(Setting._fields)] == list(setting)).all(axis=1)]
+    tables = [page_table(results_table(rows)), *([paired_table(own)] if len(own) else [])]
+    facts = setting_facts(setting, frame, runs)
+    facts += [("paired tests", UNTESTED)] if len(rows) > 1 and own.empty else []
+    return Section(setting.title, (), tables, facts, [picture for picture in pictures if picture.setting == setting])
 
 
-def table_page(title: str, shown: pd.DataFrame, sections: Sequence[Section], notes: Sequence[str]) -> str:
-    """table.md: the whole table, then for each setting its sentences and verdicts, then the warnings."""
-    parts = [f"# {markdown_text(title)}", markdown(shown) if len(shown) else "No run was evaluated."]
-    for section in sections:
-        parts.append(f"## {markdown_text(section.setting.title)}")
-        parts.append(markdown_text(" ".join(section.sentences)))
-        parts.append("\n".join(f"- {markdown_text(text)}" for text in section.verdicts))
-    if notes:
-        parts += ["## Notes", "\n".join(f"- {markdown_text(text)}" for text in notes)]
-    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+def _table_page(
+    title: str, whole: Table | None, measured: Sequence[Section], swept: Sequence[Section], notes: Sequence[str]
+) -> str:
+    """table.md: the whole table, then for each setting its paired tests and facts, then the sweeps and the notes."""
+    parts = [f"# {markdown_text(title)}"]
+    parts.append("No run was evaluated." if whole is None else whole._replace(caption="").markdown())
+    parts += [section._replace(tables=section.tables[1:]).markdown() for section in measured]
+    parts += [sections_markdown(swept).strip()] if swept else []
+    parts += ["## Notes", bullets(notes)] if notes else []
+    return "\n\n".join(parts) + "\n"
 
 
-def published_page(beside: Published) -> str:
-    """published.md: heading, sentences, table."""
-    sentences = "\n".join(f"- {markdown_text(text)}" for text in beside.sentences)
-    return f"# {markdown_text(beside.heading)}\n\n{sentences}\n\n{markdown(beside.table).strip()}\n"
+def _paired_markdown(tests: pd.DataFrame) -> str:
+    """A section for each setting."""
+    return sections_markdown(
+        [Section(setting.title, tables=[paired_table(rows)]) for setting, rows in by_setting(tests).items()]
+    )

@@ -1,4 +1,4 @@
-"""The figures of a report: validation rsum over epochs, k-occurrences in log-log, recalls by criterion."""
+"""The plots of a report: validation rsum over epochs, k-occurrences in log-log, recalls by criterion."""
 
 import io
 import re
@@ -14,10 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from vsehub.report.recipes import LABEL_ORDER, Series, label_rank, series_rank
+from vsehub.report.results import DIRECTIONS, RANKS, Setting, by_setting
 from vsehub.report.runs import Run
-from vsehub.report.tables import DIRECTIONS, RANKS, Setting, by_setting, criterion_text
+from vsehub.report.tables import criterion_text
 
-# Okabe and Ito's colours, told apart by colour-blind readers; yellow, too faint on white, is left out.
+# Okabe and Ito's colours, distinct for colour-blind readers; yellow, too faint on white, is left out.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
 LINES = ("-", "--", ":", "-.")
@@ -43,9 +44,9 @@ RC = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawn figure: file stem, caption, the setting it belongs to (None: training), and its renderings.
+    """A drawn plot: file stem, caption, the setting it belongs to (None: training), and its renderings.
 
-    narrow: as SVG, drawn anew for the width of a phone; None where the figure has one form.
+    narrow: as SVG, drawn anew for the width of a phone; None where the plot has one form.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Picture:
 
 
 def styles(series: Iterable[Series]) -> dict[str, dict]:
-    """Colour and marker of each loss, line of each variant, by the series' title: the same in every figure.
+    """Colour and marker of each loss, line of each variant, by the series' title: the same in every plot.
 
     Markers differ as colours do, for print in black and white. The papers' losses keep their look in every report;
     others take the colours that are left.
@@ -126,7 +127,7 @@ CORRECTED = tuple(colour for colour in COLOURS if colour != "#000000")
 
 
 def ranking_colours(names: Sequence[str]) -> dict[str, str]:
-    """A colour for each ranking, the plain one, which comes first, in grey; the same in figures and bars."""
+    """A colour for each ranking, the plain one, which comes first, in grey; the same in plots and bars."""
     return {
         name: CORRECTED[(number - 1) % len(CORRECTED)] if number else PLAIN_COLOUR for number, name in enumerate(names)
     }
@@ -138,9 +139,8 @@ def occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float) -> Pi
     histograms: ranking -> {"occurrences", "items"}, as `metrics.hubness.histogram` gives it. fair: the mean N_k.
     """
     caption = (
-        f"How unevenly items are found: the share of items that are among the {k} nearest of at least N queries. "
-        f"A line that reaches far to the right is hubs; a dot marks the largest. Were all items found equally "
-        f"often, each would be found by {share_text(fair)} queries. The legend gives the share that no query finds."
+        f"Share of the items that are among the {k} nearest of at least N queries; the dot is the largest hub, the "
+        f"fair share {share_text(fair)}, the legend gives the share that no query finds."
     )
     with matplotlib.rc_context(RC):
         wide, narrow = (
@@ -196,7 +196,7 @@ RECALLS = RANKS[:3]
 
 
 def draw(runs: Sequence[Run], series: dict[str, Series], table: pd.DataFrame) -> list[Picture]:
-    """Every figure the runs have data for; `table` is their aggregated table."""
+    """Every plot the runs have data for; `table` is their aggregated table."""
     look = styles(series.values())
     places = sorted({one[:2] for one in series.values()})
     settings = by_setting(table)
@@ -233,7 +233,7 @@ def curves(
         return None
     caption = (
         "Validation rsum (sum of the six recalls) after each epoch: mean over the finished runs of each loss (over all "
-        "its runs where none finished) that reached the epoch, band from the lowest to the highest."
+        "its runs where none finished), band from the lowest to the highest."
     )
     wide, narrow = (_curves(found, place, look, new_figure(*size)) for size in ((9.4, 4.4), (NARROW, 4.6)))
     return render(wide, name, caption, None, narrow)
@@ -266,8 +266,8 @@ def occurrences(
     if not pooled:
         return None
     caption = (
-        f"How often an item is among the {k} nearest of a query (criterion nns, all seeds pooled). A tail to the right "
-        f"is hubs. Items that no query finds cannot be drawn on a logarithmic axis; the legend gives their share."
+        f"How often an item is among the {k} nearest of a query (criterion nns, all seeds pooled); a tail to the right "
+        f"is hubs, the legend gives the share that no query finds."
     )
     wide, narrow = (_occurrences(pooled, look, k, new_figure(*size)) for size in ((9.4, 4.2), (NARROW, 7.4)))
     return render(wide, name, caption, setting, narrow)

@@ -1,4 +1,4 @@
-"""Measured figures beside published ones, with the published recipes, all from the tables that ship with vsehub."""
+"""The papers' tables and recipes (papers/*.csv), and measured values beside the published ones."""
 
 import io
 from importlib.resources import files
@@ -6,21 +6,23 @@ from importlib.resources import files
 import pandas as pd
 
 from vsehub.checks import one_of
-from vsehub.report.tables import COLUMNS, criterion_text, seeds_text, spread_text
+from vsehub.report.recipes import LOSS_KEYS, Series, differing
+from vsehub.report.results import COLUMNS
+from vsehub.report.tables import Table, criterion_text, seeds_text, spread_text
 
 PROTOCOLS = {"1k": "single"}  # the papers' 1,000 test images of Flickr30k are one ranking of the whole split
 OWN_SETTINGS = {"lr": "lr", "batch_size": "batch_size", "max_epochs": "epochs"}  # config leaf -> hyperparameters.csv
-PLACE = ["line", "figure", "dataset", "architecture", "protocol", "loss", "criterion", "seeds"]
-FIGURES = [column.key for column in COLUMNS]
+PLACE = ["line", "value", "dataset", "architecture", "protocol", "loss", "criterion", "seeds"]
+METRICS = [column.key for column in COLUMNS]
 
 
 def _shipped(name: str) -> pd.DataFrame:
-    text = files("vsehub.report").joinpath("published", name).read_text(encoding="utf-8")
+    text = files("vsehub.report").joinpath("papers", name).read_text(encoding="utf-8")
     return pd.read_csv(io.StringIO(text), dtype={"table": str, "line": str, "note": str})
 
 
 def published_table(paper: str, table: str) -> pd.DataFrame:
-    """The rows of one published table, figures under the keys of the results. InputError names the choices."""
+    """The rows of one published table, values under the keys of the results. InputError names the choices."""
     frame = _shipped("paper_tables.csv")
     one_of("paper", paper, tuple(sorted(frame["paper"].unique())))
     frame = frame[frame["paper"] == paper]
@@ -49,9 +51,10 @@ def beside_published(table: pd.DataFrame, paper: str, number: str) -> tuple[pd.D
     """The aggregated `table` beside the published rows of the same losses and criteria.
 
     Returns a frame of PLACE, COLUMNS' keys and the published `note`, in which a line "published" is followed, for each
-    measured counterpart, by "measured" (the means), "std" and "difference" (measured - published); and the sentences
-    without which it would mislead. Measured rows are those on the test split without an inductive reference, as in
-    the papers. Raises InputError on an unknown paper or table.
+    measured counterpart, by "measured" (the means), "std" and "difference" (measured - published); and the notes
+    without which it would mislead. Measured rows are those on the test split without an inductive reference, as the
+    papers' are.
+    Raises InputError on an unknown paper or table.
     """
     printed = published_table(paper, number)
     measured = table[(table["reference"] != "inductive") & (table["split"] == "test")]
@@ -60,15 +63,15 @@ def beside_published(table: pd.DataFrame, paper: str, number: str) -> tuple[pd.D
     known = printed["architecture"].isin(measured["architecture"])
     if known.any():
         printed = printed[known]
-    lines, alone = [], []
+    lines, unanswered = [], []
     for _, row in printed.iterrows():
         found = measured[_counterparts(measured, row, set(printed["dataset"]), same_architecture=known.any())]
-        lines.append({"figure": "published", "seeds": "", **row[["note", *FIGURES, *PLACE[:1], *PLACE[2:-1]]]})
+        lines.append({"value": "published", "seeds": "", **row[["note", *METRICS, *PLACE[:1], *PLACE[2:-1]]]})
         lines += [line for _, match in found.iterrows() for line in _measured_lines(row, match)]
         if found.empty:
-            alone.append(row["line"])
-    frame = pd.DataFrame(lines, columns=[*PLACE, *FIGURES, "note"])
-    return frame, _sentences(printed, measured, alone, known.any())
+            unanswered.append(row["line"])
+    frame = pd.DataFrame(lines, columns=[*PLACE, *METRICS, "note"])
+    return frame, _notes(printed, measured, unanswered, known.any())
 
 
 def _counterparts(measured: pd.DataFrame, row: pd.Series, datasets: set[str], same_architecture: bool) -> pd.Series:
@@ -88,83 +91,77 @@ def _measured_lines(row: pd.Series, found: pd.Series) -> list[dict]:
     place["loss"] = f"{found['label']} ({found['variant']})" if found["variant"] else found["label"]
     place["criterion"] = criterion_text(found["criterion"], found["parameters"])
     place["seeds"] = seeds_text(found["n"], found["seeds"])
-    figures = {
-        "measured": {key: found[key] for key in FIGURES},
-        "std": {key: found[f"{key} std"] for key in FIGURES},
-        "difference": {key: found[key] - row[key] for key in FIGURES},
+    values = {
+        "measured": {key: found[key] for key in METRICS},
+        "std": {key: found[f"{key} std"] for key in METRICS},
+        "difference": {key: found[key] - row[key] for key in METRICS},
     }
-    return [{"figure": name, **place, **values} for name, values in figures.items()]
+    return [{"value": name, **place, **own} for name, own in values.items()]
 
 
-def _sentences(printed: pd.DataFrame, measured: pd.DataFrame, alone: list[str], known: bool) -> list[str]:
+def _notes(printed: pd.DataFrame, measured: pd.DataFrame, unanswered: list[str], known: bool) -> list[str]:
     if printed.empty:
-        return ["No row of this table has a loss and criterion that were measured on a test split."]
-    sentences = []
-    sources = " and ".join(sorted(set(printed["dataset"])))
-    for dataset in sorted(set(measured["dataset"]) - set(printed["dataset"])):
-        sentences.append(_other_data(dataset, sources))
+        return ["no row of this table has a loss and criterion that were measured on a test split"]
+    notes = other_data(set(measured["dataset"]), set(printed["dataset"]))
     strangers = ", ".join(sorted(set(measured["architecture"]) - set(printed["architecture"])))
     if strangers and known:
-        sentences.append(f"Left out, for no row of this table has their architecture: the runs of {strangers}.")
+        notes.append(f"left out, for no row of this table has their architecture: {strangers}")
     elif strangers:
-        sentences.append(
-            f"No row of this table has the measured architecture ({strangers}): every published architecture of the "
-            "measured losses is shown, and differences include that of the architecture."
+        notes.append(
+            f"no row of this table has the measured architecture ({strangers}): all published ones are shown, and "
+            "differences include that of the architecture"
         )
-    if alone:
-        sentences.append(
-            f"Published without a measured counterpart (same loss, criterion and protocol): {', '.join(alone)}."
-        )
-    return sentences
+    if unanswered:
+        rows = ", ".join(unanswered)
+        notes.append(f"published without a measured counterpart (same loss, criterion and protocol): {rows}")
+    return notes
 
 
-def remarks(frame: pd.DataFrame) -> list[str]:
-    """The sentences without which a frame of published and measured lines would mislead."""
-    printed, measured = (frame[frame["figure"] == figure] for figure in ("published", "measured"))
-    if measured.empty:
-        return ["Nothing was measured: published figures alone."]
-    seeds = sorted(set(measured["seeds"]))
-    sentences = [f"Measured: means over seeds, ± one sample standard deviation; seeds: {'; '.join(seeds)}."]
-    strangers = sorted(set(measured["dataset"]) - set(printed["dataset"]))
-    sources = " and ".join(sorted(set(printed["dataset"])))
-    sentences += [_other_data(dataset, sources) for dataset in strangers]
-    if strangers:
-        sentences.append(
-            "There the rows keep loss, similarity, learning rate, positives and criterion; features, epochs and batch "
-            "size are that data's own, so that rows which differ in their features alone show the same measurement."
-        )
-    corrected = sorted({text.partition(" ")[0] for text in measured["criterion"]} - {"nns"})
-    if corrected:
-        sentences.append(transductive(corrected))
-    if measured["criterion"].str.contains("relaxation ").any():
-        sentences.append("relaxation: λ of the matching; a/b/c: of those for R@1, R@5 and R@10, each fitted by itself.")
-    alone = [line for line in printed["line"] if line not in set(measured["line"])]
-    return [*sentences, *([f"Not measured: {', '.join(alone)}."] if alone else [])]
+def other_data(measured: set[str], published: set[str]) -> list[str]:
+    """A note for each measured data set that is not one of the published."""
+    sources = " and ".join(sorted(published))
+    return [
+        f"measured on {dataset}, published on {sources}: a difference is that of another data set, not a reproduction "
+        "error"
+        for dataset in sorted(measured - published)
+    ]
 
 
-def transductive(criteria: list[str]) -> str:
-    """What the named criteria saw, in words."""
-    return f"{', '.join(criteria)}: the test queries themselves are the reference (transductive), as in the papers."
-
-
-def _other_data(dataset: str, sources: str) -> str:
-    return (
-        f"Measured on {dataset}, published on {sources}: a difference between these figures "
-        "is that of a different data set, not a reproduction error."
-    )
-
-
-def display(frame: pd.DataFrame) -> pd.DataFrame:
+def published_beside_table(frame: pd.DataFrame, caption: str = "") -> Table:
     """The frame of `beside_published` as text, standard deviations beside their means."""
     deviations = frame.shift(-1)  # a "measured" line is followed by its "std" line
-    shown = frame[PLACE].copy()
+    shown = frame[PLACE].astype(object).copy()
     for column in COLUMNS:
         texts = []
-        for figure, mean, std in zip(frame["figure"], frame[column.key], deviations[column.key], strict=True):
-            text = spread_text(mean, std if figure == "measured" else float("nan"), column.decimals)
-            texts.append(f"+{text}" if figure == "difference" and mean > 0 else text)
+        for value, mean, std in zip(frame["value"], frame[column.key], deviations[column.key], strict=True):
+            text = spread_text(float(mean), float(std) if value == "measured" else float("nan"), column.decimals)
+            texts.append(f"+{text}" if value == "difference" and mean > 0 else text)
         shown[column.heading] = texts
     shown["note"] = frame["note"].fillna("")
-    shown.loc[frame["figure"] == "difference", [name for name in PLACE if name not in ("line", "figure", "loss")]] = ""
-    shown = shown[frame["figure"] != "std"]
-    return shown if shown["note"].any() else shown.drop(columns="note")
+    shown.loc[frame["value"] == "difference", [name for name in PLACE if name not in ("line", "value", "loss")]] = ""
+    shown = shown[frame["value"] != "std"]
+    shown = shown if shown["note"].any() else shown.drop(columns="note")
+    starts = (shown["line"] != shown["line"].shift()).tolist()
+    table = Table.of(shown, caption, words=len(PLACE), notes=int("note" in shown))
+    return table._replace(starts=starts)
+
+
+def recipe_differences(recipes: dict[Series, dict[str, str]]) -> list[str]:
+    """A note for each data set and architecture whose losses differ in more than the loss: the settings, by loss."""
+    notes = []
+    for place in dict.fromkeys((series.dataset, series.architecture) for series in recipes):
+        members = {series: settings for series, settings in recipes.items() if series[:2] == place}
+        keys = [key for key in differing(members.values()) if key.partition(".")[0] not in LOSS_KEYS]
+        if keys:
+            described = "; ".join(_described(key, members) for key in keys)
+            notes.append(f"recipes differ in more than the loss ({' · '.join(place)}): {described}")
+    return notes
+
+
+def _described(key: str, members: dict[Series, dict[str, str]]) -> str:
+    values: dict[str, list[Series]] = {}
+    for series, settings in members.items():
+        values.setdefault(settings.get(key, "absent"), []).append(series)
+    shown = ", ".join(f"{value} ({', '.join(s.title for s in owners)})" for value, owners in values.items())
+    own = all(is_own_setting(s.label, key, value) for value, owners in values.items() for s in owners)
+    return f"{key} {shown}" + (", each loss's own published setting" if own else "")

@@ -1,4 +1,4 @@
-"""Telling recipes apart: runs of one loss that were trained differently are shown apart, never averaged."""
+"""Recipes of runs: those of one loss that were trained differently are shown separately, never averaged."""
 
 import re
 from collections import defaultdict
@@ -10,11 +10,13 @@ from vsehub.report.runs import Run
 
 LABEL_ORDER = ("sum", "max", "knn_margin", "hal", "hal+mb", "rescaled_sum", "rescaled_max")
 NOISE = "noise"  # the recipe's key: what data.noise did, whether the configuration is older than that setting or not
+FINGERPRINT = "fingerprint of "
+LOSS_KEYS = ("loss", "bank")  # what a loss owns by its nature: expected to differ between losses
 NAMED_KEYS = 2  # a variant that differs in more keys is called "recipe 1", "recipe 2" ...; the page lists the keys
 
 
 class Series(NamedTuple):
-    """The runs that differ by their seed alone; `variant` is empty unless the loss was trained in several ways."""
+    """The runs that differ only by their seed; `variant` is empty unless the loss was trained in several ways."""
 
     dataset: str
     architecture: str
@@ -23,7 +25,7 @@ class Series(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The loss with its variant, as figures and sentences name it."""
+        """The loss with its variant, as plots and tables name it."""
         return f"{self.label} ({self.variant})" if self.variant else self.label
 
 
@@ -41,10 +43,10 @@ def recipe(run: Run) -> dict[str, str]:
     """What decided a run's outcome besides its seed: its config's leaves as text, and its data's fingerprints."""
     settings = {key: str(value) for key, value in flatten(run.record["config"]).items() if in_recipe(key)}
     for split, facts in sorted((run.record.get("data") or {}).items()):
-        settings[f"fingerprint of {split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
+        settings[f"{FINGERPRINT}{split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
     settings[NOISE] = noise_text(run) or "none"
     if "noise" in run.record:  # drawn anew by each seed, of the same data
-        settings["fingerprint of train"] = run.record["noise"]["clean_fingerprint"][:12]
+        settings[f"{FINGERPRINT}train"] = run.record["noise"]["clean_fingerprint"][:12]
     if "precision" in run.record:  # the one used; the config may say "auto"
         settings["trainer.precision"] = str(run.record["precision"])
     return settings
@@ -64,6 +66,11 @@ def differing(recipes: Iterable[dict[str, str]]) -> list[str]:
     recipes = list(recipes)
     keys = sorted({key for settings in recipes for key in settings})
     return [key for key in keys if len({settings.get(key, "absent") for settings in recipes}) > 1]
+
+
+def data_keys(keys: Iterable[str]) -> list[str]:
+    """Those of a recipe's keys that say which data a run saw."""
+    return [key for key in keys if key == NOISE or key.startswith(FINGERPRINT)]
 
 
 def series_of(runs: Sequence[Run]) -> dict[str, Series]:
@@ -91,7 +98,7 @@ def variants(recipes: Sequence[dict[str, str]]) -> list[str]:
 
 
 def _short(text: str) -> str:
-    """Four figures of a number that has many, as a search draws them."""
+    """Four digits of a number that has many, as a search draws them."""
     return f"{float(text):.4g}" if re.fullmatch(r"-?\d+\.\d{5,}", text) else text
 
 

@@ -77,7 +77,7 @@ def read_run(folder: Path, path: str) -> Run:
 
 
 def refuse_mixed_protocols(runs: Sequence[Run]) -> None:
-    """Raise InputError where one protocol's name stands for different folds: their figures are not comparable."""
+    """Raise InputError where one protocol's name stands for different folds: their values are not comparable."""
     found: dict[tuple[str, str], dict[tuple, str]] = {}
     for run in runs:
         for name, one in run.evaluations.items():
@@ -97,11 +97,17 @@ def _evaluation(file: Path, hint: str) -> dict:
     members = evaluation.get("ensemble") or []
     labelled = isinstance(members, list) and all(isinstance(one, dict) and "label" in one for one in members)
     require(labelled, f"{file} has an ensemble without labels: it was changed by hand. {hint}")
+    contributions = evaluation.get("contributions")
+    require(
+        contributions is None
+        or (len(contributions) == evaluation["images"] and all(type(one) in (int, float) for one in contributions)),
+        f"{file} has contributions that are not one number for each image: it was changed by hand. {hint}",
+    )
     return named(evaluation)
 
 
 def named(evaluation: dict) -> dict:
-    """The evaluation; an ensemble's has its members' losses in its criterion, apart from the run's own figures."""
+    """The evaluation; an ensemble's has its members' losses in its criterion, apart from the run's own values."""
     members = evaluation.get("ensemble")
     if not members:
         return evaluation

@@ -1,4 +1,8 @@
-"""Criteria measured on validation with several values of one parameter, such as rgm's λ: chosen there, told on test."""
+"""Sweeps among the runs and criteria tuned on validation: what was tried, what validation chooses, tables and plots.
+
+A sweep is the finished runs of one loss whose recipes differ only in numbers; a tuning is a criterion measured on
+validation with several values of one parameter, such as rgm's λ.
+"""
 
 import json
 import math
@@ -6,22 +10,32 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import matplotlib
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from vsehub.recipes import flatten
-from vsehub.report.recipes import NOISE, label_rank, recipe, variants
+from vsehub.report.pages.sections import Section
+from vsehub.report.plots import NARROW, RC, Picture, is_narrow, new_figure, plain, render, styles
+from vsehub.report.recipes import NOISE, Series, label_rank, recipe, variants
+from vsehub.report.results import COLUMNS, DIRECTIONS
 from vsehub.report.runs import Run
-from vsehub.report.tables import COLUMNS, seeds_text, spread_text
+from vsehub.report.tables import Table, seeds_text, spread_text
 
-FIGURES = ("val", "test")
+SPLITS = ("val", "test")
+WIDE_RANGE = 20  # largest over smallest from which an axis is logarithmic
+COLOUR = {"val": "#0072B2", "test": "#E69F00"}
 MOST_SETTINGS = 4  # that vary together; runs that differ in more were not swept but trained differently
 FEWEST_POINTS = 5  # of a search whose points share no values
 
 
 class Sweep(NamedTuple):
-    """The finished runs of one loss whose recipes differ in numbers alone.
+    """The finished runs of one loss whose recipes differ only in numbers.
 
-    fixed: in words, what parts them from other runs of that loss; "" where nothing does. keys: the settings that vary.
+    fixed: in words, what tells them from other runs of that loss; "" where nothing does. keys: the settings that vary.
     table: a row for each of their values, best on validation first: the keys, n, seeds, val, val std, test, test std;
     rsum, mean and sample standard deviation over the seeds. grid: whether values recur, so that one setting can be
     followed with the others held.
@@ -117,8 +131,8 @@ def _means(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     rows = [
         dict(zip(keys, values, strict=True))
         | {"n": len(group), "seeds": ", ".join(map(str, sorted(group["seed"])))}
-        | {name: group[name].mean() for name in FIGURES}
-        | {f"{name} std": group[name].std(ddof=1) for name in FIGURES}
+        | {name: group[name].mean() for name in SPLITS}
+        | {f"{name} std": group[name].std(ddof=1) for name in SPLITS}
         for values, group in frame.groupby(keys)
     ]
     return pd.DataFrame(rows).sort_values(["val", *keys], ascending=[False, *[True] * len(keys)], ignore_index=True)
@@ -128,10 +142,10 @@ def _recurs(table: pd.DataFrame, others: list[str]) -> bool:
     return not others or bool(table.duplicated(others).any())
 
 
-def matrix(sweep: Sweep, figure: str = "val") -> pd.DataFrame:
+def matrix(sweep: Sweep, split: str = "val") -> pd.DataFrame:
     """The means of a sweep of two settings: rows are the second's values, columns the first's, NaN where no run is."""
     first, second = sweep.keys
-    return sweep.table.pivot(index=second, columns=first, values=figure)
+    return sweep.table.pivot(index=second, columns=first, values=split)
 
 
 def slices(sweep: Sweep) -> dict[str, pd.DataFrame]:
@@ -144,53 +158,45 @@ def slices(sweep: Sweep) -> dict[str, pd.DataFrame]:
     }
 
 
-def choice_sentences(sweep: Sweep) -> list[str]:
-    """Which setting validation chooses, its test figure, what lies within the spread, and what is missing."""
-    table, best = sweep.table, sweep.table.iloc[0]
-    told = [
-        f"Chosen on validation alone: {_values(sweep, best)}, with a validation rsum of "
-        f"{spread_text(best['val'], best['val std'], 1)} over {best['n']} seed{'' if best['n'] == 1 else 's'}; "
-        f"test rsum {spread_text(best['test'], best['test std'], 1)}."
-    ]
-    others = table.iloc[1:]
-    if table["val std"].notna().all():
-        near = int((best["val"] - others["val"] <= best["val std"] + others["val std"]).sum())
-        told.append(
-            f"Within the spread of it, the sum of both standard deviations: {near} of the {len(others)} other settings."
-        )
-    else:
-        told.append("Not every setting has several seeds: how much of its lead is chance these runs do not say.")
-    if table["test"].notna().any() and table["test"].max() > best["test"]:
-        top = table.loc[table["test"].idxmax()]
-        told.append(
-            f"On test {_values(sweep, top)} is best ({spread_text(top['test'], top['test std'], 1)}); it was not "
-            "chosen, since validation did not say so."
-        )
-    if sweep.grid:
-        cells = math.prod(table[key].nunique() for key in sweep.keys)
-        if cells > len(table):
-            told.append(f"{cells - len(table)} of the grid's {cells} settings have no finished run.")
+def choice_table(sweep: Sweep) -> Table:
+    """The setting that validation chooses and, where it is another, the one that is best on test."""
+    best = sweep.table.iloc[0]
+    rows = [["chosen on validation", *_setting_row(sweep, best)]]
+    if sweep.table["test"].notna().any() and sweep.table["test"].max() > best["test"]:
+        rows.append(["best on test, not chosen", *_setting_row(sweep, sweep.table.loc[sweep.table["test"].idxmax()])])
+    return Table(["", *_setting_head(sweep)], rows, "The choice, by validation rsum only.")
+
+
+def sweep_notes(sweep: Sweep) -> list[str]:
+    """What is missing: settings without a finished run, seeds."""
+    table, notes = sweep.table, []
+    cells = math.prod(table[key].nunique() for key in sweep.keys)
+    if sweep.grid and cells > len(table):
+        notes.append(f"{cells - len(table)} of the grid's {cells} settings have no finished run")
     if table["n"].nunique() > 1:
-        told.append(f"Settings have from {table['n'].min()} to {table['n'].max()} seeds; the table says which.")
-    return told
+        notes.append(f"settings have {table['n'].min()} to {table['n'].max()} seeds")
+    if (table["n"] == 1).any():
+        notes.append("one seed: how much of a lead is chance these runs do not show")
+    return notes
 
 
-def _values(sweep: Sweep, row: pd.Series) -> str:
-    return ", ".join(f"{key} {row[key]:g}" for key in sweep.keys)
+def settings_table(sweep: Sweep) -> Table:
+    """All settings, best on validation first."""
+    rows = [_setting_row(sweep, row) for _, row in sweep.table.iterrows()]
+    caption = "All settings, best on validation first: mean ± sample standard deviation over the seeds."
+    return Table(_setting_head(sweep), rows, caption, words=0)
 
 
-def setting_rows(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of text of the table of all settings, best on validation first."""
-    head = [*sweep.keys, "validation rsum", "test rsum", "seeds"]
-    rows = [
-        [
-            *(f"{row[key]:g}" for key in sweep.keys),
-            *(spread_text(row[name], row[f"{name} std"], 1) for name in FIGURES),
-            seeds_text(row["n"], row["seeds"]),
-        ]
-        for _, row in sweep.table.iterrows()
+def _setting_head(sweep: Sweep) -> list[str]:
+    return [*sweep.keys, "validation rsum", "test rsum", "seeds"]
+
+
+def _setting_row(sweep: Sweep, row: pd.Series) -> list[str]:
+    return [
+        *(f"{row[key]:g}" for key in sweep.keys),
+        *(spread_text(row[name], row[f"{name} std"], 1) for name in SPLITS),
+        seeds_text(row["n"], row["seeds"]),
     ]
-    return head, rows
 
 
 PLACE = ["dataset", "architecture", "label", "variant", "protocol", "criterion", "reference", "reference_set"]
@@ -265,36 +271,175 @@ def _tuned(measured: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(order)
 
 
-def tuning_sentences(tuning: Tuning) -> list[str]:
-    """For each loss the value that validation chooses, and its test figure where it was measured."""
-    told = []
-    for _, group in tuning.table.groupby(["label", "variant"], sort=False):
-        best = group.loc[group["rsum"].idxmax()]
-        name = f"{best['label']} ({best['variant']})" if best["variant"] else best["label"]
-        test = (
-            f"; test rsum {spread_text(best['test'], best['test std'], 1)}."
-            if pd.notna(best["test"])
-            else "; on test it was not measured."
-        )
-        number = f"{best['n']} run{'' if best['n'] == 1 else 's'}"
-        told.append(
-            f"{name}: chosen on validation alone, {tuning.parameter} {best['value']:g}, with a validation rsum of "
-            f"{spread_text(best['rsum'], best['rsum std'], 1)} over {number}{test}"
-        )
-    return told
+def chosen_table(tuning: Tuning) -> Table:
+    """For each loss the value that validation chooses."""
+    chosen = tuning.table.groupby(["label", "variant"], sort=False)["rsum"].idxmax()
+    rows = [_value_row(tuning.table.loc[place]) for place in chosen]
+    return Table(_value_head(tuning), rows, "The choice for each loss, by validation rsum only.")
 
 
-def tuning_rows(tuning: Tuning) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of text of the table of all values."""
+def values_table(tuning: Tuning) -> Table:
+    """All values of all losses."""
+    rows = [_value_row(row) for _, row in tuning.table.iterrows()]
+    return Table(_value_head(tuning), rows, "All values, measured on validation; on test where that was asked for.")
+
+
+def _value_head(tuning: Tuning) -> list[str]:
     headings = {column.key: column.heading for column in COLUMNS}
-    head = ["loss", tuning.parameter, *(f"validation {headings[key]}" for key in KEPT), "test rsum", "runs"]
-    rows = [
-        [
-            f"{row['label']} ({row['variant']})" if row["variant"] else row["label"],
-            f"{row['value']:g}",
-            *(spread_text(row[key], row[f"{key} std"], 1) for key in (*KEPT, "test")),
-            str(row["n"]),
-        ]
-        for _, row in tuning.table.iterrows()
+    return ["loss", tuning.parameter, *(f"validation {headings[key]}" for key in KEPT), "test rsum", "runs"]
+
+
+def _value_row(row: pd.Series) -> list[str]:
+    return [
+        f"{row['label']} ({row['variant']})" if row["variant"] else row["label"],
+        f"{row['value']:g}",
+        *(spread_text(row[key], row[f"{key} std"], 1) for key in (*KEPT, "test")),
+        str(row["n"]),
     ]
-    return head, rows
+
+
+def sweep_sections(runs: Sequence[Run], frame: pd.DataFrame) -> list[Section]:
+    """The page's sections of the sweeps among the runs, and of the criteria tuned among the evaluations `frame`."""
+    with matplotlib.rc_context(RC):
+        swept = [_swept(sweep, f"sweep-{number}") for number, sweep in enumerate(find_sweeps(runs), 1)]
+        tuned = [_tuned_section(tuning, f"tuning-{number}") for number, tuning in enumerate(find_tunings(frame), 1)]
+    return swept + tuned
+
+
+def _swept(sweep: Sweep, name: str) -> Section:
+    pictures = [heat_map(sweep, f"{name}-heat")] if sweep.grid and len(sweep.keys) == 2 else []
+    pictures.append(lines(sweep, f"{name}-slices") if sweep.grid else points(sweep, f"{name}-points"))
+    heading = f"Sweep of {', '.join(sweep.keys)}: {sweep.title}"
+    return Section(heading, sweep_notes(sweep), [choice_table(sweep), settings_table(sweep)], pictures=pictures)
+
+
+def _tuned_section(tuning: Tuning, name: str) -> Section:
+    heading = f"{tuning.parameter} chosen on validation: {tuning.title}"
+    return Section(heading, tables=[chosen_table(tuning), values_table(tuning)], pictures=[tuned_lines(tuning, name)])
+
+
+def heat_map(sweep: Sweep, name: str) -> Picture:
+    """Validation rsum over the two settings; a cell without a run is hatched, the chosen one framed."""
+    means = matrix(sweep)
+    caption = (
+        f"Validation rsum over {sweep.keys[0]} and {sweep.keys[1]}, mean over the seeds. Framed: the best, "
+        "which is chosen. Hatched: no finished run."
+    )
+    height = 1.5 + 0.42 * len(means)
+    wide, narrow = (_heat_map(sweep, means, new_figure(width, height)) for width in (9.4, NARROW))
+    return render(wide, name, caption, None, narrow)
+
+
+def _heat_map(sweep: Sweep, means: pd.DataFrame, figure: Figure) -> Figure:
+    axes, values = figure.add_subplot(), means.to_numpy()
+    image = axes.imshow(values, cmap="Blues", aspect="auto", origin="lower")
+    axes.grid(False)
+    light = np.nanmin(values) + 0.6 * (np.nanmax(values) - np.nanmin(values))
+    for row, column in np.ndindex(values.shape):
+        value = values[row, column]
+        if np.isnan(value):
+            corner = (column - 0.5, row - 0.5)
+            axes.add_patch(Rectangle(corner, 1, 1, facecolor="#f2f2f2", edgecolor="#aaaaaa", hatch="///", linewidth=0))
+        colour = "white" if value > light else "black"
+        size = 8 if is_narrow(figure) else 10
+        axes.text(
+            column, row, "–" if np.isnan(value) else f"{value:.1f}", ha="center", va="center", color=colour, size=size
+        )
+    best = sweep.table.iloc[0]
+    place = means.columns.get_loc(best[sweep.keys[0]]), means.index.get_loc(best[sweep.keys[1]])
+    axes.add_patch(Rectangle((place[0] - 0.5, place[1] - 0.5), 1, 1, fill=False, edgecolor="#D55E00", linewidth=2.5))
+    axes.set_xticks(range(values.shape[1]), [f"{value:g}" for value in means.columns])
+    axes.set_yticks(range(values.shape[0]), [f"{value:g}" for value in means.index])
+    axes.set(xlabel=plain(sweep.keys[0]), ylabel=plain(sweep.keys[1]))
+    if not is_narrow(figure):
+        figure.colorbar(image, ax=axes, label="validation rsum")
+    return figure
+
+
+def lines(sweep: Sweep, name: str) -> Picture:
+    """Validation and test rsum over each setting, the others held at the chosen values."""
+    several = len(sweep.keys) > 1
+    caption = (
+        f"rsum over {' and over '.join(sweep.keys)}"
+        + (", the other settings held at the chosen values" if several else "")
+        + ": mean over the seeds; the band is ± one sample standard deviation. Dotted: what validation chooses."
+    )
+    wide, narrow = (_lines(sweep, new_figure(*size)) for size in _sizes(len(sweep.keys)))
+    return render(wide, name, caption, None, narrow)
+
+
+def _lines(sweep: Sweep, figure: Figure) -> Figure:
+    for axes, (key, rows) in zip(_panels(figure, len(sweep.keys)), slices(sweep).items(), strict=True):
+        for figure_name, words in (("val", "validation"), ("test", "test")):
+            style = {"color": COLOUR[figure_name], "marker": "os"[figure_name == "test"]}
+            _line(axes, rows[key], rows[figure_name], rows[f"{figure_name} std"], words, style)
+        axes.axvline(sweep.table.iloc[0][key], color="#888888", linestyle=":", linewidth=1.2)
+        _scale(axes, rows[key])
+        axes.set(xlabel=plain(key), ylabel="rsum")
+    figure.axes[0].legend()
+    return figure
+
+
+def _line(axes: Axes, x: pd.Series, mean: pd.Series, std: pd.Series, label: str, style: dict) -> None:
+    axes.plot(x, mean, label=label, markersize=4.5, linewidth=1.8, **style)
+    axes.fill_between(x, mean - std.fillna(0), mean + std.fillna(0), color=style["color"], alpha=0.16, lw=0)
+
+
+def points(sweep: Sweep, name: str) -> Picture:
+    """Validation rsum of each setting over each of its values, for a search whose points share none."""
+    caption = "Validation rsum of every setting that was tried, over each of its values. Ringed: the chosen one."
+    wide, narrow = (_points(sweep, new_figure(*size)) for size in _sizes(len(sweep.keys)))
+    return render(wide, name, caption, None, narrow)
+
+
+def _points(sweep: Sweep, figure: Figure) -> Figure:
+    for axes, key in zip(_panels(figure, len(sweep.keys)), sweep.keys, strict=True):
+        axes.plot(sweep.table[key], sweep.table["val"], "o", color=COLOUR["val"], markersize=4.5)
+        best = sweep.table.iloc[0]
+        axes.plot(best[key], best["val"], "o", markersize=11, mfc="none", mec="#D55E00", mew=2)
+        _scale(axes, sweep.table[key])
+        axes.set(xlabel=plain(key), ylabel="validation rsum")
+    return figure
+
+
+def tuned_lines(tuning: Tuning, name: str) -> Picture:
+    """R@10 on validation over the parameter, by direction, a line a loss."""
+    caption = (
+        f"Validation R@10 over {tuning.parameter} of {tuning.criterion}: mean over the runs; the band is ± one sample "
+        "standard deviation."
+    )
+    wide, narrow = (_tuned_lines(tuning, new_figure(*size)) for size in _sizes(2))
+    return render(wide, name, caption, None, narrow)
+
+
+def _tuned_lines(tuning: Tuning, figure: Figure) -> Figure:
+    groups = {
+        Series(tuning.dataset, tuning.architecture, label, variant): rows
+        for (label, variant), rows in tuning.table.groupby(["label", "variant"], sort=False)
+    }
+    look = styles(groups)
+    for axes, (side, heading) in zip(_panels(figure, 2), DIRECTIONS.items(), strict=True):
+        for series, rows in groups.items():
+            key = f"{side}/r10"
+            _line(axes, rows["value"], rows[key], rows[f"{key} std"], plain(series.title), look[series.title])
+        _scale(axes, tuning.table["value"])
+        axes.set(xlabel=plain(tuning.parameter), ylabel="R@10 (%)", title=heading)
+    figure.axes[0].legend()
+    return figure
+
+
+def _sizes(panels: int) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Width and height in inches, on a desk and on a phone."""
+    return (9.4, 3.6 * -(-panels // 2)), (NARROW, 3.2 * panels)
+
+
+def _panels(figure: Figure, number: int) -> list[Axes]:
+    """That many axes: in two columns, or on a phone one above the other."""
+    columns = 1 if is_narrow(figure) else min(number, 2)
+    return [figure.add_subplot(-(-number // columns), columns, place + 1) for place in range(number)]
+
+
+def _scale(axes: Axes, values: pd.Series) -> None:
+    """Logarithmic for positive values of a wide range."""
+    if values.min() > 0 and values.max() / values.min() >= WIDE_RANGE:
+        axes.set_xscale("log")

@@ -1,4 +1,4 @@
-"""What was measured, as a record of plain values for files and pages."""
+"""The record of a measurement in plain values: what result.json holds and the page of embeddings reads."""
 
 import logging
 from collections.abc import Mapping
@@ -75,20 +75,20 @@ def _truth(inputs: Inputs) -> dict[str, Any] | None:
 def figures(
     measured: Measured, criteria: Mapping[str, Criterion], inductive: bool, queries: Names, items: Names, seed: int = 0
 ) -> dict[str, Any]:
-    """ "ks", "rankings", "hubs" and "antihubs" of the record.
+    """The measured part of the record: "ks", "rankings", "hubs" and "antihubs".
 
-    hubs: the EXAMPLES items that are among the k nearest of most queries in the plain ranking, k the largest of ks; of
-    equal ones the lower first. antihubs: how many items are nobody's neighbour under each ranking, and EXAMPLES of the
-    plain ranking's, drawn by seed.
+    "hubs" are the EXAMPLES items with the largest N_k in the plain ranking, k being the largest of ks; of equal ones
+    the lower row comes first. "antihubs" has the number of items with N_k = 0 under each ranking, and EXAMPLES of those
+    of the plain ranking, drawn by `seed`.
     """
     plain = measured.rankings[0].occurrences
     counts, hubs = top_k(plain[None].double(), min(EXAMPLES, len(plain)))
     hubs = hubs[0][counts[0] > 0]
-    nobodys = (plain == 0).nonzero().flatten()
-    drawn = torch.randperm(len(nobodys), generator=torch.Generator().manual_seed(seed))[:EXAMPLES]
+    antihubs = (plain == 0).nonzero().flatten()
+    drawn = torch.randperm(len(antihubs), generator=torch.Generator().manual_seed(seed))[:EXAMPLES]
     shown = {
         "hubs": _entries(measured, hubs, queries, items),
-        "antihubs": _entries(measured, nobodys[drawn].sort().values, queries, items),
+        "antihubs": _entries(measured, antihubs[drawn].sort().values, queries, items),
     }
     entries = [*shown["hubs"], *shown["antihubs"]]
     if items.images is not None and not any(entry["image"] for entry in entries):
@@ -117,14 +117,14 @@ def figures(
 
 
 def reference_kind(criterion: Criterion, inductive: bool) -> str:
-    """ "none", "inductive" or "transductive": whose scores a criterion sees, if any. A matching sees the queries."""
+    """Whose scores a criterion sees: "none", "inductive" or "transductive". A matching sees the queries."""
     if criterion is None or not (criterion.needs_reference or criterion.matching is not None):
         return "none"
     return "inductive" if inductive else "transductive"
 
 
 def _entries(measured: Measured, chosen: Tensor, queries: Names, items: Names) -> list[dict[str, Any]]:
-    """Items with their names, N_k and BN_k under each ranking, and the first few queries whose plain list has them."""
+    """Items with their names, N_k and bad N_k under each ranking, and the first queries whose plain list has them."""
     rankings = measured.rankings
     return [
         {
@@ -140,4 +140,5 @@ def _entries(measured: Measured, chosen: Tensor, queries: Names, items: Names) -
 
 
 def _asking(positions: Tensor, item: int) -> list[int]:
+    """The first queries whose list has the item."""
     return (positions == item).any(dim=1).nonzero().flatten()[:QUERIES].tolist()

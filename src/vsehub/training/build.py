@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vsehub.checks import require
-from vsehub.components import MISSING, Components, make
+from vsehub.components import MISSING, Components, declared, make
 from vsehub.data.noise import INDEX_FILE, Noise, NoisySource
 from vsehub.data.text.vocabulary import stored
 from vsehub.evaluation.checkpoint import text_sizes
@@ -56,11 +56,8 @@ def build_module(
     config = {key: settings[key] for key in DESCRIBED}
     for side, encoder in encoders.items():
         # What a checkpoint must not need again: weights files, folders of other models.
-        config[side] = config[side] | getattr(encoder, "rebuilt", {})
+        config[side] = config[side] | declared(encoder).rebuilt
     parts = {part: components.build(part, settings[part]) for part in ("similarity", "loss", "optimizer", "scheduler")}
-    for part in ("similarity", "loss"):
-        made = type(parts[part]).__name__
-        require(callable(parts[part]), f"{part}: {settings[part]['_target_']} made a {made}, which is no {part}")
     description = {
         "config": config,
         "vocabulary": stored(data.vocabulary),

@@ -1,10 +1,14 @@
 """Two rankings of one split on the page: the worst hubs before and after, and queries that turned."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vsehub.report.pages.templates import bars
 from vsehub.report.plots import ranking_colours
+from vsehub.report.tables import Table, count_text
+
+if TYPE_CHECKING:
+    from vsehub.evaluation.compare import Compared, Listed, Turned
 
 ITEMS = {"i2t": ("image", "caption"), "t2i": ("caption", "image")}
 
@@ -12,123 +16,117 @@ ITEMS = {"i2t": ("image", "caption"), "t2i": ("caption", "image")}
 class Entry(NamedTuple):
     """An image or a caption as the page shows it.
 
-    pictured: whether it is an image that is shown as a picture; thumbnail is its data URL then, None where it could
-    not be made. right: that it answers the query in whose list it stands.
+    Attributes:
+        text: an image's name, or a caption.
+        label: what stands below the text of a hub.
+        thumbnail: a data URL; None where there is no picture, or it could not be made.
+        pictured: whether this is an image that lists show as a picture.
     """
 
     text: str
-    pictured: bool = False
+    label: str | None = None
     thumbnail: str | None = None
-    right: bool = False
+    pictured: bool = False
 
 
-class HubEntry(NamedTuple):
-    """A hub: among the k nearest of how many queries it is before and after, and of how many that it answers not."""
+class Direction(NamedTuple):
+    """One direction of a comparison.
 
-    name: str
-    label: str | None
-    thumbnail: str | None
-    occurrences: tuple[int, int]
-    wrong: tuple[int, int]
-
-
-class Example(NamedTuple):
-    """A query that turned, and its nearest items before and after, nearest first."""
-
-    query: Entry
-    before: Sequence[Entry]
-    after: Sequence[Entry]
-
-
-class Side(NamedTuple):
-    """One direction, "i2t" or "t2i"; pairs are (before, after).
-
-    largest: among the k nearest of how many queries the most found item is. never: items that no query finds.
-    answered: queries, of `measured`, whose first item answers them. gained, lost: how many turned right, and wrong.
+    Attributes:
+        name: "i2t" or "t2i".
+        found: what was measured.
+        queries: each query that is shown, by its row.
+        items: each item that is shown, by its row.
     """
 
-    direction: str
-    k: int
-    queries: int
-    items: int
-    hubs: Sequence[HubEntry]
-    largest: tuple[int, int]
-    never: tuple[int, int]
-    answered: tuple[int, int]
-    measured: int
-    gained: int
-    lost: int
-    some_gained: Sequence[Example]
-    some_lost: Sequence[Example]
+    name: str
+    found: "Compared"
+    queries: Mapping[int, Entry]
+    items: Mapping[int, Entry]
 
 
 class Comparison(NamedTuple):
-    """Two rankings: what is said in words, their short names, both directions, and how many pictures are missing."""
+    """Two rankings of the same queries and items.
 
-    sentences: Sequence[str]
+    Attributes:
+        facts: what was ranked and how, (name, text).
+        names: the rankings' short names.
+        directions: what was found.
+        pictured: whether images are shown as pictures.
+        missing: how many pictures could not be shown.
+    """
+
+    facts: Sequence[tuple[str, str]]
     names: tuple[str, str]
-    sides: Sequence[Side]
+    directions: Sequence[Direction]
     pictured: bool
     missing: int
 
 
 def comparison_values(one: Comparison) -> dict[str, Any]:
-    """The comparison for the template: figures as bars and sentences."""
+    """The comparison for the template: tables, bars and lists."""
     return {
         "heading": f"Hubs and answers: {one.names[0]} → {one.names[1]}",
-        "sentences": one.sentences,
+        "facts": one.facts,
         "names": one.names,
         "pictured": one.pictured,
         "missing": one.missing,
-        "sides": [_side(side, one.names) for side in one.sides],
+        "directions": [_direction(direction, one.names) for direction in one.directions],
     }
 
 
-def _side(side: Side, names: tuple[str, str]) -> dict[str, Any]:
-    colours = ranking_colours(names)
-    scale = max((max(hub.occurrences) for hub in side.hubs), default=0) or 1
-    query, item = ITEMS[side.direction]
+def _direction(direction: Direction, names: tuple[str, str]) -> dict[str, Any]:
+    found, colours = direction.found, ranking_colours(names)
+    scale = max((max(hub.occurrences) for hub in found.hubs), default=0) or 1
+    query, item = ITEMS[direction.name]
     return {
         "query": query,
         "item": item,
-        "k": side.k,
-        "sentences": [_hubness(side, names), _answers(side, names)],
+        "k": found.k,
+        "table": _table(direction, names),
         "hubs": [
             {
-                "name": hub.name,
-                "label": hub.label,
+                "name": direction.items[hub.item].text,
+                "label": direction.items[hub.item].label,
                 "queries": [],
-                "thumbnail": hub.thumbnail,
+                "thumbnail": direction.items[hub.item].thumbnail,
                 "bars": bars(colours, hub.occurrences, scale, hub.wrong),
             }
-            for hub in side.hubs
+            for hub in found.hubs
         ],
         "turned": [
-            ("right", _counted(side.gained, query), side.some_gained),
-            ("wrong", _counted(side.lost, query), side.some_lost),
+            ("right", count_text(found.gained, query), _examples(direction, found.some_gained)),
+            ("wrong", count_text(found.lost, query), _examples(direction, found.some_lost)),
         ],
     }
 
 
-def _hubness(side: Side, names: tuple[str, str]) -> str:
-    query, item = ITEMS[side.direction]
-    fair = side.queries * min(side.k, side.items) / side.items
-    shares = [f"{never:,} ({100 * never / side.items:.1f} %)" for never in side.never]
-    return (
-        f"The most found {item} is among the {side.k} nearest of {side.largest[0]:,} of {side.queries:,} {query}s "
-        f"under {names[0]}, of {side.largest[1]:,} under {names[1]}; a fair share is {fair:.3g}. "
-        f"Of {side.items:,} {item}s {shares[0]} are found by no {query} under {names[0]}, {shares[1]} under {names[1]}."
+def _examples(direction: Direction, some: Sequence["Turned"]) -> list[dict[str, Any]]:
+    def listed(items: Sequence["Listed"]) -> list[tuple[Entry, bool]]:
+        return [(direction.items[one.item], one.right) for one in items]
+
+    return [
+        {"query": direction.queries[one.query], "before": listed(one.before), "after": listed(one.after)}
+        for one in some
+    ]
+
+
+def _table(direction: Direction, names: tuple[str, str]) -> Table:
+    """What the two rankings make of all queries and items."""
+    found, (query, item) = direction.found, ITEMS[direction.name]
+    fair = found.queries * min(found.k, found.items) / found.items
+
+    def shares(counts: tuple[int, int], total: int) -> list[str]:
+        return [f"{count:,} ({100 * count / max(1, total):.1f} %)" for count in counts]
+
+    rows = [
+        [f"{query}s that have the largest hub among their {found.k} nearest", *(f"{one:,}" for one in found.largest)],
+        [f"{item}s that no {query} finds, of {found.items:,}", *shares(found.never, found.items)],
+        [f"{query}s whose first {item} is right, of {found.measured:,}", *shares(found.answered, found.measured)],
+        [f"{query}s that turned right", "", f"{found.gained:,}"],
+        [f"{query}s that turned wrong", "", f"{found.lost:,}"],
+    ]
+    caption = (
+        f"{count_text(found.queries, query)}, {count_text(found.items, item)}; a fair share is {fair:.3g} {query}s."
     )
-
-
-def _answers(side: Side, names: tuple[str, str]) -> str:
-    query, item = ITEMS[side.direction]
-    shares = [f"{count:,} ({100 * count / max(1, side.measured):.1f} %)" for count in side.answered]
-    return (
-        f"The first {item} is right for {shares[0]} of {side.measured:,} {query}s under {names[0]}, for {shares[1]} "
-        f"under {names[1]}: {side.gained:,} turned right, {side.lost:,} turned wrong."
-    )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return Table(["", *names], rows, caption, wrap=True)

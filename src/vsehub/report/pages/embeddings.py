@@ -1,4 +1,4 @@
-"""The page of `vsehub rerank` and `vsehub diagnose`: what hubs there are, and what the corrections make of them."""
+"""The page of `vsehub rerank` and `vsehub diagnose`: hubness before and after the corrections."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +11,11 @@ from vsehub.io.records import EMBEDDINGS, checked_record
 from vsehub.report.pages.runs import code_text, hardware_text, versions_text
 from vsehub.report.pages.templates import Thumbnails, bars, render_page
 from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
-from vsehub.report.tables import duration
+from vsehub.report.tables import Cell, Table, duration
 
 REFERENCES = {
-    "transductive": "the corrections saw the very queries that they rank. For queries that come one at a time, give "
-    "reference queries of their own",
+    "transductive": "the corrections saw the very queries that they rank; give reference queries for queries that come "
+    "one at a time",
     "inductive": "the corrections saw none of the queries that they rank",
     "none": "no ranking here looks at other queries",
 }
@@ -37,35 +37,23 @@ def parameters(ranking: dict) -> str:
     return ", ".join(f"{name} {value}" for name, value in given if not isinstance(value, dict | list))
 
 
-def spoken(name: str) -> str:
-    """A criterion's name within a sentence: short names are acronyms, so that "is" is told from the verb."""
-    parts = name.split("+")
-    return "+".join(part.upper() if len(part) <= 4 else part.replace("_", " ") for part in parts)
-
-
-def reference_sentence(record: dict) -> str:
-    """Whose scores the corrections saw; always said."""
+def evidence(record: dict) -> list[tuple[str, str]]:
+    """Whose scores the corrections saw, always named, and by what recalls were measured: (name, text)."""
     reference = record.get("reference") or {}
     kind = reference.get("kind") or "none"
-    if kind == "none":
-        return f"Reference: none; {REFERENCES['none']}."
-    rows = f" ({reference['rows']:,} rows)" if reference.get("rows") else ""
-    shared = reference.get("queries_in_it")
-    known = f" {shared:,} of the queries stand in it all the same." if shared else ""
-    return f"Reference: {kind}, {reference.get('set') or 'not recorded'}{rows}: {REFERENCES[kind]}.{known}"
-
-
-def truth_sentence(record: dict) -> str | None:
-    """By what the recalls were measured; None without truth."""
-    truth = record.get("truth")
-    if not truth:
-        return None
-    without = truth.get("queries_without") or 0
-    left_out = f"; {without:,} queries without a pair are left out of the figures" if without else ""
-    return (
-        f"Truth: {truth['pairs']:,} pairs in {truth.get('path') or 'memory'} for {truth['measured_queries']:,} "
-        f"queries{left_out}."
-    )
+    of = "" if kind == "none" else f", {reference.get('set') or 'not recorded'}"
+    rows = f" ({reference['rows']:,} rows)" if kind != "none" and reference.get("rows") else ""
+    facts = [("reference", f"{kind}{of}{rows}: {REFERENCES[kind]}")]
+    if kind != "none" and reference.get("queries_in_it"):
+        facts.append(("in the reference", f"{reference['queries_in_it']:,} of the queries stand in it all the same"))
+    if truth := record.get("truth"):
+        source = truth.get("path") or "memory"
+        measured = truth["measured_queries"]
+        facts.append(("truth", f"{truth['pairs']:,} pairs in {source} for {measured:,} queries"))
+        if truth.get("queries_without"):
+            without = f"{truth['queries_without']:,} queries without a pair are left out of the recalls"
+            facts.append(("without truth", without))
+    return facts
 
 
 def page_title(record: dict) -> str:
@@ -77,23 +65,17 @@ def page_title(record: dict) -> str:
 STEPS = {"look_through": "looking through the files", "reference": "reference", "search": "search", "total": "in all"}
 
 
-def sides(record: dict) -> list[dict[str, str]]:
-    """A line for each file of vectors: queries, items, and reference queries of their own."""
-    lines = []
+def vectors_table(record: dict) -> Table:
+    """A row for each file of vectors: queries, items, and reference queries where they are others."""
+    rows = []
     for name in ("queries", "items", "reference"):
         facts = record.get(name) or {}
         if facts.get("path") or (name != "reference" and facts):
-            lines.append(
-                {
-                    "vectors": name,
-                    "file": str(facts.get("path") or "in memory"),
-                    "shape": " × ".join(f"{facts[key]:,}" for key in ("rows", "dim") if facts.get(key)),
-                    "type": str(facts.get("dtype") or "–"),
-                    "norms": _norms(facts.get("norms")),
-                    "fingerprint": str(facts.get("fingerprint") or "–"),
-                }
-            )
-    return lines
+            shape = " × ".join(f"{facts[key]:,}" for key in ("rows", "dim") if facts.get(key))
+            values = [facts.get("path") or "in memory", shape, facts.get("dtype") or "–"]
+            values += [_norms(facts.get("norms")), facts.get("fingerprint") or "–"]
+            rows.append([name, *map(str, values)])
+    return Table(["vectors", "file", "shape", "type", "norms", "fingerprint"], rows, words=6, wrap=True)
 
 
 def _norms(norms: dict | None) -> str:
@@ -109,14 +91,14 @@ def made_with(record: dict) -> list[tuple[str, str]]:
     """When, where and with what the record was made: (name, text)."""
     seconds = record.get("seconds") or {}
     spent = [f"{STEPS.get(name, name)} {_time(value)}" for name, value in seconds.items() if value is not None]
-    told = [
+    known = [
         ("started", record.get("started")),
         ("time", ", ".join(spent)),
-        ("hardware", hardware_text(record.get("hardware") or {})),
+        ("hardware", hardware_text(record.get("hardware"))),
         ("code", code_text(record)),
         ("versions", versions_text(record.get("versions"))),
     ]
-    return [(name, str(text)) for name, text in told if text]
+    return [(name, str(text)) for name, text in known if text]
 
 
 def _time(seconds: float) -> str:
@@ -136,8 +118,9 @@ def _fact(name: str, value: object) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
-class Figure(NamedTuple):
-    """A column: the part of a ranking that holds it, its key there, heading, factor, decimals, and what it says."""
+class Column(NamedTuple):
+    """A column of the rankings: the part of a ranking that holds its metric, the key there, heading, factor, decimals
+    and what it means."""
 
     part: str
     key: str
@@ -148,22 +131,22 @@ class Figure(NamedTuple):
 
 
 TRUTH = (
-    *(Figure("truth", f"r{k}", f"R@{k}", 1, 1, f"queries with an answer among the {k} nearest") for k in (1, 5, 10)),
-    Figure(
+    *(Column("truth", f"r{k}", f"R@{k}", 1, 1, f"queries with an answer among the {k} nearest") for k in (1, 5, 10)),
+    Column(
         "truth", "map_r", "mAP@R", 1, 1, "mean average precision of a query's first R items, R being how many answer it"
     ),
-    Figure("truth", "r_precision", "R-Prec.", 1, 1, "share of a query's first R items that answer it"),
+    Column("truth", "r_precision", "R-Prec.", 1, 1, "share of a query's first R items that answer it"),
 )
 CHANGED = (
-    Figure("changed", "first", "first item", 100, 1, "queries whose first item is another than under plain similarity"),
-    Figure("changed", "overlap", "kept", 100, 1, "mean share of the plain list that stays in the list, in any order"),
+    Column("changed", "first", "first item", 100, 1, "queries whose first item is another than under plain similarity"),
+    Column("changed", "overlap", "kept", 100, 1, "mean share of the plain list that stays in the list, in any order"),
 )
 
 
-def hubness_columns(k: int) -> tuple[Figure, ...]:
+def hubness_columns(k: int) -> tuple[Column, ...]:
     """The columns of hubness at k; shares in %."""
     return tuple(
-        Figure("hubness", f"{key}_{k}", *rest)
+        Column("hubness", f"{key}_{k}", *rest)
         for key, *rest in (
             ("skew", "skew", 1, 2, "skewness of how often items are found; 0 where none is favoured, high with hubs"),
             ("robin_hood", "Robin Hood %", 100, 1, "share of all list places that would have to move to be fair"),
@@ -175,31 +158,25 @@ def hubness_columns(k: int) -> tuple[Figure, ...]:
     )
 
 
-def rankings_table(record: dict) -> dict:
-    """The rankings as a grid for the template: a figure, and beside it how far it is from the plain ranking's."""
+def rankings_table(record: dict) -> Table:
+    """The rankings: each value, and beside it how far it is from the plain ranking's."""
     rankings = record["rankings"]
-    parts = _parts(record)
-    columns = [column for _, some in parts for column in some]
-    rows = []
+    columns = [(over, column) for over, some in _parts(record) for column in some]
+    rows: list[list[Cell]] = []
     for number, ranking in enumerate(rankings):
-        own = [(ranking["criterion"], parameters(ranking)), (str(ranking.get("reference") or "none"), "")]
-        rows.append(own + [_cell(column, ranking, rankings[0] if number else None) for column in columns])
-    return {
-        "groups": [["", 2], *([over, len(some)] for over, some in parts)],
-        "names": ["ranking", "reference", *(column.heading for column in columns)],
-        "numeric": [False, False, *(True for _ in columns)],
-        "rows": rows,
-        "starts": [False] * len(rows),
-    }
+        own: list[Cell] = [(ranking["criterion"], parameters(ranking)), str(ranking.get("reference") or "none")]
+        rows.append(own + [_cell(column, ranking, rankings[0] if number else None) for _, column in columns])
+    head = ["ranking", "reference", *(column.heading for _, column in columns)]
+    return Table(head, rows, words=2, over=["", "", *(over for over, _ in columns)])
 
 
 def column_notes(record: dict) -> list[tuple[str, str]]:
-    """What each column of the table says: (heading, words)."""
+    """What each column of the table means: (heading, words)."""
     return [(column.heading, column.note) for _, columns in _parts(record) for column in columns]
 
 
-def _parts(record: dict) -> list[tuple[str, list[Figure]]]:
-    """The columns that some ranking has a figure for, under their headings."""
+def _parts(record: dict) -> list[tuple[str, list[Column]]]:
+    """The columns that some ranking has a value for, under their headings."""
     rankings, k = record["rankings"], neighbourhood(record)
     parts = (
         ("Against the truth, %", TRUTH),
@@ -213,18 +190,18 @@ def _parts(record: dict) -> list[tuple[str, list[Figure]]]:
     return [(over, some) for over, some in known if some]
 
 
-def _value(ranking: dict, column: Figure) -> float | None:
+def _value(ranking: dict, column: Column) -> float | None:
     value = (ranking.get(column.part) or {}).get(column.key)
     return None if value is None else column.scale * value
 
 
-def _cell(column: Figure, ranking: dict, plain: dict | None) -> tuple[str, str]:
+def _cell(column: Column, ranking: dict, plain: dict | None) -> Cell:
     value = _value(ranking, column)
     if value is None or (column.part == "changed" and plain is None):
-        return "–", ""
+        return "–"
     text = f"{value:,.{column.decimals}f}".replace("-", "−")
     before = None if plain is None or column.part == "changed" else _value(plain, column)
-    return text, "" if before is None else _difference(value - before, column.decimals)
+    return text if before is None else (text, _difference(value - before, column.decimals))
 
 
 def _difference(difference: float, decimals: int) -> str:
@@ -237,7 +214,7 @@ PERCENT = "\N{NO-BREAK SPACE}%"
 
 
 class Measure(NamedTuple):
-    """A figure by which a ranking is judged: where the record holds it, and how it is shown."""
+    """A metric by which a ranking is judged: where the record holds it, and how it is shown."""
 
     name: str
     part: str
@@ -259,24 +236,15 @@ class Measure(NamedTuple):
         return "better" if (gain > 0) == self.more_is_better else "worse"
 
     def of(self, ranking: dict) -> float | None:
-        """The figure of a ranking, None where it was not measured."""
+        """The value of a ranking, None where it was not measured."""
         return (ranking.get(self.part) or {}).get(self.key)
 
     def _shown(self, value: float) -> float:
         return round(self.scale * value, self.decimals) + 0.0  # no negative zero
 
 
-class Change(NamedTuple):
-    """A measure under plain similarity and after a correction, as a reader sees them, with the verdict."""
-
-    name: str
-    before: str
-    after: str
-    verdict: str
-
-
 class Tile(NamedTuple):
-    """A figure in large type: what it is, before, and after the correction that is named, or None."""
+    """A value in large type: what it is, before, and after the correction that is named, or None."""
 
     name: str
     before: str
@@ -293,16 +261,19 @@ def judged(record: dict) -> tuple[Measure, ...]:
     )
 
 
-def changes(record: dict, number: int) -> list[Change]:
-    """What the correction `number` (1 is the first) makes of each measure that plain similarity and it have."""
-    plain, ranking = record["rankings"][0], record["rankings"][number]
-    found = []
-    for measure in judged(record):
-        before, after = measure.of(plain), measure.of(ranking)
-        if before is not None and after is not None:
-            verdict = measure.verdict(before, after)
-            found.append(Change(measure.name, measure.text(before), measure.text(after), verdict))
-    return found
+def changes_table(record: dict) -> Table:
+    """What each correction makes of the measures that plain similarity has: the value, and whether it is better."""
+    plain, *corrections = record["rankings"]
+    measures = [measure for measure in judged(record) if measure.of(plain) is not None]
+    rows: list[list[Cell]] = [[plain["criterion"], *(measure.text(measure.of(plain)) for measure in measures)]]
+    for ranking in corrections:
+        row: list[Cell] = [ranking["criterion"]]
+        for measure in measures:
+            before, after = measure.of(plain), measure.of(ranking)
+            row.append("–" if after is None else (measure.text(after), measure.verdict(before, after)))
+        rows.append(row)
+    caption = f"Better or worse than plain similarity; N_{neighbourhood(record)} counts how many queries find an item."
+    return Table(["ranking", *(measure.name for measure in measures)], rows, caption)
 
 
 def gentlest(record: dict) -> int | None:
@@ -311,34 +282,8 @@ def gentlest(record: dict) -> int | None:
     return min(range(1, len(record["rankings"])), key=lambda n: record["rankings"][n]["hubness"][key], default=None)
 
 
-def findings(record: dict) -> str:
-    """What was found, for a reader of nothing else."""
-    k, best = neighbourhood(record), gentlest(record)
-    rankings, queries = record["rankings"], record["queries"]["rows"]
-    largest, place = judged(record)[0], "the nearest item" if k == 1 else f"among the {k} nearest items"
-    told = [
-        f"The largest hub is {place} of {largest.text(largest.of(rankings[0]))} of {queries:,} queries; a fair share "
-        f"is {share_text(fair_share(record))}."
-    ]
-    if best is None:
-        return " ".join([*told, _unseen(record, None)])
-    figures = (f"{one.name} from {one.before} to {one.after} ({one.verdict})" for one in changes(record, best))
-    told.append(f"With {spoken(rankings[best]['criterion'])}: {', '.join(figures)}.")
-    return " ".join([*told, *_unimproved(record), _unseen(record, best), *_highest_recall(rankings, best)])
-
-
-def worsened(record: dict) -> str:
-    """The corrections under which some measure is worse than under plain similarity, each with what it became."""
-    told = []
-    for number, ranking in enumerate(record["rankings"][1:], 1):
-        worse = [f"{one.name} {one.before} → {one.after}" for one in changes(record, number) if one.verdict == "worse"]
-        if worse:
-            told.append(f"{spoken(ranking['criterion'])} ({', '.join(worse)})")
-    return "; ".join(told)
-
-
 def tiles(record: dict) -> list[Tile]:
-    """The figures to see first, before and after the correction with the smallest largest hub."""
+    """The values to see first, before and after the correction with the smallest largest hub."""
     k, best = neighbourhood(record), gentlest(record)
     largest, skew, recall = judged(record)
     never = Measure("items never found", "hubness", f"antihub_rate_{k}", 100, 1, PERCENT)
@@ -352,43 +297,6 @@ def tiles(record: dict) -> list[Tile]:
     return found
 
 
-def _unimproved(record: dict) -> list[str]:
-    """The measures that not one of several corrections improves."""
-    every = [changes(record, number) for number in range(1, len(record["rankings"]))]
-    better = {one.name for found in every for one in found if one.verdict == "better"}
-    names = [one.name for one in every[0] if one.name not in better]
-    if len(every) == 1 or not names:
-        return []
-    return [f"No better under any of the {len(every)} corrections: {', '.join(names)}."]
-
-
-def _unseen(record: dict, best: int | None) -> str:
-    """How many items no query finds, before and, where it is another number, after."""
-    items, before = record["items"]["rows"], _never(record, 0)
-    after = before if best is None else _never(record, best)
-    if before == after == 0:
-        return "Every item is found by some query."
-    told = f"{before:,} of {items:,} items ({100 * before / items:.1f} %) are found by no query"
-    return f"{told}." if before == after else f"{told}; with {spoken(record['rankings'][best]['criterion'])} {after:,}."
-
-
-def _never(record: dict, ranking: int) -> int:
-    rate = record["rankings"][ranking]["hubness"][f"antihub_rate_{neighbourhood(record)}"]
-    return round(rate * record["items"]["rows"])
-
-
-def _highest_recall(rankings: list[dict], best: int) -> list[str]:
-    """Whose R@1 is the highest, where it is not that of the correction that is shown; nothing without truth."""
-    found = [(ranking.get("truth") or {}).get("r1") for ranking in rankings]
-    if found[0] is None or found[best] is None:
-        return []
-    highest = max(range(len(found)), key=lambda n: -1.0 if found[n] is None else found[n])
-    if found[highest] <= found[best]:
-        return []
-    name = spoken(rankings[highest]["criterion"]) if highest else "plain similarity"
-    return [f"The highest R@1 is that of {name}, {found[highest]:.1f} %."]
-
-
 Pictures = Mapping[str, str | Path | np.ndarray]
 
 
@@ -400,7 +308,7 @@ def write_embeddings_report(record: dict, out: str | Path, pictures: Pictures | 
 
 
 def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
-    """One HTML file that carries its figure and thumbnails and needs no network.
+    """One HTML file that carries its plot and thumbnails and needs no network.
 
     record: what result.json of the two commands holds. pictures: what each "image" of the record's hubs stands for, a
     file or pixels (3, H, W); None where it is a file's path itself. What is null in the record is left out. Raises
@@ -418,13 +326,13 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
     return render_page(
         "embeddings.html.j2",
         title=page_title(record),
-        summary=findings(record),
+        summary=f"{record['queries']['rows']:,} queries, {record['items']['rows']:,} items",
         k=k,
         fair=share_text(fair_share(record)),
-        best=None if (best := gentlest(record)) is None else spoken(rankings[best]["criterion"]),
+        best=None if (best := gentlest(record)) is None else rankings[best]["criterion"],
         tiles=tiles(record),
-        worse=worsened(record),
-        sentences=[text for text in (reference_sentence(record), truth_sentence(record)) if text],
+        evidence=evidence(record),
+        changes=changes_table(record) if len(rankings) > 1 else None,
         rankings=rankings_table(record),
         columns=column_notes(record),
         curves=occurrence_curves(curves, k, fair_share(record)),
@@ -434,7 +342,7 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
         has_wrong=any(entry.get("wrong") for entry in record.get("hubs") or []),
         pictured=entries.pictured,
         missing=entries.thumbnails.missing,
-        sides=sides(record),
+        vectors=vectors_table(record),
         origin=made_with(record),
         index=index_facts(record),
         command=record.get("command"),
@@ -472,5 +380,5 @@ class Entries:
 
 def _named(query: dict) -> str:
     """A query by its label, else its id, else its row."""
-    told = (query.get(key) for key in ("label", "id", "query"))
-    return next(str(text) for text in told if text is not None)
+    names = (query.get(key) for key in ("label", "id", "query"))
+    return next(str(text) for text in names if text is not None)

@@ -1,9 +1,9 @@
-"""Small pictures that a page carries within itself."""
+"""What all pages share: rendering a template, plots and thumbnails carried in the page itself, bars."""
 
 import base64
 import io
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jinja2
@@ -12,9 +12,14 @@ from PIL import Image, ImageOps
 
 from vsehub.checks import fail, require
 from vsehub.report.plots import Picture
+from vsehub.report.tables import Cell
+
+log = logging.getLogger(__name__)
+
+SIDE = 128
 
 
-def render_page(template: str, filters: dict[str, Callable] | None = None, **values) -> str:
+def render_page(template: str, **values: object) -> str:
     """The page that `template` (a file beside this one) makes of `values`; a value that is not given is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("vsehub.report.pages", ""),
@@ -23,17 +28,25 @@ def render_page(template: str, filters: dict[str, Callable] | None = None, **val
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"image": image, "narrow_image": narrow_image} | (filters or {})
+    environment.filters |= {"image": image, "narrow_image": narrow_image, "beside": beside}
     return environment.get_template(template).render(values)
 
 
+def beside(cell: Cell) -> tuple[str, str]:
+    """A cell's value and what stands beside it in small type: of "1.0 ± 0.2" the deviation."""
+    if not isinstance(cell, str):
+        return cell
+    value, sign, deviation = cell.partition(" ± ")
+    return value, f"± {deviation}" if sign else ""
+
+
 def image(picture: Picture) -> str:
-    """The figure as a data URL."""
+    """The plot as a data URL."""
     return data_url("image/svg+xml", picture.svg)
 
 
 def narrow_image(picture: Picture) -> str:
-    """The figure as a data URL, in its form for a phone, which it must have."""
+    """The plot as a data URL, in its form for a phone, which it must have."""
     return data_url("image/svg+xml", picture.narrow)
 
 
@@ -63,11 +76,6 @@ def bars(
     ]
 
 
-log = logging.getLogger(__name__)
-
-SIDE = 128
-
-
 class Thumbnails:
     """Makes JPEG data URLs of at most `side` x `side` pixels. missing: the names of those that could not be made."""
 
@@ -77,7 +85,7 @@ class Thumbnails:
         self._asked, self._first = 0, ""
 
     def __call__(self, picture: str | Path | np.ndarray, name: str) -> str | None:
-        """The thumbnail of an image file or of pixels (3, H, W), uint8 or floats in 0..1; enlarged never.
+        """The thumbnail of an image file or of pixels (3, H, W), uint8 or floats in 0..1; never enlarged.
 
         None, and `name` among `missing`, where the file is absent or broken. Raises InputError for other arrays.
         """

@@ -1,0 +1,48 @@
+"""Pages made of sections: notes, tables, facts and plots under a heading; the same sections in Markdown."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from vsehub.report.pages.templates import render_page
+from vsehub.report.plots import Picture
+from vsehub.report.tables import Table, markdown_text
+
+
+class Section(NamedTuple):
+    """A section of a page.
+
+    Attributes:
+        heading: its title.
+        notes: short statements without which the values would mislead, shown as a list.
+        tables: the tables, each with its caption.
+        facts: where the values come from, (name, text).
+        pictures: the plots.
+    """
+
+    heading: str
+    notes: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    facts: Sequence[tuple[str, str]] = ()
+    pictures: Sequence[Picture] = ()
+
+    def markdown(self) -> str:
+        """The section without its plots."""
+        parts = [f"## {markdown_text(self.heading)}", bullets(self.notes)]
+        parts += [table.markdown() for table in self.tables]
+        parts.append(bullets([f"{name}: {text}" for name, text in self.facts]))
+        return "\n\n".join(part for part in parts if part)
+
+
+def bullets(texts: Sequence[str]) -> str:
+    """A list in Markdown."""
+    return "\n".join(f"- {markdown_text(text)}" for text in texts)
+
+
+def sections_page(title: str, summary: str, sections: Sequence[Section]) -> str:
+    """A page of sections that needs no network; every text is escaped."""
+    return render_page("sections.html.j2", title=title, summary=summary, sections=sections)
+
+
+def sections_markdown(sections: Sequence[Section]) -> str:
+    """The same sections in Markdown, without the plots."""
+    return "\n\n".join(section.markdown() for section in sections) + "\n"

@@ -1,0 +1,91 @@
+"""A page of sections and its Markdown: the same cells in both, text that stays text, shades that follow the values."""
+
+import math
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from vsehub.report.pages.sections import Section, sections_markdown, sections_page
+from vsehub.report.tables import Table, shades
+
+HOSTILE = 'a<b> | "c" & \n d'
+
+
+class Cells(HTMLParser):
+    """Each row's cells as text, and the shade of those that have one."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.rows, self.shades, self.inside = [], [], False
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.inside = True
+            self.rows[-1].append("")
+            if style := dict(attributes).get("style"):
+                self.shades.append((self.rows[-1], float(style.removeprefix("--heat: "))))
+
+    def handle_endtag(self, tag):
+        self.inside = self.inside and tag not in ("td", "th")
+
+    def handle_data(self, data):
+        if self.inside:
+            self.rows[-1][-1] += data
+
+
+def test_page_and_markdown_have_the_same_cells():
+    values = [[None, 1.0, 3.0], [None, None, 2.0]]
+    rows = [["hal", ("1.0", "k 3"), "3.0"], [HOSTILE, "∅", "2.0 ± 0.1"]]
+    table = Table(["loss", "is", HOSTILE], rows, HOSTILE, over=["", "x", "x"], shades=shades(values))
+    section = Section(HOSTILE, [HOSTILE], [table], [(HOSTILE, HOSTILE)])
+    page = sections_page(HOSTILE, HOSTILE, [section])
+    found = Cells(page)
+    assert table.groups == [("", 1), ("x", 2)]
+    assert found.rows == [
+        ["", "x"], ["loss", "is", HOSTILE], ["hal", "1.0 k 3", "3.0"], [HOSTILE, "∅", "2.0 ± 0.1"],
+    ]  # fmt: skip
+    assert [shade for _, shade in found.shades] == [0.0, 1.0, 0.5]
+    assert "<b>" not in page
+    lines = [line for line in sections_markdown([section]).splitlines() if line.startswith("|")]
+    assert [re.sub(" +", " ", line) for line in (lines[0], *lines[2:])] == [
+        '| loss | is | a&lt;b&gt; \\| "c" &amp; d |',
+        "| hal | 1.0 k 3 | 3.0 |",
+        '| a&lt;b&gt; \\| "c" &amp; d | ∅ | 2.0 ± 0.1 |',
+    ]
+    assert re.fullmatch(r"\|:-+\|-+:\|-+:\|", lines[1])
+
+
+def test_a_table_for_the_terminal_and_as_csv():
+    table = Table(["loss", "rsum"], [["hal", ("1.5", "± 0.2")], ["a,b", "22.0"]], "Losses.")
+    assert table.terminal().splitlines() == [
+        "Losses.", "loss         rsum", "------  ---------", "hal     1.5 ± 0.2", "a,b          22.0",
+    ]  # fmt: skip
+    assert table.csv() == 'loss,rsum\nhal,1.5 ± 0.2\n"a,b",22.0\n'
+    empty = Table(["loss", "rsum"], [])
+    assert empty.terminal().split() == ["loss", "rsum", "------", "------"]
+    assert len(empty.markdown().splitlines()) == 2
+    assert r"loss & rsum \\" in empty.latex()
+
+
+def test_a_table_for_the_terminal_needs_no_pandas():
+    ask = "import sys, vsehub.report.tables as t; t.Table(['a'], [['b']]).terminal(); print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([[2.0, 4.0], [3.0, None]], [[0.0, 1.0], [0.5, None]]),
+        ([[math.nan, 5.0]], [[None, 0.0]]),  # one figure alone: nothing to tell apart
+        ([[None]], [[None]]),
+    ],
+)
+def test_shades(values, expected):
+    assert shades(values) == expected
