@@ -53,3 +53,9 @@ def test_concatenation_means_and_gradients(rows):
 def test_refuses_other_shapes(rows):
     with pytest.raises(InputError, match="padded has shape"):
         Sets.from_padded(rows[0], torch.tensor(LENGTHS))
+
+
+def test_tensors_and_sets_are_not_concatenated():
+    one = Sets(torch.ones(3, 2), torch.tensor([1, 2]))
+    with pytest.raises(InputError, match="parts are tensors and Sets; expected parts of one kind"):
+        concatenated([one, torch.ones(2, 2)])

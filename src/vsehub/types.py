@@ -8,7 +8,7 @@ metrics rows are queries and columns are items.
 and have defaults, so that a subclass writes `forward` and overrides only what differs.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -60,6 +60,12 @@ class Loss(nn.Module):
     needs_above: float | None = None
     margin: float = 0.0
 
+    if TYPE_CHECKING:  # of a torch module a type checker knows only that it can be called
+
+        def __call__(
+            self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None
+        ) -> dict[str, Tensor]: ...
+
     def set_epoch(self, epoch: int) -> None:
         """Called at the start of each epoch, counted from 0; does nothing unless overridden."""
 
@@ -74,6 +80,10 @@ class Similarity(nn.Module):
 
     takes: str = "vectors"
     inner_product: bool = False
+
+    if TYPE_CHECKING:
+
+        def __call__(self, images: Any, texts: Any) -> Tensor: ...
 
     @property
     def largest(self) -> float | None:

@@ -2,7 +2,8 @@ import pytest
 import torch
 from looped import looped
 
-from vsehub.metrics import top_k
+from vsehub.checks import InputError
+from vsehub.metrics import top_k, top_k_of_blocks
 from vsehub.metrics.ranks import Positives, rank_blocks
 
 # rows, width, k, distinct values (0: any): narrow rows are searched whole, wide ones by groups of columns
@@ -52,3 +53,8 @@ def test_ranks_of_rows_cut_into_cached_blocks(ks, monkeypatch):
     for row, positive, rank in zip(scores, mask, ranking.ranks, strict=True):
         assert rank == (row[~positive] >= row[positive].max()).sum() + 1
     assert all(int(counts.sum()) == 23 * k for k, counts in ranking.occurrences.items())
+
+
+def test_no_blocks_are_refused():
+    with pytest.raises(InputError, match="blocks is empty; expected at least one block of scores"):
+        top_k_of_blocks(iter(()), 3)

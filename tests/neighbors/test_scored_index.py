@@ -82,3 +82,9 @@ def test_the_banks_neighbours_are_those_of_loops(shortlist):
             allowed = scores[row, image_ids != own[row]]
             torch.testing.assert_close(stats[row], allowed.sort(descending=True).values[:5])
     assert bank.shortlist_recall(batch_images, batch_texts) == (None if shortlist is None else 1.0)
+
+
+def test_a_bank_of_sets_needs_their_similarity():
+    entries = sets(20, 0)
+    with pytest.raises(InputError, match="images and texts are Sets; give the similarity that compares them"):
+        MemoryBank(2, "exact").fill(entries, entries, torch.arange(20), torch.arange(20))

@@ -6,10 +6,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vsehub.checks import positive, whole
+from vsehub.checks import fail, positive, whole
 from vsehub.criteria.base import Columns, Correction, Terms, finite_terms
 from vsehub.criteria.inverted_softmax import InvertedSoftmax
-from vsehub.metrics.topk import top_k_of_blocks, with_block
+from vsehub.metrics.topk import Best, top_k_of_blocks, with_block
 
 
 class QBNorm(Correction):
@@ -37,12 +37,16 @@ class QBNorm(Correction):
 
     def fit(self, columns: Columns) -> Terms:
         """The bias (M,) and which items are among the k nearest of some reference query (M,)."""
-        bias, best, first = [], None, 0
+        parts: list[Tensor] = []
+        best: Best | None = None
+        first = 0
         for block in columns():
-            bias.append((self.beta * block).logsumexp(dim=0) / self.beta)
+            parts.append((self.beta * block).logsumexp(dim=0) / self.beta)
             best = with_block(best, block, first, self.k)
             first += block.shape[1]
-        bias = torch.cat(bias)
+        if best is None:
+            fail("the reference scores have no columns; expected at least one item")
+        bias = torch.cat(parts)
         hubs = torch.zeros(first, dtype=torch.bool, device=bias.device)
         hubs[best[1].flatten()] = True
         return finite_terms((bias, hubs))

@@ -28,8 +28,7 @@ class Rescaled(Loss):
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
         """scores (N, N), positives (N, N) boolean -> {"loss": scalar}; `neighbors` is not used."""
-        terms: dict[str, Tensor] = self.hinge(self.rescaled(scores, positives), positives)
-        return terms
+        return self.hinge(self.rescaled(scores, positives), positives)
 
     def rescaled(self, scores: Tensor, positives: Tensor) -> Tensor:
         """The scores s' (N, N) of eq. 4."""

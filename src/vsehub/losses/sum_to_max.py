@@ -28,5 +28,4 @@ class SumToMax(Loss):
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
         """scores (N, N), positives (N, N) boolean -> {"loss": scalar}; `neighbors` is not used."""
         phase = self.sum if self.epoch < self.warmup_epochs else self.max
-        terms: dict[str, Tensor] = phase(scores, positives)
-        return terms
+        return phase(scores, positives)

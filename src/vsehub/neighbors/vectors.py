@@ -31,20 +31,21 @@ def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torc
     columns: the dimension it must have. device: where a tensor's blocks go, None for where they are. Raises InputError
     where it is no matrix of floating-point numbers, has no row or another dimension.
     """
-    if not isinstance(vectors, VectorSource):
+    source = vectors
+    if not isinstance(source, VectorSource):
         if not isinstance(vectors, Tensor | np.ndarray):
             fail(f"{name} is {type(vectors).__name__}; expected a tensor or a numpy array (N, D)")
         floating = vectors.is_floating_point() if isinstance(vectors, Tensor) else vectors.dtype.kind == "f"
         require(floating, f"{name} holds {vectors.dtype} numbers; expected floating-point vectors")
-        vectors = _Held(vectors, device)
-    shape = tuple(vectors.shape)
+        source = _Held(vectors, device)
+    shape = tuple(source.shape)
     wanted = "any" if columns is None else columns
     require(
         len(shape) == 2 and (columns is None or shape[1] == columns),
         f"{name} has shape {shape}; expected a matrix (any, {wanted})",
     )
     require(shape[0] > 0, f"{name} is empty; expected at least one row")
-    return vectors
+    return source
 
 
 class _Held:
@@ -55,7 +56,7 @@ class _Held:
         self.shape = tuple(vectors.shape)
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return len(self._vectors)
 
     def rows(self, start: int, stop: int) -> Tensor:
         block = self._vectors[start:stop]
