@@ -85,7 +85,7 @@ def test_an_error_of_another_kind_stays_what_it_was(tmp_path, monkeypatch):
 
 KILLED = """
 import os, signal, sys
-from vsehub import files
+from vsehub.io import files
 with files.atomic(sys.argv[1]) as handle:
     handle.write(b"half")
     handle.flush()
