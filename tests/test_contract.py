@@ -211,7 +211,7 @@ class TestLoss:
         scores, positives, stats = batch(9)
         _, without = value_and_gradient(loss, scores, positives)
         _, with_them = value_and_gradient(loss, scores, positives, stats)
-        assert torch.equal(without, with_them) != hasattr(loss, "neighbors_k")
+        assert torch.equal(without, with_them) != loss.takes_neighbors
 
     @looped("name", names("loss"))
     def test_a_better_pair_is_a_lower_loss(self, name):
@@ -265,7 +265,7 @@ def test_similarity(name):
     assert scores.shape == (5, 7)
     assert similarity.largest is None or (scores <= similarity.largest + 1e-6).all()
     torch.testing.assert_close(similarity(images[2:3], texts[4:]), scores[2:3, 4:])
-    if hasattr(similarity, "vectors"):
+    if similarity.inner_product:
         torch.testing.assert_close(similarity.vectors(images) @ similarity.vectors(texts).T, scores)
 
 
@@ -277,7 +277,7 @@ def rows_alone_equal_rows_together(encoder, *inputs):
             rows = [encoder(*(side[row : row + 1] for side in inputs)) for row in range(len(inputs[0]))]
         alone = concatenated(rows)
         assert len(together) == len(inputs[0])
-        assert isinstance(together, Sets) == (getattr(encoder, "gives", "vectors") == "sets")
+        assert isinstance(together, Sets) == (encoder.gives == "sets")
         if isinstance(together, Sets):
             assert torch.equal(alone.lengths, together.lengths)
             alone, together = alone.vectors, together.vectors

@@ -16,7 +16,7 @@ from sources import source_of
 from ways import Way
 
 from vsehub.checks import InputError
-from vsehub.neighbors.flat import load_faiss
+from vsehub.neighbors.faiss import load_faiss
 from vsehub.training.callbacks import BankCallback
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.settings import resolve_precision

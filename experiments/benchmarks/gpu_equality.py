@@ -5,7 +5,7 @@ import torch
 
 from vsehub.encoders import TextGRU
 from vsehub.neighbors import MemoryBank
-from vsehub.neighbors.flat import load_faiss, on_gpu
+from vsehub.neighbors.faiss import load_faiss, on_gpu
 
 Row = tuple[str, str, bool | None]  # what, what was found, whether it holds (None: a figure without a verdict)
 

@@ -13,7 +13,7 @@ import torch
 
 from vsehub.criteria import CSLS
 from vsehub.criteria.base import fit_all
-from vsehub.neighbors.flat import required_faiss
+from vsehub.neighbors.faiss import required_faiss
 from vsehub.neighbors.tiles import nearest, score_columns, tiles
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import build_index, measured_recall

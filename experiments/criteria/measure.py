@@ -14,7 +14,6 @@ from tqdm import tqdm
 
 from vsehub.cli.app import conf_folder
 from vsehub.cli.measure import Measurement, measure
-from vsehub.criteria.base import has_grid
 from vsehub.io.files import write_json
 from vsehub.report.runs import find_runs, read_run
 
@@ -50,7 +49,7 @@ def measure_run(run: Path, out: Path, criteria: list[str], root: str | None) -> 
         criterion = chosen("criterion", name)
         references = ["queries"] + (["train"] if criterion.inductive and criterion.needs_reference else [])
         for reference in references:
-            for fitted in [False] + ([True] if has_grid(criterion) and name != "gm" else []):  # gm is rgm with λ = 1
+            for fitted in [False] + ([True] if criterion.tunable and name != "gm" else []):  # gm is rgm with λ = 1
                 path = out / f"{name}-{reference}-{'tuned' if fitted else 'default'}.json"
                 if not path.exists():
                     encodings = encodings or restored(run, root)

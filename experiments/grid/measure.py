@@ -18,7 +18,6 @@ from tqdm import tqdm
 
 from vsehub.cli.build import components
 from vsehub.cli.measure import Measurement, measure
-from vsehub.criteria.base import has_grid
 from vsehub.io.files import write_json
 from vsehub.report.runs import Run, find_runs, read_run
 
@@ -90,7 +89,7 @@ def cells(criteria: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
     for name in criteria:
         criterion = chosen("criterion", name)
         for reference in ["queries"] + (["train"] if criterion.inductive and criterion.needs_reference else []):
-            for fitted in [False] + ([True] if has_grid(criterion) and name != "gm" else []):
+            for fitted in [False] + ([True] if criterion.tunable and name != "gm" else []):
                 yield name, reference, fitted
 
 

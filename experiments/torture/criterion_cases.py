@@ -14,8 +14,6 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from vsehub.criteria.base import parameters, with_parameters
-
 CRITERIA = Path(__file__).parents[2] / "conf" / "criterion"
 BAD_SETTINGS = (math.inf, -math.inf, math.nan, 0, -1, "ten", None, True, [3])
 ROUNDING, PRODUCTS = 64, 8192  # how many machine epsilons: where scores are given, where they are inexact products
@@ -56,16 +54,16 @@ def discover(folder: Path = CRITERIA) -> list[list[Tested]]:
     for path in sorted(folder.glob("*.yaml")):
         criterion = instantiate(OmegaConf.load(path), _convert_="all")
         variants = [criterion]
-        for _ in range(9 if parameters(criterion) else 0):
-            changes = {name: _other(random, name, value) for name, value in parameters(criterion).items()}
-            variants.append(with_parameters(criterion, **changes))
+        for _ in range(9 if criterion.parameters() else 0):
+            changes = {name: _other(random, name, value) for name, value in criterion.parameters().items()}
+            variants.append(criterion.with_parameters(**changes))
         found.append([_tested(path.stem, one) for one in variants])
     return found
 
 
 def _tested(name: str, criterion: Any) -> Tested:
     steps = getattr(criterion, "steps", (criterion,))
-    return Tested(name, criterion, tuple((type(step).__name__, parameters(step)) for step in steps))
+    return Tested(name, criterion, tuple((type(step).__name__, step.parameters()) for step in steps))
 
 
 def _other(random: np.random.Generator, name: str, value: Any) -> Any:
@@ -94,11 +92,11 @@ def criterion_case(random: np.random.Generator, tested: list[list[Tested]]) -> t
 
 def bad_setting(random: np.random.Generator, one: Tested) -> None:
     """Settings that are no number of the right kind are refused when the criterion is built."""
-    numbers = [name for name, value in parameters(one.criterion).items() if type(value) in (int, float)]
+    numbers = [name for name, value in one.criterion.parameters().items() if type(value) in (int, float)]
     if not numbers:
         return
     name, value = random.choice(numbers), BAD_SETTINGS[random.integers(len(BAD_SETTINGS))]
-    built, error = refused(lambda: with_parameters(one.criterion, **{str(name): value}))
+    built, error = refused(lambda: one.criterion.with_parameters(**{str(name): value}))
     check(error and str(name) in str(error), f"{name}={value!r} is accepted: {built}, {error}")
 
 

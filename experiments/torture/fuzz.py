@@ -205,7 +205,7 @@ def _quiet() -> None:
     import pyarrow
     import torch
 
-    from vsehub.neighbors.flat import load_faiss
+    from vsehub.neighbors.faiss import load_faiss
 
     torch.set_num_threads(1)
     pyarrow.set_cpu_count(1)

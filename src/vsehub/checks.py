@@ -23,7 +23,7 @@ def require(condition: bool, message: str) -> None:
         raise InputError(message)
 
 
-def one_of(name: str, value: Any, choices: tuple) -> None:
+def one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Raise InputError unless `value` is among `choices`."""
     if value not in choices:
         raise InputError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}")

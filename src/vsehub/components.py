@@ -1,7 +1,7 @@
 """Components from plain values: which classes a group's yaml files name, and building one of them.
 
-A configuration may come from a file that somebody else wrote, a checkpoint for example. Building from it imports and
-calls nothing but the classes that the yaml files of its group name (docs/security.md).
+A configuration may come from an untrusted file, such as a checkpoint of another author. Building from it imports and
+calls only the classes that the yaml files of its group name (docs/security.md).
 """
 
 import importlib
@@ -21,8 +21,27 @@ from vsehub.checks import InputError, fail, is_out_of_memory, nearest, require
 
 TARGET, PARTIAL = "_target_", "_partial_"
 MISSING = "???"  # as OmegaConf writes a value that must be given
-# What stays what it is, since it says more than a sentence about settings could.
+# Raised on as they are: their own messages say more than "refuses its settings".
 _NOT_REFUSALS = (OSError, ImportError, MemoryError)
+
+
+class Component:
+    """Base of classes that declare to the builder more than their constructor's signature says; others need no base.
+
+    SLOTS: argument -> config group, for arguments that are themselves components, or lists of them. rebuilt: argument
+    -> value that replaces the configured one when the component is built from a checkpoint, for arguments that name
+    files which may be gone or must not be written.
+    """
+
+    SLOTS: Mapping[str, str] = {}
+    rebuilt: Mapping[str, Any] = {}
+
+
+def declared(made: object) -> Component | type[Component]:
+    """What a class, or an object, declares to the builder: itself where it is a `Component`, else the defaults."""
+    if isinstance(made, Component) or (isinstance(made, type) and issubclass(made, Component)):
+        return made
+    return Component
 
 
 @dataclass(frozen=True)
@@ -40,18 +59,18 @@ class Components:
         """The component that `node` describes, or, where its yaml says `_partial_`, a function that makes it.
 
         node: `_target_`, the class, and plain values for its arguments. Arguments that are components themselves are
-        those of the class attribute `SLOTS` (argument -> group). given: arguments that come from elsewhere. restored:
-        the node comes from a checkpoint, so that the class attribute `rebuilt` (argument -> value) replaces what would
-        read or write other files. Raises InputError for a class that no yaml of the group names, for settings that are
-        unknown, missing or of another kind, and for what the constructor refuses.
+        those of `Component.SLOTS`. given: arguments that come from elsewhere. restored: the node comes from a
+        checkpoint, so that `Component.rebuilt` replaces what would read or write other files. Raises InputError for a
+        class that no yaml of the group names, for settings that are unknown, missing or of another kind, and for what
+        the constructor refuses.
         """
         made = self.find(group, node)
         settings = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)} | given
         if restored:
-            settings |= getattr(made, "rebuilt", {})
+            settings |= declared(made).rebuilt
         is_partial = self._targets(group).get(node[TARGET], bool(node.get(PARTIAL)))
         _check_settings(group, made, settings, given, is_partial)
-        for name, slot in getattr(made, "SLOTS", {}).items():
+        for name, slot in declared(made).SLOTS.items():
             if name in settings:
                 settings[name] = self._slot(slot, settings[name], restored)
         call = partial(_called, group, made)
@@ -60,7 +79,8 @@ class Components:
     def find(self, group: str, node: Mapping[str, Any]) -> Callable[..., Any]:
         """The class that `node` names, imported; InputError where no yaml of the group names it."""
         target = node.get(TARGET) if isinstance(node, Mapping) else None
-        require(isinstance(target, str), f"{group} is {node!r}; expected a component: a choice, as in {group}=NAME")
+        if not isinstance(target, str):
+            fail(f"{group} is {node!r}; expected a component: a choice, as in {group}=NAME")
         known = self._targets(group)
         require(
             target in known or target in self.trust,
@@ -69,7 +89,7 @@ class Components:
         )
         module, _, name = target.rpartition(".")
         try:
-            found = getattr(importlib.import_module(module), name)
+            found: Callable[..., Any] = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError, ValueError) as error:
             raise InputError(f"{group}: {target} cannot be imported ({error})") from error
         return found
@@ -118,7 +138,7 @@ def _read_yaml(path: Path) -> Any:
     return _PARSED[key]
 
 
-def _nodes(value: Any) -> Iterable[dict]:
+def _nodes(value: Any) -> Iterable[dict[str, Any]]:
     """Every mapping that names a class, however deep."""
     if isinstance(value, dict):
         if isinstance(value.get(TARGET), str):
@@ -134,7 +154,7 @@ def _require_plain(name: str, value: Any) -> None:
         require(
             TARGET not in value,
             f"{name} names a class, {value.get(TARGET)}, where only plain values belong; a class that takes components "
-            "declares them in its attribute SLOTS",
+            "declares them in its attribute SLOTS (`vsehub.components.Component`)",
         )
         for key, inner in value.items():
             _require_plain(f"{name}.{key}", inner)
@@ -165,7 +185,7 @@ def _check_settings(
         )
         if name not in given:
             require(value != MISSING, f"{group}.{name} is not set; give {group}.{name}=VALUE")
-            if name not in getattr(made, "SLOTS", {}):
+            if name not in declared(made).SLOTS:
                 _require_plain(f"{group}.{name}", value)
             require_kind(f"{group}.{name}", value, kinds.get(name, Any))
     required = [name for name, one in named.items() if one.default is one.empty]
@@ -213,8 +233,13 @@ def _plain_kinds(kind: Any) -> tuple[Any, ...] | None:
     """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        inner = [_plain_kinds(one) for one in args]
-        return None if None in inner else tuple(one for kinds in inner for one in kinds)
+        found: tuple[Any, ...] = ()
+        for one in args:
+            kinds = _plain_kinds(one)
+            if kinds is None:
+                return None
+            found += kinds
+        return found
     if origin is typing.Literal:
         return (kind,)
     if origin is tuple and args and args[-1] is not ...:

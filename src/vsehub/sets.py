@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,7 +67,7 @@ class Sets:
         """Where the vectors are."""
         return self.vectors.device
 
-    def to(self, *where) -> "Sets":
+    def to(self, *where: Any) -> "Sets":
         """On another device, as `Tensor.to`."""
         vectors = self.vectors.to(*where)
         return Sets(vectors, self.lengths.to(vectors.device))
@@ -88,7 +89,10 @@ Encoding = Tensor | Sets
 
 
 def concatenated(parts: Sequence[Encoding]) -> Encoding:
-    """Rows of all parts, which are of one kind, in order."""
-    if isinstance(parts[0], Sets):
-        return Sets(torch.cat([part.vectors for part in parts]), torch.cat([part.lengths for part in parts]))
-    return torch.cat(list(parts))
+    """Rows of all parts in order. Raises InputError where some parts are tensors and others `Sets`."""
+    sets = [part for part in parts if isinstance(part, Sets)]
+    tensors = [part for part in parts if isinstance(part, Tensor)]
+    require(not (sets and tensors), "parts are tensors and Sets; expected parts of one kind")
+    if sets:
+        return Sets(torch.cat([part.vectors for part in sets]), torch.cat([part.lengths for part in sets]))
+    return torch.cat(tensors)

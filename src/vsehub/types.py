@@ -1,15 +1,19 @@
-"""What the parts hand to each other.
+"""What the parts hand to each other, and what each part declares about itself.
 
 Shape legend, used in every docstring: N pairs in a batch, I images, T texts, L words, D embedding dimensions, M bank
 pairs, Q queries, K neighbours. Scores have images as rows and texts as columns, higher is closer; in criteria and
 metrics rows are queries and columns are items.
+
+`Loss`, `Similarity` and `Encoder` are the base classes of the trainable parts. Their attributes say what a part can do
+and have defaults, so that a subclass writes `forward` and overrides only what differs.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from vsehub.sets import Encoding
+from vsehub.checks import require
+from vsehub.components import Component
 
 
 class Batch(NamedTuple):
@@ -38,22 +42,66 @@ class NeighborStats(NamedTuple):
     text_to_image: Tensor
 
 
-class Loss(Protocol):
-    """Scores (N, N) with the pairs on the diagonal, a boolean mask (N, N) of all positives -> {"loss": scalar, ...}."""
+class Loss(nn.Module):
+    """A training loss: scores (N, N) with the pairs on the diagonal -> {"loss": scalar, ...}.
 
-    def __call__(
-        self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None
-    ) -> dict[str, Tensor]: ...
+    A subclass writes `forward(scores, positives, neighbors=None)`. positives: (N, N) boolean, true wherever image and
+    text belong together. neighbors: `NeighborStats` of the memory bank, or None. All values of the returned dictionary
+    are logged.
 
-
-class Similarity(Protocol):
-    """Scores (I, T) of encoded images against encoded texts, vectors (N, D) or N `Sets` of them.
-
-    takes: "vectors" or "sets", what it compares. largest: the least upper bound of its scores, or None.
-    One that is an inner product of vectors also has `vectors(encoding) -> (N, D)`.
+    takes_neighbors: whether `neighbors` is used; only such a loss is trained with a memory bank. neighbors_k: how many
+    of the bank's neighbours are used, None for all. needs_above: the score that a pair has to exceed before the loss
+    rewards it, None where there is no such score. margin: by how much a pair is to outscore its negatives, 0 for losses
+    without a margin.
     """
 
-    takes: str
-    largest: float | None
+    takes_neighbors: bool = False
+    neighbors_k: int | None = None
+    needs_above: float | None = None
+    margin: float = 0.0
 
-    def __call__(self, images: Encoding, texts: Encoding) -> Tensor: ...
+    def set_epoch(self, epoch: int) -> None:
+        """Called at the start of each epoch, counted from 0; does nothing unless overridden."""
+
+
+class Similarity(nn.Module):
+    """Scores (I, T) of encoded images against encoded texts.
+
+    A subclass writes `forward(images, texts)`. takes: what is compared, "vectors" (N, D) or "sets" (N `Sets`).
+    inner_product: whether the scores are inner products of `vectors`, which the memory bank, search and evaluation then
+    use; all other similarities are scored by `forward`.
+    """
+
+    takes: str = "vectors"
+    inner_product: bool = False
+
+    @property
+    def largest(self) -> float | None:
+        """The least upper bound of the scores; None where there is none."""
+        return None
+
+    def vectors(self, encoding: Tensor) -> Tensor:
+        """Vectors (N, D) whose inner products are the scores, of encodings (N, D); written where `inner_product`."""
+        raise NotImplementedError(f"{type(self).__name__} is no inner product, or lacks `vectors`")
+
+
+class Encoder(nn.Module, Component):
+    """An image encoder, `forward(images)`, or a text encoder, `forward(texts, lengths)`.
+
+    gives: "vectors" where `forward` returns (N, D), "sets" where it returns N `Sets`.
+    """
+
+    gives: str = "vectors"
+
+    def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
+        """Parameters that are trained at a learning rate other than the optimizer's, and that rate."""
+        return []
+
+
+def require_part(name: str, part: object, kind: type[nn.Module]) -> None:
+    """Raise InputError unless `part` is a `Loss`, `Similarity` or `Encoder`, whichever `kind` is."""
+    require(
+        isinstance(part, kind),
+        f"the {name} is a {type(part).__name__}; expected a subclass of vsehub.types.{kind.__name__}, which declares "
+        "what it can do (docs/extending.md)",
+    )

@@ -129,10 +129,11 @@ MINE = """
 import torch
 from checkpoint_files import changed
 from torch import Tensor, nn
+from vsehub.types import Similarity
 
 
-class Mine(nn.Module):
-    takes, largest = "vectors", None
+class Mine(Similarity):
+    inner_product = True
 
     def __init__(self, power: float = 1.0):
         super().__init__()

@@ -4,7 +4,7 @@ from golden_arrays import CASES, golden
 from looped import looped
 
 from vsehub.checks import InputError
-from vsehub.criteria import CSLS, InvertedSoftmax, NearestNeighbor
+from vsehub.criteria import CSLS, InvertedSoftmax, NearestNeighbor, QBNorm
 from vsehub.metrics import k_occurrences, skewness
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
@@ -30,6 +30,20 @@ def test_inverted_softmax_where_one_query_owns_an_item():
     )
     assert torch.isfinite(InvertedSoftmax(1000.0).rescore(scores)).all()
     torch.testing.assert_close(InvertedSoftmax(1000.0).rescore(scores.double()), naive, **EXACT)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_transductive_qb_norm_is_the_inverted_softmax(k):
+    """Every query is its own reference, so that its nearest item is a hub of the bank; of others not every one is."""
+    generator = torch.Generator().manual_seed(1)
+    scores, other = (torch.rand(23, 40, generator=generator, dtype=torch.float64) for _ in range(2))
+    scores[:, 7] = scores[:, 3]  # ties
+    expected = QBNorm.transductive_equal(beta=20.0)
+    orders = [one.rescore(scores).argsort(descending=True, stable=True) for one in (QBNorm(20.0, k), expected)]
+    bias = expected.bias(scores)
+    torch.testing.assert_close(QBNorm(20.0, k).rescore(scores), scores - bias / 20.0, **EXACT)
+    assert torch.equal(*orders)
+    assert not torch.equal(QBNorm(20.0, k).rescore(scores, other), scores - expected.bias(other) / 20.0)
 
 
 @pytest.mark.parametrize("criterion", ITEM_BIASES[1:], ids=lambda c: f"{type(c).__name__}-{c.scale}")

@@ -151,6 +151,13 @@ def test_sinkhorn_is_uniform_in_the_end():
     torch.testing.assert_close(shares, torch.full((20,), 1.5, dtype=torch.float64), rtol=1e-6, atol=0)
 
 
+def test_local_scaling_takes_a_score_above_1_as_1():
+    """Of unit vectors rounding alone makes such scores; without the bound the farther beyond 1 the better."""
+    scores = torch.tensor([[1.0, 1.0 + 1e-6, 0.5]], dtype=torch.float64)
+    answer = LocalScaling(1).rescore(scores, torch.tensor([[0.5, 0.5, 0.5]], dtype=torch.float64))
+    assert answer[0, 0] == answer[0, 1] == 0 > answer[0, 2]
+
+
 def test_shares_beyond_single_precision_still_rank():
     """A far pair's share is e^-200 of the whole; two such pairs keep the order of their scores."""
     scores = torch.tensor([[1.0, 0.98, 1.0], [-1.0, -0.99, -0.97]])

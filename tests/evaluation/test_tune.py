@@ -6,7 +6,6 @@ from evaluation.test_evaluate import COSINE, split
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, Chain, NearestNeighbor, QBNorm, RelaxedGreedyMatching
-from vsehub.criteria.base import grid, has_grid, parameters, with_parameters
 from vsehub.evaluation import Protocol
 from vsehub.evaluation.evaluate import evaluate, rank
 from vsehub.evaluation.scores import DirectedScores
@@ -22,14 +21,14 @@ class SmallGreedy(RelaxedGreedyMatching):
 
 def test_parameters_are_read_and_changed():
     chain = Chain([CSLS(5), RelaxedGreedyMatching(1.5)])
-    assert parameters(chain) == {"k": 5, "relaxation": 1.5, "capacity": "proportional"}
-    changed = with_parameters(chain, k=2, relaxation={1: 1.0, 5: 2.0, 10: 3.0})
-    assert parameters(changed) == {"k": 2, "relaxation": {1: 1.0, 5: 2.0, 10: 3.0}, "capacity": "proportional"}
-    assert parameters(chain)["k"] == 5
-    assert len(grid(QBNorm())) == len(QBNorm.GRID["beta"]) * len(QBNorm.GRID["k"])
-    assert grid(NearestNeighbor()) == [{}]
-    assert has_grid(chain)
-    assert not has_grid(NearestNeighbor())
+    assert chain.parameters() == {"k": 5, "relaxation": 1.5, "capacity": "proportional"}
+    changed = chain.with_parameters(k=2, relaxation={1: 1.0, 5: 2.0, 10: 3.0})
+    assert changed.parameters() == {"k": 2, "relaxation": {1: 1.0, 5: 2.0, 10: 3.0}, "capacity": "proportional"}
+    assert chain.parameters()["k"] == 5
+    assert len(QBNorm().grid()) == len(QBNorm.GRID["beta"]) * len(QBNorm.GRID["k"])
+    assert NearestNeighbor().grid() == [{}]
+    assert chain.tunable
+    assert not NearestNeighbor().tunable
 
 
 def test_the_best_on_validation_is_chosen():
@@ -38,7 +37,7 @@ def test_the_best_on_validation_is_chosen():
     rsums = [evaluate(encoded, COSINE, CSLS(k), SINGLE).metrics["rsum"] for k in CSLS.GRID["k"]]
     assert [rsum for _, rsum in found.tried] == rsums
     assert found.rsum == max(rsums) > min(rsums)
-    assert parameters(found.criterion)["k"] == CSLS.GRID["k"][rsums.index(max(rsums))]
+    assert found.criterion.parameters()["k"] == CSLS.GRID["k"][rsums.index(max(rsums))]
 
 
 def test_a_matching_gets_one_relaxation_for_each_k():
@@ -48,7 +47,7 @@ def test_a_matching_gets_one_relaxation_for_each_k():
         one: evaluate(encoded, COSINE, SmallGreedy(one), SINGLE).metrics for one in SmallGreedy.GRID["relaxation"]
     }
     best = [max(by_relaxation.values(), key=lambda m, k=k: m[f"i2t/r{k}"] + m[f"t2i/r{k}"]) for k in KS]
-    told = parameters(found.criterion)["relaxation"]
+    told = found.criterion.parameters()["relaxation"]
     assert [by_relaxation[told[k]] for k in KS] == best
     assert found.rsum == pytest.approx(
         sum(m[f"{d}/r{k}"] for k, m in zip(KS, best, strict=True) for d in ("i2t", "t2i"))

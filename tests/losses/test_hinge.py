@@ -1,3 +1,6 @@
+import itertools
+import math
+
 import pytest
 import torch
 from looped import looped
@@ -68,6 +71,25 @@ def test_infonce_leaves_the_other_positives_out():
             kept = [i] + [n for n in range(12) if not mask[i, n]]
             expected += cross_entropy(matrix[i, kept][None] / 0.2, torch.tensor([0])).item() / 24
     assert InfoNCE(0.2)(scores, positives)["loss"].item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_infonce_comes_back_from_its_bound():
+    """The best negatives score above the pairs, so that a lower scale is a lower loss."""
+    scores, positives = -torch.eye(4), torch.eye(4, dtype=torch.bool)
+    loss = InfoNCE(0.07, max_scale=50)
+    with torch.no_grad():
+        loss.log_scale.fill_(math.log(1000))
+    optimizer = torch.optim.SGD(loss.parameters(), lr=1e-3)
+    scales = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        terms = loss(scores, positives)
+        terms["loss"].backward()
+        optimizer.step()
+        scales.append(1 / terms["temperature"].item())
+    assert scales[0] == pytest.approx(50)
+    assert scales[-1] < 49
+    assert all(later < earlier for earlier, later in itertools.pairwise(scales))
 
 
 def test_infonce_learns_its_temperature_up_to_a_bound():

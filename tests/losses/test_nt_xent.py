@@ -41,7 +41,7 @@ def test_a_margin_is_a_lower_pair():
     ("build", "message"),
     [
         (lambda: NTXent(temperature=0), "temperature is 0; expected a number above 0"),
-        (lambda: NTXent(margin=-0.1), "margin is -0.1; expected a number from 0 on"),
+        (lambda: NTXent(margin=-0.1), "margin is -0.1; expected a number of at least 0"),
     ],
 )
 def test_bad_input(build, message):

@@ -14,7 +14,7 @@ from vsehub.data.text.tokens import VectorTable
 from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.neighbors.bank import MemoryBank, Relation
-from vsehub.neighbors.flat import load_faiss
+from vsehub.neighbors.faiss import load_faiss
 from vsehub.similarities import Cosine
 from vsehub.training.datamodule import Draw, PairDataset
 
@@ -62,6 +62,8 @@ def test_most_related_equals_counting(seed, entries):
     of_text = [sum((image, text) in known for image in entry[:, 0].tolist()) for text in range(TEXTS)]
     expected = max(of_image + of_text)
     assert relation_of(pairs).most_related(*torch.from_numpy(entry).T) == expected
+    twice = np.concatenate([pairs, pairs[::2]])
+    assert relation_of(twice).most_related(*torch.from_numpy(entry).T) == expected
 
 
 @pytest.mark.parametrize(

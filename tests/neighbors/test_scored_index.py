@@ -5,14 +5,15 @@ from vsehub.checks import InputError
 from vsehub.neighbors import ExactIndex, MemoryBank, ScoredIndex, ShortlistIndex
 from vsehub.neighbors import exact as scored_index
 from vsehub.sets import Sets
+from vsehub.types import Similarity
 
 
-class BestMatch:
+class BestMatch(Similarity):
     """The mean over a text's words of their best region: asymmetric, of sets, no inner product."""
 
-    takes, largest = "sets", None
+    takes = "sets"
 
-    def __call__(self, images, texts):
+    def forward(self, images, texts):
         regions, words = (side.vectors.split(side.lengths.tolist()) for side in (images, texts))
         return torch.stack([torch.stack([(w @ r.T).amax(dim=1).mean() for w in words]) for r in regions])
 

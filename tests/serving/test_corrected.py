@@ -10,9 +10,9 @@ import torch
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NNN, InvertedSoftmax, NearestNeighbor
 from vsehub.metrics import Occurrences, occurrence_metrics
-from vsehub.neighbors import flat as faiss_index
+from vsehub.neighbors import faiss as faiss_index
 from vsehub.neighbors import vectors as sampling
-from vsehub.neighbors.flat import load_faiss
+from vsehub.neighbors.faiss import load_faiss
 from vsehub.neighbors.vectors import as_vectors, sampled
 from vsehub.serving import build_index, load_index, measured_recall, usage_note
 from vsehub.serving import corrected as served

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from vsehub.metrics import Occurrences, occurrence_metrics
-from vsehub.neighbors.flat import load_faiss
+from vsehub.neighbors.faiss import load_faiss
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
 NAMES = ("common", "evaluation", "hubby", "million_parts", "million")

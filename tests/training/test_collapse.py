@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from broken_off import stopped
-from torch import nn
 
 from vsehub.checks import InputError
 from vsehub.losses import HAL, InfoNCE, MaxMargin, Rescaled, SumMargin, SumToMax
 from vsehub.sets import Sets
 from vsehub.training.callbacks.collapse import CollapseDetector, advice, embedding_variance, signs
 from vsehub.training.module import LastStep
+from vsehub.types import Loss
 
 QUICK = ("loader.batch_size=16", "callbacks.collapse.every=5", "callbacks.collapse.patience=15")
 SPREAD = {"images": 0.5, "texts": 0.5}
@@ -95,7 +95,7 @@ def test_hal_without_a_gradient_on_its_pairs():
 def test_advice_names_what_the_loss_has():
     assert "loss.warmup_epochs" in advice(SumToMax())
     assert "loss=sum_to_max" in advice(MaxMargin())
-    for loss in (HAL(), SumMargin(), nn.Identity()):
+    for loss in (HAL(), SumMargin(), Loss()):
         assert advice(loss) == "Lower optimizer.lr or raise callbacks.warmup.steps"
 
 

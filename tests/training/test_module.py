@@ -5,9 +5,10 @@ from torch import nn
 from vsehub.checks import InputError
 from vsehub.losses import HAL, MaxMargin
 from vsehub.training.module import check_together, parameter_groups
+from vsehub.types import Encoder, Similarity
 
 
-class Part(nn.Module):
+class Part(Encoder):
     def __init__(self, gives="vectors", rate=None):
         super().__init__()
         self.gives = gives
@@ -18,8 +19,11 @@ class Part(nn.Module):
         return [] if self.rate is None else [(list(self.slow.parameters()), self.rate)]
 
 
-class Scores:
+class Scores(Similarity):
+    largest = None
+
     def __init__(self, takes="vectors", largest=1.0):
+        super().__init__()
         self.takes, self.largest = takes, largest
 
 
@@ -28,7 +32,10 @@ class Scores:
     [
         (Part("sets"), Part(), Scores(), "compares vectors but the image encoder Part gives sets"),
         (Part("sets"), Part(), Scores("sets"), "compares sets but the text encoder Part gives vectors"),
-        (nn.Linear(1, 1), Part("sets"), Scores("sets"), "compares sets but the image encoder Linear gives vectors"),
+        (Part(), Part("sets"), Scores("sets"), "compares sets but the image encoder Part gives vectors"),
+        (nn.Linear(1, 1), Part(), Scores(), "the image encoder is a Linear; expected a subclass of vsehub.types.Enc"),
+        (Part(), nn.Linear(1, 1), Scores(), "the text encoder is a Linear; expected a subclass of vsehub.types.Enc"),
+        (Part(), Part(), nn.Bilinear(1, 1, 1), "the similarity is a Bilinear; expected a subclass of vsehub.types.Sim"),
         (Part(), Part(), Scores(largest=0.0), "never above 0.0, but HAL rewards .* above 0.0; set similarity.shift=1"),
     ],
 )
@@ -37,9 +44,14 @@ def test_what_cannot_go_together_is_refused_with_the_reason(images, texts, simil
         check_together(images, texts, similarity, HAL())
 
 
+def test_a_loss_that_declares_nothing_is_refused():
+    with pytest.raises(InputError, match=r"the loss is a L1Loss; expected a subclass of vsehub.types.Loss"):
+        check_together(Part(), Part(), Scores(), nn.L1Loss())
+
+
 def test_what_can_go_together():
     check_together(Part("sets"), Part("sets"), Scores("sets", None), HAL())
-    check_together(Part(), nn.Linear(1, 1), Scores(largest=0.0), MaxMargin())
+    check_together(Part(), Part(), Scores(largest=0.0), MaxMargin())
 
 
 def test_own_rates_make_own_groups_and_frozen_weights_none():

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import nearest, require
 from vsehub.cli.app import conf_folder
-from vsehub.components import MISSING, Components, make
+from vsehub.components import MISSING, Components, declared, make
 from vsehub.data.noise import INDEX_FILE, Noise, NoisySource
 from vsehub.data.sources import CaptionedImages, Source
 from vsehub.data.text.vocabulary import Words, stored
@@ -119,12 +119,9 @@ def build_module(
     described = {key: nodes[key] for key in DESCRIBED}
     for side, encoder in encoders.items():
         # What a checkpoint must not need again: weights files, folders of other models.
-        described[side] |= getattr(encoder, "rebuilt", {})
+        described[side] |= declared(encoder).rebuilt
     shapes = {"image_shape": list(image_shape), "text_shape": None if text_shape is None else list(text_shape)}
     parts = {part: known.build(part, nodes[part]) for part in ("similarity", "loss", "optimizer", "scheduler")}
-    for part in ("similarity", "loss"):
-        made = type(parts[part]).__name__
-        require(callable(parts[part]), f"{part}: {nodes[part]['_target_']} made a {made}, which is no {part}")
     description = {"config": described, "vocabulary": stored(vocabulary)} | shapes
     return RetrievalModule(**encoders, **parts, positives=cfg.positives, description=description)
 
@@ -152,7 +149,7 @@ def trained_source(trained: dict[str, Any], changes: Any, trust: Any = None) -> 
             f"{', '.join(settings)}",
         )
     # What a checkpoint does not decide: where caches are written, say.
-    rebuilt = getattr(known.find("data", node), "rebuilt", {})
+    rebuilt = declared(known.find("data", node)).rebuilt
     return _without_noise({**node, **rebuilt, **changes}, known)
 
 

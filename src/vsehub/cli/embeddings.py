@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from vsehub import __version__
 from vsehub.checks import InputError, boolean, fail, require, whole
 from vsehub.cli.build import build
-from vsehub.criteria.base import parameters
+from vsehub.criteria.base import Criterion
 from vsehub.data.truth import read_ids, read_labels, read_truth
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors, same_space
 from vsehub.io.files import alone, write_json
@@ -49,7 +49,7 @@ class Given:
     stamps: dict[Path, tuple[int, ...] | None]
 
 
-def opened(cfg: DictConfig, criteria: Mapping[str, Any]) -> Given:
+def opened(cfg: DictConfig, criteria: Mapping[str, Criterion]) -> Given:
     """The files that the settings name; InputError where one cannot be read or they do not fit each other."""
     for name in ("queries", "items"):
         require(not OmegaConf.is_missing(cfg, name), f"{name} is not set; give {name}=FILE, vectors in rows")
@@ -73,7 +73,7 @@ def opened(cfg: DictConfig, criteria: Mapping[str, Any]) -> Given:
     return Given(queries, items, reference, query_names, item_names, truth, stamps)
 
 
-def opened_reference(cfg: DictConfig, criteria: Mapping[str, Any], queries: VectorFile) -> VectorFile | None:
+def opened_reference(cfg: DictConfig, criteria: Mapping[str, Criterion], queries: VectorFile) -> VectorFile | None:
     """The reference queries, None where none are given or nobody looks at them."""
     if cfg.reference is None:
         return None
@@ -215,7 +215,7 @@ class Found:
     began: float
 
 
-def built(name: str, node: DictConfig) -> Any:
+def built(name: str, node: DictConfig) -> Criterion:
     """The criterion of a configuration node; what its constructor refuses comes as the InputError that it is."""
     try:
         return build("criterion", node)
@@ -224,7 +224,7 @@ def built(name: str, node: DictConfig) -> Any:
 
 
 @contextmanager
-def find(cfg: DictConfig, kind: str, criteria: Mapping[str, Any]) -> Iterator[Found]:
+def find(cfg: DictConfig, kind: str, criteria: Mapping[str, Criterion]) -> Iterator[Found]:
     """Open, check and measure what `cfg` names; everything that can be refused is, before the work begins.
 
     The folder of the result is this process's alone until the block ends.
@@ -301,7 +301,9 @@ def chosen_device(name: str) -> torch.device:
         ) from error
 
 
-def work_settings(cfg: DictConfig, given: Given, criteria: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+def work_settings(
+    cfg: DictConfig, given: Given, criteria: Mapping[str, Criterion], device: torch.device
+) -> dict[str, Any]:
     """All that the found lists depend on: a command that differs in none of it may go on with them."""
     return {
         "vsehub": __version__,
@@ -310,7 +312,7 @@ def work_settings(cfg: DictConfig, given: Given, criteria: Mapping[str, Any], de
         "reference": None if given.reference is None else identity(given.reference),
         "normalize": cfg.normalize,
         "criteria": {
-            name: [type(criterion).__name__, repr(parameters(criterion))] for name, criterion in criteria.items()
+            name: [type(criterion).__name__, repr(criterion.parameters())] for name, criterion in criteria.items()
         },
         "device": device.type,
     }
@@ -329,7 +331,7 @@ def describe(vectors: VectorFile, norms: Norms) -> dict[str, Any]:
 
 
 def describe_reference(
-    given: Given, criteria: Mapping[str, Any], described: dict[str, Any] | None, shared: int
+    given: Given, criteria: Mapping[str, Criterion], described: dict[str, Any] | None, shared: int
 ) -> dict[str, Any]:
     """Whose scores the criteria saw, in the record."""
     kinds = {reference_kind(criterion, described is not None) for criterion in criteria.values()} - {"none"}

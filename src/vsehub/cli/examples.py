@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -10,7 +10,7 @@ from vsehub.checks import existing, one_of, require
 from vsehub.cli.build import build
 from vsehub.cli.measure import REFERENCES, Encodings, encodings_of
 from vsehub.cli.split_search import Shown
-from vsehub.criteria.base import parameters
+from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.sources import SPLITS
 from vsehub.evaluation.compare import Compared, Listed, Turned, compare
@@ -159,7 +159,7 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
     return Comparison(sentences, (before.name, after.name), sides, shown.pictured, len(set(shown.thumbnails.missing)))
 
 
-def _reference(criterion: Any, cfg: DictConfig) -> str:
+def _reference(criterion: Criterion, cfg: DictConfig) -> str:
     """The split whose queries a criterion sees; InputError where it cannot take the one that is asked for."""
     if cfg.reference == "queries" or not criterion.needs_reference:
         return cfg.split
@@ -176,10 +176,10 @@ def encodings(ranker: Ranker, cfg: DictConfig) -> Encodings:
     return encodings_of(ranker.checkpoint, cfg.data, cfg.eval_batch_size, cfg.trust)
 
 
-def _told(ranker: Ranker, criterion: Any, cfg: DictConfig) -> str:
+def _told(ranker: Ranker, criterion: Criterion, cfg: DictConfig) -> str:
     """A sentence on one of the two: run, seed, criterion, and what it takes as reference."""
     name = criterion_text(
-        ranker.criterion_name, ", ".join(f"{key} {value}" for key, value in parameters(criterion).items())
+        ranker.criterion_name, ", ".join(f"{key} {value}" for key, value in criterion.parameters().items())
     )
     reference = ""
     if criterion.matching is not None or criterion.needs_reference:

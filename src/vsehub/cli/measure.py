@@ -14,7 +14,7 @@ import torch
 from vsehub import __version__
 from vsehub.checks import one_of, require
 from vsehub.cli.build import fitting, restore_model, trained_source
-from vsehub.criteria.base import parameters
+from vsehub.criteria.base import Criterion
 from vsehub.data.overlap import warn_of_shared
 from vsehub.data.sources import SPLITS
 from vsehub.evaluation.checkpoint import Model, checkpoint_file
@@ -125,7 +125,7 @@ class Measurement:
     """
 
     split: str
-    criterion: Any
+    criterion: Criterion
     name: str
     protocol: Protocol
     reference: str = "queries"
@@ -165,7 +165,7 @@ class Measurement:
             "vsehub": __version__,
             "split": self.split,
             "protocol": asdict(self.protocol),
-            "criterion": [self.name, type(self.criterion).__name__, parameters(self.criterion)],
+            "criterion": [self.name, type(self.criterion).__name__, self.criterion.parameters()],
             "tuned": self.tuned,
             "reference": self.seen[0],
             "checkpoints": encodings.sha256,
@@ -217,7 +217,7 @@ def measure(encodings: Encodings | EnsembleEncodings, asked: Measurement, each_i
         "fold_images": protocol.fold_images,
         "folds": protocol.folds,
         "criterion": asked.name,
-        "parameters": parameters(criterion),
+        "parameters": criterion.parameters(),
         "tuned": choice,
         "reference": kind,
         "reference_set": words,

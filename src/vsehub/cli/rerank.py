@@ -1,7 +1,7 @@
 """`vsehub rerank`: somebody's embeddings, ranked anew with hubs corrected, measured before and after."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -10,6 +10,7 @@ from vsehub.cli import app
 
 if TYPE_CHECKING:
     from vsehub.cli.embeddings import Found
+    from vsehub.criteria.base import Criterion, ItemBias
     from vsehub.serving.corrected import ServedIndex
 
 
@@ -38,12 +39,12 @@ def rerank(cfg: DictConfig) -> None:
     print(f"{table(found.record)}\nwritten to {cfg.out}: {', '.join(files)}")
 
 
-def refuse_index(kind: str | None, name: str, criterion: Any) -> None:
+def refuse_index(kind: str | None, name: str, criterion: "Criterion") -> None:
     """InputError for an unknown kind of index, a criterion that no inner-product index can hold, or FAISS missing."""
     if kind is None:
         return
     from vsehub.criteria.base import ItemBias
-    from vsehub.neighbors.flat import required_faiss
+    from vsehub.neighbors.faiss import required_faiss
     from vsehub.serving.index_file import KINDS
 
     require(kind in KINDS, f"index is {kind!r}; choose one of {', '.join(KINDS)}, or null for none")
@@ -65,7 +66,7 @@ def folding() -> list[str]:
     return [name for name, node in nodes.items() if issubclass(known.find("criterion", node), ItemBias)]
 
 
-def write_index(cfg: DictConfig, criterion: Any, found: "Found") -> list[str]:
+def write_index(cfg: DictConfig, criterion: "ItemBias", found: "Found") -> list[str]:
     """Write the index that gives the corrected ranking, and how to search it; say in the record what it is."""
     import torch
 

@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -15,6 +15,7 @@ from vsehub.cli.overrides import with_texts
 
 if TYPE_CHECKING:
     from vsehub.cli.split_search import SplitSearch
+    from vsehub.criteria import Criterion
     from vsehub.data.sources import CaptionedImages
     from vsehub.data.text.vocabulary import Vocabulary, Words
 
@@ -97,7 +98,7 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
     )
     kind = type(model.similarity).__name__
     require(
-        hasattr(model.similarity, "vectors"),
+        model.similarity.inner_product,
         f"checkpoint: {cfg.checkpoint} was trained with {kind}, which is no inner product of vectors; search needs one",
     )
     source = trained_source(trained, cfg.data, cfg.trust)
@@ -117,7 +118,7 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
     return finder, source.name
 
 
-def one_query_criterion(cfg: DictConfig) -> Any:
+def one_query_criterion(cfg: DictConfig) -> "Criterion":
     """The criterion; InputError for one that matches queries with items, of which one query alone has none."""
     from vsehub.cli.build import build
 

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vsehub import __version__
 from vsehub.checks import InputError, existing, require
-from vsehub.criteria.base import parameters
+from vsehub.criteria.base import Criterion
 from vsehub.data.sources import CaptionedImages
 from vsehub.data.text.tokens import TokenTable
 from vsehub.data.text.vocabulary import Words
@@ -88,7 +88,7 @@ class SplitSearch:
     vocabulary: Words
     load: Callable[[str], CaptionedImages]
     split: str
-    criterion: Any
+    criterion: Criterion
     criterion_name: str
     reference: str
     kept: EncodedCache
@@ -110,7 +110,9 @@ class SplitSearch:
 
     def told(self, asking: str) -> str:
         """The criterion and, where it takes one, its reference; asking: "captions" or "images", as the queries are."""
-        name = criterion_text(self.criterion_name, ", ".join(f"{n} {v}" for n, v in parameters(self.criterion).items()))
+        name = criterion_text(
+            self.criterion_name, ", ".join(f"{n} {v}" for n, v in self.criterion.parameters().items())
+        )
         if not self.criterion.needs_reference:
             return f"Criterion {name}."
         loaded = self.load(self.reference)

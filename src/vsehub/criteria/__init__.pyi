@@ -1,3 +1,4 @@
+from .base import Correction as Correction
 from .base import Criterion as Criterion
 from .base import ItemBias as ItemBias
 from .chain import Chain as Chain

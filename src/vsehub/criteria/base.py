@@ -1,18 +1,24 @@
-"""A criterion's settings: read, changed, and the grid among which validation chooses."""
+"""What all criteria share: the base classes, and how item terms are taken from the reference queries' scores.
+
+A `Criterion` corrects a ranking. Three kinds of it exist: a `Correction` of scores, of which an `ItemBias` is the
+simplest, a `Matching` of queries with items (`criteria/matching`), and a `Chain` of the two.
+"""
 
 import inspect
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vsehub.checks import matrix, require, whole
-from vsehub.neighbors.tiles import Affine, Correction, nearest, row_blocks, score_columns
-from vsehub.neighbors.vectors import VectorSource, as_vectors
+from vsehub.neighbors.tiles import Affine, TileCorrection, nearest, row_blocks, score_columns
+from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
+
+if TYPE_CHECKING:
+    from vsehub.criteria.matching.base import Matching
 
 # Yields the reference queries' scores (R, m) against some items at a time, all items in order, anew at each call.
 Columns = Callable[[], Iterator[Tensor]]
@@ -25,19 +31,82 @@ NOT_FINITE = (
 
 
 class Criterion(ABC):
-    """A criterion whose corrected score depends on the score, its item's terms and its query's terms.
+    """What corrects a ranking: a `Correction`, a `Matching`, or a `Chain` of both.
 
-    A subclass writes `item_terms` (from all reference queries' scores of some items, so that items can be taken block
-    by block) and `corrected`; `query_terms` where a query has terms of its own. GRID holds the values among which
-    validation chooses. needs_reference is false where no reference query is ever looked at.
+    needs_reference: whether the scores of reference queries are looked at. inductive: whether these may be others than
+    the queries that are ranked. transductive_equal: the class that gives the same ranking, at the same settings, where
+    the queries are their own reference; None where there is none. A comparison of transductive criteria counts the two
+    as one. GRID: setting -> the values among which validation chooses.
     """
 
     needs_reference: bool = True
-    columnwise: bool = True  # an item's terms come from its own column; else `fit` is overridden
-    query_terms_rank: bool = False  # whether a query's own terms can change the order of its items
-    inductive: bool = True  # can take its terms from other queries than those it ranks
-    matching = None  # no step that matches queries and items: see `matching.Matching` and `chain.Chain`
-    GRID: ClassVar[dict[str, tuple]] = {}
+    inductive: bool = True
+    transductive_equal: ClassVar["type[Criterion] | None"] = None
+    GRID: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+
+    @property
+    @abstractmethod
+    def correction(self) -> "Correction":
+        """What corrects the scores."""
+
+    @property
+    @abstractmethod
+    def matching(self) -> "Matching | None":
+        """What matches queries with items on the corrected scores, None where nothing does."""
+
+    @abstractmethod
+    def rescore(self, scores: Tensor, reference_scores: Tensor | None = None) -> Tensor:
+        """Scores (Q, M) in the order of the corrected ranking, from scores (Q, M) and reference scores (R, M)."""
+
+    @abstractmethod
+    def search(self, queries: Any, items: Any, reference: Any = None, k: int = 10) -> tuple[Any, Any]:
+        """Values and positions (Q, k) of the k best items (M, D) of each query (Q, D), best first."""
+
+    def parameters(self) -> dict[str, Any]:
+        """The constructor's arguments and their values; those of a chain's steps together.
+
+        >>> from vsehub.criteria import CSLS
+        >>> CSLS(k=5).parameters()
+        {'k': 5}
+        """
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def with_parameters(self, **changes: Any) -> Self:
+        """A criterion like this one with some arguments changed; in a chain those of the step that has them."""
+        return type(self)(**self.parameters() | changes)
+
+    def grid(self) -> list[dict[str, Any]]:
+        """All combinations of the values in GRID; one empty combination where GRID is empty."""
+        return [dict(zip(self.GRID, values, strict=True)) for values in itertools.product(*self.GRID.values())]
+
+    @property
+    def tunable(self) -> bool:
+        """Whether the criterion, or a step of it, has settings that validation can choose."""
+        return bool(self.correction.GRID or (self.matching is not None and self.matching.GRID))
+
+
+class Correction(Criterion):
+    """A criterion whose corrected score depends on the score, its item's terms and its query's terms.
+
+    A subclass writes `item_terms` (from all reference queries' scores of some items, so that items can be taken block
+    by block) and `corrected`; `query_terms` where a query has terms too.
+
+    columnwise: whether an item's terms depend only on its own column of scores; otherwise `fit` is overridden.
+    query_terms_rank: whether a query's terms can change the order of its items.
+    """
+
+    columnwise: bool = True
+    query_terms_rank: bool = False
+
+    @property
+    def correction(self) -> "Correction":
+        """The criterion itself."""
+        return self
+
+    @property
+    def matching(self) -> None:
+        """None."""
+        return None
 
     @abstractmethod
     def item_terms(self, reference_scores: Tensor) -> Terms:
@@ -50,11 +119,6 @@ class Criterion(ABC):
     @abstractmethod
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """Corrected scores (b, m) of some queries and items whose terms are given; () for terms that rank nothing."""
-
-    @property
-    def correction(self) -> "Criterion":
-        """What corrects the scores: this."""
-        return self
 
     def fit(self, columns: Columns) -> Terms:
         """The terms, each (M,), of all items. Raises InputError where one is NaN or infinite."""
@@ -86,23 +150,22 @@ class Criterion(ABC):
         queries (Q, D), items (M, D), reference (R, D) queries (None: the queries themselves, transductive): tensors,
         numpy arrays, memory maps, or open files (`data.vectors`). Returns values and positions, both (Q, k), best
         first, of equal values the lower position; numpy arrays where the queries are one, else tensors on their device.
-        The ranking is that of `rescore` on the whole matrix. Values lack what shifts or scales a query's scores alone.
-        Raises InputError where dimensions differ, a side is empty or k exceeds the items, and where an item's or a
-        query's terms, or values that are found, are NaN or infinite. NaN and infinity stand first among the values, so
-        that none is hidden by finite ones.
+        The ranking is that of `rescore` on the whole matrix. Values lack terms that shift or scale all scores of a
+        query and so rank nothing. Raises InputError where dimensions differ, a side is empty or k exceeds the items,
+        and where an item's or a query's terms, or values that are found, are NaN or infinite. NaN and infinity stand
+        first among the values, so that none is hidden by finite ones.
         """
         sides = as_sides(queries, items, reference)
         whole("k", k)
         require(0 < k <= len(sides[1]), f"k is {k}; expected 1 to {len(sides[1])}, the number of items")
         terms = fit_all([self], *sides[1:], progress)[0]
-        best = nearest(*sides[:2], k, [self.over(*sides[:2], terms)], "searching" if progress else None)[0]
-        finite("values", best[0])
-        return tuple(side.cpu().numpy() for side in best) if isinstance(queries, np.ndarray) else best
+        values, positions = nearest(*sides[:2], k, [self.over(*sides[:2], terms)], "searching" if progress else None)[0]
+        return given_back(queries, finite("values", values), positions)
 
-    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> Correction | None:
+    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
         """The correction of a tile of scores, None for the scores as they are.
 
-        Terms of queries are taken in a pass of their own where they rank.
+        Terms of queries that rank need a pass over the scores first.
         """
         if not self.query_terms_rank:
             return lambda scores, _, columns: self.corrected(scores, (), tuple(term[columns] for term in item_terms))
@@ -116,7 +179,7 @@ class Criterion(ABC):
         return finite_terms(joined(found))
 
 
-class ItemBias(Criterion):
+class ItemBias(Correction):
     """A criterion whose ranking is that of a·s - b(item): it takes from each item what makes it a hub.
 
     It needs one number an item and folds into an inner-product index as one more dimension. A subclass sets `scale`
@@ -130,20 +193,20 @@ class ItemBias(Criterion):
         """The term b (m,) of some items from all reference queries' scores against them, (R, m)."""
 
     def item_terms(self, reference_scores: Tensor) -> Terms:
-        """The bias alone."""
+        """The bias."""
         return (self.bias(reference_scores),)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """a·s - b (b, m)."""
         return self.scale * scores - item_terms[0]
 
-    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> Correction | None:
-        """The bias alone ranks; what a query has of its own, as in CSLS, changes nothing."""
+    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
+        """Only the bias ranks; a query's term, as in CSLS, shifts all its scores alike."""
         return Affine(self.scale, item_terms[0])
 
 
 def fit_all(
-    criteria: Sequence[Criterion], items: VectorSource, reference: VectorSource, progress: bool = False
+    criteria: Sequence[Correction], items: VectorSource, reference: VectorSource, progress: bool = False
 ) -> list[Terms]:
     """The item terms of several criteria; those that go by column share one product of reference and items."""
     together = [criterion for criterion in criteria if criterion.columnwise and criterion.needs_reference]
@@ -177,19 +240,17 @@ def checked_scores(scores: Tensor, reference_scores: Tensor | None) -> tuple[Ten
     if reference_scores is not None:
         matrix("reference_scores", reference_scores, columns=scores.shape[1])
         require(len(reference_scores) > 0, "reference_scores is empty; expected at least one reference query")
-    widened = [_checked(name, values) for name, values in (("scores", scores), ("reference_scores", reference_scores))]
-    return widened[0], widened[1]
+    widened = _checked("scores", scores)
+    return widened, None if reference_scores is None else _checked("reference_scores", reference_scores)
 
 
-def _checked(name: str, scores: Tensor | None) -> Tensor | None:
-    if scores is None:
-        return None
+def _checked(name: str, scores: Tensor) -> Tensor:
     require(scores.is_floating_point(), f"{name} holds {scores.dtype} numbers; expected floating-point scores")
     return finite(name, scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores)
 
 
 def finite(name: str, values: Tensor) -> Tensor:
-    """The values, or InputError where one is NaN or infinite; one pass, without memory of its own."""
+    """The values, or InputError where one is NaN or infinite; one pass, without extra memory."""
     least, most = values.aminmax()  # both are NaN where one value is
     require(bool((least > -torch.inf) & (most < torch.inf)), f"{name} {NOT_FINITE}")
     return values
@@ -200,35 +261,3 @@ def finite_terms(terms: Terms) -> Terms:
     for term in terms:
         finite("terms of the criterion", term)
     return terms
-
-
-def parameters(criterion: Any) -> dict[str, Any]:
-    """The constructor's arguments of a criterion and their values; those of a chain's steps together.
-
-    >>> from vsehub.criteria.csls import CSLS
-    >>> parameters(CSLS(k=5))
-    {'k': 5}
-    """
-    if hasattr(criterion, "steps"):
-        return {name: value for step in criterion.steps for name, value in parameters(step).items()}
-    return {name: getattr(criterion, name) for name in inspect.signature(type(criterion)).parameters}
-
-
-def with_parameters(criterion: Any, **changes: Any) -> Any:
-    """A criterion like `criterion` with some arguments changed; in a chain those of the step that has them."""
-    if hasattr(criterion, "steps"):
-        own = [{name: value for name, value in changes.items() if name in parameters(step)} for step in criterion.steps]
-        return type(criterion)(
-            [with_parameters(step, **changed) for step, changed in zip(criterion.steps, own, strict=True)]
-        )
-    return type(criterion)(**parameters(criterion) | changes)
-
-
-def grid(criterion: Any) -> list[dict[str, Any]]:
-    """All combinations of the values that a criterion names in GRID; one empty combination where it names none."""
-    return [dict(zip(criterion.GRID, values, strict=True)) for values in itertools.product(*criterion.GRID.values())]
-
-
-def has_grid(criterion: Any) -> bool:
-    """Whether a criterion, or a step of it, has settings that validation can choose."""
-    return any(step.GRID for step in (criterion.correction, criterion.matching) if step is not None)

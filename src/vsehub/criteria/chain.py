@@ -1,44 +1,53 @@
 """Criteria one after the other: scores are corrected, then queries and items are matched on them."""
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from torch import Tensor
 
-from vsehub.checks import require
-from vsehub.criteria.base import Criterion, as_sides, fit_all
+from vsehub.checks import fail
+from vsehub.components import Component
+from vsehub.criteria.base import Correction, Criterion, as_sides, fit_all
 from vsehub.criteria.matching.base import Matching
 
 
-class Chain:
+class Chain(Criterion, Component):
     """A correction and a matching on the scores that it gives, e.g. CSLS and RGM (EMNLP, table 4).
 
-    steps: a `Criterion`, then a `Matching`. Matching compares scores of different queries, so that the correction's
+    steps: a `Correction`, then a `Matching`. Matching compares scores of different queries, so that the correction's
     terms of queries count too. Raises InputError for other steps.
     """
 
-    SLOTS: ClassVar = {"steps": "criterion"}
-    needs_reference = True
+    SLOTS: Mapping[str, str] = {"steps": "criterion"}
     inductive = False
 
-    def __init__(self, steps: Sequence[Any]):
-        kinds = [type(step).__name__ for step in steps]
-        require(
-            len(steps) == 2 and isinstance(steps[0], Criterion) and isinstance(steps[1], Matching),
-            f"steps is {', '.join(kinds) or 'empty'}; expected a criterion that corrects scores and, after it, one "
-            "that matches, e.g. CSLS and RelaxedGreedyMatching",
-        )
-        self.steps = tuple(steps)
+    def __init__(self, steps: Sequence[Criterion]):
+        correction, matching = steps if len(steps) == 2 else (None, None)
+        if not isinstance(correction, Correction) or not isinstance(matching, Matching):
+            fail(
+                f"steps is {', '.join(type(step).__name__ for step in steps) or 'empty'}; expected a criterion that "
+                "corrects scores and, after it, one that matches, e.g. CSLS and RelaxedGreedyMatching"
+            )
+        self.steps = (correction, matching)
 
     @property
-    def correction(self) -> Criterion:
-        """What corrects the scores."""
+    def correction(self) -> Correction:
+        """The first step."""
         return self.steps[0]
 
     @property
     def matching(self) -> Matching:
-        """What matches on the corrected scores."""
+        """The second step."""
         return self.steps[1]
+
+    def parameters(self) -> dict[str, Any]:
+        """The arguments of both steps and their values."""
+        return self.correction.parameters() | self.matching.parameters()
+
+    def with_parameters(self, **changes: Any) -> Self:
+        """A chain like this one with some arguments of its steps changed."""
+        changed = [{name: changes[name] for name in step.parameters() if name in changes} for step in self.steps]
+        return type(self)([step.with_parameters(**own) for step, own in zip(self.steps, changed, strict=True)])
 
     def match(self, scores: Tensor, k: int) -> Tensor:
         """The matching's pairs (n, 2) on the corrected scores of (Q, M); see `Matching.match`."""

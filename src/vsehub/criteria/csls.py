@@ -45,7 +45,7 @@ class CSLS(ItemBias):
         return mean_of_nearest(reference_scores, self.k)
 
     def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
-        """Mean similarity of each query to its k nearest items, which changes no ranking of its own."""
+        """Mean similarity of each query to its k nearest items, which does not change the query's ranking."""
         return (top_k_of_blocks(blocks, self.k)[0].mean(dim=1, keepdim=True),)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:

@@ -1,4 +1,4 @@
-"""Distribution normalisation (Zhou 2023), its item side: what an item gives the mean query is taken from it."""
+"""Distribution normalisation (Zhou 2023), its item side: each item's score with the mean query is subtracted."""
 
 from typing import ClassVar
 

@@ -1,14 +1,14 @@
-"""Dual softmax (Cheng 2021, CAMoE): the score times its share among all queries that want the item."""
+"""Dual softmax (Cheng 2021, CAMoE): the score times its share among all queries."""
 
 from typing import ClassVar
 
 from torch import Tensor
 
 from vsehub.checks import positive
-from vsehub.criteria.base import Criterion, Terms
+from vsehub.criteria.base import Correction, Terms
 
 
-class DualSoftmax(Criterion):
+class DualSoftmax(Correction):
     """s · e^{βs} / Σ_r e^{βs(r, item)}, the sum over the reference queries.
 
     beta: τ in the paper. In float64: shares of e^-200 still rank the items they belong to. Raises InputError for a beta

@@ -1,4 +1,4 @@
-"""Inverted softmax (Smith 2017; ACL eq. 5): an item's score is shared among all queries that want it."""
+"""Inverted softmax (Smith 2017; ACL eq. 5): an item's score is divided among the queries that are near it."""
 
 from typing import ClassVar
 
@@ -45,8 +45,9 @@ class InvertedSoftmax(ItemBias):
 def _log_sum_without_own(logits: Tensor) -> Tensor:
     """log Σ_{q'≠q} e^{logits(q',m)} for each entry (Q, M) of at least two queries.
 
-    The whole sum less an entry's own part loses all digits where one query owns the column, so the largest entry of a
-    column is answered from the others directly. Any other's sum holds the largest, so that little of it is taken away.
+    Subtracting an entry from the whole sum loses all digits where one query dominates the column, so the sum for the
+    largest entry of a column is taken over the others directly. All other sums contain the largest entry and lose
+    little.
     """
     top, at = logits.max(dim=0, keepdim=True)
     parts = (logits - top).exp()

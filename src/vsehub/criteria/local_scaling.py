@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require, whole
-from vsehub.criteria.base import NOT_FINITE, Criterion, Terms
+from vsehub.criteria.base import NOT_FINITE, Correction, Terms
 from vsehub.metrics.topk import top_k_of_blocks
 
 LEAST_DISTANCE = 1e-6  # k copies of one vector are no nearer than this: a division by their distance stays finite
 
 
-class LocalScaling(Criterion):
+class LocalScaling(Correction):
     """Logarithm of e^{-d² / (d_k(query) · d_k(item))}; 1 minus that similarity is the paper's distance.
 
     d² = 2 - 2s, the squared distance of unit vectors; d_k the distance to the k-th nearest on the other side, items for
@@ -32,7 +32,7 @@ class LocalScaling(Criterion):
         return (self._distances((reference_scores.T,)).squeeze(1),)
 
     def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
-        """The distance (b, 1) from each query to its k-th nearest item, which changes no ranking of its own."""
+        """The distance (b, 1) from each query to its k-th nearest item, which does not change the query's ranking."""
         return (self._distances(blocks),)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from vsehub.criteria.base import Criterion, Terms
+from vsehub.criteria.base import Correction, Terms
 
 
-class MutualProximity(Criterion):
+class MutualProximity(Correction):
     """Logarithm of P(Q' < s) · P(M' < s): the pair is closer than its query's and item's usual pairs.
 
     Q' is normal with mean and deviation of the query's scores over the items, M' with those of the item's scores over
@@ -29,12 +29,14 @@ class MutualProximity(Criterion):
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """log Φ((s - μ_q)/σ_q) + log Φ((s - μ_m)/σ_m)."""
-        return sum(torch.special.log_ndtr((scores - mean) / deviation) for mean, deviation in (query_terms, item_terms))
+        of_query, of_item = ((scores - mean) / deviation for mean, deviation in (query_terms, item_terms))
+        return torch.special.log_ndtr(of_query) + torch.special.log_ndtr(of_item)
 
 
 def _moments(blocks: Iterable[Tensor]) -> Terms:
     """Mean and population deviation (b, 1) of each row over all blocks, in one pass (Chan 1979)."""
-    count, mean, squares = 0, 0.0, 0.0
+    count, dtype = 0, torch.float64
+    mean, squares = torch.zeros((), dtype=dtype), torch.zeros((), dtype=dtype)
     for block in blocks:
         width = block.shape[1]
         own = block.double().mean(dim=1, keepdim=True)
@@ -43,7 +45,7 @@ def _moments(blocks: Iterable[Tensor]) -> Terms:
             squares + (block - own).square().sum(dim=1, keepdim=True) + shift**2 * (count * width / (count + width))
         )
         mean = mean + shift * (width / (count + width))
-        count += width
-    # One score alone, or equal ones, have no spread: the smallest that still orders what lies beside them.
+        count, dtype = count + width, block.dtype
+    # A single score, or equal ones, have no spread; the floor is the smallest that still ranks scores next to them.
     deviation = (squares / count).sqrt().clamp(min=1e-6)
-    return mean.to(block.dtype), deviation.to(block.dtype)
+    return mean.to(dtype), deviation.to(dtype)

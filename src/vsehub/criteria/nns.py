@@ -7,7 +7,7 @@ from vsehub.neighbors.vectors import VectorSource
 
 
 class NearestNeighbor(ItemBias):
-    """Ranks by s alone; the criterion that the others correct."""
+    """Ranks by s, unchanged: the baseline of the other criteria."""
 
     needs_reference = False
 
@@ -16,7 +16,7 @@ class NearestNeighbor(ItemBias):
         return reference_scores.new_zeros(reference_scores.shape[1])
 
     def fit(self, columns: Columns) -> Terms:
-        """Nothing is looked at."""
+        """No terms; the scores are not computed."""
         return ()
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:

@@ -7,20 +7,23 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import positive, whole
-from vsehub.criteria.base import Columns, Criterion, Terms, finite_terms
+from vsehub.criteria.base import Columns, Correction, Terms, finite_terms
+from vsehub.criteria.inverted_softmax import InvertedSoftmax
 from vsehub.metrics.topk import top_k_of_blocks, with_block
 
 
-class QBNorm(Criterion):
-    """The inverted softmax, for those queries alone whose nearest item is a hub of the query bank.
+class QBNorm(Correction):
+    """The inverted softmax for active queries, those whose nearest item is a hub of the query bank; s for all others.
 
     A query is active where its nearest item is among the k nearest of some reference query; it is then ranked by
-    s - log(Σ_r e^{βs(r, item)}) / β, the order of e^{βs} / Σ_r e^{βs(r, item)}. All others keep s. Raises InputError
-    for a beta or a k that is not positive.
+    s - log(Σ_r e^{βs(r, item)}) / β, the order of e^{βs} / Σ_r e^{βs(r, item)}. Where the queries are their own
+    reference every query is active, so that the ranking is that of `InvertedSoftmax` at the same beta, for any k.
+    Raises InputError for a beta or a k that is not positive.
     """
 
     columnwise = False
     query_terms_rank = True
+    transductive_equal = InvertedSoftmax
     GRID: ClassVar = {"beta": (5.0, 10.0, 20.0, 50.0), "k": (1, 3, 5)}
 
     def __init__(self, beta: float = 20.0, k: int = 1):
@@ -49,5 +52,5 @@ class QBNorm(Criterion):
         return (item_terms[1][top_k_of_blocks(blocks, 1)[1]],)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
-        """s less the bias in the active rows."""
+        """s minus the bias in the active rows."""
         return scores - query_terms[0] * item_terms[0]

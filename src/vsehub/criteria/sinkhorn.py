@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vsehub.checks import positive, whole
+from vsehub.checks import fail, positive, whole
 from vsehub.criteria.base import Columns, ItemBias, Terms, finite_terms
 
 
@@ -33,9 +33,11 @@ class Sinkhorn(ItemBias):
 
     def fit(self, columns: Columns) -> Terms:
         """-log v (M,): each pass scales the items it sees and, with them, the next round's queries."""
-        queries = None  # log u (R, 1)
+        queries: Tensor | None = None  # log u (R, 1)
+        scaled: list[Tensor] = []  # log M·v of each block of items
         for _ in range(self.rounds + 1):
-            total, scaled = None, []  # log of each query's sum over the items; M·v of each block
+            total: Tensor | None = None  # log of each query's sum over the items
+            scaled = []
             for block in columns():
                 logits = self.scale * block
                 if queries is not None:
@@ -43,6 +45,8 @@ class Sinkhorn(ItemBias):
                     logits = logits + scaled[-1]
                 part = logits.logsumexp(dim=1, keepdim=True)
                 total = part if total is None else torch.logaddexp(total, part)
+            if total is None:
+                fail("the reference scores have no columns; expected at least one item")
             items = sum(len(part) for part in scaled) or 1
             queries = math.log(items) - math.log(len(total)) - total
         return finite_terms((math.log(items) - torch.cat(scaled),))

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from vsehub.checks import require, whole
 from vsehub.encoders.pooling import pooling_of
 from vsehub.sets import Encoding, Sets
+from vsehub.types import Encoder
 
 
-class ImageFeatures(nn.Module):
+class ImageFeatures(Encoder):
     """A linear map of l2-normalised feature vectors.
 
     image_shape: (features,) of one image, from the data. dim: D of the joint space. Weights start Xavier-uniform, the
@@ -35,13 +36,13 @@ class ImageFeatures(nn.Module):
         return self.linear(F.normalize(images.to(self.linear.weight.dtype), dim=1))
 
 
-class ImageRegions(nn.Module):
+class ImageRegions(Encoder):
     """A linear map of each region's l2-normalised feature vector, and the regions pooled.
 
-    image_shape: (R, features) of one image, from the data. Regions of zeros alone are padding and left out, so that
-    images may have differently many. dim: D of the joint space. pooling: "none", the regions as `Sets`, "mean", "max"
-    or "gpo". Weights start Xavier-uniform, the bias at 0. Raises InputError for features of other shapes and, when it
-    runs, for an image without a region.
+    image_shape: (R, features) of one image, from the data. Regions that are all zeros are padding and left out, so that
+    the number of regions may differ between images. dim: D of the joint space. pooling: "none", the regions as `Sets`,
+    "mean", "max" or "gpo". Weights start Xavier-uniform, the bias at 0. Raises InputError for features of other shapes
+    and, when it runs, for an image without a region.
     """
 
     def __init__(self, image_shape: tuple[int, ...], dim: int = 1024, pooling: str = "none"):
@@ -72,7 +73,7 @@ class ImageRegions(nn.Module):
         return regions if self.gives == "sets" else self.pool(regions.padded()[0], lengths)
 
 
-class ImageCNN(nn.Module):
+class ImageCNN(Encoder):
     """Strided convolutions with batch normalisation, then the last map, pooled to 2 x 2, to the joint space.
 
     image_shape: (3, height, width) of one image, from the data; uint8 pixels or floats in [0, 1]. dim: D of the joint

@@ -1,4 +1,4 @@
-"""From the states of a caption's words, or of an image's regions, to its encoding."""
+"""Poolings: from the states of a caption's words, or of an image's regions, to one encoding."""
 
 import math
 
@@ -14,7 +14,7 @@ from vsehub.sets import Encoding, Sets
 class Pooling(nn.Module):
     """(N, L, D) states, of which the first lengths[n] (N,), at least 1, are row n's -> (N, D), or N `Sets`.
 
-    gives: "vectors" or "sets". What stands behind a row's own states, infinities and NaN included, changes nothing.
+    gives: "vectors" or "sets". States beyond lengths[n], even infinite or NaN, have no effect.
     """
 
     gives = "vectors"
@@ -52,7 +52,7 @@ class Max(Pooling):
 class GPO(Pooling):
     """Generalised pooling: each dimension's values from largest to smallest, weighted by place (VSE∞, Chen 2021).
 
-    The weights depend on the set's size alone: a bidirectional GRU, its directions averaged, reads the places' sine and
+    The weights depend only on the set's size: a bidirectional GRU, its directions averaged, reads the places' sine and
     cosine encodings, and its scores, divided by the temperature 0.1 of the authors' code, go through a softmax over the
     places. position_dim: of the encodings, even. hidden_dim: of the GRU.
     """

@@ -9,9 +9,10 @@ from vsehub.checks import one_of, require, whole
 from vsehub.encoders.fast.prefix_gru import all_states, fits, last_states
 from vsehub.encoders.pooling import Last, pooling_of
 from vsehub.sets import Encoding
+from vsehub.types import Encoder
 
 
-class TextFeatures(nn.Module):
+class TextFeatures(Encoder):
     """A linear map of l2-normalised feature vectors, as `ImageFeatures` is one.
 
     text_shape: (features,) of one text, from the data. dim: D of the joint space. Weights start Xavier-uniform, the
@@ -56,10 +57,20 @@ class WordEmbedding(nn.Embedding):
         self.weight[rows.to(self.weight.device)] = vectors.to(self.weight)
 
 
+class WordEncoder(Encoder):
+    """A text encoder of word numbers, whose embeddings `words` can start from a file of word vectors."""
+
+    words: WordEmbedding
+
+    def start_words(self, rows: Tensor, vectors: Tensor) -> None:
+        """Let the words `rows` (n,) begin with `vectors` (n, word_dim)."""
+        self.words.start(rows, vectors)
+
+
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
-class TextGRU(nn.Module):
+class TextGRU(WordEncoder):
     """(N, L) word ids to the last layer's states, pooled; two directions are averaged at each word (SCAN).
 
     vocabulary_size: from the data; id 0 pads. dim: D, the hidden size. word_dim: size of the word embeddings. cell:
@@ -102,10 +113,6 @@ class TextGRU(nn.Module):
                 else:
                     nn.init.zeros_(parameter)
 
-    def start_words(self, rows: Tensor, vectors: Tensor) -> None:
-        """Let the words `rows` (n,) begin with `vectors` (n, word_dim)."""
-        self.words.start(rows, vectors)
-
     def forward(self, texts: Tensor, lengths: Tensor) -> Encoding:
         """texts (N, L) ids, lengths (N,) of at least 1 -> (N, D), or N `Sets` of words."""
         at_the_end = isinstance(self.pool, Last)
@@ -127,7 +134,7 @@ class TextGRU(nn.Module):
         return states.unflatten(2, (2, -1)).mean(dim=2), last[-2:].mean(dim=0)
 
 
-class TextTransformer(nn.Module):
+class TextTransformer(WordEncoder):
     """(N, L) word ids to the words' last states, mapped to the joint space and pooled.
 
     Layers normalise before attention and feed-forward (pre-norm), and once more at the end. Positions are learned.
@@ -174,10 +181,6 @@ class TextTransformer(nn.Module):
         nn.init.zeros_(self.linear.bias)
         self.pool = pooling_of(pooling)
         self.gives = self.pool.gives
-
-    def start_words(self, rows: Tensor, vectors: Tensor) -> None:
-        """Let the words `rows` (n,) begin with `vectors` (n, word_dim)."""
-        self.words.start(rows, vectors)
 
     def forward(self, texts: Tensor, lengths: Tensor) -> Encoding:
         """texts (N, L) ids, lengths (N,) of at least 1 -> (N, D), or N `Sets` of words."""

@@ -17,6 +17,7 @@ from vsehub.checks import InputError, existing, require
 from vsehub.components import Components
 from vsehub.data.text.vocabulary import Words, restored
 from vsehub.io.files import atomic
+from vsehub.types import Encoder, Similarity, require_part
 
 SUFFIX = ".safetensors"
 FORMAT, VERSION = "vsehub checkpoint", "1"
@@ -49,13 +50,14 @@ class Model(nn.Module):
 
     def __init__(
         self,
-        image_encoder: nn.Module,
-        text_encoder: nn.Module,
-        similarity: Any,
+        image_encoder: Encoder,
+        text_encoder: Encoder,
+        similarity: Similarity,
         image_shape: tuple[int, ...],
         text_shape: tuple[int, ...] | None,
     ):
         super().__init__()
+        require_part("similarity", similarity, Similarity)
         self.image_encoder, self.text_encoder, self.similarity = image_encoder, text_encoder, similarity
         self.image_shape, self.text_shape = image_shape, text_shape
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import one_of, require
+from vsehub.criteria.base import Criterion
 from vsehub.evaluation.evaluate import corrected_blocks, rank
 from vsehub.evaluation.scores import DirectedScores
 from vsehub.metrics.occurrences import KS
@@ -61,8 +62,8 @@ class Compared:
 
 @torch.no_grad()
 def compare(
-    before: tuple[DirectedScores, Any],
-    after: tuple[DirectedScores, Any],
+    before: tuple[DirectedScores, Criterion],
+    after: tuple[DirectedScores, Criterion],
     k: int = 10,
     hubs: int = 6,
     examples: int = 3,
@@ -107,7 +108,7 @@ def compare(
     )
 
 
-def nearest(scores: DirectedScores, criterion: Any, queries: Tensor, shown: int) -> dict[int, list[Listed]]:
+def nearest(scores: DirectedScores, criterion: Criterion, queries: Tensor, shown: int) -> dict[int, list[Listed]]:
     """The nearest items of some queries (n,) under a criterion, nearest first; of equal scores the wrong ones first.
 
     A criterion that matches ranks by its matching for k = 1, as for R@1.

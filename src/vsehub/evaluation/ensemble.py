@@ -31,12 +31,13 @@ class Several:
         return self.parts[0].device
 
 
-class MeanSimilarity:
+class MeanSimilarity(Similarity):
     """S[i, t] = the mean of the models' scores, each by its own similarity; two score matrices are held at a time."""
 
     takes = "several"
 
     def __init__(self, similarities: Sequence[Similarity]):
+        super().__init__()
         self.similarities = tuple(similarities)
 
     @property
@@ -45,7 +46,7 @@ class MeanSimilarity:
         bounds = [similarity.largest for similarity in self.similarities]
         return None if None in bounds else sum(bounds) / len(bounds)
 
-    def __call__(self, images: Several, texts: Several) -> Tensor:
+    def forward(self, images: Several, texts: Several) -> Tensor:
         """Scores (I, T) of images against texts, both encoded by as many models as there are similarities."""
         share, mean = 1 / len(self.similarities), None
         for similarity, *sides in zip(self.similarities, images.parts, texts.parts, strict=True):

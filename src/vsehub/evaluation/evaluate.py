@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from vsehub.checks import require
-from vsehub.criteria.base import Terms
+from vsehub.criteria.base import Criterion, Terms
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.scores import DIRECTIONS, DirectedScores, both_directions
@@ -33,7 +32,7 @@ def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positive
     return 100.0 * (own + of_texts * len(own) / len(found))
 
 
-def rank(scores: DirectedScores, criterion: Any) -> dict[int, Ranking]:
+def rank(scores: DirectedScores, criterion: Criterion) -> dict[int, Ranking]:
     """For each k of `KS` the ranking that R@k and N_k are taken from.
 
     It is one and the same, but for criteria that match: they make a matching for each k (EMNLP algorithm 1).
@@ -44,7 +43,9 @@ def rank(scores: DirectedScores, criterion: Any) -> dict[int, Ranking]:
     return {k: rank_blocks(corrected_blocks(scores, criterion, terms, k), scores.positives, (k,)) for k in KS}
 
 
-def corrected_blocks(scores: DirectedScores, criterion: Any, terms: Terms, k: int = 1) -> Iterator[tuple[int, Tensor]]:
+def corrected_blocks(
+    scores: DirectedScores, criterion: Criterion, terms: Terms, k: int = 1
+) -> Iterator[tuple[int, Tensor]]:
     """(first query, scores (b, M) whose order is the criterion's) over all queries in order.
 
     terms: of the items, by the criterion's correction. k: with how many items a criterion that matches matches a query.
@@ -105,7 +106,7 @@ class Evaluation:
 def evaluate(
     split: EncodedSplit,
     similarity: Similarity,
-    criterion: Any,
+    criterion: Criterion,
     protocol: Protocol,
     reference: EncodedSplit | None = None,
 ) -> Evaluation:
@@ -127,7 +128,7 @@ def folds_of(
 
 
 @torch.no_grad()
-def measured(folds: list[Fold], criterion: Any, inductive: bool) -> Evaluation:
+def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evaluation:
     """The figures of folds under a criterion, means over the folds; as `evaluate`, of scores that others may share."""
     require(not inductive or criterion.inductive, transductive_only(type(criterion).__name__))
     rankings = [{direction: rank(scores, criterion) for direction, scores in fold.items()} for fold in folds]

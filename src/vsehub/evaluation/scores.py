@@ -34,7 +34,7 @@ class DirectedScores:
         matrix: Callable[[], Tensor] | None = None,
     ):
         self.direction, self.similarity = direction, similarity
-        self._inner, self._matrix, self._own = hasattr(similarity, "vectors"), matrix, reference is split
+        self._inner, self._matrix, self._own = similarity.inner_product, matrix, reference is split
         self.queries, self.items = (self._vectors(side) for side in self._sides(split))
         self.reference = self.queries if self._own else self._vectors(self._sides(reference)[0])
         self._kept: dict[str, Tensor] = {}
@@ -93,7 +93,7 @@ class DirectedScores:
 
 def both_directions(split: EncodedSplit, similarity: Similarity, reference: EncodedSplit) -> dict[str, DirectedScores]:
     """ "i2t" and "t2i" scores of a split; those of a similarity that is no inner product are computed once for both."""
-    costly = not hasattr(similarity, "vectors") and len(split.images) * len(split.texts) <= MATRIX_ELEMENTS
+    costly = not similarity.inner_product and len(split.images) * len(split.texts) <= MATRIX_ELEMENTS
     matrix = cache(lambda: similarity(split.images, split.texts)) if costly else None
     return {side: DirectedScores(split, side, similarity, reference, matrix) for side in DIRECTIONS}
 

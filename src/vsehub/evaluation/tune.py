@@ -7,7 +7,7 @@ from typing import Any
 from tqdm import tqdm
 
 from vsehub.checks import require
-from vsehub.criteria.base import grid, has_grid, with_parameters
+from vsehub.criteria.base import Criterion
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.evaluate import folds_of, measured
 from vsehub.evaluation.protocols import Protocol
@@ -23,13 +23,13 @@ Measure = Callable[[Settings], dict[str, float]]
 class Tuned:
     """criterion: with the chosen settings. rsum: theirs on validation. tried: all settings and their rsum, in order."""
 
-    criterion: Any
+    criterion: Criterion
     rsum: float
     tried: list[tuple[Settings, float]]
 
 
 def tune(
-    criterion: Any,
+    criterion: Criterion,
     split: EncodedSplit,
     similarity: Similarity,
     protocol: Protocol,
@@ -42,9 +42,9 @@ def tune(
     each k of `KS`, that with the largest sum of both directions' R@k, as EMNLP table 4 has it; in a chain this is done
     for every setting of the correction. Raises InputError where there is nothing to choose.
     """
-    require(has_grid(criterion), f"{type(criterion).__name__} has no settings to tune; leave tune=true out")
-    corrections = grid(criterion.correction)
-    matchings = grid(criterion.matching) if criterion.matching is not None else [{}]
+    require(criterion.tunable, f"{type(criterion).__name__} has no settings to tune; leave tune=true out")
+    corrections = criterion.correction.grid()
+    matchings = criterion.matching.grid() if criterion.matching is not None else [{}]
     folds = folds_of(split, similarity, protocol, reference)
     with tqdm(
         total=len(corrections) * len(matchings), desc="tuning", leave=False, disable=None if progress else True
@@ -52,11 +52,11 @@ def tune(
 
         def measure(settings: Settings) -> dict[str, float]:
             bar.update()
-            return measured(folds, with_parameters(criterion, **settings), reference is not None).metrics
+            return measured(folds, criterion.with_parameters(**settings), reference is not None).metrics
 
         tried = [_best_matching(own, matchings, measure) for own in corrections]
     best, rsum = max(tried, key=lambda one: one[1])
-    return Tuned(with_parameters(criterion, **best), rsum, tried)
+    return Tuned(criterion.with_parameters(**best), rsum, tried)
 
 
 def _best_matching(own: Settings, matchings: list[Settings], measure: Measure) -> tuple[Settings, float]:

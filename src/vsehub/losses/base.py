@@ -1,4 +1,4 @@
-"""What the losses share: the check of a batch's scores, and means of the k largest entries."""
+"""What the losses share: the check of their arguments, masks, and means of the k largest entries."""
 
 import torch
 from torch import Tensor
@@ -24,11 +24,25 @@ def checked(scores: Tensor, positives: Tensor) -> Tensor:
 
 
 def fill_positives(values: Tensor, positives: Tensor) -> Tensor:
-    """`values` with the positives lowered so far that no maximum or log-sum over the negatives can see them.
+    """`values` with the positives set so low that they do not affect a maximum or log-sum over the negatives.
 
     A finite floor, so that a row without a negative has gradient zero instead of NaN.
     """
     return values.masked_fill(positives, torch.finfo(values.dtype).min / 2)
+
+
+def cross_entropies(logits: Tensor, paired: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
+    """-log softmax of each pair among its row's and its column's negatives: both (N,).
+
+    logits: (N, N), of which the negatives count. paired: (N,) the pairs' own. positives: (N, N) boolean.
+    """
+    logits = fill_positives(logits, positives).diagonal_scatter(paired)
+    return logits.logsumexp(dim=1) - paired, logits.logsumexp(dim=0) - paired
+
+
+def without_other_positives(positives: Tensor) -> Tensor:
+    """(N, N) boolean: the pairs and their negatives, from the mask (N, N) of all positives."""
+    return ~positives | torch.eye(len(positives), dtype=torch.bool, device=positives.device)
 
 
 def mean_of_largest(values: Tensor, counted: Tensor, k: int) -> Tensor:

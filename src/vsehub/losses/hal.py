@@ -2,14 +2,14 @@
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsehub.checks import one_of, positive, require
 from vsehub.losses.base import checked, fill_positives
-from vsehub.types import NeighborStats
+from vsehub.types import Loss, NeighborStats
 
 
-class HAL(nn.Module):
+class HAL(Loss):
     """Mean over the pairs of 1/γ log(1 + Σ e^{γ W (S - ε)}) over rows and columns, minus log(1 + W_ii S_ii).
 
     gamma, epsilon: γ and ε of eq. 7. alpha, beta, epsilon1, epsilon2: the weights' constants of eq. 6, used only with
@@ -19,8 +19,8 @@ class HAL(nn.Module):
     for constants out of range.
     """
 
-    # A similarity whose scores never reach above 0 leaves max(0, W_ii S_ii) without a gradient.
-    needs_above = 0.0
+    takes_neighbors = True
+    needs_above = 0.0  # below, max(0, W_ii S_ii) has no gradient
 
     def __init__(
         self,

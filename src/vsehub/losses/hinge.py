@@ -1,14 +1,14 @@
 """Hinge losses over the negatives of a batch: all of them, the hardest, the k hardest."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsehub.checks import positive, require
 from vsehub.losses.base import checked, fill_positives
-from vsehub.types import NeighborStats
+from vsehub.types import Loss, NeighborStats
 
 
-class KNNMargin(nn.Module):
+class KNNMargin(Loss):
     """Sum over rows and columns of the k largest [margin - S_pos + S_neg]+ (ACL eq. 4).
 
     k = 1 is `MaxMargin`, k = N - 1 is `SumMargin`. The terms are summed over the batch, not averaged. Raises
@@ -35,7 +35,7 @@ class MaxMargin(KNNMargin):
         super().__init__(margin, k=1)
 
 
-class SumMargin(nn.Module):
+class SumMargin(Loss):
     """Sum over all negatives of [margin - S_pos + S_neg]+ (AAAI eq. 2, the SUM loss)."""
 
     def __init__(self, margin: float = 0.2):

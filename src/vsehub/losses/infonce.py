@@ -6,16 +6,16 @@ import torch
 from torch import Tensor, nn
 
 from vsehub.checks import positive
-from vsehub.losses.base import checked, fill_positives
-from vsehub.types import NeighborStats
+from vsehub.losses.base import checked, cross_entropies
+from vsehub.types import Loss, NeighborStats
 
 
-class InfoNCE(nn.Module):
+class InfoNCE(Loss):
     """Mean cross-entropy of each pair among its row's and its column's negatives, at a temperature.
 
-    temperature: the softmax's, at the start where `learnable`; learnt as the logarithm of its inverse, which is kept
-    at most `max_scale` (CLIP: 100). Other positives of a row or column are left out of its softmax. Raises InputError
-    for a temperature that is not positive.
+    temperature: of the softmax, at the start where `learnable`. max_scale: the largest 1/temperature (CLIP: 100). What
+    is learnt is log(1/temperature), clamped to the bound after each step, as in CLIP. Other positives of a row or
+    column are left out of its softmax. Raises InputError for a temperature that is not positive.
     """
 
     def __init__(self, temperature: float = 0.07, learnable: bool = True, max_scale: float = 100.0):
@@ -28,9 +28,9 @@ class InfoNCE(nn.Module):
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
         """scores (N, N), positives (N, N) boolean -> {"loss", "temperature"}; `neighbors` is not used."""
         scores = checked(scores, positives)
-        scale = self.log_scale.clamp(max=math.log(self.max_scale)).exp().to(scores.dtype)
+        with torch.no_grad():  # a bound within the graph would have gradient 0 beyond it, and never be left again
+            self.log_scale.clamp_(max=math.log(self.max_scale))
+        scale = self.log_scale.exp().to(scores.dtype)
         logits = scale * scores
-        paired = logits.diagonal()
-        logits = fill_positives(logits, positives).diagonal_scatter(paired)
-        loss = (logits.logsumexp(dim=1) + logits.logsumexp(dim=0) - 2 * paired).mean() / 2
-        return {"loss": loss, "temperature": 1 / scale.detach()}
+        rows, columns = cross_entropies(logits, logits.diagonal(), positives)
+        return {"loss": (rows + columns).mean() / 2, "temperature": 1 / scale.detach()}

@@ -1,26 +1,26 @@
 """The multi-similarity loss (Wang 2019) between images and texts."""
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsehub.checks import positive, require
 from vsehub.losses.base import checked, fill_positives
-from vsehub.types import NeighborStats
+from vsehub.types import Loss, NeighborStats
 
 
-class MultiSimilarity(nn.Module):
+class MultiSimilarity(Loss):
     """Mean of 1/α log(1 + e^{-α(S_ii - λ)}) + 1/β log(1 + Σ e^{β(S_neg - λ)}), rows and columns added (Wang 2019).
 
     The pair is an anchor's one positive; other positives of its image are left out. alpha, beta, base: α, β, λ.
-    epsilon: the paper's mining, by which the negatives with S_neg > S_ii - ε count, and an anchor that has none gives
-    0; None: all negatives and all anchors. Raises InputError for constants out of range.
+    epsilon: ε of the paper's mining: only negatives with S_neg > S_ii - ε count, and an anchor without any contributes
+    0; None takes all negatives and all anchors. Raises InputError for constants out of range.
     """
 
     def __init__(self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, epsilon: float | None = 0.1):
         super().__init__()
         positive("alpha", alpha)
         positive("beta", beta)
-        require(epsilon is None or epsilon >= 0, f"epsilon is {epsilon!r}; expected a number from 0 on, or null")
+        require(epsilon is None or epsilon >= 0, f"epsilon is {epsilon!r}; expected a number of at least 0, or null")
         self.alpha, self.beta, self.base, self.epsilon = alpha, beta, base, epsilon
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:

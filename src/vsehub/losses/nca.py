@@ -1,14 +1,13 @@
 """NCA (Goldberger 2005) over a batch of pairs, the loss that HAL grew from."""
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsehub.checks import positive
-from vsehub.losses.base import checked
-from vsehub.losses.nt_xent import cross_entropies
-from vsehub.types import NeighborStats
+from vsehub.losses.base import checked, cross_entropies
+from vsehub.types import Loss, NeighborStats
 
 
-class NCA(nn.Module):
+class NCA(Loss):
     """Mean over the pairs of -1/γ log e^{γ S_ii} / Σ e^{γ S}, rows and columns added (Goldberger 2005, log form).
 
     The sums run over the pair and its negatives, so that a direction is 1/γ log(1 + Σ e^{γ(S_neg - S_ii)}): HAL's term

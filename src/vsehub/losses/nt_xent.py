@@ -1,13 +1,13 @@
 """Cross-entropy at a fixed temperature, the pair's own score lowered by a margin."""
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsehub.checks import positive, require
-from vsehub.losses.base import checked, fill_positives
-from vsehub.types import NeighborStats
+from vsehub.losses.base import checked, cross_entropies
+from vsehub.types import Loss, NeighborStats
 
 
-class NTXent(nn.Module):
+class NTXent(Loss):
     """Mean over rows and columns of -log e^{(S_ii - m)/τ} / (e^{(S_ii - m)/τ} + Σ_neg e^{S_neg/τ}) (Yang 2019).
 
     NT-Xent (Chen 2020) across the two modalities with the additive margin of Yang 2019; with margin 0 InfoNCE whose
@@ -18,7 +18,7 @@ class NTXent(nn.Module):
     def __init__(self, temperature: float = 0.07, margin: float = 0.3):
         super().__init__()
         positive("temperature", temperature)
-        require(margin >= 0, f"margin is {margin!r}; expected a number from 0 on")
+        require(margin >= 0, f"margin is {margin!r}; expected a number of at least 0")
         self.temperature, self.margin = temperature, margin
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
@@ -27,12 +27,3 @@ class NTXent(nn.Module):
         paired = scores.diagonal() - self.margin
         rows, columns = cross_entropies(scores / self.temperature, paired / self.temperature, positives)
         return {"loss": (rows + columns).mean() / 2}
-
-
-def cross_entropies(logits: Tensor, paired: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
-    """-log softmax of each pair among its row's and its column's negatives: both (N,).
-
-    logits: (N, N), of which the negatives count. paired: (N,) the pairs' own. positives: (N, N) boolean.
-    """
-    logits = fill_positives(logits, positives).diagonal_scatter(paired)
-    return logits.logsumexp(dim=1) - paired, logits.logsumexp(dim=0) - paired

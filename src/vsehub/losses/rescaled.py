@@ -1,17 +1,16 @@
 """The rescaled losses (EMNLP eq. 4): SUM or MAX on scores that grow with the density around both sides."""
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsehub.checks import one_of, whole
-from vsehub.losses.base import checked, mean_of_the_other_largest
+from vsehub.losses.base import checked, mean_of_the_other_largest, without_other_positives
 from vsehub.losses.hinge import MaxMargin, SumMargin
-from vsehub.types import NeighborStats
+from vsehub.types import Loss, NeighborStats
 
 HINGES = {"sum": SumMargin, "max": MaxMargin}
 
 
-class Rescaled(nn.Module):
+class Rescaled(Loss):
     """SUM or MAX on s'(i, t) = S_it · exp(mean of row i's k largest + mean of column t's k largest) (EMNLP eq. 4).
 
     Every entry is scaled, the pairs' too; entry (i, t) itself is left out of both means, but the pairs of i and of t
@@ -25,17 +24,18 @@ class Rescaled(nn.Module):
         one_of("aggregate", aggregate, tuple(HINGES))
         whole("k", k)
         self.hinge = HINGES[aggregate](margin)
-        self.k, self.detach = k, detach
+        self.margin, self.k, self.detach = margin, k, detach
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
         """scores (N, N), positives (N, N) boolean -> {"loss": scalar}; `neighbors` is not used."""
-        return self.hinge(self.rescaled(scores, positives), positives)
+        terms: dict[str, Tensor] = self.hinge(self.rescaled(scores, positives), positives)
+        return terms
 
     def rescaled(self, scores: Tensor, positives: Tensor) -> Tensor:
         """The scores s' (N, N) of eq. 4."""
         scores = checked(scores, positives)
         source = scores.detach() if self.detach else scores
-        counted = ~positives | torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+        counted = without_other_positives(positives)
         rows = mean_of_the_other_largest(source, counted, self.k)
         columns = mean_of_the_other_largest(source.T, counted.T, self.k).T
         return scores * (rows + columns).exp()

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from vsehub.checks import positive
 from vsehub.losses.base import checked
-from vsehub.types import NeighborStats
+from vsehub.types import Loss, NeighborStats
 
 
-class SigLIP(nn.Module):
+class SigLIP(Loss):
     """-1/N Σ log sigmoid(z (t S + b)) over pairs, z = 1, and negatives, z = -1 (Zhai 2023, algorithm 1).
 
     scale, bias: t and b, at the start where `learnable`; t is learnt as its logarithm. Other positives of an image are

@@ -1,4 +1,4 @@
-"""How unevenly the nearest-neighbour lists are shared out among the items (Radovanović 2010)."""
+"""Hubness: how unevenly the places in the nearest-neighbour lists are distributed over the items (Radovanović 2010)."""
 
 import torch
 from torch import Tensor
@@ -8,6 +8,146 @@ from vsehub.metrics.positives import Positives, checked_positions
 from vsehub.metrics.topk import top_k
 
 KS = (1, 5, 10)
+SHARES = (1, 2, 5, 10)
+
+
+def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None = None) -> dict[str, float]:
+    """Hubness of both directions of images x texts.
+
+    scores: (I, T), higher is closer. ks: neighbourhood sizes. positives: (I, T) boolean, at least one in every row and
+    column; None leaves out the metrics of bad hubs. Returns what `occurrence_metrics` does for each direction under
+    "i2t/" (items are texts) and "t2i/" (items are images), and "hs_sum", the sum of all skews. Raises InputError where
+    scores is no matrix, is empty or holds NaN, positives is no mask of its shape or a k is not positive.
+    """
+    matrix("scores", scores)
+    if positives is not None:
+        matrix("positives", positives, *scores.shape)
+    both: dict[str, float] = {}
+    for direction, queries, mask in (
+        ("i2t", scores, positives),
+        ("t2i", scores.T, None if positives is None else positives.T),
+    ):
+        found = _counted(queries, ks, None if mask is None else Positives.from_mask(mask))
+        measured = occurrence_metrics(found.counts, None if mask is None else found.bad)
+        both |= {f"{direction}/{name}": value for name, value in measured.items()}
+    return both | {"hs_sum": skew_sum(both)}
+
+
+def k_occurrences(scores: Tensor, ks: tuple[int, ...] = KS) -> dict[int, Tensor]:
+    """N_k of each item for each k: scores (Q, M) -> (M,) counts; of equal scores the lower item is nearer.
+
+    Raises InputError where scores is no matrix, is empty or holds NaN, or a k is not positive.
+    """
+    return _counted(scores, ks).counts
+
+
+def _counted(scores: Tensor, ks: tuple[int, ...], positives: Positives | None = None) -> "Occurrences":
+    matrix("scores", scores)
+    require(scores.numel() > 0, f"scores has shape {tuple(scores.shape)}; expected at least one query and one item")
+    found = Occurrences(scores.shape[1], ks, scores.device)
+    largest, nearest = top_k(scores, min(max(ks, default=1), scores.shape[1]))
+    require(not largest[:, 0].isnan().any(), "scores hold NaN; look for NaN or infinite embeddings")
+    if positives is None:
+        found.add(nearest)
+    else:
+        found.add_judged(nearest, positives)
+    return found
+
+
+def occurrence_metrics(
+    occurrences: dict[int, Tensor], bad: dict[int, Tensor] | None = None, judged: int | None = None
+) -> dict[str, float]:
+    """Hubness metrics of N_k, each key ending in its k.
+
+    occurrences: for each k the (M,) counts. Per k: "skew_k" (population skewness), "robin_hood_k" (share of the
+    neighbour slots that would have to move for all items to be equal), "gini_k" (Gini index), "atkinson_k" (Atkinson
+    index, ε = 1/2), "antihub_rate_k" (share of items with N_k = 0), "hub_occurrence_k" (share of the slots held by
+    hubs, items with N_k >= 2k), "largest_hub_k". With k = 1 also "share_0" (items with N_1 = 0) and "share_1" (= 1),
+    "share_2", "share_5", "share_10" (>= 2, 5, 10) of ACL table 5. Shares are fractions of 1.
+
+    bad: for each k the (M,) counts BN_k of the slots in which an item is no positive of the query (Radovanović 2010).
+    Given them, also per k: "bad_share_k" (share of the slots that are wrong), "bad_skew_k" and "largest_bad_hub_k".
+    judged: how many queries bad was counted over; None takes all.
+    """
+    metrics: dict[str, float] = {}
+    for k, counts in occurrences.items():
+        n = _checked(counts)
+        total = n.sum().clamp(min=1)
+        metrics |= {
+            f"skew_{k}": skewness(n),
+            f"robin_hood_{k}": ((n - n.mean()).abs().sum() / (2 * total)).item(),
+            f"gini_{k}": gini(n),
+            f"atkinson_{k}": atkinson(n),
+            f"antihub_rate_{k}": (n == 0).double().mean().item(),
+            f"hub_occurrence_{k}": (n[n >= 2 * k].sum() / total).item(),
+            f"largest_hub_{k}": n.max().item(),
+        }
+        if k == 1:
+            metrics["share_0"] = (n == 0).double().mean().item()
+            metrics["share_1"] = (n == 1).double().mean().item()
+            metrics |= {f"share_{least}": (n >= least).double().mean().item() for least in SHARES[1:]}
+        if bad is not None:
+            slots = total.item() if judged is None else judged * min(k, len(n))
+            metrics |= {
+                f"bad_share_{k}": bad[k].sum().item() / max(1, slots),
+                f"bad_skew_{k}": skewness(bad[k]),
+                f"largest_bad_hub_{k}": float(bad[k].max()),
+            }
+    return metrics
+
+
+def gini(counts: Tensor) -> float:
+    """Gini index Σ_ij |n_i - n_j| / (2 M Σ n) of the counts (M,); 0 where all are equal, 1 - 1/M where one has all.
+
+    Raises InputError for counts that are negative, NaN or infinite, and where there are none.
+    """
+    n = _checked(counts).sort().values
+    places = torch.arange(1 - len(n), len(n), 2, dtype=n.dtype, device=n.device)  # 2i - M - 1 of the i-th smallest
+    return ((places * n).sum() / (len(n) * n.sum())).item() if n.any() else 0.0
+
+
+def atkinson(counts: Tensor) -> float:
+    """Atkinson index 1 - mean(√n)² / mean(n), ε = 1/2, of the counts (M,); 0 where all are equal.
+
+    Raises InputError for counts that are negative, NaN or infinite, and where there are none.
+    """
+    n = _checked(counts)
+    # The same number as a variance, which does not take one of two nearly equal numbers from the other.
+    return (n.sqrt().var(correction=0) / n.mean()).item() if n.any() else 0.0
+
+
+def skewness(counts: Tensor) -> float:
+    """Population skewness m3 / m2^1.5 of the counts (M,); 0 where all are equal.
+
+    Raises InputError for counts that are negative, NaN or infinite, and where there are none.
+    """
+    n = _checked(counts)
+    centred = n - n.mean()
+    variance = centred.square().mean()
+    return (centred.pow(3).mean() / variance.pow(1.5)).item() if variance > 0 else 0.0
+
+
+def skew_sum(metrics: dict[str, float]) -> float:
+    """hs_sum: the sum of all skews among the metrics of both directions."""
+    return sum(value for name, value in metrics.items() if "/skew_" in name)
+
+
+def _checked(counts: Tensor) -> Tensor:
+    """The counts in float64, or InputError where they are none."""
+    require(counts.ndim == 1 and len(counts) > 0, f"counts has shape {tuple(counts.shape)}; expected one an item, (M,)")
+    n = counts.double()
+    least, most = n.aminmax()
+    require(
+        bool((least >= 0) & (most < torch.inf)),
+        f"counts lie between {least.item():g} and {most.item():g}; expected how often each item occurs, 0 or more",
+    )
+    return n
+
+
+def histogram(counts: Tensor) -> dict[str, list[int]]:
+    """The distribution of N_k: {"occurrences": distinct counts, rising, "items": how many items have each}."""
+    occurrences, items = counts.unique(return_counts=True)
+    return {"occurrences": occurrences.tolist(), "items": items.tolist()}
 
 
 class Occurrences:
@@ -72,145 +212,3 @@ def _add(counts: dict[int, Tensor], nearest: Tensor, amounts: Tensor) -> None:
     """Add the amounts (b, K) of each list's first k entries to the items' counts; costs the slots, not the items."""
     for k, count in counts.items():
         count.index_add_(0, nearest[:, :k].flatten(), amounts[:, :k].flatten())
-
-
-SHARES = (1, 2, 5, 10)
-
-
-def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None = None) -> dict[str, float]:
-    """Hubness of both directions of images x texts.
-
-    scores: (I, T), higher is closer. ks: neighbourhood sizes. positives: (I, T) boolean, at least one in every row and
-    column; None leaves out the figures of bad hubs. Returns what `occurrence_metrics` does for each direction under
-    "i2t/" (items are texts) and "t2i/" (items are images), and "hs_sum", the sum of all skews. Raises InputError where
-    scores is no matrix, is empty or holds NaN, positives is no mask of its shape or a k is not positive.
-    """
-    matrix("scores", scores)
-    if positives is not None:
-        matrix("positives", positives, *scores.shape)
-    both = {}
-    for direction, queries, mask in (
-        ("i2t", scores, positives),
-        ("t2i", scores.T, None if positives is None else positives.T),
-    ):
-        found = _counted(queries, ks, None if mask is None else Positives.from_mask(mask))
-        figures = occurrence_metrics(found.counts, None if mask is None else found.bad)
-        both |= {f"{direction}/{name}": value for name, value in figures.items()}
-    return both | {"hs_sum": skew_sum(both)}
-
-
-def k_occurrences(scores: Tensor, ks: tuple[int, ...] = KS) -> dict[int, Tensor]:
-    """N_k of each item for each k: scores (Q, M) -> (M,) counts; of equal scores the lower item is nearer.
-
-    Raises InputError where scores is no matrix, is empty or holds NaN, or a k is not positive.
-    """
-    return _counted(scores, ks).counts
-
-
-def _counted(scores: Tensor, ks: tuple[int, ...], positives: Positives | None = None) -> Occurrences:
-    matrix("scores", scores)
-    require(scores.numel() > 0, f"scores has shape {tuple(scores.shape)}; expected at least one query and one item")
-    found = Occurrences(scores.shape[1], ks, scores.device)
-    largest, nearest = top_k(scores, min(max(ks, default=1), scores.shape[1]))
-    require(not largest[:, 0].isnan().any(), "scores hold NaN; look for NaN or infinite embeddings")
-    if positives is None:
-        found.add(nearest)
-    else:
-        found.add_judged(nearest, positives)
-    return found
-
-
-def occurrence_metrics(
-    occurrences: dict[int, Tensor], bad: dict[int, Tensor] | None = None, judged: int | None = None
-) -> dict[str, float]:
-    """Figures of N_k, each key ending in its k.
-
-    occurrences: for each k the (M,) counts. Per k: "skew_k" (population skewness), "robin_hood_k" (share of the
-    neighbour slots that would have to move for all items to be equal), "gini_k" (Gini index), "atkinson_k" (Atkinson
-    index, ε = 1/2), "antihub_rate_k" (share of items with N_k = 0), "hub_occurrence_k" (share of the slots held by
-    hubs, items with N_k >= 2k), "largest_hub_k". With k = 1 also "share_0" (items with N_1 = 0) and "share_1" (= 1),
-    "share_2", "share_5", "share_10" (>= 2, 5, 10) of ACL table 5. Shares are fractions of 1.
-
-    bad: for each k the (M,) counts BN_k of the slots in which an item is no positive of the query (Radovanović 2010).
-    Given them, also per k: "bad_share_k" (share of the slots that are wrong), "bad_skew_k" and "largest_bad_hub_k".
-    judged: how many queries bad was counted over; None takes all.
-    """
-    metrics = {}
-    for k, counts in occurrences.items():
-        n = _checked(counts)
-        total = n.sum().clamp(min=1)
-        metrics |= {
-            f"skew_{k}": skewness(n),
-            f"robin_hood_{k}": ((n - n.mean()).abs().sum() / (2 * total)).item(),
-            f"gini_{k}": gini(n),
-            f"atkinson_{k}": atkinson(n),
-            f"antihub_rate_{k}": (n == 0).double().mean().item(),
-            f"hub_occurrence_{k}": (n[n >= 2 * k].sum() / total).item(),
-            f"largest_hub_{k}": n.max().item(),
-        }
-        if k == 1:
-            metrics["share_0"] = (n == 0).double().mean().item()
-            metrics["share_1"] = (n == 1).double().mean().item()
-            metrics |= {f"share_{least}": (n >= least).double().mean().item() for least in SHARES[1:]}
-        if bad is not None:
-            slots = total.item() if judged is None else judged * min(k, len(n))
-            metrics |= {
-                f"bad_share_{k}": bad[k].sum().item() / max(1, slots),
-                f"bad_skew_{k}": skewness(bad[k]),
-                f"largest_bad_hub_{k}": float(bad[k].max()),
-            }
-    return metrics
-
-
-def gini(counts: Tensor) -> float:
-    """Gini index Σ_ij |n_i - n_j| / (2 M Σ n) of the counts (M,); 0 where all are equal, 1 - 1/M where one has all.
-
-    Raises InputError for counts that are negative, NaN or infinite, and where there are none.
-    """
-    n = _checked(counts).sort().values
-    places = torch.arange(1 - len(n), len(n), 2, dtype=n.dtype, device=n.device)  # 2i - M - 1 of the i-th smallest
-    return ((places * n).sum() / (len(n) * n.sum())).item() if n.any() else 0.0
-
-
-def atkinson(counts: Tensor) -> float:
-    """Atkinson index 1 - mean(√n)² / mean(n), ε = 1/2, of the counts (M,); 0 where all are equal.
-
-    Raises InputError for counts that are negative, NaN or infinite, and where there are none.
-    """
-    n = _checked(counts)
-    # The same number as a variance, which does not take one of two nearly equal numbers from the other.
-    return (n.sqrt().var(correction=0) / n.mean()).item() if n.any() else 0.0
-
-
-def skewness(counts: Tensor) -> float:
-    """Population skewness m3 / m2^1.5 of the counts (M,); 0 where all are equal.
-
-    Raises InputError for counts that are negative, NaN or infinite, and where there are none.
-    """
-    n = _checked(counts)
-    centred = n - n.mean()
-    variance = centred.square().mean()
-    return (centred.pow(3).mean() / variance.pow(1.5)).item() if variance > 0 else 0.0
-
-
-def _checked(counts: Tensor) -> Tensor:
-    """The counts in float64, or InputError where they are none."""
-    require(counts.ndim == 1 and len(counts) > 0, f"counts has shape {tuple(counts.shape)}; expected one an item, (M,)")
-    n = counts.double()
-    least, most = n.aminmax()
-    require(
-        bool((least >= 0) & (most < torch.inf)),
-        f"counts lie between {least.item():g} and {most.item():g}; expected how often each item occurs, 0 or more",
-    )
-    return n
-
-
-def skew_sum(metrics: dict[str, float]) -> float:
-    """hs_sum: the sum of all skews among the metrics of both directions."""
-    return sum(value for name, value in metrics.items() if "/skew_" in name)
-
-
-def histogram(counts: Tensor) -> dict[str, list[int]]:
-    """The distribution of N_k: {"occurrences": distinct counts, rising, "items": how many items have each}."""
-    occurrences, items = counts.unique(return_counts=True)
-    return {"occurrences": occurrences.tolist(), "items": items.tolist()}

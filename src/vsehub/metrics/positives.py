@@ -13,8 +13,8 @@ from vsehub.checks import matrix, require
 class Positives:
     """Which items answer which query, as P pairs sorted by query, then by item, each once.
 
-    query, item: (P,) int64. queries, items: how many of each there are. Any number each way; the measures leave
-    queries without a positive out.
+    query, item: (P,) int64. queries, items: how many of each there are. A query may have any number of
+    items and an item any number of queries; metrics leave out queries without a positive.
     """
 
     query: Tensor

@@ -17,7 +17,7 @@ CACHED_ELEMENTS = 2**20  # 4 MB of float32 scores
 
 @dataclass(frozen=True)
 class Ranking:
-    """What a pass over the scores leaves.
+    """The result of a pass over the scores.
 
     ranks: (Q,) 1-based rank of each query's best positive, equal-scored negatives counted ahead of it; 0 for a query
     without a positive. average_precision, r_precision: (Q,) AP@R and R-Precision, fractions of 1, equal-scored
@@ -76,7 +76,7 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
     require(last == positives.queries, f"scores end at query {last}; expected {positives.queries} queries")
     if not several:  # the first place alone is looked at: both are R@1
         precision[:] = ranks == 1
-    return Ranking(ranks, *precision, occurrences.counts, occurrences.bad)
+    return Ranking(ranks, precision[0], precision[1], occurrences.counts, occurrences.bad)
 
 
 def _ranks(scores: Tensor, row: Tensor, hits: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ def recall_metrics(scores: Tensor, positives: Tensor) -> dict[str, float]:
     "i2t/r1", "i2t/r5", "i2t/r10" in %, "i2t/medr", "i2t/meanr", "i2t/map_r" and "i2t/r_precision" in %, the same for
     "t2i", and "rsum". Raises InputError for shapes that differ, NaN scores, or a row or column without a positive.
     """
-    both = {}
+    both: dict[str, float] = {}
     for direction, matrix, mask in (("i2t", scores, positives), ("t2i", scores.T, positives.T)):
         ranking = rank_blocks([(0, matrix)], Positives.from_mask(mask))
         both |= {f"{direction}/{name}": value for name, value in rank_metrics(ranking).items()}
@@ -22,7 +22,7 @@ def recall_metrics(scores: Tensor, positives: Tensor) -> dict[str, float]:
 
 
 def rank_metrics(ranking: Ranking) -> dict[str, float]:
-    """The figures of one direction, over the queries that have a positive.
+    """The metrics of one direction, over the queries that have a positive.
 
     "r1", "r5", "r10" in %, "medr" (floor of the median of the 0-based ranks, + 1), "meanr", and "map_r" and
     "r_precision" (mAP@R and R-Precision, Musgrave 2020) in %.

@@ -18,7 +18,7 @@ BLOCK_ELEMENTS = 2**22  # entries of lists at a time
 def list_metrics(
     positions: Tensor, positives: Positives, ks: tuple[int, ...] = RECALLS, relevance: bool = True
 ) -> dict[str, float]:
-    """Metrics of ranked lists, for which no scores are needed; median and mean rank cannot be had from lists.
+    """Metrics of ranked lists, without scores; median and mean rank cannot be computed from lists.
 
     positions: (Q, K) each query's items, best first; the order given is the order. Returns "r1", ... for each k (share
     of the queries with a positive among the first k) and "map_r", "r_precision", all in %, and "queries": over how

@@ -1,12 +1,17 @@
-"""The k largest of rows that come in pieces."""
+"""The k largest values of each row, of a matrix or of blocks of its columns; of equal values the lower column first."""
 
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
+from vsehub.checks import fail
+
 GROUPS_FOR_EACH = 8  # groups of columns for each of the k + 1 sought, below which looking at maxima first saves nothing
 GROUP = 32
+# Where more than this share of the groups hold one, the block's own k largest are found sooner.
+MOST_ENTERED = 0.6
+Best = tuple[Tensor, Tensor]
 
 
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -30,48 +35,18 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values[:, :k], columns[:, :k]
 
 
-def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`scores.topk(count)`, ties as they fall; wide rows are searched in the groups of columns with the largest maxima.
-
-    Outside of `count` groups no value exceeds the least of their maxima, so that the values are always topk's.
-    """
-    groups = scores.shape[1] // GROUP
-    if groups < GROUPS_FOR_EACH * count:
-        return scores.topk(count, dim=1)
-    whole = groups * GROUP
-    # Group g is columns g, g + groups, g + 2 groups, ...: the maxima are then taken of whole stretches of memory.
-    maxima = scores[:, :whole].unflatten(1, (GROUP, groups)).amax(dim=1)
-    nearest = maxima.topk(count, dim=1, sorted=False).indices
-    within = torch.arange(0, whole, groups, device=scores.device)
-    rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(len(scores), -1)
-    candidates = torch.cat(((nearest[:, :, None] + within).flatten(1), rest), dim=1)
-    values, places = scores.gather(1, candidates).topk(count, dim=1)
-    return values, candidates.gather(1, places)
-
-
-def at_least(scores: Tensor, least: Tensor) -> Tensor:
-    """How many of each row (b, M) are >= the row's `least` (b,)."""
-    # Ones in floating point are added up several times as fast as booleans, and exactly while they fit the mantissa.
-    ones = torch.float32 if scores.shape[1] < 2**24 else torch.float64
-    reached = torch.empty(scores.shape, dtype=ones, device=scores.device)
-    return torch.ge(scores, least[:, None], out=reached).sum(dim=1).long()
-
-
-# Where more than this share of the groups hold one, the block's own k largest are found sooner.
-MOST_ENTERED = 0.6
-
-Best = tuple[Tensor, Tensor]
-
-
 def top_k_of_blocks(blocks: Iterable[Tensor], k: int) -> Best:
     """Values and columns (b, k) of each row's k largest over blocks (b, m) that stand side by side.
 
     Largest first; of equal values the lower column; all columns where there are fewer than k.
     """
-    best, first = None, 0
+    best: Best | None = None
+    first = 0
     for block in blocks:
         best = with_block(best, block, first, k)
         first += block.shape[1]
+    if best is None:
+        fail("blocks is empty; expected at least one block of scores")
     return best
 
 
@@ -86,7 +61,7 @@ def with_block(best: Best | None, block: Tensor, first: int, k: int) -> Best:
         values, columns = top_k(block, min(k, block.shape[1]))
         return _joined(best, (values, columns + first), k)
     rows, values, columns = later
-    if len(rows) == len(block):
+    if best is None or len(rows) == len(block):  # of a first block every row has entries
         return _joined(best, (values, columns + first), k)
     if len(rows) == 0:
         return best
@@ -134,3 +109,30 @@ def _lines(rows: Tensor, values: Tensor, columns: Tensor) -> tuple[Tensor, Tenso
     padded = values.new_full(shape, -torch.inf), columns.new_zeros(shape)
     padded[0][line, place], padded[1][line, place] = values, columns
     return distinct, *padded
+
+
+def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """`scores.topk(count)`, ties as they fall; wide rows are searched in the groups of columns with the largest maxima.
+
+    Outside of `count` groups no value exceeds the least of their maxima, so that the values are always topk's.
+    """
+    groups = scores.shape[1] // GROUP
+    if groups < GROUPS_FOR_EACH * count:
+        return scores.topk(count, dim=1)
+    whole = groups * GROUP
+    # Group g is columns g, g + groups, g + 2 groups, ...: the maxima are then taken of whole stretches of memory.
+    maxima = scores[:, :whole].unflatten(1, (GROUP, groups)).amax(dim=1)
+    nearest = maxima.topk(count, dim=1, sorted=False).indices
+    within = torch.arange(0, whole, groups, device=scores.device)
+    rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(len(scores), -1)
+    candidates = torch.cat(((nearest[:, :, None] + within).flatten(1), rest), dim=1)
+    values, places = scores.gather(1, candidates).topk(count, dim=1)
+    return values, candidates.gather(1, places)
+
+
+def at_least(scores: Tensor, least: Tensor) -> Tensor:
+    """How many of each row (b, M) are >= the row's `least` (b,)."""
+    # Ones in floating point are added up several times as fast as booleans, and exactly while they fit the mantissa.
+    ones = torch.float32 if scores.shape[1] < 2**24 else torch.float64
+    reached = torch.empty(scores.shape, dtype=ones, device=scores.device)
+    return torch.ge(scores, least[:, None], out=reached).sum(dim=1).long()

@@ -1,23 +1,34 @@
-"""The memory bank: a sample of encoded pairs that a batch asks for its nearest neighbours (AAAI, global weights)."""
+"""The memory bank: a sample of encoded pairs among which a batch finds its nearest neighbours (AAAI, global weights).
+
+`Relation` says which images and texts belong together where a text may belong to several images.
+"""
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from vsehub.checks import matrix, one_of, require
-from vsehub.neighbors.exact import ExactIndex, ScoredIndex, ShortlistIndex
-from vsehub.neighbors.flat import FaissIndex, load_faiss, on_gpu
+from vsehub.checks import fail, matrix, one_of, require
+from vsehub.neighbors.exact import ExactIndex, Index, ScoredIndex, ShortlistIndex
+from vsehub.neighbors.faiss import FaissIndex, load_faiss, on_gpu
 from vsehub.sets import Encoding
 from vsehub.types import NeighborStats, Similarity
 
+log = logging.getLogger(__name__)
+
+BACKENDS = ("auto", "faiss", "exact")
+EXCLUSIONS = ("image", "batch_captions")
+# The share that the authors' 250 neighbours are of COCO's bank of 28,322 pairs, but at least 10.
+K_SHARE, K_LEAST = 250 / 28_322, 10
+
 
 class Relation:
-    """P pairs of an image and a text, any number each way.
+    """Which images and texts belong together: pairs, any number each way.
 
-    pairs: (P, 2) int64, image and text. images, texts: how many of each there are. Raises InputError where a pair lies
-    outside of them.
+    pairs: (P, 2) int64, image and text; a pair given twice counts once. images, texts: how many of each there are.
+    Raises InputError where a pair lies outside of them.
     """
 
     def __init__(self, pairs: Tensor, images: int, texts: int):
@@ -28,8 +39,9 @@ class Relation:
         for column, (side, count) in enumerate((("images", images), ("texts", texts))):
             least, most = (int(bound) for bound in pairs[:, column].aminmax())
             require(least >= 0 and most < count, f"pairs name {side} {least} to {most}; expected rows 0 to {count - 1}")
-        self.pairs, self.images, self.texts = pairs, images, texts
+        self.images, self.texts = images, texts
         self._keys = (pairs[:, 0] * texts + pairs[:, 1]).unique()
+        self.pairs = torch.stack((self._keys // texts, self._keys % texts), dim=1)
 
     def related(self, images: Tensor, texts: Tensor) -> Tensor:
         """Whether image and text belong together, for rows of any broadcastable shapes: boolean of their shape."""
@@ -53,21 +65,11 @@ class Relation:
         return self._keys
 
 
-log = logging.getLogger(__name__)
-
-BACKENDS = ("auto", "faiss", "exact")
-EXCLUSIONS = ("image", "batch_captions")
-# 250 neighbours of COCO's 28,322-pair bank: the same share elsewhere, but at least 10.
-K_SHARE, K_LEAST = 0.0088, 10
-
-Index = ExactIndex | FaissIndex | ScoredIndex | ShortlistIndex
-
-
 class MemoryBank:
     """M encoded pairs and an index over each side.
 
     k: neighbours a query; None takes 0.88 % of the bank, at least 10. backend: "faiss", "exact", or "auto": FAISS
-    where it is installed and can search on the vectors' device, exact else. exclude: "image" leaves out entries of the
+    where it is installed and can search on the vectors' device, else exact. exclude: "image" leaves out entries of the
     query's own image, or, where a `relation` says which texts belong to which images, all that belong to the query;
     "batch_captions" (the authors' code) leaves out entries whose caption is anywhere in the batch, for every query.
     shortlist: for similarities of sets, how many entries are scored exactly for each that is asked for, those of the
@@ -81,6 +83,7 @@ class MemoryBank:
             require(value is None or value > 0, f"bank {name} is {value!r}; expected a whole number above 0, or null")
         self.asked_k, self.backend, self.exclude, self.shortlist = k, backend, exclude, shortlist
         self._images: Index | None = None
+        self._texts: Index | None = None
         self._relation: Relation | None = None
 
     def __len__(self) -> int:
@@ -103,8 +106,10 @@ class MemoryBank:
         query.
         """
         if similarity is None:
+            if not isinstance(images, Tensor) or not isinstance(texts, Tensor):
+                fail("images and texts are Sets; give the similarity that compares them")
             matrix("images", images)
-            matrix("texts", texts, *images.shape)
+            matrix("texts", texts, len(images), images.shape[1])
         for name, ids in (("image_ids", image_ids), ("caption_ids", caption_ids)):
             require(
                 tuple(ids.shape) == (len(images),), f"{name} has shape {tuple(ids.shape)}; expected ({len(images)},)"
@@ -138,7 +143,8 @@ class MemoryBank:
         images, texts: N, of the kind that `fill` got. image_ids, caption_ids: (N,). Raises InputError where the bank is
         empty, dimensions differ or exclusion leaves fewer than k entries.
         """
-        require(self._images is not None, "the bank is empty; fill it before the first query")
+        if self._images is None or self._texts is None:
+            fail("the bank is empty; fill it before the first query")
         if self.exclude == "batch_captions":
             gone = torch.isin(self._caption_ids, caption_ids)
             deeper = int(gone.sum())
@@ -162,25 +168,26 @@ class MemoryBank:
 
     def shortlist_recall(self, images: Encoding, texts: Encoding) -> float | None:
         """The share of exact neighbours that the shortlists of (at most 64 of) these pairs hold; None without them."""
-        if not isinstance(self._images, ShortlistIndex):
+        if not isinstance(self._images, ShortlistIndex) or not isinstance(self._texts, ShortlistIndex):
             return None
         depth = min(self.k + self._most_lost, len(self))
         return (self._texts.recall(images, depth) + self._images.recall(texts, depth)) / 2
 
-    def _nearest(self, index: Index, queries: Encoding, depth: int, excluded) -> Tensor:
+    def _nearest(self, index: Index, queries: Encoding, depth: int, excluded: Callable[[Tensor], Tensor]) -> Tensor:
         similarities, found = index.search(queries.detach().float(), depth)
         # Sorted already; a stable sort on the mask moves the excluded behind the rest and keeps the order.
         kept = excluded(found).byte().argsort(dim=1, stable=True)[:, : self.k]
         return similarities.gather(1, kept)
 
-    def _maker(self, similarity: Similarity | None, device: torch.device) -> Callable[[Encoding, str], Index]:
+    def _maker(self, similarity: Similarity | None, device: torch.device) -> Callable[[Any, str], Index]:
         """What makes an index of the entries of one side."""
         if similarity is None:
             index = self._index_type(device)
             return lambda entries, side: index(entries)
-        if similarity.takes == "sets" and self.shortlist is not None:
+        shortlist = self.shortlist
+        if similarity.takes == "sets" and shortlist is not None:
             index = self._index_type(device)
-            return lambda entries, side: ShortlistIndex(entries, similarity, side, self.shortlist, index)
+            return lambda entries, side: ShortlistIndex(entries, similarity, side, shortlist, index)
         return lambda entries, side: ScoredIndex(entries, similarity, side)
 
     def _index_type(self, device: torch.device) -> type[ExactIndex] | type[FaissIndex]:
@@ -206,5 +213,7 @@ class MemoryBank:
 
 
 def comparable(similarity: Similarity, encoding: Encoding) -> Encoding:
-    """What a bank is filled with and asked for: vectors where the similarity is an inner product, encodings else."""
-    return similarity.vectors(encoding) if hasattr(similarity, "vectors") else encoding
+    """What a bank is filled with and queried by: vectors where the similarity is an inner product, else encodings."""
+    if similarity.inner_product and isinstance(encoding, Tensor):
+        return similarity.vectors(encoding)
+    return encoding

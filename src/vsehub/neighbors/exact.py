@@ -1,6 +1,10 @@
-"""Search by a similarity that is no inner product of vectors: all scored exactly, or a shortlist of the entries."""
+"""Indexes in torch: exact inner-product search, and search by a similarity that is no inner product of vectors.
 
-from typing import Protocol
+The latter scores every entry (`ScoredIndex`) or a shortlist of them (`ShortlistIndex`).
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -11,10 +15,19 @@ from vsehub.sets import Encoding, Sets
 from vsehub.types import Similarity
 
 BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
+MEASURED_QUERIES = 64
+
+
+class Index(Protocol):
+    """Nearest-neighbour search over M entries: `search(queries, k)` gives similarities and positions (Q, k)."""
+
+    def __len__(self) -> int: ...
+
+    def search(self, queries: Any, k: int) -> tuple[Tensor, Tensor]: ...
 
 
 class ExactIndex:
-    """Inner-product search over (M, D) vectors on whatever device they are; scores are float32 at least."""
+    """Inner-product search over (M, D) vectors on the device they are on; scores are float32 at least."""
 
     def __init__(self, vectors: Tensor):
         matrix("vectors", vectors)
@@ -33,21 +46,6 @@ class ExactIndex:
             (block @ self.vectors.T).topk(k, dim=1) for block in queries.split(max(1, BLOCK_ELEMENTS // len(self)))
         ]
         return torch.cat([part.values for part in found]), torch.cat([part.indices for part in found])
-
-
-def check_query(queries: Tensor, dimensions: int, k: int, size: int) -> None:
-    """Raise InputError unless the queries (Q, D) and k fit an index of `size` vectors of `dimensions`."""
-    matrix("queries", queries, columns=dimensions)
-    require(0 < k <= size, f"k is {k}; expected 1 to {size}, the number of vectors in the index")
-
-
-MEASURED_QUERIES = 64
-
-
-class VectorIndex(Protocol):
-    """Inner-product search over vectors: `ExactIndex` or `FaissIndex`."""
-
-    def search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]: ...
 
 
 class ScoredIndex:
@@ -83,10 +81,12 @@ class ScoredIndex:
 class ShortlistIndex:
     """M encoded sets, of which those whose mean vectors are nearest are scored exactly.
 
-    shortlist: how many entries are scored for each that is asked for. make_index: unit vectors (M, D) -> `VectorIndex`.
+    shortlist: how many entries are scored for each that is asked for. make_index: unit vectors (M, D) -> their index.
     """
 
-    def __init__(self, entries: Sets, similarity: Similarity, side: str, shortlist: int, make_index):
+    def __init__(
+        self, entries: Sets, similarity: Similarity, side: str, shortlist: int, make_index: Callable[[Tensor], Index]
+    ):
         self.entries, self.similarity, self.side, self.shortlist = entries.detach(), similarity, side, shortlist
         self._means = make_index(_mean_directions(entries))
 
@@ -104,7 +104,7 @@ class ShortlistIndex:
         best = self._scored(queries, candidates).topk(k, dim=1)
         return best.values, candidates.gather(1, best.indices)
 
-    def recall(self, queries: Sets, k: int) -> float:
+    def recall(self, queries: Any, k: int) -> float:
         """The share of the exact k nearest of (at most 64 of) the queries that a search finds."""
         queries = queries[:MEASURED_QUERIES]
         exact = ScoredIndex(self.entries, self.similarity, self.side).search(queries, k)[1]
@@ -113,7 +113,7 @@ class ShortlistIndex:
 
     def _scored(self, queries: Sets, candidates: Tensor) -> Tensor:
         """Scores (Q, C) of each query with its own candidates (Q, C)."""
-        # Query by query: what one compares with stays in a CPU's cache, and is gathered nowhere else.
+        # Query by query, so that the entries that one query is compared with stay in a CPU's cache.
         return torch.cat(
             [self._against(queries[row : row + 1], self.entries[chosen]) for row, chosen in enumerate(candidates)]
         )
@@ -125,3 +125,9 @@ class ShortlistIndex:
 def _mean_directions(sets: Sets) -> Tensor:
     """The mean of each set's unit vectors, as a unit vector: (N, D)."""
     return F.normalize(Sets(F.normalize(sets.vectors.detach(), dim=1), sets.lengths).means(), dim=1)
+
+
+def check_query(queries: Tensor, dimensions: int, k: int, size: int) -> None:
+    """Raise InputError unless the queries (Q, D) and k fit an index of `size` vectors of `dimensions`."""
+    matrix("queries", queries, columns=dimensions)
+    require(0 < k <= size, f"k is {k}; expected 1 to {size}, the number of vectors in the index")

@@ -1,6 +1,6 @@
-"""A seeded sample of vectors wherever they lie, drawn while they are read once."""
+"""Vectors that are read in blocks, wherever they are stored, and seeded samples of them."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -8,7 +8,10 @@ from torch import Tensor
 
 from vsehub.checks import fail, require
 
+BLOCK = 65536
 
+
+@runtime_checkable
 class VectorSource(Protocol):
     """(N, D) vectors that are handed out as blocks: a file, or what `as_vectors` makes of an array.
 
@@ -20,6 +23,28 @@ class VectorSource(Protocol):
     def __len__(self) -> int: ...
 
     def rows(self, start: int, stop: int) -> Tensor: ...
+
+
+def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torch.device | None = None) -> VectorSource:
+    """`vectors` as `VectorSource`: a tensor, a numpy array (memory-mapped or not) or something that has `rows` already.
+
+    columns: the dimension it must have. device: where a tensor's blocks go, None for where they are. Raises InputError
+    where it is no matrix of floating-point numbers, has no row or another dimension.
+    """
+    if not isinstance(vectors, VectorSource):
+        if not isinstance(vectors, Tensor | np.ndarray):
+            fail(f"{name} is {type(vectors).__name__}; expected a tensor or a numpy array (N, D)")
+        floating = vectors.is_floating_point() if isinstance(vectors, Tensor) else vectors.dtype.kind == "f"
+        require(floating, f"{name} holds {vectors.dtype} numbers; expected floating-point vectors")
+        vectors = _Held(vectors, device)
+    shape = tuple(vectors.shape)
+    wanted = "any" if columns is None else columns
+    require(
+        len(shape) == 2 and (columns is None or shape[1] == columns),
+        f"{name} has shape {shape}; expected a matrix (any, {wanted})",
+    )
+    require(shape[0] > 0, f"{name} is empty; expected at least one row")
+    return vectors
 
 
 class _Held:
@@ -40,31 +65,6 @@ class _Held:
         return block.to(self._device, torch.float64 if block.dtype == torch.float64 else torch.float32)
 
 
-def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torch.device | None = None) -> VectorSource:
-    """`vectors` as `VectorSource`: a tensor, a numpy array (memory-mapped or not) or something that has `rows` already.
-
-    columns: the dimension it must have. device: where a tensor's blocks go, None for where they are. Raises InputError
-    where it is no matrix of floating-point numbers, has no row or another dimension.
-    """
-    if not hasattr(vectors, "rows"):
-        if not isinstance(vectors, Tensor | np.ndarray):
-            fail(f"{name} is {type(vectors).__name__}; expected a tensor or a numpy array (N, D)")
-        floating = vectors.is_floating_point() if isinstance(vectors, Tensor) else vectors.dtype.kind == "f"
-        require(floating, f"{name} holds {vectors.dtype} numbers; expected floating-point vectors")
-        vectors = _Held(vectors, device)
-    shape = tuple(vectors.shape)
-    wanted = "any" if columns is None else columns
-    require(
-        len(shape) == 2 and (columns is None or shape[1] == columns),
-        f"{name} has shape {shape}; expected a matrix (any, {wanted})",
-    )
-    require(shape[0] > 0, f"{name} is empty; expected at least one row")
-    return vectors
-
-
-BLOCK = 65536
-
-
 def sampled(vectors: VectorSource, count: int, seed: int) -> tuple[Tensor, Tensor]:
     """`count` rows (n, D), all where there are fewer, and their positions (n,), ascending, drawn by seed."""
     drawn = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(seed))[:count].sort().values
@@ -75,3 +75,10 @@ def sampled(vectors: VectorSource, count: int, seed: int) -> tuple[Tensor, Tenso
             block = vectors.rows(start, min(start + BLOCK, len(vectors)))
             parts.append(block[within.to(block.device)])
     return torch.cat(parts), drawn
+
+
+def given_back(queries: Any, values: Tensor, positions: Tensor) -> tuple[Any, Any]:
+    """Values and positions as a search returns them: numpy arrays where the queries are one, else tensors."""
+    if isinstance(queries, np.ndarray):
+        return values.cpu().numpy(), positions.cpu().numpy()
+    return values, positions

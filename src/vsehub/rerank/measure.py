@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require, whole
-from vsehub.criteria.base import Criterion, Terms, as_sides, fit_all
+from vsehub.criteria.base import Correction, Criterion, Terms, as_sides, fit_all
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.io.parts import Parts, Pieces, kept
 from vsehub.metrics.occurrences import KS, Occurrences, histogram, occurrence_metrics
@@ -144,7 +144,11 @@ class Moved:
 
 
 def fitted(
-    criteria: Mapping[str, Criterion], items: VectorSource, reference: VectorSource, parts: Parts | None, progress: bool
+    criteria: Mapping[str, Correction],
+    items: VectorSource,
+    reference: VectorSource,
+    parts: Parts | None,
+    progress: bool,
 ) -> tuple[dict[str, Terms], float]:
     """The item terms of each criterion, and the seconds; those that go by column share one product."""
     together = [name for name, criterion in criteria.items() if criterion.columnwise and criterion.needs_reference]
@@ -159,13 +163,13 @@ def fitted(
 
 
 def _fit(
-    criteria: list[Criterion], items: VectorSource, reference: VectorSource, progress: bool
+    criteria: list[Correction], items: VectorSource, reference: VectorSource, progress: bool
 ) -> Callable[[], Pieces]:
     return lambda: fit_all(criteria, items, reference, progress)
 
 
 def matched(
-    criterion: Any, name: str, queries: VectorSource, items: VectorSource, depths: set[int], parts: Parts | None
+    criterion: Criterion, name: str, queries: VectorSource, items: VectorSource, depths: set[int], parts: Parts | None
 ) -> tuple[dict[int, tuple[Tensor, Tensor]], float]:
     """Values and positions (Q, k) of a matching for each k of depths, which is another matching each time."""
     lists, total = {}, 0.0
@@ -177,7 +181,7 @@ def matched(
     return lists, total
 
 
-def _match(criterion: Any, queries: VectorSource, items: VectorSource, k: int) -> Callable[[], Pieces]:
+def _match(criterion: Criterion, queries: VectorSource, items: VectorSource, k: int) -> Callable[[], Pieces]:
     return lambda: [criterion.search(queries, items, k=k)]
 
 
@@ -185,7 +189,7 @@ def found_blocks(
     queries: VectorSource,
     items: VectorSource,
     depth: int,
-    criteria: Mapping[str, Criterion],
+    criteria: Mapping[str, Correction],
     terms: Mapping[str, Terms],
     parts: Parts | None,
     progress: bool,
@@ -269,7 +273,7 @@ class Measured:
 def measure(
     queries: Any,
     items: Any,
-    criteria: Mapping[str, Any] | None = None,
+    criteria: Mapping[str, Criterion] | None = None,
     reference: Any = None,
     k: int = 10,
     positives: Positives | None = None,
@@ -306,7 +310,7 @@ def measure(
         if criterion.matching is not None:
             matchings[name], seconds = matched(criterion, name, asked, among, depths, parts)
             searching += seconds
-    streamed = {name: criterion for name, criterion in criteria.items() if name not in matchings}
+    streamed = {name: criterion.correction for name, criterion in criteria.items() if name not in matchings}
     terms, fitting = fitted(streamed, among, seen, parts, progress)
 
     relevance = _relevance(positives)
@@ -366,7 +370,7 @@ def _relevance(positives: Positives | None) -> int | None:
     return most if 0 < most <= DEEPEST else None
 
 
-def check_criteria(criteria: Mapping[str, Any], inductive: bool, queries: int, items: int, k: int) -> None:
+def check_criteria(criteria: Mapping[str, Criterion], inductive: bool, queries: int, items: int, k: int) -> None:
     """InputError where a criterion cannot take so many queries and items, other reference queries, or k is no depth."""
     whole("k", k)
     require(k <= items, f"k is {k}; expected at most {items}, the number of items")

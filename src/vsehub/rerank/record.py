@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vsehub.criteria.base import parameters
+from vsehub.criteria.base import Criterion
 from vsehub.metrics.topk import top_k
 from vsehub.rerank.inputs import Names
 from vsehub.rerank.measure import Measured
@@ -20,7 +20,7 @@ QUERIES = 3  # of a hub's queries
 
 
 def figures(
-    measured: Measured, criteria: Mapping[str, Any], inductive: bool, queries: Names, items: Names, seed: int = 0
+    measured: Measured, criteria: Mapping[str, Criterion], inductive: bool, queries: Names, items: Names, seed: int = 0
 ) -> dict[str, Any]:
     """ "ks", "rankings", "hubs" and "antihubs" of the record.
 
@@ -46,7 +46,7 @@ def figures(
         "rankings": [
             {
                 "criterion": ranking.name,
-                "parameters": parameters(criteria[ranking.name]) if ranking.name in criteria else {},
+                "parameters": criteria[ranking.name].parameters() if ranking.name in criteria else {},
                 "reference": reference_kind(criteria.get(ranking.name), inductive),
                 "hubness": ranking.hubness,
                 "histograms": ranking.histograms,
@@ -63,7 +63,7 @@ def figures(
     }
 
 
-def reference_kind(criterion: Any, inductive: bool) -> str:
+def reference_kind(criterion: Criterion, inductive: bool) -> str:
     """ "none", "inductive" or "transductive": whose scores a criterion sees, if any. A matching sees the queries."""
     if criterion is None or not (criterion.needs_reference or criterion.matching is not None):
         return "none"

@@ -1,7 +1,7 @@
-"""How to search a served index without vsehub: a few lines of FAISS and numpy.
+"""Indexes that serve a corrected ranking, and the FAISS and numpy code that searches them without vsehub.
 
-a·s - b(item) ranks like ⟨(query, 1), (item, -b/a)⟩; with 0 for the 1 the same index gives the plain ranking. What
-is stored is b less its mean: a constant changes no ranking, and approximate indexes see vectors of nearly equal length.
+a·s - b(item) ranks like ⟨(query, 1), (item, -b/a)⟩; with 0 for the 1 the same index gives the plain ranking. What is
+stored is b minus its mean: a constant changes no ranking, and approximate indexes see vectors of nearly equal length.
 """
 
 import logging
@@ -10,15 +10,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from vsehub.checks import InputError, one_of, positive, require
-from vsehub.neighbors.flat import required_faiss
+from vsehub.neighbors.faiss import required_faiss
 from vsehub.neighbors.tiles import Affine, nearest
-from vsehub.neighbors.vectors import as_vectors, sampled
+from vsehub.neighbors.vectors import as_vectors, given_back, sampled
 from vsehub.serving.index_file import KINDS, effort, empty_index, read_index, training_vectors, write_index
 
 log = logging.getLogger(__name__)
@@ -67,8 +66,7 @@ class ServedIndex:
             self._block(asked.rows(start, min(start + BLOCK, len(asked))), k, corrected)
             for start in range(0, len(asked), BLOCK)
         ]
-        found = tuple(torch.cat(side) for side in zip(*parts, strict=True))
-        return tuple(side.numpy() for side in found) if isinstance(queries, np.ndarray) else found
+        return given_back(queries, *(torch.cat(side) for side in zip(*parts, strict=True)))
 
     def _block(self, queries: Tensor, k: int, corrected: bool) -> tuple[Tensor, Tensor]:
         products, positions = self._index.search(_folded(queries, torch.full((len(queries),), float(corrected))), k)
@@ -118,10 +116,10 @@ def build_index(
 
 
 def load_index(path: str | Path) -> ServedIndex:
-    """The index that `ServedIndex.save` wrote; InputError where the file is damaged, of something else or no FAISS."""
-    index, told = read_index(required_faiss(*FAISS_FOR), path)
+    """The index that `ServedIndex.save` wrote; InputError where the file is damaged or foreign, or FAISS is missing."""
+    index, stored = read_index(required_faiss(*FAISS_FOR), path)
     try:
-        facts = IndexFacts(**{field.name: told[field.name] for field in fields(IndexFacts)})
+        facts = IndexFacts(**{field.name: stored[field.name] for field in fields(IndexFacts)})
         numbers = all(type(one) in (int, float) and math.isfinite(one) for one in (facts.scale, facts.mean_bias))
         fits = numbers and facts.scale > 0 and (index.d, index.ntotal) == (facts.dim + 1, facts.items)
     except (KeyError, TypeError, OverflowError):

@@ -1,11 +1,11 @@
-"""A FAISS index and the facts about it in one file.
+"""A FAISS index and the facts about it in one file: building the empty index, writing, and reading it safely.
 
-FAISS reads its own part and stops, so that `faiss.read_index` opens the file too. Behind it stand the facts as JSON,
-their length in 8 bytes, and 8 bytes that name the format.
+FAISS reads its own part and stops, so that `faiss.read_index` opens the file too. The facts follow as JSON, then their
+length in 8 bytes and 8 bytes that name the format.
 
-FAISS believes what a file says: sizes that it reserves memory for, numbers that it follows as positions, kinds of
-indexes within indexes. Here every size must lie within the file, every kind and dimension be that of the facts, and
-every number that stands for a position be one, so that a file that was made to do harm is refused.
+FAISS trusts what a file says: sizes that it reserves memory for, numbers that it follows as positions, kinds of indexes
+within indexes. Therefore `require_layout` checks that every size lies within the file, that kinds and dimensions are
+those of the facts, and that every position is the position of an item, so that a malicious file is refused.
 """
 
 import json
@@ -21,15 +21,182 @@ from typing import Any
 
 import numpy as np
 
-from vsehub.checks import InputError, existing, one_of, require
+from vsehub.checks import InputError, existing, fail, one_of, require
 from vsehub.io.files import atomic
 
 INNER_PRODUCT = 0  # FAISS's number of the metric
 _MOST_CANDIDATES = 1 << 20  # of a graph's search: room for so many is made for each query
+KINDS = ("flat", "ivf", "hnsw")
+# Lists: 4 a square root of the items; k-means wants at least 39 vectors a list, and more than 64 change little.
+LISTS_A_ROOT, LEAST_A_LIST, TRAINED_A_LIST = 4, 39, 64
+# Of so many lists one is searched, and at least these.
+LISTS_A_PROBE, LEAST_PROBES = 16, 16
+# Links of an item, candidates among which they are chosen, candidates of a query. With more to choose from FAISS, which
+# prunes by inner product, keeps fewer links: recall fell (100,000 items with many hubs: 0.99 with 40, 0.96 with 80).
+LINKS, CANDIDATES_BUILDING, CANDIDATES_SEARCHING = 32, 40, 128
+_NAME, _VERSION = b"vsehub-", b"1"
+MARK = _NAME + _VERSION
+_LENGTH = 8
+_CHUNK = 16 << 20
+_MOST_FACTS = 1 << 20
+_AGAIN = "write it again with `ServedIndex.save`, or `vsehub rerank index=...`"
+
+
+def empty_index(faiss: ModuleType, kind: str, dimensions: int, items: int, seed: int) -> Any:
+    """An inner-product index without vectors, with memory for all where vectors lie in one stretch."""
+    one_of("index", kind, KINDS)
+    if kind == "ivf":
+        lists = max(1, min(round(LISTS_A_ROOT * math.sqrt(items)), items // LEAST_A_LIST))
+        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dimensions), dimensions, lists, faiss.METRIC_INNER_PRODUCT)
+        index.cp.seed, index.cp.min_points_per_centroid = seed, 1
+        index.nprobe = min(lists, max(LEAST_PROBES, lists // LISTS_A_PROBE))
+        return index
+    if kind == "hnsw":
+        index = faiss.IndexHNSWFlat(dimensions, LINKS, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction, index.hnsw.efSearch = CANDIDATES_BUILDING, CANDIDATES_SEARCHING
+        _reserve(faiss.downcast_index(index.storage), items)
+        return index
+    index = faiss.IndexFlatIP(dimensions)
+    _reserve(index, items)
+    return index
+
+
+def training_vectors(index: Any) -> int:
+    """How many vectors the index is to be trained on: 0 where it needs no training."""
+    return 0 if index.is_trained else TRAINED_A_LIST * index.nlist
+
+
+def effort(kind: str, index: Any) -> int | None:
+    """What trades time for recall: the lists searched (ivf), the candidates (hnsw), None for an exact index."""
+    if kind == "flat":
+        return None
+    return int(index.nprobe if kind == "ivf" else index.hnsw.efSearch)
+
+
+def _reserve(flat: Any, items: int) -> None:
+    """Memory for all items at once: growing it as they come holds them twice at times."""
+    flat.codes.resize(items * flat.code_size)
+    flat.codes.resize(0)
+
+
+def write_index(faiss: ModuleType, index: Any, facts: dict[str, Any], path: str | Path) -> None:
+    """Write an index and its facts atomically."""
+    size = checksum = 0
+    with atomic(path) as handle:
+
+        def write(part: bytes) -> None:
+            nonlocal size, checksum
+            size, checksum = size + len(part), zlib.crc32(part, checksum)
+            handle.write(part)
+
+        faiss.write_index(index, faiss.PyCallbackIOWriter(write))
+        content = json.dumps(facts | {"bytes": size, "crc32": checksum}).encode()
+        handle.write(content + len(content).to_bytes(_LENGTH, "little") + MARK)
+
+
+def read_index(faiss: ModuleType, path: str | Path) -> tuple[Any, dict[str, Any]]:
+    """The index and its facts; InputError where the file is cut short, damaged or not an index of vsehub.
+
+    The checksum tells damage. Against malice `require_layout` checks the file before FAISS sees it, and FAISS reserves
+    no more than the file's size for any part of it.
+    """
+    path = existing("index", path, "Give the file that `ServedIndex.save` or `vsehub rerank index=...` wrote")
+    facts = _facts(path)
+    require(
+        _checksum(path, facts["bytes"]) == facts["crc32"],
+        f"index: {path} is damaged: it is not what was written (checksum). Copy it again, or {_AGAIN}",
+    )
+    require_layout(path, facts["bytes"], facts["kind"], facts["items"], facts["dim"] + 1)
+    try:
+        with _bounded(faiss, facts["bytes"]):
+            return faiss.read_index(str(path)), facts
+    except (RuntimeError, MemoryError) as error:
+        raise InputError(f"index: FAISS {faiss.__version__} cannot read {path} ({error}); {_AGAIN}") from error
+
+
+@contextmanager
+def _bounded(faiss: ModuleType, size: int) -> Iterator[None]:
+    """Within the block FAISS, where it knows such a limit, reserves no more than `size` bytes for a vector."""
+    if not hasattr(faiss, "set_deserialization_vector_byte_limit"):
+        yield
+        return
+    before = faiss.get_deserialization_vector_byte_limit()
+    faiss.set_deserialization_vector_byte_limit(size)
+    try:
+        yield
+    finally:
+        faiss.set_deserialization_vector_byte_limit(before)
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """The facts behind the index in the file."""
+    ending = _LENGTH + len(MARK)
+    size = os.path.getsize(path)
+    with path.open("rb") as handle:
+        handle.seek(max(0, size - ending))
+        end = handle.read()
+        length = int.from_bytes(end[:_LENGTH], "little")
+        mark = end[_LENGTH:]
+        require(
+            mark == MARK or not mark.startswith(_NAME),
+            f"index: {path} is of version {mark.removeprefix(_NAME).decode(errors='replace')!r}; this vsehub reads "
+            f"version {_VERSION.decode()}. Use the vsehub that wrote it, or {_AGAIN}",
+        )
+        require(
+            mark == MARK and length <= min(_MOST_FACTS, size - ending),
+            f"index: {path} is no index of vsehub, or it is cut short (its last bytes do not say so); {_AGAIN}",
+        )
+        handle.seek(size - ending - length)
+        try:
+            facts = json.loads(handle.read(length))
+        except (ValueError, RecursionError):
+            facts = None
+    if not isinstance(facts, dict) or facts.get("bytes") != size - ending - length or "crc32" not in facts:
+        fail(f"index: {path} is damaged: the facts at its end are not those of its size. Copy it again, or {_AGAIN}")
+    numbers = [facts.get(name) for name in ("bytes", "items", "dim")]
+    require(
+        facts.get("kind") in KINDS and all(isinstance(one, int) and 0 < one <= size for one in numbers),
+        f"index: the facts at the end of {path} are those of no index; build it again",
+    )
+    return facts
+
+
+def _checksum(path: Path, size: int) -> int:
+    checksum = 0
+    with path.open("rb") as handle:
+        while size > 0 and (part := handle.read(min(_CHUNK, size))):
+            size, checksum = size - len(part), zlib.crc32(part, checksum)
+    return checksum
 
 
 class _Wrong(Exception):
     """The bytes are not laid out as they must be."""
+
+
+class _Bytes:
+    """Part of a file, mapped and read from its beginning to its end."""
+
+    def __init__(self, path: Path, size: int):
+        self._bytes, self._place = np.memmap(path, np.uint8, "r", shape=(size,)), 0
+
+    @property
+    def left(self) -> int:
+        return len(self._bytes) - self._place
+
+    def numbers(self, form: str) -> tuple[Any, ...]:
+        """Numbers as `struct` reads them, without padding between them."""
+        return struct.unpack(f"<{form}", self.array(np.uint8, struct.calcsize(f"<{form}")).tobytes())
+
+    def array(self, dtype: type, count: int) -> np.ndarray:
+        """`count` numbers, as they lie in the file."""
+        size = count * np.dtype(dtype).itemsize
+        _expect(size <= self.left, f"{size} bytes are announced where {self.left} are left")
+        self._place += size
+        return self._bytes[self._place - size : self._place].view(dtype)
+
+    def vector(self, dtype: type) -> np.ndarray:
+        """Numbers after their own number."""
+        return self.array(dtype, self.numbers("Q")[0])
 
 
 def require_layout(path: Path, size: int, kind: str, items: int, dimensions: int) -> None:
@@ -46,39 +213,13 @@ def require_layout(path: Path, size: int, kind: str, items: int, dimensions: int
         ) from wrong
 
 
-class _Bytes:
-    """Part of a file, mapped and read from its beginning to its end."""
-
-    def __init__(self, path: Path, size: int):
-        self._bytes, self._place = np.memmap(path, np.uint8, "r", shape=(size,)), 0
-
-    @property
-    def left(self) -> int:
-        return len(self._bytes) - self._place
-
-    def numbers(self, form: str) -> tuple:
-        """Numbers as `struct` reads them, without padding between them."""
-        return struct.unpack(f"<{form}", self.array(np.uint8, struct.calcsize(f"<{form}")).tobytes())
-
-    def array(self, dtype: type, count: int) -> np.ndarray:
-        """`count` numbers, as they lie in the file."""
-        size = count * np.dtype(dtype).itemsize
-        _expect(size <= self.left, f"{size} bytes are announced where {self.left} are left")
-        self._place += size
-        return self._bytes[self._place - size : self._place].view(dtype)
-
-    def vector(self, dtype: type) -> np.ndarray:
-        """Numbers after their own number."""
-        return self.array(dtype, self.numbers("Q")[0])
-
-
 def _expect(condition: bool, otherwise: str) -> None:
     if not condition:
         raise _Wrong(otherwise)
 
 
 def _header(content: _Bytes, name: bytes, items: int, dimensions: int) -> None:
-    """What every index begins with."""
+    """Check the header that every index begins with."""
     found, d, n, _, _, trained, metric = content.numbers("4siqqqBi")
     _expect(found == name, f"its kind is {found!r}, not {name!r}")
     _expect(
@@ -99,7 +240,7 @@ def _ivf(content: _Bytes, items: int, dimensions: int) -> None:
     _expect(1 <= probes <= lists, f"{probes} of {lists} lists are searched")
     _flat(content, lists, dimensions)
     (mapped,) = content.numbers("B")
-    _expect(mapped == 0 and len(content.vector(np.int64)) == 0, "it has a map of its own, which vsehub does not write")
+    _expect(mapped == 0 and len(content.vector(np.int64)) == 0, "it has a map, which vsehub does not write")
     name, stored, code_size, form = content.numbers("4sQQ4s")
     _expect(
         (name, stored, code_size) == (b"ilar", lists, 4 * dimensions) and form in (b"full", b"sprs"),
@@ -110,7 +251,10 @@ def _ivf(content: _Bytes, items: int, dimensions: int) -> None:
         _expect(len(sizes) % 2 == 0, "its list sizes are no pairs")
         numbers, sizes = sizes[::2], sizes[1::2]
         rising = len(numbers) < 2 or bool((numbers[1:] > numbers[:-1]).all())
-        _expect(rising and (len(numbers) == 0 or int(numbers[-1]) < lists), "its lists are none of its own")
+        _expect(
+            rising and (len(numbers) == 0 or int(numbers[-1]) < lists),
+            "its list numbers are not rising numbers of its lists",
+        )
     else:
         _expect(len(sizes) == lists, f"it has sizes of {len(sizes)} lists, not {lists}")
     total = sum(sizes.tolist())
@@ -123,7 +267,7 @@ def _ivf(content: _Bytes, items: int, dimensions: int) -> None:
 
 def _hnsw(content: _Bytes, items: int, dimensions: int) -> None:
     _header(content, b"IHNf", items, dimensions)
-    content.vector(np.float64)  # the chances of levels, which building alone needs
+    content.vector(np.float64)  # the probabilities of levels, needed only to build
     links, levels, offsets = content.vector(np.int32), content.vector(np.int32), content.vector(np.uint64)
     neighbors = content.vector(np.int32)
     entry, highest, building, searching, _ = content.numbers("5i")
@@ -158,149 +302,3 @@ def _hnsw(content: _Bytes, items: int, dimensions: int) -> None:
         linked = linked[linked >= 0]
         _expect(bool((levels[linked] > level).all()), f"its links on level {level} lead below it")
     _flat(content, items, dimensions)
-
-
-KINDS = ("flat", "ivf", "hnsw")
-
-# Lists: 4 a square root of the items; k-means wants at least 39 vectors a list, and more than 64 change little.
-LISTS_A_ROOT, LEAST_A_LIST, TRAINED_A_LIST = 4, 39, 64
-# Of so many lists one is searched, and at least these.
-LISTS_A_PROBE, LEAST_PROBES = 16, 16
-# Links of an item, candidates among which they are chosen, candidates of a query. With more to choose from FAISS, which
-# prunes by inner product, keeps fewer links: recall fell (100,000 hubby items: 0.99 with 40, 0.96 with 80).
-LINKS, CANDIDATES_BUILDING, CANDIDATES_SEARCHING = 32, 40, 128
-
-
-def empty_index(faiss: ModuleType, kind: str, dimensions: int, items: int, seed: int) -> Any:
-    """An inner-product index without vectors, with memory for all where vectors lie in one stretch."""
-    one_of("index", kind, KINDS)
-    if kind == "ivf":
-        lists = max(1, min(round(LISTS_A_ROOT * math.sqrt(items)), items // LEAST_A_LIST))
-        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dimensions), dimensions, lists, faiss.METRIC_INNER_PRODUCT)
-        index.cp.seed, index.cp.min_points_per_centroid = seed, 1
-        index.nprobe = min(lists, max(LEAST_PROBES, lists // LISTS_A_PROBE))
-        return index
-    if kind == "hnsw":
-        index = faiss.IndexHNSWFlat(dimensions, LINKS, faiss.METRIC_INNER_PRODUCT)
-        index.hnsw.efConstruction, index.hnsw.efSearch = CANDIDATES_BUILDING, CANDIDATES_SEARCHING
-        _reserve(faiss.downcast_index(index.storage), items)
-        return index
-    index = faiss.IndexFlatIP(dimensions)
-    _reserve(index, items)
-    return index
-
-
-def training_vectors(index: Any) -> int:
-    """How many vectors the index is to be trained on: 0 where it needs no training."""
-    return 0 if index.is_trained else TRAINED_A_LIST * index.nlist
-
-
-def effort(kind: str, index: Any) -> int | None:
-    """What trades time for recall: the lists searched (ivf), the candidates (hnsw), None for an exact index."""
-    return {"flat": lambda: None, "ivf": lambda: index.nprobe, "hnsw": lambda: index.hnsw.efSearch}[kind]()
-
-
-def _reserve(flat: Any, items: int) -> None:
-    """Memory for all items at once: growing it as they come holds them twice at times."""
-    flat.codes.resize(items * flat.code_size)
-    flat.codes.resize(0)
-
-
-_NAME, _VERSION = b"vsehub-", b"1"
-MARK = _NAME + _VERSION
-_LENGTH = 8
-_CHUNK = 16 << 20
-_MOST_FACTS = 1 << 20
-_AGAIN = "write it again with `ServedIndex.save`, or `vsehub rerank index=...`"
-
-
-def write_index(faiss: ModuleType, index: Any, facts: dict[str, Any], path: str | Path) -> None:
-    """Write an index and its facts atomically."""
-    size = checksum = 0
-    with atomic(path) as handle:
-
-        def write(part: bytes) -> None:
-            nonlocal size, checksum
-            size, checksum = size + len(part), zlib.crc32(part, checksum)
-            handle.write(part)
-
-        faiss.write_index(index, faiss.PyCallbackIOWriter(write))
-        told = json.dumps(facts | {"bytes": size, "crc32": checksum}).encode()
-        handle.write(told + len(told).to_bytes(_LENGTH, "little") + MARK)
-
-
-def read_index(faiss: ModuleType, path: str | Path) -> tuple[Any, dict[str, Any]]:
-    """The index and its facts; InputError where the file is cut short, damaged or of something else.
-
-    The checksum tells damage. Against malice stands `index_layout`: FAISS is given no file but one whose sizes, kinds
-    and positions are those of its facts, and reserves no more than the file's size for any part of it.
-    """
-    path = existing("index", path, "Give the file that `ServedIndex.save` or `vsehub rerank index=...` wrote")
-    facts = _facts(path)
-    require(
-        _checksum(path, facts["bytes"]) == facts["crc32"],
-        f"index: {path} is damaged: it is not what was written (checksum). Copy it again, or {_AGAIN}",
-    )
-    require_layout(path, facts["bytes"], facts["kind"], facts["items"], facts["dim"] + 1)
-    try:
-        with _bounded(faiss, facts["bytes"]):
-            return faiss.read_index(str(path)), facts
-    except (RuntimeError, MemoryError) as error:
-        raise InputError(f"index: FAISS {faiss.__version__} cannot read {path} ({error}); {_AGAIN}") from error
-
-
-@contextmanager
-def _bounded(faiss: ModuleType, size: int) -> Iterator[None]:
-    """Within the block FAISS, where it knows such a limit, reserves no more than `size` bytes for a vector."""
-    if not hasattr(faiss, "set_deserialization_vector_byte_limit"):
-        yield
-        return
-    before = faiss.get_deserialization_vector_byte_limit()
-    faiss.set_deserialization_vector_byte_limit(size)
-    try:
-        yield
-    finally:
-        faiss.set_deserialization_vector_byte_limit(before)
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    """What stands behind the index."""
-    ending = _LENGTH + len(MARK)
-    size = os.path.getsize(path)
-    with path.open("rb") as handle:
-        handle.seek(max(0, size - ending))
-        end = handle.read()
-        length = int.from_bytes(end[:_LENGTH], "little")
-        mark = end[_LENGTH:]
-        require(
-            mark == MARK or not mark.startswith(_NAME),
-            f"index: {path} is of version {mark.removeprefix(_NAME).decode(errors='replace')!r}; this vsehub reads "
-            f"version {_VERSION.decode()}. Use the vsehub that wrote it, or {_AGAIN}",
-        )
-        require(
-            mark == MARK and length <= min(_MOST_FACTS, size - ending),
-            f"index: {path} is no index of vsehub, or it is cut short (its last bytes do not say so); {_AGAIN}",
-        )
-        handle.seek(size - ending - length)
-        try:
-            facts = json.loads(handle.read(length))
-        except (ValueError, RecursionError):
-            facts = None
-    require(
-        isinstance(facts, dict) and facts.get("bytes") == size - ending - length and "crc32" in facts,
-        f"index: {path} is damaged: the facts at its end are not those of its size. Copy it again, or {_AGAIN}",
-    )
-    numbers = [facts.get(name) for name in ("bytes", "items", "dim")]
-    require(
-        facts.get("kind") in KINDS and all(isinstance(one, int) and 0 < one <= size for one in numbers),
-        f"index: the facts at the end of {path} are those of no index; build it again",
-    )
-    return facts
-
-
-def _checksum(path: Path, size: int) -> int:
-    checksum = 0
-    with path.open("rb") as handle:
-        while size > 0 and (part := handle.read(min(_CHUNK, size))):
-            size, checksum = size - len(part), zlib.crc32(part, checksum)
-    return checksum

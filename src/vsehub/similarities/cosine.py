@@ -1,13 +1,16 @@
 """Cosine similarity (AAAI eq. 1)."""
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
+
+from vsehub.types import Similarity
 
 
-class Cosine(nn.Module):
+class Cosine(Similarity):
     """S[i, t] = <image_i / |image_i|, text_t / |text_t|>, an inner product of unit vectors."""
 
-    takes, largest = "vectors", 1.0
+    inner_product = True
+    largest = 1.0
 
     def vectors(self, encoding: Tensor) -> Tensor:
         """Unit rows whose inner products are the similarities: (N, D) -> (N, D)."""

@@ -1,27 +1,27 @@
 """Order embeddings: how far a text is from lying below an image (Vendrov 2016)."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from vsehub.checks import matrix
+from vsehub.types import Similarity
 
 # Differences held at a time: 4 MB in float32, which stay in a CPU's cache between the passes.
 TILE_ON_CPU, TILE_ON_GPU = 1 << 20, 1 << 26
 
 
-class Order(nn.Module):
+class Order(Similarity):
     """S[i, t] = shift - |max(0, |t| - |i|)|_2 of unit vectors made absolute (Vendrov 2016, eq. 3, with VSE++'s abs).
 
     shift: what is added to the papers' score, which is at most 0; it changes no ranking and no loss of differences,
     and 1 brings positives into [0, 1], where HAL wants them. Not symmetric, and no inner product. The gradient at
     distance zero is 0. Memory beyond the scores is bounded, forwards and backwards.
     """
-
-    takes = "vectors"
 
     def __init__(self, shift: float = 1.0):
         super().__init__()
@@ -43,7 +43,7 @@ class _Violations(torch.autograd.Function):
     """(I, D), (T, D) -> the norms (I, T) of max(0, text - image)."""
 
     @staticmethod
-    def forward(ctx, images: Tensor, texts: Tensor) -> Tensor:
+    def forward(ctx: Any, images: Tensor, texts: Tensor) -> Tensor:
         distances = images.new_empty(len(images), len(texts))
         for rows, columns, excess in _tiles(images, texts):
             distances[rows, columns] = torch.linalg.vector_norm(excess, dim=-1)
@@ -52,7 +52,7 @@ class _Violations(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, upstream: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor]:
         images, texts, distances = ctx.saved_tensors
         image_gradient, text_gradient = torch.zeros_like(images), torch.zeros_like(texts)
         weights = torch.where(distances > 0, upstream / distances, 0)

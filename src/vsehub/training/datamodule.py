@@ -12,10 +12,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from vsehub.checks import require, whole
+from vsehub.data.photos.pictures import Pictures
 from vsehub.data.sources import CaptionedImages, Source
 from vsehub.data.text.tokens import TokenTable, VectorTable
 from vsehub.data.text.vocabulary import Subwords, Vocabulary, Words
 from vsehub.data.text.word_vectors import read_word_vectors
+from vsehub.encoders.texts import WordEncoder
 from vsehub.evaluation.encode import TextTable
 from vsehub.neighbors.bank import Relation
 from vsehub.types import Batch
@@ -58,7 +60,7 @@ class PairDataset(Dataset):
 
     def _images(self, rows: np.ndarray, captions: np.ndarray, epoch: int) -> np.ndarray:
         images = self.split.images
-        if getattr(images, "augments", False):
+        if isinstance(images, Pictures) and images.augments:
             return images.augmented(rows, captions, (self.seed, epoch))
         return images[rows]
 
@@ -188,7 +190,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         if self.word_vectors is None:
             return
         require(
-            isinstance(self.vocabulary, Vocabulary) and hasattr(text_encoder, "start_words"),
+            isinstance(self.vocabulary, Vocabulary) and isinstance(text_encoder, WordEncoder),
             f"loader.word_vectors is set but {type(text_encoder).__name__} has no embeddings of words; choose another "
             "text encoder, e.g. text_encoder=text_gru, or leave loader.word_vectors out",
         )

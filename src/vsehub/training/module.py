@@ -11,7 +11,7 @@ from vsehub.checks import one_of, require
 from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding
 from vsehub.training.checkpoint import VERSION
-from vsehub.types import Batch, Loss, NeighborStats, Similarity
+from vsehub.types import Batch, Encoder, Loss, NeighborStats, Similarity, require_part
 
 POSITIVES = ("image", "pair")
 
@@ -41,8 +41,8 @@ class RetrievalModule(pl.LightningModule):
 
     def __init__(
         self,
-        image_encoder: nn.Module,
-        text_encoder: nn.Module,
+        image_encoder: Encoder,
+        text_encoder: Encoder,
         similarity: Similarity,
         loss: Loss,
         optimizer: Callable,
@@ -67,11 +67,6 @@ class RetrievalModule(pl.LightningModule):
         self.last_step: LastStep | None = None
         self._optimizer, self._scheduler = optimizer, scheduler
 
-    @property
-    def wants_neighbors(self) -> bool:
-        """Whether the loss takes global statistics."""
-        return hasattr(self.loss, "neighbors_k")
-
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """The loss of one batch; its terms are logged as train/..."""
         images = self.image_encoder(batch.images)
@@ -93,8 +88,7 @@ class RetrievalModule(pl.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         """Tell the epoch to a loss that changes with it."""
-        if hasattr(self.loss, "set_epoch"):
-            self.loss.set_epoch(self.current_epoch)
+        self.loss.set_epoch(self.current_epoch)
 
     def positive_mask(self, batch: Batch) -> Tensor:
         """(N, N) boolean: which image and text of the batch belong together."""
@@ -105,7 +99,7 @@ class RetrievalModule(pl.LightningModule):
 
     def neighbors(self, images: Encoding, texts: Encoding, batch: Batch) -> NeighborStats | None:
         """The batch's nearest entries in the bank, or None without a filled bank or a loss that asks for them."""
-        if self.bank is None or len(self.bank) == 0 or not self.wants_neighbors:
+        if self.bank is None or len(self.bank) == 0 or not self.loss.takes_neighbors:
             return None
         with torch.no_grad():
             sides = comparable(self.similarity, images), comparable(self.similarity, texts)
@@ -133,21 +127,24 @@ class RetrievalModule(pl.LightningModule):
         checkpoint["vsehub"] = {"version": VERSION, "description": self.description}
 
 
-def check_together(image_encoder: nn.Module, text_encoder: nn.Module, similarity: Similarity, loss: Loss) -> None:
+def check_together(image_encoder: Encoder, text_encoder: Encoder, similarity: Similarity, loss: Loss) -> None:
     """Raise InputError, with the reason, where these parts cannot be trained together."""
-    name, takes = type(similarity).__name__, getattr(similarity, "takes", "vectors")
+    require_part("image encoder", image_encoder, Encoder)
+    require_part("text encoder", text_encoder, Encoder)
+    require_part("similarity", similarity, Similarity)
+    require_part("loss", loss, Loss)
+    name, takes = type(similarity).__name__, similarity.takes
     for side, encoder in (("image", image_encoder), ("text", text_encoder)):
-        gives = getattr(encoder, "gives", "vectors")
         advice = {
             "sets": "choose encoders of regions and words, e.g. image_encoder=image_regions text_encoder=text_scan",
             "vectors": "pool them (pooling=mean or gpo), or choose similarity=scan_t2i",
         }
         require(
-            gives == takes,
-            f"the similarity {name} compares {takes} but the {side} encoder {type(encoder).__name__} gives {gives}; "
-            f"{advice[takes]}",
+            encoder.gives == takes,
+            f"the similarity {name} compares {takes} but the {side} encoder {type(encoder).__name__} gives "
+            f"{encoder.gives}; {advice[takes]}",
         )
-    largest, needed = getattr(similarity, "largest", None), getattr(loss, "needs_above", None)
+    largest, needed = similarity.largest, loss.needs_above
     require(
         largest is None or needed is None or largest > needed,
         f"the scores of the similarity {name} are never above {largest}, but {type(loss).__name__} rewards a pair only "
@@ -160,7 +157,7 @@ def parameter_groups(module: nn.Module) -> list:
     own = [
         {"params": parameters, "lr": rate}
         for part in module.modules()
-        if hasattr(part, "own_rates")
+        if isinstance(part, Encoder)
         for parameters, rate in part.own_rates()
     ]
     taken = {id(parameter) for group in own for parameter in group["params"]}

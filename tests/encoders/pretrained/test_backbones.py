@@ -235,7 +235,7 @@ class TestWeights:
     def test_that_cannot_be_downloaded(self, monkeypatch, tmp_path):
         monkeypatch.setenv("TORCH_HOME", str(tmp_path))
         monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-        with pytest.raises(InputError, match=r"resnet18 cannot be had \(URLError.*weights=FILE.*pretrained=false"):
+        with pytest.raises(InputError, match=r"resnet18 are not available \(URLError.*weights=FILE.*pretrained=false"):
             Backbone(SHAPE, "torchvision", "resnet18")
 
 

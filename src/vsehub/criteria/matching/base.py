@@ -1,106 +1,25 @@
-"""Criteria that match the queries with the items, so that what one query gets another may not."""
+"""`Matching`, the base class of criteria that match queries with items, and the rows of scores that it works on."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vsehub.checks import fail, matrix, require, whole
-from vsehub.criteria.base import as_sides, finite
+from vsehub.criteria.base import Criterion, as_sides, finite
 from vsehub.criteria.matching.candidates import RowsOf
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.topk import top_k
-from vsehub.neighbors.vectors import VectorSource
+from vsehub.neighbors.vectors import VectorSource, given_back
 
 ITEMS_AT_ONCE = 2**16
-
-
-def widened(scores: Tensor) -> Tensor:
-    """Scores in float32 at least, apart from any graph."""
-    return scores.detach().float() if scores.dtype in (torch.float16, torch.bfloat16) else scores.detach()
-
-
-def rows_of(scores: Tensor) -> RowsOf:
-    """The rows of (Q, M) scores; neighbouring ones without a copy. Raises InputError where it is no such matrix."""
-    matrix("scores", scores)
-    require(scores.is_floating_point(), f"scores holds {scores.dtype} numbers; expected floating-point scores")
-
-    def rows(index: Tensor) -> Tensor:
-        first, last = int(index[0]), int(index[-1]) + 1
-        return widened(scores[first:last] if last - first == len(index) else scores[index.to(scores.device)])
-
-    return rows
-
-
-def product_rows(queries: VectorSource, items: VectorSource, correct: Callable[[Tensor], Tensor]) -> RowsOf:
-    """The rows of the inner products of (Q, D) queries and (M, D) items, corrected: (b, M) -> (b, M)."""
-    held = queries.rows(0, len(queries))
-
-    def rows(index: Tensor) -> Tensor:
-        asked = held[index.to(held.device)]
-        scores = torch.empty(len(asked), len(items), dtype=held.dtype, device=held.device)
-        for start in range(0, len(items), ITEMS_AT_ONCE):
-            block = items.rows(start, min(start + ITEMS_AT_ONCE, len(items))).to(held)
-            torch.mm(asked, block.T, out=scores[:, start : start + len(block)])
-        return correct(scores)
-
-    return rows
-
-
-class Noted:
-    """Rows as they are asked for, the `depth` best items of each query noted as they pass."""
-
-    def __init__(self, rows: RowsOf, queries: int, items: int, depth: int):
-        self._rows, self._queries, self._items, self._depth = rows, queries, items, depth
-        self._values = self._positions = None
-
-    def __call__(self, index: Tensor) -> Tensor:
-        scores = self._rows(index)
-        if self._values is None:
-            self._values = scores.new_empty(self._queries, self._depth)
-            self._positions = torch.full((self._queries, self._depth), -1, device=scores.device)
-        new = self._positions[index.to(scores.device), 0] < 0
-        if new.any():
-            which = index.to(scores.device)[new]
-            self._values[which], self._positions[which] = top_k(scores if new.all() else scores[new], self._depth)
-        return scores
-
-    def with_pairs(self, pairs: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each query its noted items and those of (query, item) pairs (n, 2), whose scores (n,) are given.
-
-        Returns scores (Q, w), the positions they belong to, rising, and the pairs as row and column of these. What is
-        left of the width has score -inf and a position past the last item.
-        """
-        order = pairs[:, 0].argsort(stable=True)
-        (query, item), scores = pairs[order].T, scores[order]
-        counts = torch.bincount(query, minlength=self._queries)
-        nth = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
-        paired = torch.full((self._queries, int(counts.max())), self._items, device=query.device)
-        paired[query, nth] = item
-        values = self._values.new_full(paired.shape, -torch.inf)
-        values[query, nth] = scores.to(values)
-        values, positions = _sorted(torch.cat((self._values, values), 1), torch.cat((self._positions, paired), 1))
-        twice = torch.zeros_like(positions, dtype=torch.bool)
-        twice[:, 1:] = positions[:, 1:] == positions[:, :-1]
-        values, positions = _sorted(values.masked_fill(twice, -torch.inf), positions.masked_fill(twice, self._items))
-        column = torch.searchsorted(positions, paired)[query, nth]
-        return values, positions, torch.stack((query, column), dim=1)
-
-
-def _sorted(values: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Both by rising position; of one position what came first stays first."""
-    positions, order = positions.sort(dim=1, stable=True)
-    return values.gather(1, order), positions
-
-
 BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
 GAP = 2.0**-20  # between items that are lifted, as a share of the score below: enough that float32 tells them apart
 
 
-class Matching(ABC):
+class Matching(Criterion):
     """A criterion that ranks a query's accepted items, in the order accepted, before all others in their plain order.
 
     A subclass writes `accepted`. It matches the queries against each other, so it is transductive by nature. GRID holds
@@ -109,7 +28,6 @@ class Matching(ABC):
 
     needs_reference = False
     inductive = False
-    GRID: ClassVar[dict[str, tuple]] = {}
 
     @abstractmethod
     def accepted(self, rows: RowsOf, queries: int, items: int, k: int) -> tuple[Tensor, Tensor]:
@@ -120,12 +38,12 @@ class Matching(ABC):
 
     @property
     def matching(self) -> "Matching":
-        """What matches: this."""
+        """The criterion itself."""
         return self
 
     @property
     def correction(self) -> NearestNeighbor:
-        """What corrects the scores before they are matched: nothing."""
+        """None: the scores are matched as they are."""
         return NearestNeighbor()
 
     def match_rows(self, rows: RowsOf, queries: int, items: int, k: int) -> Tensor:
@@ -144,7 +62,7 @@ class Matching(ABC):
         numbers, is empty, or holds NaN or inf.
         """
         rows = rows_of(scores)
-        return self.match_rows(rows, *scores.shape, k)
+        return self.match_rows(rows, len(scores), scores.shape[1], k)
 
     def rescore(self, scores: Tensor, reference_scores: Tensor | None = None, k: int = 10) -> Tensor:
         """Scores (Q, M) whose order is that of the ranking: the items of `match`, then the others; see `lift`.
@@ -210,15 +128,14 @@ class Matching(ABC):
         rows = Noted(product_rows(asked, among, correct), len(asked), len(among), min(k + 1, len(among)))
         scores, positions, pairs = rows.with_pairs(*self.accepted(rows, len(asked), len(among), k))
         columns = top_k(self.lift(scores, pairs), k)[1]
-        found = finite("scores", scores.gather(1, columns)), positions.gather(1, columns)
-        return tuple(side.cpu().numpy() for side in found) if isinstance(queries, np.ndarray) else found
+        return given_back(queries, finite("scores", scores.gather(1, columns)), positions.gather(1, columns))
 
     def refuse_reference(self, reference: Any) -> None:
         """Raise InputError unless `reference` is None."""
         if reference is not None:
             fail(
                 f"{type(self).__name__} matches the queries against each other, so it has no inductive form: "
-                "leave the reference away, or take a criterion that corrects scores, e.g. csls"
+                "leave the reference out, or take a criterion that corrects scores, e.g. csls"
             )
 
 
@@ -233,3 +150,84 @@ def _out_of_place(row: Tensor, item: Tensor, values: Tensor, others: Tensor) -> 
 def _rows_with(which: Tensor, row: Tensor, rows: int) -> Tensor:
     """(b,) whether a row has one of the entries `which`."""
     return torch.bincount(row[which], minlength=rows) > 0
+
+
+def widened(scores: Tensor) -> Tensor:
+    """Scores in float32 at least, apart from any graph."""
+    return scores.detach().float() if scores.dtype in (torch.float16, torch.bfloat16) else scores.detach()
+
+
+def rows_of(scores: Tensor) -> RowsOf:
+    """The rows of (Q, M) scores; neighbouring ones without a copy. Raises InputError where it is no such matrix."""
+    matrix("scores", scores)
+    require(scores.is_floating_point(), f"scores holds {scores.dtype} numbers; expected floating-point scores")
+
+    def rows(index: Tensor) -> Tensor:
+        first, last = int(index[0]), int(index[-1]) + 1
+        return widened(scores[first:last] if last - first == len(index) else scores[index.to(scores.device)])
+
+    return rows
+
+
+def product_rows(queries: VectorSource, items: VectorSource, correct: Callable[[Tensor], Tensor]) -> RowsOf:
+    """The rows of the inner products of (Q, D) queries and (M, D) items, corrected: (b, M) -> (b, M)."""
+    held = queries.rows(0, len(queries))
+
+    def rows(index: Tensor) -> Tensor:
+        asked = held[index.to(held.device)]
+        scores = torch.empty(len(asked), len(items), dtype=held.dtype, device=held.device)
+        for start in range(0, len(items), ITEMS_AT_ONCE):
+            block = items.rows(start, min(start + ITEMS_AT_ONCE, len(items))).to(held)
+            torch.mm(asked, block.T, out=scores[:, start : start + len(block)])
+        return correct(scores)
+
+    return rows
+
+
+class Noted:
+    """Rows as they are asked for, the `depth` best items of each query noted as they pass."""
+
+    def __init__(self, rows: RowsOf, queries: int, items: int, depth: int):
+        self._rows, self._queries, self._items, self._depth = rows, queries, items, depth
+        self._best: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, index: Tensor) -> Tensor:
+        scores = self._rows(index)
+        if self._best is None:
+            unknown = torch.full((self._queries, self._depth), -1, device=scores.device)
+            self._best = scores.new_empty(self._queries, self._depth), unknown
+        values, positions = self._best
+        new = positions[index.to(scores.device), 0] < 0
+        if new.any():
+            which = index.to(scores.device)[new]
+            values[which], positions[which] = top_k(scores if new.all() else scores[new], self._depth)
+        return scores
+
+    def with_pairs(self, pairs: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each query its noted items and those of (query, item) pairs (n, 2), whose scores (n,) are given.
+
+        Returns scores (Q, w), the positions they belong to, rising, and the pairs as row and column of these. What is
+        left of the width has score -inf and a position past the last item.
+        """
+        if self._best is None:
+            fail("no rows have been looked at; expected those of every query")
+        order = pairs[:, 0].argsort(stable=True)
+        (query, item), scores = pairs[order].T, scores[order]
+        counts = torch.bincount(query, minlength=self._queries)
+        nth = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
+        paired = torch.full((self._queries, int(counts.max())), self._items, device=query.device)
+        paired[query, nth] = item
+        values = self._best[0].new_full(paired.shape, -torch.inf)
+        values[query, nth] = scores.to(values)
+        values, positions = _sorted(torch.cat((self._best[0], values), 1), torch.cat((self._best[1], paired), 1))
+        twice = torch.zeros_like(positions, dtype=torch.bool)
+        twice[:, 1:] = positions[:, 1:] == positions[:, :-1]
+        values, positions = _sorted(values.masked_fill(twice, -torch.inf), positions.masked_fill(twice, self._items))
+        column = torch.searchsorted(positions, paired)[query, nth]
+        return values, positions, torch.stack((query, column), dim=1)
+
+
+def _sorted(values: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Both by rising position; of one position what came first stays first."""
+    positions, order = positions.sort(dim=1, stable=True)
+    return values.gather(1, order), positions

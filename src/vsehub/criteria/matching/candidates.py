@@ -190,7 +190,7 @@ class Candidates:
         if bars is None:
             require(bool(scores.amax() < torch.inf), "scores hold NaN or inf; look for NaN or infinite embeddings")
         floor, complete = self._cut(scores, stride, bar)
-        if bars is not None:
+        if bars is not None and bar is not None:
             floor = torch.maximum(floor, torch.nextafter(bar, torch.full_like(bar, -torch.inf)))
             floor[tuple(torch.from_numpy(side).to(bar.device) for side in _within(who, *bars.taken))] = torch.inf
         at, values = _above(scores, floor)
@@ -266,5 +266,5 @@ def _above(scores: Tensor, floor: Tensor) -> tuple[np.ndarray, np.ndarray]:
     if scores.device.type == "cpu":  # again numpy is the faster, by far
         at = np.flatnonzero(np.greater(scores.numpy(), floor.numpy()))
         return at, scores.numpy().reshape(-1)[at]
-    at = (scores > floor).flatten().nonzero().squeeze(1)
-    return at.cpu().numpy(), scores.flatten()[at].cpu().numpy()
+    places = (scores > floor).flatten().nonzero().squeeze(1)
+    return places.cpu().numpy(), scores.flatten()[places].cpu().numpy()

@@ -30,16 +30,16 @@ class RelaxedGreedyMatching(Matching):
     GRID: ClassVar = {"relaxation": (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0)}
 
     def __init__(self, relaxation: float | Mapping[int, float] = 2.0, capacity: str = "proportional"):
-        several = isinstance(relaxation, Mapping)
-        for value in relaxation.values() if several else (relaxation,):
+        for value in relaxation.values() if isinstance(relaxation, Mapping) else (relaxation,):
             require(
-                isinstance(value, Real) and not isinstance(value, bool) and 0 < value < math.inf,
+                isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf,
                 f"relaxation is {value!r}; expected a number above 0, or such a number for each k",
             )
-        for k in relaxation if several else ():
+        for k in relaxation if isinstance(relaxation, Mapping) else ():
             whole("a k of relaxation", k)
         one_of("capacity", capacity, CAPACITIES)
-        self.relaxation, self.capacity = dict(relaxation) if several else relaxation, capacity
+        self.relaxation = dict(relaxation) if isinstance(relaxation, Mapping) else relaxation
+        self.capacity = capacity
 
     def accepted(self, rows: RowsOf, queries: int, items: int, k: int) -> tuple[Tensor, Tensor]:
         """The pairs in the order of their scores; see `Matching.accepted`."""

@@ -4,13 +4,15 @@ import json
 import logging
 import os
 from collections import Counter
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vsehub.checks import InputError, existing, fail, one_of, require
+from vsehub.components import Component
 from vsehub.data.photos.pictures import Pictures, damaged
 from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.io.text import stays_inside
@@ -125,7 +127,7 @@ _NAMED = 5  # files named in an error; a warning names more, since it is all tha
 _NAMED_LEFT_OUT = 20
 
 
-class Karpathy:
+class Karpathy(Component):
     """The json of the splits and a folder of image files, decoded when asked for.
 
     json: dataset_coco.json, dataset_flickr30k.json, dataset_flickr8k.json or one of that layout. images: the folder of
@@ -137,7 +139,7 @@ class Karpathy:
     $XDG_CACHE_HOME/vsehub, or ~/.cache/vsehub.
     """
 
-    rebuilt: ClassVar = {"cache": None}  # a checkpoint does not say where files are written
+    rebuilt: Mapping[str, Any] = {"cache": None}  # a checkpoint does not say where files are written
 
     def __init__(
         self,

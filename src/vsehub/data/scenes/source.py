@@ -4,14 +4,16 @@ import json
 import math
 import os
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from tqdm import tqdm
 
 from vsehub.checks import fail, one_of, require
+from vsehub.components import Component
 from vsehub.data.scenes.captions import describe
 from vsehub.data.scenes.images import BACKGROUNDS, COLOURS, OUTLINES, RADII, SIDE, TEXTURES, Scene, Thing, render
 from vsehub.data.sources import SPLITS, CaptionedImages
@@ -24,7 +26,7 @@ EDITION = 1
 
 
 @dataclass(frozen=True)
-class Scenes:
+class Scenes(Component):
     """Scenes of one to three objects on a background, 64 x 64 pixels, five captions each: nothing to download.
 
     size: "tiny", "default" or "large". seed: an integer from 0; the same seed gives the same data. cache: the folder
@@ -35,7 +37,7 @@ class Scenes:
     seed: int = 0
     cache: str | None = None
     name: ClassVar[str] = "scenes"
-    rebuilt: ClassVar = {"cache": None}  # a checkpoint does not say where files are written
+    rebuilt: ClassVar[Mapping[str, Any]] = {"cache": None}  # a checkpoint does not say where files are written
 
     def __post_init__(self):
         one_of("size", self.size, tuple(SIZES))

@@ -6,7 +6,7 @@ more, repeat a step of another caption. Two further savings against torch.nn.GRU
 for each distinct word, and the weights' gradient is one product over all steps instead of one for each.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,12 +51,12 @@ class PrefixTree(NamedTuple):
 
 
 def fits(gru: nn.RNNBase, texts: Tensor) -> bool:
-    """Whether a state depends on the words before it alone, or after it alone, and the texts are on the CPU."""
+    """Whether the texts are on the CPU and each state depends only on the words before it, or only on those after."""
     return texts.device.type == "cpu" and isinstance(gru, nn.GRU) and not (gru.bidirectional and gru.num_layers > 1)
 
 
 def last_states(gru: nn.GRU, embedding: nn.Embedding, texts: Tensor, lengths: Tensor) -> Tensor:
-    """The last layer's state at each caption's end, (N, hidden); equals `gru` on each caption alone.
+    """The last layer's state at each caption's end, (N, hidden); equals running `gru` on each caption separately.
 
     texts: (N, L) word ids. lengths: (N,), at least 1. All on the CPU. Two directions, each at its own end, are
     averaged. Under autocast the products run in its type and the states stay float32.
@@ -72,7 +72,7 @@ def last_states(gru: nn.GRU, embedding: nn.Embedding, texts: Tensor, lengths: Te
 
 
 def all_states(gru: nn.GRU, embedding: nn.Embedding, texts: Tensor, lengths: Tensor) -> Tensor:
-    """As `last_states`, at every word: (N, longest, hidden); what stands behind a caption's last word means nothing."""
+    """As `last_states`, at every word: (N, longest, hidden); entries beyond a caption's last word are undefined."""
     tree = PrefixTree.build(texts, lengths)
     states = tree_states(gru, embedding, tree).index_select(0, tree.nodes.flatten())
     if gru.bidirectional:
@@ -91,15 +91,14 @@ def reversal(lengths: Tensor) -> Tensor:
 def tree_states(gru: nn.GRU, embedding: nn.Embedding, tree: PrefixTree, direction: str = "") -> Tensor:
     """The last layer's state at each node, (n, hidden), by the weights whose names end in `direction`."""
     words, where = tree.words.unique(return_inverse=True)
-    states = None
+    states: Tensor = embedding(words)
     for layer in range(gru.num_layers):
         weight_in, weight, bias_in, bias = (
             getattr(gru, f"{name}_l{layer}{direction}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
-        if states is None:
-            inputs = F.embedding(where, F.linear(embedding(words), weight_in, bias_in).to(weight.dtype))
-        else:
-            inputs = F.linear(states, weight_in, bias_in).to(weight.dtype)
+        inputs = F.linear(states, weight_in, bias_in).to(weight.dtype)
+        if layer == 0:  # each distinct word was projected once
+            inputs = F.embedding(where, inputs)
         states = TreeGRU.apply(inputs, weight, bias, tree.parents)
     return states
 
@@ -112,7 +111,7 @@ class TreeGRU(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, inputs: Tensor, weight: Tensor, bias: Tensor, parents: list[Tensor]) -> Tensor:
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, parents: list[Tensor]) -> Tensor:
         size = weight.shape[1]
         states = inputs.new_empty(len(inputs), size)
         before = inputs.new_zeros(len(inputs), size)
@@ -141,7 +140,7 @@ class TreeGRU(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient: Tensor):
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         weight, before, gates, recurrent = ctx.saved_tensors
         size = weight.shape[1]
         flow = gradient.clone()

@@ -1,5 +1,8 @@
 """Pictures through a network trained elsewhere, frozen or tuned along, to the joint space (VSE++; SCAN)."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -7,9 +10,10 @@ from vsehub.checks import positive, require, whole
 from vsehub.encoders.images import ImageFeatures, ImageRegions
 from vsehub.encoders.pretrained.networks import Backbone
 from vsehub.sets import Encoding
+from vsehub.types import Encoder
 
 
-class ImageBackbone(nn.Module):
+class ImageBackbone(Encoder):
     """A backbone's features, and on them the encoder that features from a file would get.
 
     image_shape: (3, height, width) of one image, or (crops, 3, height, width), whose features are averaged; uint8
@@ -21,7 +25,7 @@ class ImageBackbone(nn.Module):
     """
 
     # A checkpoint holds the backbone's weights: rebuilding it takes no download and no file.
-    rebuilt = {"pretrained": False, "weights": None}  # noqa: RUF012
+    rebuilt: Mapping[str, Any] = {"pretrained": False, "weights": None}
 
     def __init__(
         self,
@@ -71,5 +75,5 @@ class ImageBackbone(nn.Module):
         return self
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
-        """Parameters with a learning rate of their own, and that rate."""
+        """The backbone's parameters, where it is tuned at its own learning rate."""
         return [] if self.learning_rate is None else [(list(self.backbone.parameters()), self.learning_rate)]

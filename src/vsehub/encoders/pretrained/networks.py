@@ -13,188 +13,8 @@ from torch import Tensor, nn
 
 from vsehub.checks import InputError, existing, fail, one_of, require, whole
 
-
-def load_weights(network: nn.Module, path: str | Path, name: str, ignored: Collection[str] = ()) -> None:
-    """Give `network` the weights of a state dict.
-
-    path: .safetensors, or what torch.save wrote, bare or as "state_dict" or "model" of a dictionary. name: of the
-    network, for messages. ignored: entries that the file may hold beside the network's. Raises InputError where the
-    file is damaged or holds another network's weights.
-    """
-    found = _state(existing("weights", path, "Give a file with the state dict of the model"))
-    wanted = {key: tuple(value.shape) for key, value in _entries(network)}
-    wrong = _differences(name, wanted, found, {*network.state_dict(), *ignored})
-    require(
-        not wrong,
-        f"weights: {path} is not of {name}: {'; '.join(wrong)}. Give that model's file, or the model of this one",
-    )
-    network.load_state_dict({key: value for key, value in found.items() if key not in ignored}, strict=False)
-
-
-def weights_hash(network: nn.Module) -> str:
-    """16 hexadecimal digits of SHA-256 over the names, types, shapes and bytes of a network's weights."""
-    digest = hashlib.sha256()
-    for key, value in sorted(_entries(network)):
-        digest.update(f"{key} {value.dtype} {tuple(value.shape)}\n".encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()[:16]
-
-
-def _entries(network: nn.Module) -> list[tuple[str, Tensor]]:
-    """The state dict without the counts of batches: older files lack them, and nothing is computed from them."""
-    return [(key, value) for key, value in network.state_dict().items() if not key.endswith("num_batches_tracked")]
-
-
-def _state(path: Path) -> dict[str, Tensor]:
-    """The state dict of a file, without the prefix that data-parallel training puts before its names."""
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            found = load_file(path)
-        else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch, pickle, zip and safetensors each have their own
-        said = str(error).partition("\n")[0][:200]
-        said = type(error).__name__ if "weights_only" in said else said  # torch's advice would run the file's code
-        raise InputError(
-            f"weights: {path} cannot be read ({said}). Expected a state dict, as "
-            ".safetensors or written by torch.save(model.state_dict(), FILE)"
-        ) from error
-    for inside in ("state_dict", "model"):
-        if isinstance(found, dict) and isinstance(found.get(inside), dict):
-            found = found[inside]
-    require(
-        isinstance(found, dict) and len(found) > 0 and all(isinstance(value, Tensor) for value in found.values()),
-        f"weights: {path} holds no state dict; expected names and tensors, as torch.save(model.state_dict(), FILE) "
-        "writes them",
-    )
-    return {key.removeprefix("module."): value for key, value in found.items()}
-
-
-def _differences(name: str, wanted: dict[str, tuple], found: dict[str, Tensor], known: set[str]) -> list[str]:
-    """What is missing, too much or of another shape, the first of each by name."""
-    shapes = {key: tuple(value.shape) for key, value in found.items()}
-    missing = [key for key in wanted if key not in found]
-    foreign = [key for key in found if key not in known]
-    other = [key for key, shape in wanted.items() if key in found and shapes[key] != shape]
-    wrong = []
-    if missing:
-        wrong.append(f"{len(missing)} of {len(wanted)} entries are missing, first {missing[0]} {wanted[missing[0]]}")
-    if foreign:
-        wrong.append(f"{len(foreign)} entries are not {name}'s, first {foreign[0]} {shapes[foreign[0]]}")
-    if other:
-        wrong.append(
-            f"{len(other)} entries have other shapes, first {other[0]} {shapes[other[0]]}, expected {wanted[other[0]]}"
-        )
-    return wrong
-
-
 _HEADS = ("fc", "classifier", "heads", "head")  # what torchvision calls its classifiers
 _AUXILIARY = ("AuxLogits", "aux1", "aux2")
-
-
-@dataclass(frozen=True)
-class VisionModel:
-    """A network without its classifier, and the pictures that it was made for.
-
-    network: pixels (N, 3, H, W), normalised -> features (N, F). head: the names of the classifier's parameters, which
-    a file of weights may hold. mean, std: of the normalisation, a value a channel, for pixels in [0, 1]. size: of the
-    pictures, in pixels a side.
-    """
-
-    network: nn.Module
-    head: frozenset[str]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    size: int
-
-
-def vision_model(library: str, model: str, pretrained: bool) -> VisionModel:
-    """The model of that name, with the library's own weights or with random ones.
-
-    library: "torchvision" or "timm". model: NAME or NAME.WEIGHTS, as in "resnet152.IMAGENET1K_V1". Drawing random
-    weights leaves torch's random state as it was. Raises InputError for an unknown name, a library that is not
-    installed, and weights that cannot be had.
-    """
-    one_of("library", library, tuple(_LIBRARIES))
-    with torch.random.fork_rng(devices=[]):
-        return _LIBRARIES[library](model, pretrained)
-
-
-def _torchvision(model: str, pretrained: bool) -> VisionModel:
-    import torchvision
-
-    name, _, tag = model.partition(".")
-    names = torchvision.models.list_models(module=torchvision.models)
-    _require_known("torchvision", name, names)
-    choices = torchvision.models.get_model_weights(name)
-    if tag:
-        one_of(f"the weights of {name}", tag, tuple(choice.name for choice in choices))
-    weights = choices[tag] if tag else choices.DEFAULT
-    chosen = {"weights": weights if pretrained else None}
-    network = _fetched(model, pretrained, lambda: torchvision.models.get_model(name, **chosen))
-    before = set(network.state_dict())
-    for part in (one for one in _AUXILIARY if hasattr(network, one)):
-        setattr(network, part, None)
-        network.aux_logits = False
-    if hasattr(network, "transform_input"):  # without it the published weights see pixels normalised in another way
-        network.transform_input = True
-    _take_off(network)
-    made_for = weights.transforms()
-    head = frozenset(before - set(network.state_dict()))
-    return VisionModel(network, head, tuple(made_for.mean), tuple(made_for.std), made_for.crop_size[0])
-
-
-def _take_off(network: nn.Module) -> None:
-    """Put nothing in the place of the layer that gives the classes: the last of the network's classifier."""
-    head = next(name for name in _HEADS if hasattr(network, name))
-    layers = [name for name, part in network.named_modules() if isinstance(part, (nn.Linear, nn.Conv2d))]
-    network.set_submodule([name for name in layers if f"{name}.".startswith(f"{head}.")][-1], nn.Identity())
-
-
-def _timm(model: str, pretrained: bool) -> VisionModel:
-    try:
-        import timm
-    except ImportError as error:
-        raise InputError("timm is not installed; install it with: pip install 'vsehub[timm]'") from error
-    name, _, tag = model.partition(".")
-    _require_known("timm", name, timm.list_models())
-    if tag:
-        tags = [one.partition(".")[2] for one in timm.list_pretrained(f"{name}.*")]
-        one_of(f"the weights of {name}", tag, tuple(tags))
-    network = _fetched(model, pretrained, lambda: timm.create_model(model, pretrained=pretrained))
-    before = set(network.state_dict())
-    network.reset_classifier(0)
-    made_for = timm.data.resolve_model_data_config(network)
-    head = frozenset(before - set(network.state_dict()))
-    return VisionModel(network, head, tuple(made_for["mean"]), tuple(made_for["std"]), made_for["input_size"][-1])
-
-
-_LIBRARIES = {"torchvision": _torchvision, "timm": _timm}
-
-
-def _require_known(library: str, name: str, names: list[str]) -> None:
-    near = get_close_matches(name, names, n=5) or names[:5]
-    require(
-        name in names,
-        f"model: {library} has no model {name!r} of its {len(names)}; close to it: {', '.join(near)}",
-    )
-
-
-def _fetched(model: str, pretrained: bool, build: Callable[[], nn.Module]) -> nn.Module:
-    if not pretrained:
-        return build()
-    try:
-        return build()
-    except Exception as error:  # each library has its own for a network that is not there
-        said = str(error).partition("\n")[0][:200]
-        fail(
-            f"the weights of {model} cannot be had ({type(error).__name__}: {said}). Give "
-            "image_encoder.weights=FILE with its state dict, or image_encoder.pretrained=false for random weights"
-        )
-
-
 _MAPS = (3, 4)  # dimensions of a feature map: (N, places, C) of a transformer, (N, C, H, W) of a convolutional network
 
 
@@ -319,3 +139,180 @@ def _dimensions(part: nn.Module, out: Tensor) -> int:
     if isinstance(part, nn.AdaptiveAvgPool2d):
         return 0
     return out.ndim if isinstance(out, Tensor) else -1
+
+
+@dataclass(frozen=True)
+class VisionModel:
+    """A network without its classifier, and the pictures that it was made for.
+
+    network: pixels (N, 3, H, W), normalised -> features (N, F). head: the names of the classifier's parameters, which
+    a file of weights may hold. mean, std: of the normalisation, a value a channel, for pixels in [0, 1]. size: of the
+    pictures, in pixels a side.
+    """
+
+    network: nn.Module
+    head: frozenset[str]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    size: int
+
+
+def vision_model(library: str, model: str, pretrained: bool) -> VisionModel:
+    """The model of that name, with the library's own weights or with random ones.
+
+    library: "torchvision" or "timm". model: NAME or NAME.WEIGHTS, as in "resnet152.IMAGENET1K_V1". Drawing random
+    weights leaves torch's random state as it was. Raises InputError for an unknown name, a library that is not
+    installed, and weights that are not available.
+    """
+    one_of("library", library, tuple(_LIBRARIES))
+    with torch.random.fork_rng(devices=[]):
+        return _LIBRARIES[library](model, pretrained)
+
+
+def _torchvision(model: str, pretrained: bool) -> VisionModel:
+    import torchvision
+
+    name, _, tag = model.partition(".")
+    names = torchvision.models.list_models(module=torchvision.models)
+    _require_known("torchvision", name, names)
+    choices = torchvision.models.get_model_weights(name)
+    if tag:
+        one_of(f"the weights of {name}", tag, tuple(choice.name for choice in choices))
+    weights = choices[tag] if tag else choices.DEFAULT
+    chosen = {"weights": weights if pretrained else None}
+    network = _fetched(model, pretrained, lambda: torchvision.models.get_model(name, **chosen))
+    before = set(network.state_dict())
+    for part in (one for one in _AUXILIARY if hasattr(network, one)):
+        setattr(network, part, None)
+        network.aux_logits = False
+    if hasattr(network, "transform_input"):  # without it the published weights see pixels normalised in another way
+        network.transform_input = True
+    _take_off(network)
+    made_for = weights.transforms()
+    head = frozenset(before - set(network.state_dict()))
+    return VisionModel(network, head, tuple(made_for.mean), tuple(made_for.std), made_for.crop_size[0])
+
+
+def _take_off(network: nn.Module) -> None:
+    """Put nothing in the place of the layer that gives the classes: the last of the network's classifier."""
+    head = next(name for name in _HEADS if hasattr(network, name))
+    layers = [name for name, part in network.named_modules() if isinstance(part, (nn.Linear, nn.Conv2d))]
+    network.set_submodule([name for name in layers if f"{name}.".startswith(f"{head}.")][-1], nn.Identity())
+
+
+def _timm(model: str, pretrained: bool) -> VisionModel:
+    try:
+        import timm
+    except ImportError as error:
+        raise InputError("timm is not installed; install it with: pip install 'vsehub[timm]'") from error
+    name, _, tag = model.partition(".")
+    _require_known("timm", name, timm.list_models())
+    if tag:
+        tags = [one.partition(".")[2] for one in timm.list_pretrained(f"{name}.*")]
+        one_of(f"the weights of {name}", tag, tuple(tags))
+    network = _fetched(model, pretrained, lambda: timm.create_model(model, pretrained=pretrained))
+    before = set(network.state_dict())
+    network.reset_classifier(0)
+    made_for = timm.data.resolve_model_data_config(network)
+    head = frozenset(before - set(network.state_dict()))
+    return VisionModel(network, head, tuple(made_for["mean"]), tuple(made_for["std"]), made_for["input_size"][-1])
+
+
+_LIBRARIES = {"torchvision": _torchvision, "timm": _timm}
+
+
+def load_weights(network: nn.Module, path: str | Path, name: str, ignored: Collection[str] = ()) -> None:
+    """Give `network` the weights of a state dict.
+
+    path: .safetensors, or what torch.save wrote, bare or as "state_dict" or "model" of a dictionary. name: of the
+    network, for messages. ignored: entries that the file may hold beside the network's. Raises InputError where the
+    file is damaged or holds another network's weights.
+    """
+    found = _state(existing("weights", path, "Give a file with the state dict of the model"))
+    wanted = {key: tuple(value.shape) for key, value in _entries(network)}
+    wrong = _differences(name, wanted, found, {*network.state_dict(), *ignored})
+    require(
+        not wrong,
+        f"weights: {path} is not of {name}: {'; '.join(wrong)}. Give that model's file, or the model of this one",
+    )
+    network.load_state_dict({key: value for key, value in found.items() if key not in ignored}, strict=False)
+
+
+def weights_hash(network: nn.Module) -> str:
+    """16 hexadecimal digits of SHA-256 over the names, types, shapes and bytes of a network's weights."""
+    digest = hashlib.sha256()
+    for key, value in sorted(_entries(network)):
+        digest.update(f"{key} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
+
+
+def _entries(network: nn.Module) -> list[tuple[str, Tensor]]:
+    """The state dict without the counts of batches: older files lack them, and nothing is computed from them."""
+    return [(key, value) for key, value in network.state_dict().items() if not key.endswith("num_batches_tracked")]
+
+
+def _state(path: Path) -> dict[str, Tensor]:
+    """The state dict of a file, without the prefix that data-parallel training puts before its names."""
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            found = load_file(path)
+        else:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch, pickle, zip and safetensors each have their own
+        said = str(error).partition("\n")[0][:200]
+        said = type(error).__name__ if "weights_only" in said else said  # torch's advice would run the file's code
+        raise InputError(
+            f"weights: {path} cannot be read ({said}). Expected a state dict, as "
+            ".safetensors or written by torch.save(model.state_dict(), FILE)"
+        ) from error
+    for inside in ("state_dict", "model"):
+        if isinstance(found, dict) and isinstance(found.get(inside), dict):
+            found = found[inside]
+    require(
+        isinstance(found, dict) and len(found) > 0 and all(isinstance(value, Tensor) for value in found.values()),
+        f"weights: {path} holds no state dict; expected names and tensors, as torch.save(model.state_dict(), FILE) "
+        "writes them",
+    )
+    return {key.removeprefix("module."): value for key, value in found.items()}
+
+
+def _differences(name: str, wanted: dict[str, tuple], found: dict[str, Tensor], known: set[str]) -> list[str]:
+    """What is missing, too much or of another shape, the first of each by name."""
+    shapes = {key: tuple(value.shape) for key, value in found.items()}
+    missing = [key for key in wanted if key not in found]
+    foreign = [key for key in found if key not in known]
+    other = [key for key, shape in wanted.items() if key in found and shapes[key] != shape]
+    wrong = []
+    if missing:
+        wrong.append(f"{len(missing)} of {len(wanted)} entries are missing, first {missing[0]} {wanted[missing[0]]}")
+    if foreign:
+        wrong.append(f"{len(foreign)} entries are not {name}'s, first {foreign[0]} {shapes[foreign[0]]}")
+    if other:
+        wrong.append(
+            f"{len(other)} entries have other shapes, first {other[0]} {shapes[other[0]]}, expected {wanted[other[0]]}"
+        )
+    return wrong
+
+
+def _require_known(library: str, name: str, names: list[str]) -> None:
+    near = get_close_matches(name, names, n=5) or names[:5]
+    require(
+        name in names,
+        f"model: {library} has no model {name!r} of its {len(names)}; close to it: {', '.join(near)}",
+    )
+
+
+def _fetched(model: str, pretrained: bool, build: Callable[[], nn.Module]) -> nn.Module:
+    if not pretrained:
+        return build()
+    try:
+        return build()
+    except Exception as error:  # each library has its own for a network that is not there
+        said = str(error).partition("\n")[0][:200]
+        fail(
+            f"the weights of {model} are not available ({type(error).__name__}: {said}). Give "
+            "image_encoder.weights=FILE with its state dict, or image_encoder.pretrained=false for random weights"
+        )

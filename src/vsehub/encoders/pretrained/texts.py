@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from vsehub.checks import InputError, positive, require, whole
 from vsehub.encoders.pooling import pooling_of
 from vsehub.sets import Encoding
+from vsehub.types import Encoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -18,20 +19,20 @@ if TYPE_CHECKING:
 _LEFT_OUT = ("auto_map", "attn_implementation", "quantization_config")
 
 
-class TextPretrained(nn.Module):
+class TextPretrained(Encoder):
     """(N, L) subword ids to the model's last states, mapped to the joint space and pooled.
 
     model: a local folder, or a name that is in the library's cache; nothing is downloaded. vocabulary_size: from the
     data, whose captions are cut by the model's own tokenizer (`loader.tokenizer`). dim: D of the joint space.
     pretrained: False starts from random weights. tune: False freezes the model, without dropout; the linear map is
-    always trained. learning_rate: of the tuned model alone (None: the optimizer's). pooling: "last", "mean", "max",
+    always trained. learning_rate: of the tuned model (None: the optimizer's). pooling: "last", "mean", "max",
     "gpo" or "none", the subwords' states as `Sets`; special tokens count as subwords. config: the model's configuration
     with its model_type, of which it is built untrained, `model` not being read; checkpoints hold it. Raises InputError
     where transformers or the model is missing, for one that is no text encoder, for settings that contradict each
     other and, when it runs, for captions longer than the model's positions.
     """
 
-    rebuilt: ClassVar = {"pretrained": False}  # and each encoder's own, below: its model's configuration
+    rebuilt: Mapping[str, Any] = {"pretrained": False}  # each encoder adds its model's configuration, below
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class TextPretrained(nn.Module):
             require(tune, "text_encoder.learning_rate is that of the tuned model; set text_encoder.tune=true too")
         require(
             config is None or not pretrained,
-            "text_encoder.config builds an untrained model; set text_encoder.pretrained=false, or leave config away",
+            "text_encoder.config builds an untrained model; set text_encoder.pretrained=false, or leave config out",
         )
         self.backbone = _built(model, pretrained, config)
         known = self.backbone.get_input_embeddings().num_embeddings
@@ -67,13 +68,13 @@ class TextPretrained(nn.Module):
         nn.init.zeros_(self.linear.bias)
         self.pool = pooling_of(pooling)
         self.gives = self.pool.gives
-        # With these arguments instead of its own a checkpoint builds the encoder without the model's folder.
+        # With these arguments a checkpoint rebuilds the encoder without the model's folder.
         settings = json.loads(self.backbone.config.to_json_string(use_diff=False))
         self.rebuilt = {"pretrained": False, "config": _kept(settings)}
         self.train()
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
-        """The parameters that are trained at a rate of their own, and the rate."""
+        """The backbone's parameters, where it is tuned at its own learning rate."""
         return [] if self.learning_rate is None else [(list(self.backbone.parameters()), self.learning_rate)]
 
     def train(self, mode: bool = True) -> "TextPretrained":
@@ -145,12 +146,12 @@ def _positions(backbone: "PreTrainedModel") -> int | None:
 
 
 def _kept(config: Mapping) -> dict:
-    """The configuration in plain values, without what a checkpoint from somewhere else could run code by."""
+    """The configuration in plain values, without the keys through which an untrusted checkpoint could run code."""
     return {key: _plain(one) for key, one in config.items() if key not in _LEFT_OUT and not key.startswith("_")}
 
 
 def _plain(value: Any) -> Any:
-    """Dictionaries and lists instead of whatever behaves like them."""
+    """The value with plain dictionaries and lists in place of other mappings and sequences."""
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
     return [_plain(one) for one in value] if isinstance(value, Sequence) and not isinstance(value, str) else value

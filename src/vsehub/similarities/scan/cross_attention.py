@@ -1,26 +1,27 @@
 """Stacked cross-attention between the words of a text and the regions of an image (Lee 2018, SCAN)."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsehub.checks import one_of, positive, require
 from vsehub.sets import Sets
 from vsehub.similarities.scan.tiles import AttendedCosines, Attention, Scratch, Unit, runs
 from vsehub.similarities.scan.weights import NORMALISATIONS, POOLINGS
+from vsehub.types import Similarity
 
 # Raw scores computed by one product; so many of its panels training keeps instead of computing them twice.
 PANEL_ON_CPU, PANEL_ON_GPU = 1 << 24, 1 << 28
 KEPT_PANELS = 4
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(Similarity):
     """S[i, t]: each word attends the regions (t2i), or each region the words (i2t); their cosines are pooled.
 
     With raw cosines s of queries and sources: `normalisation` of s over the queries, softmax of λ times it over the
     source, cosine of each query with the weighted sum of the source, `pooling` over the queries. direction "t2i": words
     are queries, regions the source; "i2t" the reverse. normalisation: clipped_l2norm, l2norm, clipped_l1norm, l1norm,
     softmax, clipped (LeakyReLU 0.1) or no_norm. pooling: mean, lse, max or sum. softmax_scale: λ, 9 for t2i and 4 for
-    i2t in the paper. lse_scale: λ of the LogSumExp, read by `pooling: lse` alone, 6 for t2i and 5 for i2t (20 on COCO).
+    i2t in the paper. lse_scale: λ of the LogSumExp, used only with pooling "lse", 6 for t2i and 5 for i2t (20 on COCO).
     All vectors are l2-normalised here; a zero vector has cosine 0 with all and no gradient.
 
     No attended vector is built: the scores follow from one product of all regions with all words and from Gram
@@ -99,7 +100,8 @@ def _unit(sets: Sets) -> Sets:
 
 def _panels(lengths: list[int], vectors: int) -> list[list[int]]:
     """Lengths of successive sets that have at most so many vectors together, but one set at least."""
-    panels, room = [], 0
+    panels: list[list[int]] = []
+    room = 0
     for length in lengths:
         if not panels or length > room:
             panels.append([])

@@ -10,7 +10,7 @@ Shapes: n source sets of s vectors against q queries: raw (n, s, q), gram (n, s,
 from collections.abc import Iterator
 from itertools import groupby
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ class Unit(torch.autograd.Function):
     """Rows (V, D) scaled to norm 1; a zero row stays zero, and has no gradient."""
 
     @staticmethod
-    def forward(ctx, vectors: Tensor) -> Tensor:
+    def forward(ctx: Any, vectors: Tensor) -> Tensor:
         norms = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
         inverse = norms.reciprocal().masked_fill_(norms == 0, 0)
         unit = vectors * inverse
@@ -33,7 +33,7 @@ class Unit(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient: Tensor) -> Tensor:
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         unit, inverse = ctx.saved_tensors
         product = gradient * unit
         radial = product.sum(dim=1, keepdim=True)
@@ -55,13 +55,14 @@ UNSHIFTED = 20.0
 
 
 class Scratch:
-    """Memory that is used again for tile after tile: on a CPU fresh memory costs more than what is computed in it."""
+    """Memory reused for all tiles: on a CPU, allocating fresh memory costs more than the computation in it."""
 
     def __init__(self, like: Tensor):
-        self._like, self._blocks = like, {}
+        self._like = like
+        self._blocks: dict[str, Tensor] = {}
 
     def __call__(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Memory of a shape under a name, with whatever it held."""
+        """Uninitialised memory of a shape; one block is kept for each name."""
         size = prod(shape)
         if name not in self._blocks or self._blocks[name].numel() < size:
             self._blocks[name] = self._like.new_empty(size)
@@ -117,7 +118,7 @@ class Attention(NamedTuple):
 
 
 def _inverse_root(squares: Tensor) -> Tensor:
-    """1 / sqrt(x), and 0 where x is not above 0: what attends zero vectors alone has cosine 0."""
+    """1 / sqrt(x), and 0 where x is not above 0: a query that attends only zero vectors has cosine 0."""
     return squares.rsqrt().masked_fill_(squares <= 0, 0)
 
 
@@ -159,7 +160,7 @@ class AttendedCosines(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx,
+        ctx: Any,
         attention: Attention,
         runs: list[Run],
         lengths: list[int],
@@ -182,7 +183,7 @@ class AttendedCosines(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, upstream: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         sources, queries, raw = ctx.saved_tensors
         raw = sources @ queries.T if raw is None else raw
         gradient, scratch = torch.empty_like(raw), Scratch(raw)

@@ -92,7 +92,7 @@ class Normalisation(NamedTuple):
     """What is done to raw scores before the softmax over the source: clipped (LeakyReLU 0.1 first), and by what."""
 
     clipped: bool
-    by: type
+    by: type[Softmax] | type[L2] | type[L1] | type[Identity]
 
     def forward(self, raw: Tensor, member: Tensor, out: Tensor, work: Tensor) -> tuple[Tensor, ...]:
         """raw (n, s, q) -> the normalised scores in `out`, and what `backward` wants."""

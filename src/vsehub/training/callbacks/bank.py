@@ -51,7 +51,7 @@ class BankCallback(pl.Callback):
     def setup(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
         """Hand the bank to the module, after all that its first refill could fail for."""
         require(
-            module.wants_neighbors,
+            module.loss.takes_neighbors,
             f"the loss {type(module.loss).__name__} takes no global statistics, so it has no use for a bank; "
             "train it with bank=none, or use loss=hal",
         )
@@ -92,7 +92,7 @@ class BankCallback(pl.Callback):
         images = encoded_once(encode_images, module.image_encoder, split.images, ids[0], data.eval_batch_size)
         texts = encoded_once(encode_texts, module.text_encoder, table, ids[1], data.eval_batch_size)
         similarity = module.similarity
-        inner = hasattr(similarity, "vectors")
+        inner = similarity.inner_product
         images, texts = comparable(similarity, images), comparable(similarity, texts)
         self.bank.fill(images, texts, *ids, None if inner else similarity, self._relation)
         few = slice(HUBNESS_PAIRS if inner else COSTLY_HUBNESS_PAIRS)

@@ -5,13 +5,15 @@ import logging
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsehub.checks import require, whole
 from vsehub.losses.hinge import KNNMargin
+from vsehub.losses.sum_to_max import SumToMax
 from vsehub.sets import Encoding, Sets
 from vsehub.training.module import LastStep
 from vsehub.training.run_record import RunRecorder
+from vsehub.types import Loss
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +70,7 @@ class CollapseDetector(pl.Callback):
         if self.stop and self.collapsed:
             trainer.should_stop = True
 
-    def _judge(self, trainer: pl.Trainer, loss: nn.Module, seen: list[str]) -> None:
+    def _judge(self, trainer: pl.Trainer, loss: Loss, seen: list[str]) -> None:
         step = trainer.global_step
         if not seen:
             self.since, self.collapsed = None, False
@@ -96,7 +98,7 @@ def embedding_variance(encoding: Encoding) -> float:
 
 
 @torch.no_grad()
-def signs(step: LastStep, variances: dict[str, float], loss: nn.Module) -> list[str]:
+def signs(step: LastStep, variances: dict[str, float], loss: Loss) -> list[str]:
     """What says that nothing is learned, in words; none while the pairs stand out among the scores.
 
     An embedding variance of about 0; with a margin, scores that hardly differ at the loss of equal scores (2·margin·N
@@ -111,13 +113,12 @@ def signs(step: LastStep, variances: dict[str, float], loss: nn.Module) -> list[
         for side, variance in variances.items()
         if variance < ONE_DIRECTION
     ]
-    margin = next((part.margin for part in loss.modules() if hasattr(part, "margin")), 0.0)
-    if negatives.std().item() < NARROW * margin:
+    if negatives.std().item() < NARROW * loss.margin:
         equal = loss(torch.zeros_like(step.scores), step.positives, step.neighbors)["loss"].item()
         value = step.loss.item()
         if abs(value - equal) <= NEAR * equal:
             found.append(f"the loss is {value:.4g}, where equal scores for all pairs would give {equal:.4g}")
-    needed, largest = getattr(loss, "needs_above", None), paired.max().item()
+    needed, largest = loss.needs_above, paired.max().item()
     if needed is not None and largest <= needed:
         found.append(f"no pair scores above {needed:g} (the largest {largest:.2g}), so that none is pulled together")
     return found
@@ -129,10 +130,10 @@ def stand_out(paired: Tensor, negatives: Tensor) -> bool:
     return gap.item() > STANDARD_ERRORS * negatives.double().std().item() / len(paired) ** 0.5
 
 
-def advice(loss: nn.Module) -> str:
+def advice(loss: Loss) -> str:
     """What to change."""
     always = "Lower optimizer.lr or raise callbacks.warmup.steps"
-    if hasattr(loss, "warmup_epochs"):
+    if isinstance(loss, SumToMax):
         return f"{always} or loss.warmup_epochs, or train with loss=hal"
     if isinstance(loss, KNNMargin):
         return f"{always}, begin with all negatives (loss=sum_to_max), or train with loss=hal"

@@ -7,7 +7,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from vsehub.checks import matrix, require
+from vsehub.checks import fail, matrix
 from vsehub.neighbors.exact import check_query
 
 # Below this many queries FAISS scans vector by vector instead of calling BLAS: 14 times slower on 128 queries.
@@ -32,10 +32,8 @@ def load_faiss() -> ModuleType | None:
 def required_faiss(what: str, instead: str) -> ModuleType:
     """The faiss module, or InputError saying that `what` needs it, how to install it and what to do `instead`."""
     faiss = load_faiss()
-    require(
-        faiss is not None,
-        f"{what} needs FAISS, which is not installed: install vsehub[cpu] or vsehub[gpu], or {instead}",
-    )
+    if faiss is None:
+        fail(f"{what} needs FAISS, which is not installed: install vsehub[cpu] or vsehub[gpu], or {instead}")
     return faiss
 
 
@@ -66,7 +64,7 @@ class FaissIndex:
         self._index.add(self._ready(vectors))
 
     def __len__(self) -> int:
-        return self._index.ntotal
+        return int(self._index.ntotal)
 
     def search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Similarities and positions (Q, k) of the k nearest of each query (Q, D), largest similarity first.
