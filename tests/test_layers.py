@@ -95,6 +95,40 @@ def test_imports_point_down():
                 assert top != "torch", f"{name} imports {module}"
 
 
+# Modules of the standard library that Windows lacks.
+POSIX = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+# Functions that `os` lacks there.
+POSIX_OS = {"fork", "forkpty", "getuid", "geteuid", "getgid", "getpgid", "killpg", "mkfifo", "posix_fallocate"}
+POSIX_OS |= {"sched_getaffinity", "setsid", "statvfs", "sysconf", "uname"}
+
+
+def unguarded(tree):
+    """What Windows lacks: modules outside `try ... except ImportError`, functions outside `if hasattr(os, ...)`."""
+    guarded = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and any("ImportError" in ast.unparse(one.type or node) for one in node.handlers):
+            guarded |= {id(below) for statement in node.body for below in ast.walk(statement)}
+        elif isinstance(node, ast.If | ast.IfExp) and "hasattr(os, " in ast.unparse(node.test):
+            body = node.body if isinstance(node.body, list) else [node.body]
+            guarded |= {id(below) for statement in body for below in ast.walk(statement)}
+    for node in ast.walk(tree):
+        if id(node) in guarded:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names if one.name.split(".")[0] in POSIX)
+        elif isinstance(node, ast.ImportFrom) and node.module in POSIX:
+            yield node.module
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "os" and node.attr in POSIX_OS:
+            yield f"os.{node.attr}"
+
+
+def test_nothing_needs_posix():
+    for path in FILES:
+        assert not list(unguarded(ast.parse(path.read_text(encoding="utf-8")))), path
+    for bad in ("import fcntl", "def f():\n    from resource import getrusage", "import os\nos.getuid()"):
+        assert list(unguarded(ast.parse(bad))), bad
+
+
 def test_every_package_is_in_the_picture():
     assert {place(path)[0] for path in FILES} == set(ALLOWED) | {"__init__"}
 

@@ -106,7 +106,7 @@ def full_disk(case: Case) -> list[str]:
         wrong = [] if ended.status == 0 else case.refused(ended, 1, 2)
         if ended.status not in (0, 2) and not any(word in ended.err for word in ("full", "No space", "disk")):
             wrong.append(f"nothing is said of the disk: {ended.err}")
-        wrong += [f"{name} is left" for name in world.temporary(out) if name.endswith(".part")]
+        wrong += [f"{name} is left" for name in world.temporary(out) if name.endswith(world.TEMPORARY)]
         subprocess.run(["mount", "-o", "remount,size=512m", out], check=True)
         return [f"{size} bytes: {one}" for one in wrong + (case.ends() if ended.status else [])]
 

@@ -34,13 +34,12 @@ from vsehub.data.text.word_vectors import read_word_vectors
 from vsehub.data.truth import read_ids, read_labels, read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors
 from vsehub.extraction.chunks import Chunk, ChunkFiles
-from vsehub.extraction.folder import MANIFEST, finished
-from vsehub.extraction.layout import file_names
-from vsehub.io.parts import Parts
+from vsehub.extraction.folder import MANIFEST, file_names, finished
 from vsehub.io.records import EVALUATION, RUN
 from vsehub.report.pages.templates import Thumbnails
 from vsehub.report.runs import read_runs
 from vsehub.rerank.inputs import Names, read_images
+from vsehub.rerank.parts import Parts
 from vsehub.rerank.table import read_ranking, write_ranking
 from vsehub.serving import build_index, load_index
 
@@ -507,9 +506,9 @@ READERS: dict[str, Reader] = {
     },
     "extraction manifest": Reader(partial(make_extracted, name=MANIFEST), manifest),
     "extraction settings": Reader(partial(make_extracted, name="parts/settings.json"), extraction_settings),
-    "extraction chunk": Reader(partial(make_extracted, name="parts/train-000000000.npy"), chunk),
-    "rerank parts": Reader(partial(make_parts, name="some.npz"), parts),
-    "rerank parts inside": Reader(partial(make_parts, name="some.npz"), parts, inside_zip),
+    "extraction chunk": Reader(partial(make_extracted, name="parts/train-000000000.part.npz"), chunk),
+    "rerank parts": Reader(partial(make_parts, name="some.part.npz"), parts),
+    "rerank parts inside": Reader(partial(make_parts, name="some.part.npz"), parts, inside_zip),
     "rerank settings": Reader(partial(make_parts, name="settings.json"), parts),
     "ranking": Reader(written("ranking.parquet", save_ranking), ranking),
     **{

@@ -120,7 +120,8 @@ def after(command: Command, kill: Kill, ended: forked.Ended, cwd: Path, first: b
     if len(ended.said) > 1:
         wrong.append(f"{len(ended.said)} lines on stderr: {ended.said}")
     if kill.signal != signal.SIGKILL and first:
-        wrong += [f"{name} is left" for name in world.temporary(out) if name.endswith(".part") or "outcomes" in name]
+        left = world.temporary(out)
+        wrong += [f"{name} is left" for name in left if name.endswith(world.TEMPORARY) or "outcomes" in name]
     if command.trains:
         for record in out.rglob("run.json"):
             wrong += stopped(record, kill, ended.out) if first or "epoch" in ended.out else []

@@ -34,6 +34,7 @@ TIMES = {
     *("seconds", "val/seconds", "bank/seconds", "ranking_seconds", "wall_seconds"),
     *("started", "peak_memory", "command", "git", "run"),
 }
+TEMPORARY = (".part", ".lock")  # endings of temporary files and of what shows that their writer lives
 NOT_COMPARED = {".hydra", "train.log", "multirun.yaml", ".lock"}  # Hydra's own, the log, the empty file of the lock
 _CLOCK = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00|git [0-9a-f]{8}|"
@@ -234,7 +235,7 @@ def damaged(folder: Path) -> list[str]:
     """Files under their own names that cannot be read: whatever stops a command, there must be none."""
     found = []
     for name, path in _files(folder).items() if folder.is_dir() else ():
-        if path.name.endswith(".part") or "csv" in Path(name).parts:  # not under its own name; a logger's
+        if path.suffix in TEMPORARY or "csv" in Path(name).parts:  # not under its own name; a logger's
             continue
         try:
             content(path, folder)
@@ -259,5 +260,5 @@ def temporary(folder: Path) -> list[str]:
     return [
         path.relative_to(folder).as_posix()
         for path in (folder.rglob("*") if folder.is_dir() else ())
-        if path.suffix == ".part" or path.name == "parts" or path.name.startswith(".outcomes-")
+        if path.suffix in TEMPORARY or path.name == "parts" or path.name.startswith(".outcomes-")
     ]

@@ -11,7 +11,7 @@ import torch
 import torchvision
 
 from vsehub.encoders import ImageBackbone
-from vsehub.extraction import layout
+from vsehub.extraction import folder
 
 MODEL = ("data=scenes", "data.size=tiny", "image_encoder=torchvision", "image_encoder.model=resnet18")
 PIECES = ("chunk=4", "batch_size=4")
@@ -52,24 +52,24 @@ def test_killed_it_goes_on_and_the_bytes_are_the_same(command, vsehub, weights, 
     given = (*MODEL, *PIECES, f"image_encoder.weights={weights}", "out=killed")
     process = vsehub("extract", *given, cwd=tmp_path, start=True)
     parts = tmp_path / "killed" / "parts"
-    while len(list(parts.glob("*-*.npy"))) < 5:
+    while len(list(parts.glob("*-*.npz"))) < 5:
         assert process.poll() is None, (tmp_path / "output.txt").read_text()
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    kept = {path.name: path.stat().st_mtime_ns for path in parts.glob("*-*.npy")}
+    kept = {path.name: path.stat().st_mtime_ns for path in parts.glob("*-*.npz")}
     assert 5 <= len(kept) < 40
     assert not (tmp_path / "killed" / "manifest.json").exists()
     said = command(*PIECES, "out=killed", "dtype=float16", status=2)
     assert "unfinished work of another command (other dtype)" in said
-    assert {path.name: path.stat().st_mtime_ns for path in parts.glob("*-*.npy")} == kept
+    assert {path.name: path.stat().st_mtime_ns for path in parts.glob("*-*.npz")} == kept
     settings = (parts / "settings.json").read_text()
     command(*PIECES, "out=killed")
     assert contents(tmp_path / "killed") == contents(tmp_path / "unbroken")
     assert manifest(tmp_path / "killed")["run"]["images"] == 160 - 4 * len(kept)
     parts.mkdir()  # as if it had been killed when all was written and its parts were not removed yet
     (parts / "settings.json").write_text(settings)
-    (parts / "train-000000000.npy").touch()
+    (parts / "train-000000000.part.npz").touch()
     assert "this extraction already" in command(*PIECES, "out=killed", "verify=true")
     assert not parts.exists()
 
@@ -94,13 +94,13 @@ def test_two_processes_share_the_work(command, vsehub, weights, tmp_path):
 
 def test_another_process_finishes_the_same_extraction_first(command, vsehub, weights, tmp_path, monkeypatch):
     given = (*MODEL, *PIECES, "splits=[val]", f"image_encoder.weights={weights}")
-    whole = layout.assemble
+    whole = folder.assemble
 
     def late(*arguments):
         vsehub("extract", *given, "out=twice", cwd=tmp_path)  # finds all chunks and takes them away
         return whole(*arguments)
 
-    monkeypatch.setattr(layout, "assemble", late)
+    monkeypatch.setattr(folder, "assemble", late)
     assert "another process has finished it" in command(*PIECES, "splits=[val]", "out=twice")
     assert sorted(path.name for path in (tmp_path / "twice").iterdir()) == [
         *("dev_caps.txt", "dev_ids.txt", "dev_ims.npy", "manifest.json")
@@ -160,7 +160,7 @@ def test_what_is_refused(command, weights, tmp_path, monkeypatch):
     broken["layer4.1.bn2.weight"][3] = float("nan")
     torch.save(broken, tmp_path / "nan.pth")
     said = command("image_encoder.weights=nan.pth", "out=a", status=2)
-    assert "train: the features of scene-train-000000, scene-train-000001" in said
+    assert "train: of the features, those of scene-train-000000, scene-train-000001, " in said
     assert "hold NaN" in said
     assert "ImageCNN is no pretrained network; give image_encoder=resnet152" in command(
         "out=b", model=("data=scenes", "data.size=tiny"), status=2

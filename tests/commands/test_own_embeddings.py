@@ -375,8 +375,8 @@ def spoil(files, name):
         ("dimensions", "queries .*: 300 rows of 16 numbers; items .*: 17 rows of 17 numbers"),
         ("transposed", "items (were|look) transposed"),
         ("no reference", r"bad.npy has shape \(0, 16\)|bad.npy holds .*\(0, 16\)"),
-        ("copied", r"reference: 300 of 300 queries \(100.0%\) stand in reference .* bit for bit, more than 1%"),
-        ("leaking", r"reference: 4 of 300 queries \(1.3%\) stand in"),
+        ("copied", r"reference: 300 of 300 queries \(100.0%\) are in reference .* bit for bit, more than 1%"),
+        ("leaking", r"reference: 4 of 300 queries \(1.3%\) are in"),
         ("unknown id", "bad.csv: line 3 names? ids that the items do not have .*'photo 999'"),
         ("pair twice", "bad.csv: line 4 repeat"),
         ("row beyond", "bad.csv: line 3 names? rows that the items do not have"),
@@ -394,7 +394,7 @@ def test_a_few_shared_rows_are_warned_about(files, here):
     queries, _, reference, _ = vectors()
     np.save(files / "nearly.npy", np.concatenate((reference, queries[:3])))
     said = here("rerank", *ALL, "reference=nearly.npy", "out=there")
-    assert "3 of 300 queries (1.0%) stand in reference (nearly.npy) bit for bit" in said
+    assert "3 of 300 queries (1.0%) are in reference (nearly.npy) bit for bit" in said
     assert record(files / "there")["reference"]["queries_in_it"] == 3
 
 

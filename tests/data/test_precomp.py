@@ -131,7 +131,7 @@ def test_bad_rows_are_numbered_and_counted(tmp_path, dtype, monkeypatch):
     ims[20, 0] = 0
     message = refused(write(tmp_path, ims, 500))
     assert "of 100 feature rows, counted from 0, 7 hold NaN; 50 hold infinite values; " in message
-    assert "; 1, 2, 3, 5, 8, ... (7 in all) hold zeros alone. Extract" in message
+    assert "; 1, 2, 3, 5, 8, ... (7 in all) hold only zeros. Extract" in message
 
 
 def test_a_zero_region_and_extreme_numbers_are_fine(tmp_path):

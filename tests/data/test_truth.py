@@ -104,7 +104,7 @@ def test_against_a_dictionary(truth):
         ("query,item\n0,1\n2,4\n", "line 3 name rows that the items do not have .the first: '4'.. .* 0 to 3"),
         (
             "item,query\n\n" + "1,0\n" * 2 + "\n" + "2,0\n" + "1,0\n" * 6,
-            "lines 4, 7, 8, 9, 10, ... .7 in all. repeat a pair that came before. Leave each pair in once",
+            "lines 4, 7, 8, 9, 10, ... .7 in all. repeat a pair that came before. Keep each pair once",
         ),
         ({"query": [0, 1], "items": [0, 1]}, "has the columns query, items; expected item"),
         ({"query": [0, 1], "item": [0.0, 1.0]}, "column item holds double. The items have no ids"),

@@ -1,8 +1,10 @@
 """Extraction in pieces: each is somebody's, found once, whole or absent, and put together as the layout says."""
 
 import hashlib
+import io
 import threading
 import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -11,10 +13,18 @@ from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.data import CaptionedImages, Precomp
-from vsehub.extraction.chunks import ChunkFiles, chunks_of
-from vsehub.extraction.features import Processes, extract
-from vsehub.extraction.folder import MANIFEST, PARTS, finished, require_room
-from vsehub.extraction.layout import assemble, captions_each, kept_captions, verify
+from vsehub.extraction.chunks import ChunkFiles, Processes, chunks_of
+from vsehub.extraction.features import extract
+from vsehub.extraction.folder import (
+    MANIFEST,
+    PARTS,
+    assemble,
+    captions_each,
+    finished,
+    kept_captions,
+    require_room,
+    verify,
+)
 from vsehub.io.files import write_json
 
 SETTINGS = {"model": "x", "regions": None, "data": {"train": "abc"}}
@@ -123,7 +133,10 @@ class TestFeatures:
 
         chunks, files = chunks_of({"train": 9}, 4), ChunkFiles(tmp_path, SETTINGS)
         named = "5.jpg, 7.jpg" if names else "image 5, image 7"
-        with pytest.raises(InputError, match=rf"train: the features of {named} hold NaN or"):
+        held = {"nan": "NaN", "inf": "infinite values", "0.0": "only zeros", "70000.0": "infinite values"}
+        with pytest.raises(
+            InputError, match=rf"train: of the features, those of {named} hold {held[str(value)]}\. Look"
+        ):
             run(splits, chunks, files, spoiled, torch.float16)
         assert [files.done(one) for one in chunks] == [True, False, False]
 
@@ -169,28 +182,30 @@ class TestChunkFiles:
     def test_a_chunk_that_claims_more_than_it_holds(self, tmp_path):
         files, chunk = ChunkFiles(tmp_path, SETTINGS), chunks_of({"train": 2}, 2)[0]
         for shape in ((2, 10**12), (2, 2**62, 2**62), (2, -1)):
-            with (tmp_path / chunk.name).open("wb") as file:
-                np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+            header = io.BytesIO()
+            np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
+            with zipfile.ZipFile(files.path(chunk.name), "w") as archive:
+                archive.writestr("features.npy", header.getvalue())
             with pytest.raises(InputError, match="was damaged and has been removed"):
                 files.read(chunk)
 
     def test_what_is_not_ours_stays(self, tmp_path):
-        (tmp_path / "notes-of-mine.npy").write_text("precious")
+        (tmp_path / "notes-of-mine.npz").write_text("precious")
         for overwrite in (False, True):
             with pytest.raises(InputError, match="is in the way"):
                 ChunkFiles(tmp_path, SETTINGS, overwrite)
         files = ChunkFiles(tmp_path / PARTS, SETTINGS)
-        (tmp_path / PARTS / "mine-of-all.npy").write_text("precious")
-        (tmp_path / PARTS / ".train-000000000.npy.x.part").write_text("half")
+        (tmp_path / PARTS / "mine-of-all.npz").write_text("precious")
+        (tmp_path / PARTS / ".train-000000000.part.npz.x.part").write_text("half")
         files.write(chunks_of({"train": 2}, 2)[0], np.ones((2, 3)))
         files.remove()
-        assert [path.name for path in (tmp_path / PARTS).iterdir()] == ["mine-of-all.npy"]
+        assert [path.name for path in (tmp_path / PARTS).iterdir()] == ["mine-of-all.npz"]
 
     @pytest.mark.parametrize("damage", ["cut", "of another size", "text"])
     def test_a_damaged_chunk_is_found_again(self, tmp_path, damage):
         files, chunk = ChunkFiles(tmp_path, SETTINGS), chunks_of({"train": 2}, 2)[0]
         files.write(chunk, np.ones((3 if damage == "of another size" else 2, 3)))
-        path = tmp_path / chunk.name
+        path = files.path(chunk.name)
         if damage != "of another size":
             path.write_bytes(path.read_bytes()[:-5] if damage == "cut" else b"no array")
         with pytest.raises(InputError, match="was damaged and has been removed; give the same command again"):
@@ -211,7 +226,7 @@ class TestChunkFiles:
         files.wait(chunks, 1.2, said.append)  # less than both take together: each new chunk begins the time anew
         helper.join()
         assert said == ["waiting for 2 chunks of other processes"]
-        (tmp_path / chunks[1].name).unlink()
+        files.path(chunks[1].name).unlink()
         with pytest.raises(InputError, match=r"no other process has finished .* 1 are missing, first train-000000002"):
             files.wait(chunks, 0.3, said.append)
 
@@ -240,9 +255,11 @@ class TestLayout:
         assert captions_each(splits, None) == 5
         assert captions_each(splits, 6) == 6
         assert len(kept_captions(splits["train"], 6)) == 18
-        with pytest.raises(InputError, match=r"1 images of train have fewer than 7, first 0\.jpg; give captions=6"):
+        with pytest.raises(InputError, match=r"images of train with fewer than 7 captions: 0\.jpg; give captions=6"):
             captions_each(splits, 7)
-        with pytest.raises(InputError, match=r"1 images of train have fewer than 1, first 1\.jpg; take images without"):
+        with pytest.raises(
+            InputError, match=r"images of train with fewer than 1 captions: 1\.jpg; take images without"
+        ):
             captions_each({"train": split([2, 0, 1])}, None)
         with pytest.raises(InputError, match="captions is 0"):
             captions_each(splits, 0)
@@ -294,13 +311,16 @@ class TestFolder:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            (lambda text: text.replace('"schema": 1', '"schema": 2'), "is of schema 2; this vsehub reads schema 1"),
+            (
+                lambda text: text.replace('"schema": 1', '"schema": 2'),
+                "is of schema 2; of an extraction's manifest this vsehub reads schema 1",
+            ),
             (
                 lambda text: text.replace("train_ims.npy", "../precious.npy"),
                 "does not name the files of the splits train",
             ),
             (lambda text: text.replace('"sha256"', '"md5"'), "does not name the files of the splits train with size"),
-            (lambda text: text.replace('"files": {', '"files": [], "old": {'), "does not name the files"),
+            (lambda text: text.replace('"files": {', '"files": [], "old": {'), "files is of another type than"),
         ],
     )
     def test_a_manifest_that_cannot_be_used(self, tmp_path, change, message):

@@ -37,7 +37,7 @@ def test_killed_while_writing(tmp_path, killer):
 @pytest.fixture
 def full_disk(monkeypatch):
     """Temporary files that take small writes; a large one leads to /dev/full, where each write fails with ENOSPC."""
-    real = files._owned
+    real = files._created
 
     class OnFullDisk:
         def __init__(self, handle):
@@ -58,7 +58,7 @@ def full_disk(monkeypatch):
                     full.write(data)
             return self.handle.write(data)
 
-    return lambda: monkeypatch.setattr(files, "_owned", lambda path: OnFullDisk(real(path)))
+    return lambda: monkeypatch.setattr(files, "_created", lambda path: OnFullDisk(real(path)))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
@@ -128,7 +128,7 @@ def test_sigterm_at_any_step_leaves_no_temporary_file(tmp_path):
             nonlocal count
             if frame.f_code.co_filename != files.__file__:
                 return None
-            if event == "line" and frame.f_code.co_name in ("atomic", "_owned"):
+            if event == "line" and frame.f_code.co_name in ("atomic", "_created"):
                 count += 1
                 if count == stop:
                     raise SystemExit(143)

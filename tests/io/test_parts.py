@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.io.parts import Parts, kept
+from vsehub.rerank.parts import Parts, kept
 
 SETTINGS = {"k": 10, "criteria": {"csls": [1, 2.5]}}
 
@@ -83,9 +83,9 @@ def test_parts_that_claim_more_than_they_hold_are_computed_again(tmp_path, name)
     """A header of 10^12 numbers, stored and deflated, and 10^12 pieces."""
     parts = Parts(tmp_path / "parts", SETTINGS)
     parts.put("some", [(torch.zeros(3),), (torch.ones(2),)], 0.0)
-    whole = dict(np.load(tmp_path / "parts" / "some.npz"))
+    whole = dict(np.load(tmp_path / "parts" / "some.part.npz"))
     for save in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        with zipfile.ZipFile(tmp_path / "parts" / "some.npz", "w", save) as archive:
+        with zipfile.ZipFile(tmp_path / "parts" / "some.part.npz", "w", save) as archive:
             for key in whole:
                 content = io.BytesIO()
                 np.save(content, np.array(10**12) if key == name == "pieces" else whole[key])
@@ -118,7 +118,7 @@ def test_what_is_not_ours_stays_when_the_work_is_done(tmp_path):
     parts = Parts(tmp_path / "parts", SETTINGS)
     parts.remove()
     parts.put("some", [(torch.zeros(1),)], 0.0)
-    (tmp_path / "parts" / ".some.npz.x.part").write_text("half")
+    (tmp_path / "parts" / ".some.part.npz.x.part").write_text("half")
     (tmp_path / "parts" / "notes.txt").write_text("mine")
     parts.remove()
     assert [path.name for path in (tmp_path / "parts").iterdir()] == ["notes.txt"]

@@ -9,11 +9,11 @@ from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NNN, Chain, InvertedSoftmax, NearestNeighbor, QBNorm, RelaxedGreedyMatching, Sinkhorn
-from vsehub.io.parts import Parts
 from vsehub.metrics import Positives
 from vsehub.neighbors import tiles
 from vsehub.rerank import measure as engine
 from vsehub.rerank.measure import measure
+from vsehub.rerank.parts import Parts
 
 CRITERIA = {
     "csls": CSLS(k=3),
@@ -231,7 +231,7 @@ def test_a_killed_search_goes_on_and_ends_alike(monkeypatch, tmp_path):
     assert len(list((tmp_path / "parts").glob("lists-*.npz"))) == 6
     assert same(everything(again), unbroken)
     assert same(everything(measure(asked, Breaking(among, 0), criteria, other, 5, positives, parts)), unbroken)
-    (tmp_path / "parts" / "lists-10-8.npz").write_bytes(b"PK half a file")
+    (tmp_path / "parts" / "lists-10-8.part.npz").write_bytes(b"PK half a file")
     with pytest.raises(Stopped):
         measure(asked, Breaking(among, 0), criteria, other, 5, positives, parts)
     assert same(everything(measure(asked, among, criteria, other, 5, positives, parts)), unbroken)

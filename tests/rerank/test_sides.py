@@ -5,6 +5,7 @@ import pytest
 
 from vsehub.checks import InputError
 from vsehub.data import open_vectors
+from vsehub.io.rows import row_hashes
 from vsehub.rerank import leakage as sharing
 from vsehub.rerank.inputs import Names, read_images
 from vsehub.rerank.leakage import refuse_shared, shared_rows
@@ -27,6 +28,12 @@ def test_shared_rows_are_counted(dtype, block, monkeypatch):
     assert shared_rows(open_vectors(queries), open_vectors(reference)) == expected
 
 
+def test_rows_of_signs_are_told_apart():
+    """Rows that differ in sign bits only; weighted sums of their bits modulo 2^64 give two of these the same hash."""
+    signs = np.random.default_rng(1).integers(0, 2, (200_000, 64)).astype(np.float32) * 2 - 1
+    assert len(np.unique(row_hashes(signs))) == len(np.unique(signs, axis=0)) == 200_000
+
+
 def test_a_reference_of_the_queries_is_refused(caplog):
     generator = np.random.default_rng(0)
     queries, reference = generator.normal(size=(2, 300, 4))
@@ -35,7 +42,7 @@ def test_a_reference_of_the_queries_is_refused(caplog):
     assert not caplog.records
     reference[:3] = queries[100:103]
     assert refuse_shared(asked, open_vectors(reference)) == 3
-    assert "3 of 300 queries (1.0%) stand in" in caplog.text
+    assert "3 of 300 queries (1.0%) are in" in caplog.text
     reference[3] = queries[0]
     with pytest.raises(InputError, match=r"4 of 300 queries \(1.3%\) .* more than 1%: .* leave reference out"):
         refuse_shared(asked, open_vectors(reference))
@@ -83,7 +90,7 @@ def test_images_of_a_folder_that_is_not_theirs(tmp_path):
         Names("items", 101, [*(f"a{n}" for n in range(100)), "b"], images=photos)
     assert Names("items", 100, [*(f"a{n}" for n in range(99)), "b"], images=photos).image(99) == str(photos / "b.jpg")
     for outside in ("../secret", "x/../../secret.jpg", str(tmp_path / "secret.jpg")):
-        with pytest.raises(InputError, match=rf"1 ids would lie outside it, the first '{outside}' \(row 1\)"):
+        with pytest.raises(InputError, match=rf"1 ids lead outside it, the first '{outside}' \(row 1\)"):
             Names("items", 2, ["b", outside], images=photos)
     (photos / "link").symlink_to(tmp_path)
     assert Names("items", 1, ["link/secret"], images=photos).image(0) == str(photos / "link" / "secret.jpg")

@@ -121,7 +121,7 @@ def test_what_is_not_read(tmp_path):
         read_ranking, path, [*QUERY_IDS, "q5"], ITEM_IDS
     )
     write_ranking(path, *lists())
-    assert "the column item holds row numbers; take away item_ids" in refused(read_ranking, path, None, ITEM_IDS)
+    assert "the column item holds row numbers; omit item_ids" in refused(read_ranking, path, None, ITEM_IDS)
     table = pq.read_table(path)
     for rows in ([*range(19)], [*range(19), 18], [*range(20), 19], [*range(4), *range(8, 20)]):
         pq.write_table(table.take(rows), path)

@@ -21,13 +21,13 @@ from vsehub.data.truth import read_ids, read_labels, read_truth
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors, same_space
 from vsehub.io.files import alone, write_json
 from vsehub.io.outputs import Output
-from vsehub.io.parts import Parts
 from vsehub.io.provenance import code_version, hardware, versions
 from vsehub.io.records import EMBEDDINGS
 from vsehub.metrics.positives import Positives
 from vsehub.rerank.inputs import Names, read_images
 from vsehub.rerank.leakage import refuse_shared
 from vsehub.rerank.measure import Measured, check_criteria, measure
+from vsehub.rerank.parts import Parts
 from vsehub.rerank.record import figures, reference_kind
 
 log = logging.getLogger(__name__)

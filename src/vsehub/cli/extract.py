@@ -39,9 +39,8 @@ def extract(cfg: DictConfig) -> None:
 
     from vsehub.cli.build import build_source
     from vsehub.extraction import features, folder
-    from vsehub.extraction.chunks import ChunkFiles, chunks_of
-    from vsehub.extraction.features import Processes
-    from vsehub.extraction.layout import assemble, captions_each
+    from vsehub.extraction.chunks import ChunkFiles, Processes, chunks_of
+    from vsehub.extraction.folder import assemble, captions_each
     from vsehub.io.files import write_json
 
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
@@ -200,7 +199,7 @@ def record(
     from vsehub import __version__
     from vsehub.cli.build import plain
     from vsehub.data.sources import describe_split
-    from vsehub.extraction.layout import PREFIXES
+    from vsehub.extraction.folder import PREFIXES
     from vsehub.io.provenance import code_version, hardware, versions
     from vsehub.io.records import EXTRACTION
 

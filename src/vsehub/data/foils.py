@@ -1,4 +1,4 @@
-"""Files of foils: for an image a caption that is true and one that is made false (FOIL, Shekhar 2017)."""
+"""Files of foils: for an image a true caption and one that was made false (FOIL, Shekhar 2017)."""
 
 import csv
 import re
@@ -9,18 +9,21 @@ from pathlib import Path
 
 import numpy as np
 
-from vsehub.checks import InputError, existing, fail, require
+from vsehub.checks import InputError, existing, require
 from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, tokenize
+from vsehub.io.rows import RowErrors
 from vsehub.io.text import long_fields
 
 COLUMNS = ("image", "caption", "foil")
-_NAMED = 5  # lines named in a message; the rest are counted
 _SHOWN = 500  # characters of a header
 
 
 @dataclass(frozen=True)
 class Foils:
-    """P pairs: images (P,) rows of a split, captions and foils P strings each, types P strings or None."""
+    """P pairs of a true and a false caption.
+
+    images: (P,) row numbers of a split. captions, foils: P strings each. types: P strings, or None.
+    """
 
     images: np.ndarray
     captions: list[str]
@@ -29,11 +32,11 @@ class Foils:
 
 
 def read_foils(path: str | Path, images: int, names: list[str] | None = None) -> Foils:
-    """The pairs of a .csv (UTF-8, with a header) with the columns image, caption, foil and, if there is one, type.
+    """The pairs of a .csv (UTF-8, with a header) with the columns image, caption, foil and, optional, type.
 
-    images: how many the split has. names: theirs, or None. An image is named, or given by its row counted from 0; one
-    file does one or the other. Raises InputError naming the lines that lack an entry, name an image that is not there,
-    or whose two captions are the same.
+    images: the number of images of the split. names: theirs, or None. All images of a file are given by name, or all by
+    row number counted from 0. Raises InputError naming the lines that lack an entry, name an unknown image, or have the
+    same text twice.
     """
     path = existing("foil", path, f"Give a .csv with the columns {', '.join(COLUMNS)} and, optional, type")
     lines, rows, typed = _read(path)
@@ -42,13 +45,13 @@ def read_foils(path: str | Path, images: int, names: list[str] | None = None) ->
         _refuse(path, lines, [not entry for entry in entries], f"have no {name}", "Give every pair one")
         _refuse(path, lines, ["\0" in entry for entry in entries], f"have a NUL byte in {name}", "Take it out")
     same = [caption == foil for caption, foil in zip(columns["caption"], columns["foil"], strict=True)]
-    _refuse(path, lines, same, "have a foil that is the caption itself", "Change a word, or leave the pair out")
+    _refuse(path, lines, same, "have a foil that is the caption itself", "Change a word, or remove the pair")
     places = _places(path, lines, columns["image"], images, names)
     return Foils(places, columns["caption"], columns["foil"], columns.get("type"))
 
 
 def unknown_words(vocabulary: Vocabulary, texts: Iterable[str]) -> Counter[str]:
-    """How many of the texts hold each word that the vocabulary lacks."""
+    """The words that the vocabulary lacks, each with the number of texts that hold it."""
     return Counter(
         word
         for text in texts
@@ -58,8 +61,12 @@ def unknown_words(vocabulary: Vocabulary, texts: Iterable[str]) -> Counter[str]:
 
 
 def _read(path: Path) -> tuple[list[int], list[dict[str, str]], bool]:
-    """The line numbers and entries of all records, and whether there are types."""
-    lines, rows = [], []
+    """The line numbers and entries of all records, and whether there are types.
+
+    By the csv module: Arrow, which reads tables of pairs, takes the rest of a file after an open quote for one entry.
+    """
+    lines: list[int] = []
+    rows: list[dict[str, str]] = []
     try:
         with long_fields(), path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
@@ -86,7 +93,7 @@ def _read(path: Path) -> tuple[list[int], list[dict[str, str]], bool]:
 
 def _places(path: Path, lines: list[int], entries: list[str], images: int, names: list[str] | None) -> np.ndarray:
     rows = {name: row for row, name in reversed(list(enumerate(names or [])))}
-    if any(entry in rows for entry in entries):
+    if names and any(entry in rows for entry in entries):
         unknown = [entry not in rows for entry in entries]
         _refuse(path, lines, unknown, "name images that the split does not have", f"Its first is {names[0]!r}")
         return np.array([rows[entry] for entry in entries])
@@ -97,8 +104,7 @@ def _places(path: Path, lines: list[int], entries: list[str], images: int, names
 
 
 def _refuse(path: Path, lines: list[int], bad: list[bool], what: str, advice: str) -> None:
-    """InputError naming the first lines where `bad`, if there are any."""
-    found = [line for line, one in zip(lines, bad, strict=True) if one]
-    if found:
-        told = ", ".join(map(str, found[:_NAMED])) + (f", ... ({len(found)} in all)" if len(found) > _NAMED else "")
-        fail(f"{path}: line{'s' if len(found) > 1 else ''} {told} {what}. {advice}")
+    """InputError naming the first of the lines that are `bad`, if there are any."""
+    found = RowErrors()
+    found.add(np.array(lines), np.array(bad))
+    require(not found.count, f"{path}: line{'s' if found.count > 1 else ''} {found} {what}. {advice}")

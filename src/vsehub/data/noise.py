@@ -15,17 +15,60 @@ from vsehub.data.sources import CaptionedImages, Source
 from vsehub.io.arrays import DAMAGE, load_archive, load_array, shortened
 from vsehub.io.files import atomic
 
+log = logging.getLogger(__name__)
+
 PROTOCOLS = ("captions", "images")
-VERSION = 1  # of our own file; one without a version is of the first
+VERSION = 1  # of vsehub's own file; a file without a version is of the first
 INDEX_FILE = "noise_index.npz"  # in a run's folder
-# Permuted captions that come to their own image again are a handful whatever the size; others round the rate down.
+# What a published file may move less than its rate: a handful of permuted captions come to their own image again
+# whatever the size of the data, and the papers round down.
 _STAYED, _ROUNDED = 20, 1
+_UNREADABLE: tuple[type[Exception], ...] = (*DAMAGE, KeyError)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The settings of the noise.
+
+    protocol: "captions" permutes single captions among images (NCR, Huang 2021); "images" permutes whole images with
+    all their captions (DECL, Qin 2022). rate: the share of captions, or of images, that is permuted, in [0, 1). index:
+    a file with the images that captions are given to, instead of a draw; protocol and rate are then the file's, and
+    must agree with it where they are set. seed: of the draw. Raises InputError for other values.
+    """
+
+    protocol: str | None = None
+    rate: float = 0.0
+    index: str | Path | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.protocol is not None:
+            one_of("data.noise.protocol", self.protocol, PROTOCOLS)
+        number = isinstance(self.rate, int | float) and not isinstance(self.rate, bool)
+        require(
+            number and 0 <= self.rate < 1,
+            f"data.noise.rate is {self.rate!r}; expected a share from 0 to below 1, for example 0.2",
+        )
+        require(
+            self.rate == 0 or self.protocol is not None or self.index is not None,
+            f"data.noise.rate is {self.rate} but data.noise.protocol is not set; choose one of "
+            f"{', '.join(map(repr, PROTOCOLS))}",
+        )
+        whole = isinstance(self.seed, int) and not isinstance(self.seed, bool)
+        require(whole and self.seed >= 0, f"data.noise.seed is {self.seed!r}; expected a whole number from 0 up")
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is any noise: a protocol with rate 0 is clean training."""
+        return self.rate > 0 or self.index is not None
 
 
 @dataclass(frozen=True)
 class NoiseIndex:
-    """numbers: of "captions" (T,), the image that each caption is given to; of "images" (I,), the image that the
-    captions of each image are given to. rate: the share permuted. seed: of the draw, None where it is not known.
+    """The images that captions are given to under noise.
+
+    numbers: of the protocol "captions" (T,), the image that each caption is given to; of "images" (I,), the image that
+    the captions of each image are given to. rate: the share permuted. seed: of the draw, None where it is not known.
     data: the fingerprint of the training split without noise.
     """
 
@@ -39,23 +82,23 @@ class NoiseIndex:
         """(T,) int64: the image that each caption of the clean split is given to."""
         return self.numbers.copy() if self.protocol == "captions" else self.numbers[split.image_index]
 
-    def facts(self) -> dict:
-        """What is told of it in records; `fingerprint` is a short hash of the numbers."""
-        told = {"protocol": self.protocol, "rate": self.rate, "seed": self.seed, "clean_fingerprint": self.data}
-        return told | {"fingerprint": hashlib.sha256(self.numbers.tobytes()).hexdigest()[:16]}
+    def facts(self) -> dict[str, Any]:
+        """The entries of records; `fingerprint` is a short hash of the numbers."""
+        given = {"protocol": self.protocol, "rate": self.rate, "seed": self.seed, "clean_fingerprint": self.data}
+        return given | {"fingerprint": hashlib.sha256(self.numbers.tobytes()).hexdigest()[:16]}
 
     def write(self, path: str | Path) -> None:
-        """As .npz: `numbers`, and what they are of as JSON text; no pickle."""
+        """Write a .npz of the numbers and, as JSON text, the facts; no pickle."""
         with atomic(path) as handle:
             facts = json.dumps({"version": VERSION} | self.facts())
             np.savez_compressed(handle, numbers=self.numbers, facts=np.array(facts))
 
 
 def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = None, rate: float = 0) -> NoiseIndex:
-    """An index for the clean training split, from a file that `NoiseIndex.write` or a published protocol wrote.
+    """An index for the clean training split, from a file of `NoiseIndex.write` or one that was published.
 
     Published are .npy files of T image numbers (NCR), of T caption positions, position t being the caption that goes
-    with caption t's image (RDE), or of I image numbers (DECL). protocol, rate: what is asked for; None and 0: what the
+    with caption t's image (RDE), or of I image numbers (DECL). protocol, rate: as set by the user; None and 0: what the
     file has. Raises InputError where the file is damaged, is of other data or of another protocol or rate, or does not
     give every image as many captions as it had.
     """
@@ -67,7 +110,7 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
         numbers, facts = loaded["numbers"], json.loads(str(loaded["facts"])) if own else {}
     except InputError as error:
         raise InputError(f"data.noise.index: {error}") from error
-    except (*DAMAGE, KeyError) as error:
+    except _UNREADABLE as error:
         raise InputError(
             f"data.noise.index: {path} cannot be read ({shortened(error)}); give a run's {INDEX_FILE}, or a published "
             ".npy"
@@ -84,14 +127,14 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
     require(
         protocol in (None, index.protocol) and rate in (0, index.rate),
         f"data.noise asks for protocol {protocol} and rate {rate:g}, but {path} is of protocol {index.protocol} and "
-        f"rate {index.rate:g}; leave them away, or give another file",
+        f"rate {index.rate:g}; omit them, or give another file",
     )
     _require_permutation(path, index, clean)
     return index
 
 
 def _require_facts(path: Path, facts: Any) -> None:
-    """InputError unless the facts of our own file are of this version, and are of the kinds that `write` writes."""
+    """InputError unless the facts of vsehub's own file are of this version and of the types that `write` writes."""
     version = facts.get("version", VERSION) if isinstance(facts, dict) else VERSION
     require(
         version == VERSION,
@@ -114,7 +157,7 @@ def _require_facts(path: Path, facts: Any) -> None:
     )
 
 
-def _own(path: Path, numbers: np.ndarray, facts: dict, clean: CaptionedImages) -> NoiseIndex:
+def _own(path: Path, numbers: np.ndarray, facts: dict[str, Any], clean: CaptionedImages) -> NoiseIndex:
     fingerprint = clean.fingerprint()
     require(
         facts["clean_fingerprint"] == fingerprint,
@@ -137,8 +180,8 @@ def _published(
     )
     require(
         len(fitting) == 1,
-        f"data.noise.index: {path} has an entry for each of {images} images with one caption each, and does not say "
-        "which protocol it is of; give data.noise.protocol",
+        f"data.noise.index: {path} has an entry for each of {images} images with one caption each, which either "
+        "protocol could have; give data.noise.protocol",
     )
     found = fitting[0]
     if found == "captions" and captions > images and _is_permutation(numbers, captions):
@@ -157,7 +200,7 @@ def _published(
 
 
 def _require_permutation(path: Path, index: NoiseIndex, clean: CaptionedImages) -> None:
-    """InputError unless every image is given as many captions as it had, in whole or as another image had them."""
+    """InputError unless every image is given as many captions as it had or, by the protocol "images", another had."""
     images = len(clean.images)
     numbers = index.numbers
     inside = len(numbers) > 0 and numbers.min() >= 0 and numbers.max() < images
@@ -177,58 +220,19 @@ def _is_permutation(numbers: np.ndarray, size: int) -> bool:
     return np.array_equal(np.sort(numbers), np.arange(size))
 
 
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Noise:
-    """What noise is asked for.
-
-    protocol: "captions" permutes single captions among images (NCR, Huang 2021); "images" permutes whole images, their
-    captions with them (DECL, Qin 2022). rate: the share of captions, or of images, that is permuted, in [0, 1). index:
-    a file that says who gets what, instead of drawing; protocol and rate are then the file's, and must agree with it
-    where they are given. seed: of the draw. Raises InputError otherwise.
-    """
-
-    protocol: str | None = None
-    rate: float = 0.0
-    index: str | Path | None = None
-    seed: int = 0
-
-    def __post_init__(self):
-        if self.protocol is not None:
-            one_of("data.noise.protocol", self.protocol, PROTOCOLS)
-        number = isinstance(self.rate, int | float) and not isinstance(self.rate, bool)
-        require(
-            number and 0 <= self.rate < 1,
-            f"data.noise.rate is {self.rate!r}; expected a share from 0 to below 1, for example 0.2",
-        )
-        require(
-            self.rate == 0 or self.protocol is not None or self.index is not None,
-            f"data.noise.rate is {self.rate} but data.noise.protocol is not set; choose one of "
-            f"{', '.join(map(repr, PROTOCOLS))}",
-        )
-        whole = isinstance(self.seed, int) and not isinstance(self.seed, bool)
-        require(whole and self.seed >= 0, f"data.noise.seed is {self.seed!r}; expected a whole number from 0 up")
-
-    @property
-    def wanted(self) -> bool:
-        """Whether there is any: a protocol of rate 0 is clean training."""
-        return self.rate > 0 or self.index is not None
-
-
 def drawn(noise: Noise, split: CaptionedImages) -> NoiseIndex:
-    """Exactly round(rate x n) of the n captions or images, drawn by seed, permuted at random among each other.
+    """An index in which round(rate x n) of the n captions or images, drawn by seed, are permuted at random.
 
-    As in the published protocols a permuted one may stay where it was, by chance, or come to another place of the same
-    image; the share that truly changed is the index's to tell.
+    As in the published protocols, a permuted caption may by chance stay where it was or come to another place of the
+    same image. noise: with a protocol.
     """
-    rng = np.random.default_rng([noise.seed, PROTOCOLS.index(noise.protocol)])
-    if noise.protocol == "captions":
+    protocol = noise.protocol or fail("data.noise.protocol is not set")
+    rng = np.random.default_rng([noise.seed, PROTOCOLS.index(protocol)])
+    if protocol == "captions":
         numbers = split.image_index[_permuted(len(split.captions), noise.rate, rng)]
     else:
         numbers = _permuted(len(split.images), noise.rate, rng)
-    return NoiseIndex(noise.protocol, noise.rate, noise.seed, numbers.astype(np.int64), split.fingerprint())
+    return NoiseIndex(protocol, noise.rate, noise.seed, numbers.astype(np.int64), split.fingerprint())
 
 
 def _permuted(size: int, rate: float, rng: np.random.Generator) -> np.ndarray:
@@ -239,16 +243,16 @@ def _permuted(size: int, rate: float, rng: np.random.Generator) -> np.ndarray:
 
 
 class NoisySource:
-    """A source with noise in its training captions; validation and test are as they were, and images stored once.
+    """A source with noise in its training captions; validation and test are as they were.
 
-    kept: the index of a run that goes on, if it was written; then it is taken, not drawn again.
+    kept: the index file of a resumed run; where it is there, it is used instead of another draw.
     """
 
     def __init__(self, source: Source, noise: Noise, kept: str | Path | None = None):
         self._source, self._noise, self.name = source, noise, source.name
         self._kept = None if kept is None or not Path(kept).is_file() else kept
         self.index: NoiseIndex | None = None
-        self.facts: dict | None = None
+        self.facts: dict[str, Any] | None = None
 
     def load(self, split: str) -> CaptionedImages:
         """The split. InputError where texts may belong to several images, or where no caption changes its image."""
@@ -287,6 +291,6 @@ class NoisySource:
         require(
             noise.index is not None or index.seed == noise.seed,
             f"data.noise.seed is {noise.seed}, but the run was started with the noise of seed {index.seed} and goes on "
-            "with that; leave the seed away, or start a new run",
+            "with that; omit the seed, or start a new run",
         )
         return index

@@ -1,4 +1,4 @@
-"""Pictures and captions that two splits of a data set have in common: what is trained on is no test."""
+"""Images and captions that two splits of a data set have in common, which would make a test too easy."""
 
 import hashlib
 import logging
@@ -6,18 +6,18 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
 from vsehub.data.photos.pictures import Pictures
-from vsehub.data.sources import CaptionedImages
+from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages
+from vsehub.io.rows import row_hashes
 
 log = logging.getLogger(__name__)
 
-# Share of a split's captions that may stand in another without a word: generic ones ("a dog is running .") do in any
-# data set. In Flickr8k 0.6 % of the test captions stand in train; in the embedded scenes, whose captions are made of
-# few words, 26 %. A split that is part of another shares all of them.
+# Share of a split's captions that may be in another without a warning: generic ones ("a dog is running .") are in any
+# data set. In Flickr8k 0.6 % of the test captions are in train; in the embedded scenes, whose captions use few words,
+# 26 %. A split that is part of another shares all of them.
 ALLOWED_CAPTIONS = 1 / 3
 _BLOCK_BYTES = 16 << 20
 _TAIL = 4096  # bytes of a picture file that are compared before the whole file is
@@ -25,54 +25,53 @@ _TAIL = 4096  # bytes of a picture file that are compared before the whole file 
 
 @dataclass(frozen=True)
 class Shared:
-    """How many images and captions of one split stand in another one too."""
+    """The numbers of images and captions of one split that are in another one too."""
 
     images: int
     captions: int
 
 
 def shared(a: CaptionedImages, b: CaptionedImages) -> Shared:
-    """How many images and captions of `b` stand in `a` too, identical in content.
+    """The numbers of images and captions of `b` whose content is in `a` too.
 
-    Features and pixels are compared as they are stored, by 64-bit hashes of their rows, read once in blocks; picture
-    files byte by byte, by hashes of those that agree in size and in their last 4 KB. Captions that are strings are
-    compared as strings, vectors like features. Splits of another kind or another type of numbers share nothing.
+    Features and pixels are compared as they are stored, by 64-bit hashes of their rows, which are read once in blocks;
+    picture files by hashes of all bytes of those that agree in size and in their last 4 KB. Captions that are strings
+    are compared as strings, vectors like features. Images of different kinds or types have nothing in common.
     """
     return _compared(_Content(a), _Content(b))
 
 
 def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
-    """Log a warning for each two splits that share pictures, or more than a third of the second one's captions.
+    """Log a warning for each two splits that share images, or more than a third of the second one's captions.
 
     splits: by name, in any order; train is compared with val and test, val with test. Every row is hashed once. Splits
-    of `pairs`, in which a text may belong to several images, are left out: `data.pairs` compares their row numbers.
+    in which a text may belong to several images are skipped: `data.pairs` compares their row numbers.
     """
     splits = {name: split for name, split in splits.items() if split.pairs is None}
-    order = [name for name in ("train", "val", "test") if name in splits]
-    order += [name for name in splits if name not in order]
+    order = sorted(splits, key=lambda name: SPLITS.index(name) if name in SPLITS else len(SPLITS))
     contents = {name: _Content(splits[name]) for name in order}
     for first, second in combinations(order, 2):
         found = _compared(contents[first], contents[second])
         images, captions = len(splits[second].images), len(splits[second].captions)
         if found.images:
             log.warning(
-                "%d of the %d images of %s stand in %s too: figures on %s are too good",
+                "%d of the %d images of %s are in %s too: results on %s are too good",
                 *(found.images, images, second, first, second),
             )
         if found.captions > ALLOWED_CAPTIONS * captions:
             log.warning(
-                "%d of the %d captions of %s (%.1f %%) stand in %s too, word for word",
+                "%d of the %d captions of %s (%.1f %%) are in %s too, word for word",
                 *(found.captions, captions, second, 100 * found.captions / captions, first),
             )
 
 
 class _Content:
-    """What the rows of a split are told apart by, each found once."""
+    """What identifies the images and the captions of a split, computed once."""
 
     def __init__(self, split: CaptionedImages):
-        captions = split.captions
-        self.images = _Files(split.images.files) if isinstance(split.images, Pictures) else _Hashes(split.images)
-        self.captions = _Texts(captions) if split.written else _Hashes(captions)
+        images, captions = split.images, split.captions
+        self.images = _Files(images.files) if isinstance(images, Pictures) else _Hashes(images)
+        self.captions = _Texts(captions) if isinstance(captions, list) else _Hashes(captions)
 
 
 def _compared(a: _Content, b: _Content) -> Shared:
@@ -83,40 +82,34 @@ class _Texts:
     def __init__(self, texts: Sequence[str]):
         self._texts, self._distinct = texts, set(texts)
 
-    def in_common(self, other: Any) -> int:
+    def in_common(self, other: object) -> int:
         return sum(text in other._distinct for text in self._texts) if isinstance(other, _Texts) else 0
 
 
 class _Hashes:
-    """A 64-bit hash of each row's bytes: two of a million rows that differ hash alike once in 37 million sets."""
+    """Rows by hashes of their bytes."""
 
-    def __init__(self, rows: np.ndarray):
+    def __init__(self, rows: ArrayLike):
         self._kind = (tuple(rows.shape[1:]), np.dtype(rows.dtype))
         step = max(1, _BLOCK_BYTES // max(1, int(np.prod(rows.shape[1:])) * self._kind[1].itemsize))
-        self._hashes = np.fromiter(
-            (
-                int.from_bytes(hashlib.blake2b(row.data, digest_size=8).digest(), "little")
-                for first in range(0, len(rows), step)
-                for row in np.ascontiguousarray(rows[first : first + step])
-            ),
-            np.uint64,
-            len(rows),
-        )
+        blocks = (rows[first : first + step] for first in range(0, len(rows), step))
+        self._hashes = np.concatenate([row_hashes(block) for block in blocks])
 
-    def in_common(self, other: Any) -> int:
-        alike = isinstance(other, _Hashes) and self._kind == other._kind
-        return int(np.isin(self._hashes, other._hashes).sum()) if alike else 0
+    def in_common(self, other: object) -> int:
+        if not isinstance(other, _Hashes) or self._kind != other._kind:
+            return 0
+        return int(np.isin(self._hashes, other._hashes).sum())
 
 
 class _Files:
-    """Picture files by size, then by their ends, then by all of their bytes, each only where it is needed."""
+    """Picture files by their size, then their last bytes, then all bytes; each is read only where it is needed."""
 
     def __init__(self, files: Sequence[str]):
         self._sizes = {file: os.path.getsize(file) for file in files}
         self._files = files
         self._digests: dict[tuple[str, int | None], bytes] = {}
 
-    def in_common(self, other: Any) -> int:
+    def in_common(self, other: object) -> int:
         if not isinstance(other, _Files):
             return 0
         sizes = set(other._sizes.values())
@@ -132,7 +125,7 @@ class _Files:
         return len(left)
 
     def _digest(self, file: str, tail: int | None) -> bytes:
-        """Of the file's last `tail` bytes, or of all."""
+        """The hash of the file's last `tail` bytes, or of all."""
         if (file, tail) not in self._digests:
             with open(file, "rb") as content:
                 content.seek(0 if tail is None else max(0, self._sizes[file] - tail))

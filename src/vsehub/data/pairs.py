@@ -6,24 +6,26 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import torch
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from vsehub.checks import InputError, existing, fail, one_of, require
+from vsehub.checks import existing, fail, one_of, require
 from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.data.truth import PairTable, read_ids
 from vsehub.data.vectors.embeddings import VectorFile, open_vectors, row_norms
+from vsehub.io.rows import UnusableRows
+
+log = logging.getLogger(__name__)
 
 _BLOCK_ROWS = 65536
-_NAMED = 5
+_TABLE = "Give a .csv or .parquet with the columns query (the text) and item (the image), a pair a line"
 
 
 @dataclass(frozen=True, eq=False)
 class VectorRows:
-    """n rows of a file that read like an array (n, D) of float32.
+    """n rows of a file, which read like an array (n, D) of float32.
 
-    file: the vectors. chosen: (n,) int64, which of its rows these are.
+    file: the vectors. chosen: (n,) int64, the numbers of the rows in the file.
     """
 
     file: VectorFile
@@ -38,48 +40,45 @@ class VectorRows:
         return len(self), self.file.shape[1]
 
     @property
+    def ndim(self) -> int:
+        """2."""
+        return 2
+
+    @property
     def dtype(self) -> np.dtype:
-        """What indexing gives."""
+        """The type of the numbers that indexing gives."""
         return np.dtype(np.float32)
 
     def __getitem__(self, index: int | slice | np.ndarray) -> np.ndarray:
         """One row (D,) by its number, several (b, D) by a slice or numbers (b,)."""
         rows = self.chosen[index]
-        return self.file.take(np.atleast_1d(rows)).numpy().reshape(*np.shape(rows), self.shape[1])
+        found: np.ndarray = self.file.take(np.atleast_1d(rows)).numpy()
+        return found.reshape(*np.shape(rows), self.shape[1])
 
     def look_through(self) -> None:
-        """Read all rows once, in bounded memory; InputError where some cannot be divided by their norm."""
-        bad = []
+        """Read all rows once, in bounded memory; InputError where some cannot be divided by their norms."""
+        unusable = UnusableRows()
         for first in range(0, len(self), _BLOCK_ROWS):
             block = self.chosen[first : first + _BLOCK_ROWS]
-            norms = row_norms(self.file.take(block)).cpu()
-            bad += block[~(torch.isfinite(norms) & (norms > 0)).numpy()].tolist()
-        if bad:
-            more = f", ... ({len(bad)} in all)" if len(bad) > _NAMED else ""
-            raise InputError(
-                f"{self.file}: rows {', '.join(map(str, bad[:_NAMED]))}{more}, counted from 0, hold NaN, infinite "
-                "values or zeros alone. Make these vectors again, or leave their pairs out"
-            )
-
-
-log = logging.getLogger(__name__)
-
-_TABLE = "Give a .csv or .parquet with the columns query (the text) and item (the image), a pair a line"
+            unusable.add(block, row_norms(self.file.take(block)).cpu().numpy())
+        unusable.refuse(
+            f"{self.file}: of the rows, counted from 0,", "Make these vectors again, or leave their pairs out"
+        )
 
 
 class Pairs:
     """Vectors of two modalities, called images and texts, any number of which belong together each way.
 
-    Splits come from a table each (`train`, `val`, `test`), or are drawn from one table `pairs` by shares: pairs that
-    have an image or a text in common, directly or through others, stay in one split, so that nothing of one is in
-    another. A table has the columns query, the text, and item, the image: ids where the side has ids, row numbers
-    counted from 0 else. A pair given twice counts once. A split holds those rows alone that its pairs name.
+    Splits come from a table each (`train`, `val`, `test`), or are drawn by shares from one table `pairs`: pairs that
+    have an image or a text in common, directly or through others, stay in one split, so that no image or text is in
+    two. A table has the columns query, the text, and item, the image: ids where the side has ids, else row numbers
+    counted from 0. A pair given twice counts once. A split holds only the rows that its pairs name.
 
     images, texts: .npy, .npz, .safetensors or .parquet, as `open_vectors` takes them. train, val, test, pairs: .csv or
     .parquet. val_share, test_share, seed: of the splits that are drawn; a share of 0 makes none. image_ids, text_ids:
-    text files of one id a line, where the vectors' file has none. name: for reports, by default the name of the folder
-    that the table lies in. Raises InputError where files are missing, where both or neither way of splitting is given,
-    or where shares are no shares.
+    text files of one id a line, where the vectors' file has none. name: for reports, by default the name of the
+    table's folder. Raises InputError where files are missing, where both or neither way of splitting is given, or where
+    a share is negative or they leave nothing to train on.
     """
 
     def __init__(
@@ -97,7 +96,9 @@ class Pairs:
         text_ids: str | Path | None = None,
         name: str | None = None,
     ):
-        given = {split: path for split, path in zip(SPLITS, (train, val, test), strict=True) if path is not None}
+        given: dict[str, str | Path] = {
+            split: path for split, path in zip(SPLITS, (train, val, test), strict=True) if path is not None
+        }
         require(
             (pairs is None) != (not given),
             f"{'no table of pairs' if pairs is None else 'pairs and ' + ', '.join(given)} came; expected one table for "
@@ -108,17 +109,18 @@ class Pairs:
             f"val_share is {val_share} and test_share {test_share}; expected shares of the pairs that leave some for "
             "train, e.g. 0.1 and 0.1",
         )
-        self._paths = {role: existing(role, path, _TABLE) for role, path in (given or {"pairs": pairs}).items()}
+        named = given if pairs is None else {"pairs": pairs}
+        self._paths = {role: existing(role, path, _TABLE) for role, path in named.items()}
         require(seed >= 0, f"seed is {seed}; expected a whole number from 0 up")
         self._shares, self._seed = {"test": test_share, "val": val_share}, seed
         self._images, self._texts = _opened(images, "images", image_ids), _opened(texts, "texts", text_ids)
         self.name = next(iter(self._paths.values())).resolve().parent.name if name is None else name
 
     def load(self, split: str) -> CaptionedImages:
-        """The split "train", "val" or "test"; the rows of its pairs are looked through once, in bounded memory.
+        """The split "train", "val" or "test"; the rows of its pairs are read through once, in bounded memory.
 
-        InputError where there is no such split, where a table names rows or ids that are not there or is damaged, where
-        a pair is in two tables, or where rows hold NaN, infinite values or zeros alone.
+        InputError where there is no such split, where a table is damaged or names rows or ids that are not there, where
+        a pair is in two tables, or where rows hold NaN, infinite values or only zeros.
         """
         one_of("split", split, SPLITS)
         if split not in self._splits:
@@ -148,14 +150,14 @@ class Pairs:
             for before in roles[:place]:
                 twice = np.isin(keys[role], keys[before])
                 if twice.any():
-                    what = f"hold pairs that {self._paths[before]} holds too: {role} and {before} are not apart"
-                    tables[role].refuse(twice, what, "Leave each pair in one table")
+                    what = f"hold pairs that {self._paths[before]} holds too: {role} and {before} overlap"
+                    tables[role].refuse(twice, what, "Keep each pair in one table")
         splits = {role: self._rows(np.unique(own)) for role, own in keys.items()}
         _warn_of_shared(splits)
         return splits
 
     def _keys(self, table: PairTable) -> np.ndarray:
-        """One number a pair, rising by text, then image."""
+        """One number for each pair, rising by text, then image."""
         images = table.rows("item", "images", len(self._images), self._images.ids)
         texts = table.rows("query", "texts", len(self._texts), self._texts.ids)
         return (texts * len(self._images) + images).numpy()
@@ -167,7 +169,7 @@ class Pairs:
 def drawn(pairs: np.ndarray, shares: dict[str, float], seed: int, name: str) -> dict[str, np.ndarray]:
     """Pairs (P, 2) in "train" and the splits of `shares`, connected ones together, drawn by seed.
 
-    A split gets whole groups of connected pairs, up to its share of all pairs; train gets the rest, and the groups that
+    A split gets whole groups of connected pairs, up to its share of all pairs; train gets the rest and all groups that
     are larger than the smallest share. name: for messages. InputError where a split would be empty.
     """
     images, texts = pairs.max(axis=0) + 1
@@ -204,7 +206,7 @@ def drawn(pairs: np.ndarray, shares: dict[str, float], seed: int, name: str) -> 
 
 
 def _warn_of_shared(splits: dict[str, np.ndarray]) -> None:
-    """Say how many images and texts of a split are in train too, with other pairs."""
+    """Log a warning for the images and texts of val and test that are in train too, with other pairs."""
     for split in [split for split in ("val", "test") if split in splits and "train" in splits]:
         for column, side in enumerate(("images", "texts")):
             own, trained = np.unique(splits[split][:, column]), splits["train"][:, column]

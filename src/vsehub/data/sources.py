@@ -1,8 +1,8 @@
-"""What every data source yields: images stored once, captions that point at them."""
+"""The contract of data sources: images that are stored once, captions that point at them."""
 
 import hashlib
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,24 +11,44 @@ from vsehub.checks import require
 SPLITS = ("train", "val", "test")
 
 
+class ArrayLike(Protocol):
+    """Rows that are indexed like an array's: an array, a memory map, picture files, rows of a file of vectors."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(rows, ...)."""
+
+    @property
+    def ndim(self) -> int:
+        """The length of `shape`."""
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """The type of the numbers that indexing gives."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any, /) -> np.ndarray:
+        """One row by its number, several by a slice or an array of numbers."""
+
+
 @dataclass(frozen=True)
 class CaptionedImages:
     """One split of a data set.
 
-    images: (I, ...) one entry an image, an array, a memory map or what reads like one. captions: T strings, or vectors
-    (T, D) where the texts are of another modality. image_index: (T,) integers; captions[t] describes
-    images[image_index[t]]. names: I file names for reports, or None where there are none. pairs: (P, 2) integers, image
-    and caption of all pairs, where a caption may belong to several images; None: those of image_index. Raises
-    InputError where there are no images, or captions and image_index differ in number.
+    images: (I, ...), one entry for each image. captions: T strings, or vectors (T, D) where the texts are of another
+    modality. image_index: (T,) integers; captions[t] describes images[image_index[t]]. names: I file names for reports,
+    or None. pairs: (P, 2) integers, image and caption of all pairs, where a caption may belong to several images; None:
+    the pairs of image_index. Raises InputError where there are no images, or captions and image_index differ in number.
     """
 
-    images: np.ndarray
-    captions: list[str] | np.ndarray
+    images: ArrayLike
+    captions: list[str] | ArrayLike
     image_index: np.ndarray
     names: list[str] | None = None
     pairs: np.ndarray | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require(len(self.images) > 0, "the split has no images")
         require(
             len(self.captions) == len(self.image_index),
@@ -40,6 +60,10 @@ class CaptionedImages:
         """Whether the captions are strings, not vectors."""
         return isinstance(self.captions, list)
 
+    def name_of(self, row: int) -> str:
+        """The name of an image, or "image ROW" where images have no names."""
+        return f"image {row}" if self.names is None else self.names[row]
+
     def training_pairs(self) -> np.ndarray:
         """(P, 2) int64: image and caption of every pair that is trained on."""
         if self.pairs is not None:
@@ -47,9 +71,9 @@ class CaptionedImages:
         return np.stack([self.image_index, np.arange(len(self.captions))], axis=1).astype(np.int64)
 
     def fingerprint(self) -> str:
-        """A short hash of the captions, their images and a sample of image rows: two data sets that differ, differ."""
+        """A short hash of the captions, their images and a sample of image rows, which tells data sets apart."""
         digest = hashlib.sha256()
-        if self.written:
+        if isinstance(self.captions, list):
             digest.update("\n".join(self.captions).encode())
         else:
             _add_rows(digest, self.captions)
@@ -60,22 +84,22 @@ class CaptionedImages:
         return digest.hexdigest()[:16]
 
 
-def _add_rows(digest, rows: np.ndarray) -> None:
-    """Shape, type and up to 64 rows spread over all of them."""
+def _add_rows(digest: "hashlib._Hash", rows: ArrayLike) -> None:
+    """Add shape, type and up to 64 rows spread over all of them."""
     digest.update(repr((rows.shape, str(rows.dtype))).encode())
     for row in np.linspace(0, len(rows) - 1, num=min(len(rows), 64), dtype=int):
         digest.update(np.ascontiguousarray(rows[row]).tobytes())
 
 
 class Source(Protocol):
-    """A data set: a name for reports and its splits, each loaded when asked for."""
+    """A data set: a name for reports, and its splits, each loaded when it is asked for."""
 
     name: str
 
     def load(self, split: str) -> CaptionedImages:
-        """The split "train", "val" or "test"; InputError where it is missing or damaged."""
+        """The split "train", "val" or "test". Raises InputError where it is missing or damaged."""
 
 
-def describe_split(split: CaptionedImages) -> dict:
-    """{"images", "captions", "fingerprint"} of a split."""
+def describe_split(split: CaptionedImages) -> dict[str, Any]:
+    """The "images", "captions" (their numbers) and "fingerprint" of a split, for records."""
     return {"images": len(split.images), "captions": len(split.captions), "fingerprint": split.fingerprint()}

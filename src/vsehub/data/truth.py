@@ -1,4 +1,4 @@
-"""Which item answers which query, and the ids and captions that name them, from people's own files."""
+"""Pairs of queries and items that answer them, ids and labels, from the user's own files."""
 
 import csv
 from itertools import islice
@@ -9,21 +9,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, existing, require
+from vsehub.checks import InputError, existing, fail, require
+from vsehub.io.rows import NAMED, listed
 from vsehub.io.text import long_fields, read_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS = ("query", "item")
-_NAMED = 5  # lines named in a message; the rest are counted
 _SHOWN = 500  # characters of a header or an entry
 _MOST_BLOCK = 2**31 - 1  # bytes that Arrow reads in one block
 _DIGITS = 18  # of a row number at most: such a number fits into 64 bits
 
 
 class PairTable:
-    """The columns query and item of a .csv (UTF-8, with a header) or .parquet file; other columns are left unread.
+    """The columns query and item of a .csv (UTF-8, with a header) or .parquet file; other columns are not read.
 
     InputError where the file is damaged, lacks a column or has no pairs.
     """
@@ -42,8 +42,8 @@ class PairTable:
     def rows(self, column: str, side: str, count: int, ids: list[str] | None) -> Tensor:
         """The entries of `column` as row numbers (P,) int64 of `side`, which has `count` rows.
 
-        ids: what the entries are, in the order of the rows; None: row numbers counted from 0. InputError naming the
-        lines whose entries are neither.
+        ids: of the rows, in their order; None: the entries are row numbers counted from 0. InputError naming the lines
+        whose entries are neither.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -55,7 +55,7 @@ class PairTable:
             found = pc.index_in(entries.cast(pa.string()), value_set=pa.array(ids, pa.string())).fill_null(-1)
             places = torch.from_numpy(np.array(found.to_numpy(), dtype=np.int64))
             what = f"name ids that the {side} do not have"
-            advice = f"The {side} have {count} ids, {ids[0]!r} the first; give these, or leave the lines out"
+            advice = f"The {side} have {count} ids, {ids[0]!r} the first; give these, or remove the lines"
         else:
             places = torch.from_numpy(np.array(self._whole(column, side, entries), dtype=np.int64))
             what = f"name rows that the {side} do not have"
@@ -68,13 +68,12 @@ class PairTable:
     def refuse(self, mask: np.ndarray, what: str, advice: str, column: str | None = None) -> NoReturn:
         """InputError naming the first lines of the pairs where mask (P,) is true, and the first's entry in `column`."""
         bad = np.flatnonzero(mask)
-        named = bad[:_NAMED].tolist()
-        unit, numbers = ("line", self._lines(named)) if self._csv else ("row", named)
-        unit += "s" if len(bad) > 1 else ""
-        said = ", ".join(map(str, numbers)) + (f", ... ({len(bad)} in all)" if len(bad) > _NAMED else "")
+        named = bad[:NAMED].tolist()
+        unit = ("line" if self._csv else "row") + ("s" if len(bad) > 1 else "")
+        numbers = listed(self._lines(named) if self._csv else named, len(bad))
         entry = "" if column is None else f" (the first: {str(self._columns[column][named[0]])[:_SHOWN]!r})"
         counted = "" if self._csv else ", counted from 0,"
-        raise InputError(f"{self.path}: {unit} {said}{counted} {what}{entry}. {advice}")
+        fail(f"{self.path}: {unit} {numbers}{counted} {what}{entry}. {advice}")
 
     def _whole(self, column: str, side: str, entries: "pa.ChunkedArray") -> np.ndarray:
         """The entries as whole numbers."""
@@ -87,13 +86,14 @@ class PairTable:
             text or pa.types.is_integer(entries.type),
             f"{self.path}: the column {column} holds {entries.type}. {advice}",
         )
-        # Arrow's cast takes more than plain digits for numbers: 0x1, and -0.
+        # Arrow's cast accepts more than plain digits: 0x1, and -0.
         if text or not pa.types.is_signed_integer(entries.type):
             words = entries.cast(pa.string())
-            numbers = pc.and_(pc.ascii_is_decimal(words), pc.less_equal(pc.binary_length(words), _DIGITS)).to_numpy()
-            if not numbers.all():
-                self.refuse(~numbers, "give no row number", advice, column)
-        return entries.cast(pa.int64()).to_numpy()
+            decimal = pc.and_(pc.ascii_is_decimal(words), pc.less_equal(pc.binary_length(words), _DIGITS)).to_numpy()
+            if not decimal.all():
+                self.refuse(~decimal, "give no row number", advice, column)
+        numbers: np.ndarray = entries.cast(pa.int64()).to_numpy()
+        return numbers
 
     def _read_csv(self) -> "dict[str, pa.ChunkedArray]":
         import pyarrow as pa
@@ -151,7 +151,7 @@ class PairTable:
             return next(filter(None, csv.reader(file)), [])
 
     def _lines(self, pairs: list[int]) -> list[int]:
-        """The line numbers of pairs, given in rising order; empty lines are no pairs."""
+        """The line numbers of pairs, which are given in rising order; empty lines are no pairs."""
         with long_fields(), self.path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
             reader = csv.reader(file)
             filled = (reader.line_num for record in reader if record)  # slow: only for messages
@@ -163,7 +163,7 @@ class PairTable:
             return lines
 
     def _damage(self, error: Exception) -> str:
-        """Where the csv is damaged, and how: the first line that is not UTF-8 or has entries too few or too many."""
+        """Where and how the csv is damaged: the first line that is not UTF-8 or has too few or too many entries."""
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 try:
@@ -184,19 +184,19 @@ class PairTable:
 
 
 def read_ids(path: str | Path, name: str = "ids") -> list[str]:
-    """The ids in a UTF-8 text file, one a line; InputError where one comes twice or a line is empty."""
+    """The ids in a UTF-8 text file, one a line. InputError where one comes twice or a line is empty."""
     ids = read_lines(existing(name, path, "Give a text file with one id a line"), "id")
     distinct_ids(str(path), ids)
     return ids
 
 
 def read_labels(path: str | Path, name: str = "labels") -> list[str]:
-    """The captions, or other texts to show, in a UTF-8 text file, one a line; any may come again."""
+    """The captions, or other texts to show, in a UTF-8 text file, one a line; any may be repeated."""
     return read_lines(existing(name, path, "Give a text file with one caption a line"), "caption")
 
 
 def distinct_ids(name: str, ids: list[str]) -> None:
-    """InputError where an id comes twice in `ids`, called `name` in the message, naming where."""
+    """InputError saying where an id of `ids` comes twice. name: what the message calls the ids."""
     if len(set(ids)) == len(ids):
         return
     seen: dict[str, int] = {}
@@ -216,11 +216,12 @@ def read_truth(
     query_ids: list[str] | None = None,
     item_ids: list[str] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The pairs of a table with the columns query and item: query (P,), item (P,), int64 row numbers, in its order.
+    """The pairs of a table with the columns query and item, in its order: query (P,) and item (P,), int64 row numbers.
 
     path: a .csv (UTF-8, with a header, columns in any order, others ignored) or .parquet. An entry is an id where the
-    side has ids, a row number counted from 0 else. A query may have any number of items, none as well. InputError
-    naming the lines where an id is unknown, a row number out of range, or a pair comes twice.
+    side has ids, else a row number counted from 0. A query may have any number of items, or none. queries, items: how
+    many rows each side has. InputError naming the lines where an id is unknown, a row number is out of range, or a pair
+    comes twice.
     """
     sides = {"query": ("queries", queries, query_ids), "item": ("items", items, item_ids)}
     for name, count, ids in sides.values():
@@ -235,5 +236,5 @@ def read_truth(
         ordered, order = pairs.sort(stable=True)
         repeats = torch.zeros(len(pairs), dtype=torch.bool)
         repeats[order[1:]] = ordered[1:] == ordered[:-1]
-        table.refuse(repeats.numpy(), "repeat a pair that came before", "Leave each pair in once")
+        table.refuse(repeats.numpy(), "repeat a pair that came before", "Keep each pair once")
     return query, item

@@ -1,25 +1,22 @@
-"""Features as they are found: a file for every few hundred images, so that a killed extraction goes on."""
+"""An extraction in chunks of a few hundred images, shared among processes, so that a killed one goes on."""
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from vsehub.checks import boolean, fail, require
-from vsehub.io.arrays import DAMAGE, load_array
-from vsehub.io.files import atomic, write_json
+from vsehub.checks import InputError, fail, require
+from vsehub.io.unfinished import UnfinishedWork
 
-SETTINGS = "settings.json"
-VERSION = 1  # of the chunks and their settings
+T = TypeVar("T")
 _POLL_SECONDS = 0.2
-_SHOWN = 40  # settings that differ, and characters of one's name
+_FEATURES = "features"  # the name of a chunk's array
 
 
 class Chunk(NamedTuple):
-    """Images start to stop - 1 of a split."""
+    """Images `start` to `stop` - 1 of a split."""
 
     split: str
     start: int
@@ -27,12 +24,12 @@ class Chunk(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its file."""
-        return f"{self.split}-{self.start:09d}.npy"
+        """The name of its part of the unfinished work."""
+        return f"{self.split}-{self.start:09d}"
 
 
 def chunks_of(images: Mapping[str, int], size: int) -> list[Chunk]:
-    """Chunks of `size` images, the last of a split smaller; images: how many each split has."""
+    """Chunks of `size` images, the last of a split smaller. images: the number of images of each split."""
     return [
         Chunk(split, start, min(start + size, count))
         for split, count in images.items()
@@ -40,67 +37,68 @@ def chunks_of(images: Mapping[str, int], size: int) -> list[Chunk]:
     ]
 
 
-class ChunkFiles:
-    """The chunks found so far, in a folder that several processes may write to.
+class Processes(NamedTuple):
+    """This process among those that share the work.
 
-    folder: made here. settings: JSON of all that the features depend on. overwrite: chunks of other settings are thrown
-    away. Raises InputError where such lie there and are not to be, or the folder is of something else.
+    rank: its number, from 0. world: how many processes there are. local: its rank on this machine, which chooses the
+    GPU.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], overwrite: bool = False):
-        boolean("overwrite", overwrite)
-        self.folder = folder
-        require(folder.is_dir() or not folder.exists(), f"{folder} is in the way: unfinished work is kept there")
-        # Listed before the settings are read: another process writes them before its first chunk.
-        there = folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir())
-        settings = json.loads(json.dumps(settings))
-        if there:
-            require(
-                (folder / SETTINGS).is_file(),
-                f"{folder} is in the way: unfinished work is kept there, and it holds something else. Give another out",
-            )
-            begun = content(folder / SETTINGS)
-            other_version = bool(begun) and begun.get("version") != VERSION
-            require(
-                overwrite or not other_version,
-                f"{folder} holds unfinished work of version {begun.get('version')!r}; this vsehub goes on with version "
-                f"{VERSION}. Finish it with the vsehub that began it, give another out=FOLDER, or overwrite=true to "
-                "throw it away",
-            )
-            found = differing(folder / SETTINGS, "settings", settings)
-            if found or other_version:
-                require(
-                    overwrite,
-                    f"{folder} holds the unfinished work of another command (other {', '.join(found)}). Give that "
-                    "command again to finish it, another out=FOLDER, or overwrite=true to throw it away",
-                )
-                self.remove()
-        if not (folder / SETTINGS).is_file():
-            write_json(folder / SETTINGS, {"version": VERSION, "settings": settings})
+    rank: int = 0
+    world: int = 1
+    local: int = 0
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "Processes":
+        """From RANK, WORLD_SIZE and LOCAL_RANK; without them there is one. Raises InputError for impossible values."""
+        given = {name: environment.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+        try:
+            rank, world = int(given["RANK"] or 0), int(given["WORLD_SIZE"] or 1)
+            local = rank if given["LOCAL_RANK"] is None else int(given["LOCAL_RANK"])
+        except ValueError as error:
+            raise InputError(f"the environment has {given}; expected whole numbers, as torchrun sets them") from error
+        require(
+            0 <= rank < world and local >= 0 and (given["RANK"] is None) == (given["WORLD_SIZE"] is None),
+            f"the environment has {given}; expected RANK from 0 to WORLD_SIZE - 1, as torchrun sets them, or neither",
+        )
+        return cls(rank, world, local)
+
+    def own(self, work: Sequence[T]) -> list[T]:
+        """The part of `work` that this process does; each piece belongs to one process."""
+        return list(work[self.rank :: self.world])
+
+
+class ChunkFiles(UnfinishedWork):
+    """The features of the chunks that have been extracted, in a folder that several processes may write to."""
+
+    def __init__(self, folder: str | Path, settings: Mapping[str, Any], overwrite: bool = False):
+        super().__init__(folder, settings, overwrite)
+        self.begin()  # before a chunk is done: other commands see at once that the folder is taken
 
     def done(self, chunk: Chunk) -> bool:
-        """Whether the chunk has been found."""
-        return (self.folder / chunk.name).is_file()
+        """Whether the chunk has been extracted."""
+        return self.path(chunk.name).is_file()
 
     def write(self, chunk: Chunk, features: np.ndarray) -> None:
         """Store a chunk's features (stop - start, ...), wholly or not at all."""
-        with atomic(self.folder / chunk.name) as file:
-            np.save(file, features)
+        self.store(chunk.name, {_FEATURES: features})
 
     def read(self, chunk: Chunk) -> np.ndarray:
-        """The chunk's features. Where its file is damaged, it is taken away and InputError says to go on."""
-        path = self.folder / chunk.name
-        try:
-            features = load_array(path)
-            if features.ndim > 0 and len(features) == chunk.stop - chunk.start:
-                return features
-        except DAMAGE:  # InputError is a ValueError
-            pass
-        path.unlink(missing_ok=True)
-        fail(f"{path} was damaged and has been removed; give the same command again to extract its images anew")
+        """The chunk's features; InputError where its file is damaged, which removes it, or absent."""
+        stored = self.load(chunk.name)
+        features = None if stored is None else stored.get(_FEATURES)
+        if features is None or features.ndim == 0 or len(features) != chunk.stop - chunk.start:
+            path = self.path(chunk.name)
+            path.unlink(missing_ok=True)
+            fail(f"{path} was damaged and has been removed; give the same command again to extract its images anew")
+        return features
 
     def wait(self, chunks: Sequence[Chunk], patience: float, say: Callable[[str], None]) -> None:
-        """Return when other processes have found all chunks; InputError after `patience` seconds without a new one."""
+        """Return when other processes have extracted all chunks.
+
+        say: is given a message where there are chunks to wait for. InputError after `patience` seconds without a new
+        chunk.
+        """
         missing, since = [one for one in chunks if not self.done(one)], time.monotonic()
         if missing:
             say(f"waiting for {len(missing)} chunks of other processes")
@@ -114,29 +112,3 @@ class ChunkFiles:
                     f"for {patience:g} seconds no other process has finished a chunk, and {len(missing)} are missing, "
                     f"first {missing[0].name}. What is done is kept: give the same command again in every process"
                 )
-
-    def remove(self) -> None:
-        """Remove what was written, and the folder where nothing else is in it."""
-        # The settings last: without them what is left would pass for somebody else's.
-        for path in (*self.folder.glob("*-?????????.npy"), *self.folder.glob(".*.part"), self.folder / SETTINGS):
-            path.unlink(missing_ok=True)
-        if not any(self.folder.iterdir()):
-            self.folder.rmdir()
-
-
-def differing(path: Path, key: str, settings: Mapping[str, Any]) -> list[str]:
-    """The first names of settings that are others in the JSON file `path` under `key`; all, where it cannot be read."""
-    try:
-        found = dict(content(path)[key])
-    except (ValueError, KeyError, TypeError):
-        return list(settings)
-    return [name[:_SHOWN] for name in {**settings, **found} if settings.get(name) != found.get(name)][:_SHOWN]
-
-
-def content(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; an empty one where it holds none."""
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -1,17 +1,113 @@
-"""The folder that an extraction fills: finished, begun, or somebody else's."""
+"""The folder of an extraction: the files that data=precomp reads, and the manifest that says they are whole."""
 
+import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from vsehub.checks import boolean, require
-from vsehub.extraction.chunks import SETTINGS, content, differing
-from vsehub.extraction.layout import IDS, file_names, verify
-from vsehub.io.records import EXTRACTION
+import numpy as np
+
+from vsehub.checks import boolean, require, whole
+from vsehub.data.sources import CaptionedImages
+from vsehub.extraction.chunks import Chunk, ChunkFiles
+from vsehub.io.files import atomic, read_object
+from vsehub.io.records import EXTRACTION, checked_record
+from vsehub.io.rows import RowErrors
+from vsehub.io.unfinished import ENDING, SETTINGS, differing
 
 MANIFEST, PARTS = "manifest.json", "parts"
-_AGAIN = "Give overwrite=true to extract again"
+PREFIXES = {"train": "train", "val": "dev", "test": "test"}
+MOST_CAPTIONS = 5
+IDS = "ids.txt"
+_ENDINGS = ("ims.npy", "caps.txt", IDS)
+
+
+def file_names(splits: Sequence[str]) -> list[str]:
+    """All files that the layout has for these splits."""
+    return [f"{PREFIXES[split]}_{ending}" for split in splits for ending in _ENDINGS]
+
+
+def captions_each(splits: Mapping[str, CaptionedImages], wanted: int | None) -> int:
+    """The number of captions kept of every image, since the layout takes equally many of each.
+
+    wanted: None is the smallest number that any image has, at most 5. Raises InputError naming images that have fewer.
+    """
+    if wanted is not None:
+        whole("captions", wanted)
+    counts = {split: np.bincount(loaded.image_index, minlength=len(loaded.images)) for split, loaded in splits.items()}
+    least = min(int(count.min()) for count in counts.values())
+    each = min(least, MOST_CAPTIONS) if wanted is None else wanted
+    for split, count in counts.items():
+        few = RowErrors(splits[split].name_of)
+        few.add(0, count < max(each, 1))
+        require(
+            few.count == 0,
+            f"captions: images of {split} with fewer than {max(each, 1)} captions: {few}; "
+            + (f"give captions={least}, or null" if least else "take images without captions out of the data"),
+        )
+    return each
+
+
+def kept_captions(loaded: CaptionedImages, each: int) -> list[str]:
+    """The first `each` captions of every image, image after image, each on one line."""
+    order = np.argsort(loaded.image_index, kind="stable")
+    counts = np.bincount(loaded.image_index, minlength=len(loaded.images))
+    firsts = np.cumsum(counts) - counts
+    kept = [str(loaded.captions[t]) for t in order[(firsts[:, None] + np.arange(each)).ravel()]]
+    # A line break within a caption would make it two captions.
+    return [" ".join(one.split()) if "\n" in one or "\r" in one else one for one in kept]
+
+
+def assemble(
+    folder: Path, splits: Mapping[str, CaptionedImages], chunks: Sequence[Chunk], files: ChunkFiles, each: int
+) -> dict[str, dict[str, Any]]:
+    """Write the layout's files, each wholly or not at all; returns {"bytes", "sha256"} of each by its name."""
+    written = {}
+    for split, loaded in splits.items():
+        features, captions, ids = file_names([split])
+        own = [chunk for chunk in chunks if chunk.split == split]
+        written[features] = _write_features(folder / features, own, files)
+        written[captions] = _write_lines(folder / captions, kept_captions(loaded, each))
+        (folder / ids).unlink(missing_ok=True)
+        if loaded.names is not None:
+            written[ids] = _write_lines(folder / ids, loaded.names)
+    return written
+
+
+class _Hashed:
+    """A file that is hashed while it is written."""
+
+    def __init__(self, file: BinaryIO):
+        self._file, self._digest, self._bytes = file, hashlib.sha256(), 0
+
+    def write(self, data: bytes | memoryview) -> int:
+        self._digest.update(data)
+        self._bytes += memoryview(data).nbytes
+        return self._file.write(data)
+
+    def facts(self) -> dict[str, Any]:
+        return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
+
+
+def _write_features(path: Path, chunks: Sequence[Chunk], files: ChunkFiles) -> dict[str, Any]:
+    """Write one array of all chunks; one chunk is in memory at a time."""
+    with atomic(path) as raw:
+        file = _Hashed(raw)
+        for chunk in chunks:
+            features = files.read(chunk)
+            if chunk.start == 0:
+                header = np.lib.format.header_data_from_array_1_0(features)
+                np.lib.format.write_array_header_1_0(file, header | {"shape": (chunks[-1].stop, *features.shape[1:])})
+            file.write(np.ascontiguousarray(features).data)
+        return file.facts()
+
+
+def _write_lines(path: Path, lines: Sequence[str]) -> dict[str, Any]:
+    with atomic(path) as raw:
+        file = _Hashed(raw)
+        file.write("".join(f"{line}\n" for line in lines).encode())
+        return file.facts()
 
 
 def finished(
@@ -21,34 +117,29 @@ def finished(
     overwrite: bool = False,
     thoroughly: bool = False,
 ) -> bool:
-    """Whether the folder holds the extraction of these settings, its files as they were written.
+    """Whether the folder holds the finished extraction of these settings, its files as they were written.
 
-    overwrite: then there is none, and an earlier one is removed. thoroughly: read the files and compare checksums.
-    Raises InputError where files have changed, and where the folder holds something else that is not to be replaced.
+    overwrite: an earlier extraction is removed, and the answer is False. thoroughly: read the files and compare
+    checksums, not only sizes. Raises InputError where files have changed, and where the folder holds something else
+    that is not to be replaced.
     """
     require(folder.is_dir() or not folder.exists(), f"out: {folder} is a file; give out=FOLDER")
     boolean("overwrite", overwrite)
     boolean("verify", thoroughly)
     path = folder / MANIFEST
     if path.exists():
-        manifest, other = content(path), differing(path, "settings", settings)
+        manifest = read_object(path)
         require(
-            {"schema", "settings", "files"} <= manifest.keys(),
+            {"schema", *EXTRACTION.keys} <= manifest.keys(),
             f"out: {path} is damaged, or no manifest of an extraction. Give another out=FOLDER, or remove it",
         )
-        require(
-            overwrite or manifest["schema"] == EXTRACTION.version,
-            f"out: {path} is of schema {manifest['schema']!r}; this vsehub reads schema {EXTRACTION.version}. Use the "
-            "vsehub that wrote it, give another out=FOLDER, or overwrite=true to extract again",
-        )
-        if not other and not overwrite:
-            verify(folder, _written(path, manifest, splits), thoroughly)
+        if not overwrite:
+            hint = "Give another out=FOLDER, or overwrite=true to extract again"
+            checked_record(manifest, EXTRACTION, f"out: {path}", hint)
+            other = differing(settings, manifest["settings"])
+            require(not other, f"out: {folder} holds another extraction (other {', '.join(other)}). {hint}")
+            verify(folder, _written(path, manifest["files"], splits), thoroughly)
             return True
-        require(
-            overwrite,
-            f"out: {folder} holds another extraction (other {', '.join(other)}). Give another out=FOLDER, or "
-            "overwrite=true to replace it",
-        )
     begun = (folder / PARTS / SETTINGS).exists()
     there = [name for name in (MANIFEST, *file_names(splits)) if (folder / name).exists()]
     require(
@@ -62,27 +153,39 @@ def finished(
     return False
 
 
-def _written(path: Path, manifest: Mapping[str, Any], splits: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _written(path: Path, files: dict[str, Any], splits: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The files of a manifest; InputError unless they are those of the splits, each with its size and checksum."""
-    files = manifest.get("files")
-    names = set(files) if isinstance(files, dict) else set()
     optional = {name for name in file_names(splits) if name.endswith(IDS)}
     require(
-        names | optional == set(file_names(splits))
+        set(files) | optional == set(file_names(splits))
         and all(isinstance(one, dict) and {"bytes", "sha256"} <= set(one) for one in files.values()),
         f"out: {path} is damaged: it does not name the files of the splits {', '.join(splits)} with size and checksum. "
-        + _AGAIN,
+        "Give overwrite=true to extract again",
     )
     return files
 
 
 def require_room(folder: Path, size: int) -> None:
-    """InputError unless the features' `size` bytes, in parts and then whole, find room on the folder's disk."""
-    here = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    kept = sum(path.stat().st_size for path in (folder / PARTS).glob("*.npy"))
-    free, needed = shutil.disk_usage(here).free, 2 * size - kept
+    """InputError unless the features' `size` bytes fit twice on the folder's disk: in parts and then as a whole."""
+    disk = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    kept = sum(path.stat().st_size for path in (folder / PARTS).glob(f"*{ENDING}"))
+    free, needed = shutil.disk_usage(disk).free, 2 * size - kept
     require(
         needed < free,
         f"out: the features take {size / 1e9:.1f} GB, and as much again until they are put together, but the disk of "
-        f"{here} has {free / 1e9:.1f} GB free. Free room, or give another out, dtype=float16 or fewer regions",
+        f"{disk} has {free / 1e9:.1f} GB free. Free room, or give another out, dtype=float16 or fewer regions",
     )
+
+
+def verify(folder: Path, written: Mapping[str, Mapping[str, Any]], thoroughly: bool) -> None:
+    """InputError where a file is absent, of another size or, if `thoroughly`, of other bytes than were written."""
+    for name, facts in written.items():
+        path = folder / name
+        wrong = "is missing" if not path.is_file() else None
+        if wrong is None and path.stat().st_size != facts["bytes"]:
+            wrong = f"has {path.stat().st_size} bytes, not {facts['bytes']}"
+        if wrong is None and thoroughly:
+            with path.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != facts["sha256"]:
+                    wrong = "holds other bytes than were written (SHA-256)"
+        require(wrong is None, f"{path} {wrong}; give overwrite=true to extract again")

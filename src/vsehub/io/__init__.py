@@ -1,1 +1,1 @@
-"""Files: written whole, read with care, and the folders and records that commands leave."""
+"""Files that are written wholly or not at all and read strictly; the folders and records of commands."""

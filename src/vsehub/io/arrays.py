@@ -10,52 +10,57 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 
 from vsehub.checks import InputError, require
 
-# What readers say of damage: RecursionError and NotImplementedError are RuntimeErrors, UnicodeError is a ValueError.
-DAMAGE = (ValueError, EOFError, OSError, RuntimeError, OverflowError, zipfile.BadZipFile, zlib.error)
+# What readers raise on damage: RecursionError and NotImplementedError are RuntimeErrors, UnicodeError is a ValueError.
+DAMAGE: tuple[type[Exception], ...] = (
+    *(ValueError, EOFError, OSError, RuntimeError, OverflowError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 _LONGEST_MESSAGE = 300  # characters of a library's message
+_DEFLATES = 1032  # bytes that one deflated byte can stand for at most
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def shortened(error: Exception) -> str:
-    """What an error says, cut where it repeats the file's bytes at length."""
-    said = str(error)
-    return said if len(said) <= _LONGEST_MESSAGE else f"{said[:_LONGEST_MESSAGE]} ..."
+    """The message of an error, cut off where it repeats the file's bytes at length."""
+    message = str(error)
+    return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]} ..."
 
 
 @contextmanager
 def readable(path: Path, *damage: type[Exception]) -> Iterator[None]:
-    """Turn what a reader says of a damaged file into an InputError; damage: exceptions of the reader's own."""
+    """Turn what a reader raises on a damaged file into an InputError. damage: the reader's own exceptions."""
+    caught = DAMAGE + damage
     try:
         yield
     except InputError:
         raise
-    except (*DAMAGE, *damage) as error:
+    except caught as error:
         raise InputError(
             f"{path} cannot be read as {path.suffix} ({shortened(error)}). The file is cut short, damaged or of "
             "another format: copy, download or write it again"
         ) from error
 
 
-_DEFLATES = 1032  # bytes that one deflated byte can stand for at most
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-
-
 @dataclass(frozen=True)
 class NpyHeader:
-    """What stands before the numbers of a .npy file."""
+    """The header of a .npy file.
+
+    shape, dtype: of the array. fortran: whether it is stored column by column.
+    """
 
     shape: tuple[int, ...]
     fortran: bool
     dtype: np.dtype
 
     @classmethod
-    def read(cls, file: BinaryIO) -> "NpyHeader":
-        """Read the header, after which the file stands at the numbers; ValueError where there is none."""
+    def read(cls, file: IO[bytes]) -> "NpyHeader":
+        """Read the header, which leaves the file at the numbers; ValueError where there is none."""
         version = np.lib.format.read_magic(file)
         readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         if version not in readers:
@@ -67,16 +72,16 @@ class NpyHeader:
         except Exception as error:  # numpy parses the header as Python: damage raises almost anything
             raise ValueError(f"the header cannot be read: {error}") from error
         if min(header.shape, default=0) < 0 or header.dtype.itemsize == 0:
-            raise ValueError(f"the header says {header.dtype} {header.shape}, no plain numbers or strings")
+            raise ValueError(f"the header gives {header.dtype} {header.shape}, no plain numbers or strings")
         return header
 
     @property
     def bytes(self) -> int:
-        """Of all numbers."""
+        """The size of all numbers."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def require_room(self, path: Path, length: int) -> None:
-        """InputError where `length` bytes of `path` are too few for the numbers, ValueError where they are objects."""
+        """Raise InputError where `length` bytes of `path` are too few for the numbers, ValueError for objects."""
         if self.dtype.hasobject:
             raise ValueError("it holds Python objects, which are not read")
         require(
@@ -101,7 +106,7 @@ def load_array(path: Path) -> np.ndarray:
 
 
 def load_archive(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of a .npz, by name, in memory; InputError or one of `stored.DAMAGE` where the file is damaged."""
+    """All arrays of a .npz, by name, in memory. InputError or one of `DAMAGE` where the file is damaged."""
     with zipfile.ZipFile(path) as archive:
         return {name: load_member(path, archive, info) for name, info in members(archive).items()}
 
@@ -112,8 +117,8 @@ def members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 
 @contextmanager
-def opened_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[tuple[BinaryIO, NpyHeader]]:
-    """A member that stands at its numbers, and its header; InputError where it says more than it can hold."""
+def opened_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[tuple[IO[bytes], NpyHeader]]:
+    """A member, opened at its numbers, and its header; InputError where the header claims more than it can hold."""
     with archive.open(info) as member:
         header = NpyHeader.read(member)
         deflated = info.compress_type == zipfile.ZIP_DEFLATED
@@ -136,17 +141,17 @@ def load_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> 
 
 
 class ScratchRows:
-    """Rows that are written one block after another into an unnamed file, and then read as one array.
+    """Rows that are written block after block to an unnamed file, and then read as one array. A context manager.
 
-    For rows that are found while they are decoded: nothing is reserved for a number of rows that a file only claims.
-    what: what the file is to hold, for the message. A context; InputError where the temporary folder lacks the room.
+    Unlike `scratch_array` it reserves nothing for a number of rows that a damaged file only claims. what: the content,
+    for the message. InputError where the temporary folder lacks the room.
     """
 
     def __init__(self, dtype: np.dtype, what: str):
         self._dtype, self._what, self._bytes, self.rows = np.dtype(dtype), what, 0, 0
 
     def __enter__(self) -> "ScratchRows":
-        # Without a buffer: a full disk shows where it is written to.
+        # Without a buffer, so that a full disk raises where it is written to.
         self._file = tempfile.TemporaryFile(prefix="vsehub-", buffering=0)
         return self
 
@@ -170,14 +175,14 @@ class ScratchRows:
 
 
 def scratch_array(shape: tuple[int, ...], dtype: np.dtype, what: str) -> np.ndarray:
-    """A writable array in an unnamed file of the temporary folder ($TMPDIR), gone when nothing refers to it any more.
+    """A writable array in an unnamed file of the temporary folder ($TMPDIR), removed when nothing refers to it.
 
-    what: what it is to hold, for the message. InputError where the folder lacks the room.
+    what: the content, for the message. InputError where the folder lacks the room.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     with tempfile.TemporaryFile(prefix="vsehub-") as file:
         try:
-            # Reserved now, where the system can: a disk that fills up under a mapped page kills the process unheard.
+            # Reserved now, where the system can: a disk that is full when a mapped page is written kills the process.
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)
             else:
@@ -189,7 +194,7 @@ def scratch_array(shape: tuple[int, ...], dtype: np.dtype, what: str) -> np.ndar
 
 def _no_room(what: str, size: int, error: OSError) -> InputError:
     return InputError(
-        f"{what} are unpacked into the temporary folder {tempfile.gettempdir()}, which does not take "
+        f"{what} are unpacked into the temporary folder {tempfile.gettempdir()}, which has no room for "
         f"{size / 1e9:.2g} GB ({error.strerror}). Free room there, set TMPDIR to a folder on another disk, or "
-        "save the vectors as .npy, which is read where it lies"
+        "save the vectors as .npy, which needs no unpacking"
     )

@@ -1,4 +1,4 @@
-"""Writing that never leaves half a file: a temporary name beside the target, then a rename. Folders for one process."""
+"""Files that are written wholly or not at all, folders that one process holds, and the folder for caches."""
 
 import errno
 import glob
@@ -10,40 +10,44 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import platformdirs
 from filelock import FileLock, Timeout
 
 from vsehub.checks import fail
 
-try:
-    import fcntl
-except ImportError:  # Windows: what a kill leaves stays there
-    fcntl = None  # type: ignore[assignment]
-
 LOCK = ".lock"
+
+
+def cache_folder(chosen: str | None) -> Path:
+    """The folder for what can be made again: `chosen`, or vsehub's own in the user's caches where that is None.
+
+    The latter is $XDG_CACHE_HOME/vsehub or ~/.cache/vsehub on Linux, and where macOS and Windows keep caches there.
+    """
+    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("vsehub", appauthor=False)
 
 
 @contextmanager
 def atomic(path: str | Path) -> Iterator[BinaryIO]:
     """Open a binary file that takes the name `path` only when the block ends without an error.
 
-    A full disk raises OSError naming the file; whatever `path` held before stays. What killed processes left of writing
-    the same file is removed.
+    A full disk raises OSError naming the file; what `path` held before stays. Temporary files that killed processes
+    left while they wrote the same file are removed.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:  # before the file is made: a signal may come between any two steps
-        with _owned(temporary) as handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-            if fcntl is None:
-                handle.close()  # Windows renames no open file
+    try:  # before the files are made: a signal may come between any two steps
+        with _in_use(temporary):
+            with _created(temporary) as handle:
+                yield handle
+                handle.flush()
+                os.fsync(handle.fileno())
             os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
+            os.replace(temporary, path)  # after it is closed: Windows renames no open file
+            _remove(_lock_of(temporary))
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary, _lock_of(temporary))
         if is_full_disk(error):
             raise OSError(
                 errno.ENOSPC, "the disk is full; the file was not written and what it held before is kept", str(path)
@@ -51,31 +55,48 @@ def atomic(path: str | Path) -> Iterator[BinaryIO]:
         raise
 
 
-def _owned(path: Path) -> BinaryIO:
-    """A new file, locked while it is open, which tells it from one that a killed process left."""
-    while True:
-        handle = open(str(path), "x+b")  # noqa: SIM115
-        if fcntl is None:
-            return handle
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.fstat(handle.fileno()).st_nlink:
-            return handle
-        handle.close()  # another process has taken it for an abandoned one before it was locked
+def _created(path: Path) -> BinaryIO:
+    return path.open("x+b")
+
+
+@contextmanager
+def _in_use(temporary: Path) -> Iterator[None]:
+    """Hold a lock in a file beside the temporary one, which tells it from one that a killed process left.
+
+    Not in the temporary file itself: what is locked cannot be written through another handle on Windows.
+    """
+    lock = FileLock(_lock_of(temporary))
+    with suppress(OSError):  # a file system without locks
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _lock_of(temporary: Path) -> Path:
+    return temporary.with_suffix(".lock")
+
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        with suppress(OSError):  # absent, or a held lock on Windows, which filelock removes when it is released
+            path.unlink()
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove the temporary files that processes left which were killed while they wrote `path`."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part") if fcntl is not None else ():
-        with suppress(OSError), left.open("r+b") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while its writer lives
-            left.unlink(missing_ok=True)
+    """Remove the temporary files of processes that were killed while they wrote `path`."""
+    name = glob.escape(path.name)
+    for left in {*path.parent.glob(f".{name}.*.part"), *path.parent.glob(f".{name}.*.lock")}:
+        temporary = left.with_suffix(".part")
+        with suppress(OSError), FileLock(_lock_of(temporary), timeout=0):  # refused while its writer lives
+            _remove(temporary, _lock_of(temporary))
 
 
 def claimed(folder: Path, doing: str) -> FileLock:
-    """The folder's lock, held until it is released or the process ends; InputError where another process holds it.
+    """The lock of a folder, held until it is released or the process ends; InputError where another process holds it.
 
-    doing: what that process is then said to be doing in the folder. The folder is made where there is none.
+    doing: what the message says that the other process does in the folder. The folder is made where there is none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK)
@@ -90,14 +111,14 @@ def claimed(folder: Path, doing: str) -> FileLock:
 
 @contextmanager
 def alone(folder: Path, doing: str) -> Iterator[None]:
-    """Hold the folder as `claimed` does; afterwards neither the lock's file nor a folder made for it alone is left."""
+    """Hold the folder as `claimed` does within the block; then the lock's file, and folders left empty, are removed."""
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     lock = claimed(folder, doing)
     try:
         yield
     finally:
         with suppress(OSError):
-            (folder / LOCK).unlink(missing_ok=True)  # while it is held: who opened it before sees that it is gone
+            (folder / LOCK).unlink(missing_ok=True)  # while it is held: who has opened it sees that it is gone
         lock.release()
         with suppress(OSError):  # not empty
             for one in made:
@@ -105,8 +126,8 @@ def alone(folder: Path, doing: str) -> Iterator[None]:
 
 
 def is_full_disk(error: BaseException | None) -> bool:
-    """Whether a full disk is behind the error; torch.save raises a RuntimeError of its own on top of it."""
-    seen = set()  # an error that was unwrapped and raised from its wrapper leads back to itself
+    """Whether a full disk caused the error; torch.save raises a RuntimeError on top of it."""
+    seen: set[int] = set()  # an error that was unwrapped and raised from its wrapper leads back to itself
     while error is not None and id(error) not in seen:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
@@ -124,3 +145,12 @@ def write_text(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, value: Any) -> None:
     """Write indented JSON atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; an empty one where the file holds none or cannot be read."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,21 +1,20 @@
-"""The folders that commands fill: what a command did not write is never touched, what it did only if that is said."""
+"""The folders that commands fill: other files are never touched, earlier results only replaced on request."""
 
-import json
 import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from vsehub.checks import require
-from vsehub.io.files import is_full_disk, write_json
+from vsehub.checks import fail, require
+from vsehub.io.files import is_full_disk, read_object, remove_abandoned, write_json
+from vsehub.io.text import stays_inside
 
-MARK = ".vsehub.json"  # which files of a folder are vsehub's
+MARK = ".vsehub.json"  # lists the files of a folder that are vsehub's
 VERSION = 1
 
 
 def require_writable(folder: str | Path) -> None:
-    """Raise InputError where nothing can be written to the folder `out`, which need not be there yet."""
+    """Raise InputError where nothing can be written to the folder of `out`, which need not be there yet."""
     require(str(folder).strip() != "", "out is empty; give out=FOLDER")
     place = Path(folder)
     require(place.is_dir() or not os.path.lexists(place), f"out: {folder} is a file; give out=FOLDER")
@@ -27,19 +26,19 @@ def require_writable(folder: str | Path) -> None:
 
 
 def _takes_files(folder: Path) -> bool:
-    """Whether a file can be made in a folder: what the permissions say is not all, /proc is one example."""
+    """Whether a file can be made in a folder, which permissions alone do not decide: /proc is one example."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return True
     except OSError as error:
-        return is_full_disk(error)  # which is said when it matters
+        return is_full_disk(error)  # which is reported when something is written
 
 
 class Output:
     """A folder for the files of a command.
 
-    kind: what it writes, "a report" for example. names: the files that it is sure to write. overwrite: an earlier
-    output of that kind is replaced; what was left unfinished by a kill is in any case. Raises InputError, before any
+    kind: what it writes, "a report" for example. names: the files that it will write in any case. overwrite: whether
+    an earlier output of that kind is replaced; one that a kill left unfinished always is. Raises InputError, before any
     work, where the folder cannot be written to, where it holds files of those names that the command did not write, and
     where it holds a finished output that is not to be replaced.
     """
@@ -55,26 +54,26 @@ class Output:
         )
 
     def begin(self, names: Iterable[str]) -> None:
-        """Remove what an earlier command of this kind wrote, and say in the folder what is now going to be written."""
+        """Remove what an earlier command of this kind wrote, and note in the folder what will be written."""
         names = list(names)
         self._refuse_foreign(names)
         place = self.folder.resolve()
         for path in (self.folder / name for name in self.earlier):
             if not path.parent.resolve().is_relative_to(place):
-                continue  # a folder of ours that is now a link to another place
-            for one in (path, *path.parent.glob(f".{path.name}.*.part")):
-                one.unlink(missing_ok=True)
+                continue  # a folder of vsehub's that has been replaced by a link to another place
+            path.unlink(missing_ok=True)
+            remove_abandoned(path)
         self.earlier = names
-        self._say(finished=False)
+        self._note(finished=False)
 
     def finish(self) -> None:
-        """Say in the folder that all is written."""
-        self._say(finished=True)
+        """Note in the folder that all is written."""
+        self._note(finished=True)
 
     def __truediv__(self, name: str) -> Path:
         return self.folder / name
 
-    def _say(self, finished: bool) -> None:
+    def _note(self, finished: bool) -> None:
         mark = {"version": VERSION, "kind": self.kind, "finished": finished, "files": sorted(self.earlier)}
         write_json(self.folder / MARK, mark)
 
@@ -83,20 +82,14 @@ class Output:
         path = self.folder / MARK
         if not path.is_file():
             return [], False
-        mark: Any = None
-        try:
-            mark = json.loads(path.read_text(encoding="utf-8"))
-            known = mark["version"] == VERSION and mark["kind"] == self.kind
-            files, finished = [str(name) for name in mark["files"]], bool(mark["finished"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            known = False
-        require(
-            known,
-            f"out: {self.folder} holds {mark.get('kind') if isinstance(mark, dict) else 'something else'}, not "
-            f"{self.kind} of this version. Give another out=FOLDER",
-        )
-        inside = [name for name in files if not Path(name).is_absolute() and ".." not in Path(name).parts]
-        return inside, finished
+        mark = read_object(path)
+        files = mark.get("files")
+        if (mark.get("version"), mark.get("kind")) != (VERSION, self.kind) or not isinstance(files, list):
+            fail(
+                f"out: {self.folder} holds {mark.get('kind', 'something else')}, not {self.kind} of this version. Give "
+                "another out=FOLDER"
+            )
+        return [name for name in map(str, files) if stays_inside(name)], bool(mark.get("finished", True))
 
     def _refuse_foreign(self, names: Iterable[str]) -> None:
         there = [name for name in names if name not in self.earlier and os.path.lexists(self.folder / name)]

@@ -1,4 +1,4 @@
-"""Where a result comes from: code, versions, hardware, data."""
+"""What a result depends on besides its settings: code, versions of libraries, hardware."""
 
 import os
 import platform
@@ -6,15 +6,11 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import vsehub
-
-try:
-    import resource
-except ImportError:  # not on Windows
-    resource = None
 
 PACKAGES = (
     *("torch", "torchvision", "pytorch-lightning", "hydra-core", "omegaconf", "numpy", "safetensors"),
@@ -22,8 +18,8 @@ PACKAGES = (
 )
 
 
-def code_version() -> dict | None:
-    """{"sha", "dirty"} of the git checkout that this package runs from, or None where there is none."""
+def code_version() -> dict[str, Any] | None:
+    """ "sha" and "dirty" of the git checkout that this package runs from, None where there is none."""
     folder = Path(vsehub.__file__).parent
 
     def git(*arguments: str) -> str:
@@ -31,7 +27,7 @@ def code_version() -> dict | None:
 
     try:
         root = Path(git("rev-parse", "--show-toplevel").strip())
-        if folder != root / "src" / "vsehub":  # installed into somebody else's checkout
+        if folder != root / "src" / "vsehub":  # installed within the checkout of another project
             return None
         return {
             "sha": git("rev-parse", "HEAD").strip(),
@@ -42,7 +38,7 @@ def code_version() -> dict | None:
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of what a figure may depend on."""
+    """The installed versions of the packages that results may depend on."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -52,8 +48,8 @@ def versions() -> dict[str, str]:
     return found
 
 
-def hardware() -> dict:
-    """{"cpu", "cores", "memory_gb", "gpu"}; gpu is None without one."""
+def hardware() -> dict[str, Any]:
+    """ "cpu", "cores", "memory_gb" and "gpu", which is None without one."""
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
@@ -61,10 +57,16 @@ def hardware() -> dict:
 
 
 def peak_memory() -> dict[str, int]:
-    """{"host_mb", and "gpu_mb" with a GPU}: the most that this process has held so far."""
-    # Linux counts in kilobytes, macOS in bytes.
-    unit = 2**20 if sys.platform == "darwin" else 2**10
-    found = {"host_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit} if resource else {}
+    """ "host_mb" (not on Windows) and, with a GPU, "gpu_mb": the most memory that this process has held so far."""
+    found = {}
+    try:
+        import resource
+    except ImportError:  # Windows
+        pass
+    else:
+        # Linux counts in kilobytes, macOS in bytes.
+        unit = 2**20 if sys.platform == "darwin" else 2**10
+        found["host_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit
     if torch.cuda.is_available():
         found["gpu_mb"] = torch.cuda.max_memory_allocated() // 2**20
     return found
@@ -73,7 +75,7 @@ def peak_memory() -> dict[str, int]:
 def _cpu_name() -> str:
     information = Path("/proc/cpuinfo")
     if information.is_file():
-        for line in information.read_text().splitlines():
+        for line in information.read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()

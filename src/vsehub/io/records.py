@@ -1,4 +1,4 @@
-"""The JSON records that commands leave, each of a version, and reading them strictly."""
+"""The kinds of JSON records that commands leave, and their strict reading."""
 
 import json
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ from vsehub.checks import fail, require
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of record: its name in messages, the version of its format, and what it must hold, key -> type.
+    """A kind of record.
 
-    optional: what it may hold, key -> type. choices: the values of a text, key -> values. numbers: keys of objects that
-    hold numbers alone.
+    name: in messages. version: of its format. keys: what it must hold, key -> type. optional: what it may hold, key ->
+    type. choices: the values that a text may have, key -> values. numbers: keys of objects that hold only numbers.
     """
 
     name: str
@@ -54,7 +54,7 @@ EXTRACTION = Kind("an extraction's manifest", 1, {"settings": dict, "files": dic
 
 
 def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:
-    """The record in `path`; InputError with `hint`, what to do, where it is damaged or of another version."""
+    """The record in `path`. InputError where it is damaged or of another version; hint: what to do then."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -63,8 +63,9 @@ def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:
 
 
 def checked_record(record: Any, kind: Kind, name: str, hint: str) -> dict[str, Any]:
-    """The record, called `name` in messages; InputError with `hint` where it is not one of its kind and version."""
-    require(isinstance(record, dict), f"{name} holds a {type(record).__name__}; expected a JSON object. {hint}")
+    """The record, called `name` in messages. InputError, ending in `hint`, unless it is of the kind and its version."""
+    if not isinstance(record, dict):
+        fail(f"{name} holds a {type(record).__name__}; expected a JSON object. {hint}")
     version = record.get("schema")
     require(
         type(version) is int and version == kind.version,

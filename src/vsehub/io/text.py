@@ -10,10 +10,10 @@ from vsehub.checks import InputError, require
 
 
 def read_lines(path: Path, what: str) -> list[str]:
-    """The lines of a UTF-8 file without their ends; only `\\n` ends a line, a `\\r` before it belongs to the end.
+    """The lines of a UTF-8 file without their ends: `\\n` or `\\r\\n`, nothing else.
 
-    A missing newline after the last line and a byte order mark are fine. what: what a line is ("caption"), for the
-    messages. InputError for a folder, and where a line is blank or not UTF-8, or there are none.
+    A missing newline after the last line and a byte order mark are allowed. what: what a line is ("caption"), for the
+    messages. InputError for a folder, where a line is blank or not UTF-8, and where there are no lines.
     """
     require(path.is_file(), f"{path} is a folder; give a UTF-8 text file with one {what} a line")
     data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
@@ -32,18 +32,15 @@ def read_lines(path: Path, what: str) -> list[str]:
     if blank:
         raise InputError(
             f"{path}:{blank[0]}: the line is empty ({len(blank)} such of {len(lines)} lines); expected a {what} on "
-            "every line. Write the missing text, or take the line out with what belongs to it in the other files"
+            "every line. Write the missing text, or remove the line and what belongs to it in the other files"
         )
     return lines
 
 
-_MOST = 2**31 - 1  # what the module's own counter holds on every platform
-
-
 @contextmanager
 def long_fields() -> Iterator[None]:
-    """Within the block the csv module reads fields of any length; the limit of the process is restored after it."""
-    before = csv.field_size_limit(_MOST)
+    """Let the csv module read fields of any length within the block; afterwards the process has its limit again."""
+    before = csv.field_size_limit(2**31 - 1)  # the largest number that the module takes on every platform
     try:
         yield
     finally:
@@ -54,9 +51,9 @@ def stays_inside(name: str) -> bool:
     """Whether a path taken from a data file stays inside the folder that it is joined to.
 
     Absolute paths, paths with a drive and paths with `..` do not. A symbolic link inside the folder may point
-    elsewhere: whoever gave the folder has put it there.
+    elsewhere, since it was put there by the owner of the folder.
     """
     if ".." not in name and not name.startswith("/") and "\\" not in name and ":" not in name:
-        return True  # nearly all names: a million of them are looked at in a moment
+        return True  # nearly all names; a Path for each of a million takes seconds
     path = Path(name)
     return not (path.is_absolute() or path.drive or path.root or ".." in path.parts)

@@ -1,4 +1,4 @@
-"""What the rows of a side are called in reports: ids, captions, image files."""
+"""The ids, labels and image files by which reports show the rows of a side."""
 
 import os
 from collections.abc import Sequence
@@ -8,17 +8,17 @@ from pathlib import Path
 from vsehub.checks import existing, fail, require
 from vsehub.io.text import read_lines, stays_inside
 
-_LOOKED = 100  # ids that are looked for before the work begins
+_LOOKED = 100  # ids whose images are looked for before the work begins
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 
 
 @dataclass(frozen=True)
 class Names:
-    """Of n rows the ids, the labels and the images, each None where they are not given.
+    """The ids, labels and images of n rows, each None where they are not given.
 
-    images: a file for each row, or the folder in which a row's image is called after its id; symbolic links in it are
-    followed. Raises InputError where what is given is not one a row; where a folder comes without ids, or with ids
-    that would lie outside it (`data.inside`); and where it has images of none of the first ids.
+    images: a file for each row, or a folder in which a row's image is named after its id; symbolic links in it are
+    followed. Raises InputError where there is not one id, label or file for each row; where a folder comes without ids
+    or with ids that lead outside it; and where it has images of none of the first ids.
     """
 
     side: str
@@ -27,7 +27,7 @@ class Names:
     labels: Sequence[str] | None = None
     images: Sequence[str] | Path | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for what in ("ids", "labels", "images"):
             given = getattr(self, what)
             count = self.rows if given is None or isinstance(given, Path) else len(given)
@@ -35,16 +35,17 @@ class Names:
                 count == self.rows,
                 f"{self.side} has {self.rows} rows, but there are {count} {what}; expected one a row",
             )
-        require(
-            not isinstance(self.images, Path) or self.ids is not None,
-            f"the images in {self.images} are found by ids, which {self.side} does not have: give the ids, or a text "
-            "file with the path of an image on each line",
-        )
-        if isinstance(self.images, Path) and self.rows:
-            self._require_images()
+        if isinstance(self.images, Path):
+            if self.ids is None:
+                fail(
+                    f"the images in {self.images} are found by ids, which {self.side} does not have: give the ids, or "
+                    "a text file with the path of an image on each line"
+                )
+            if self.rows:
+                self._require_images(self.images, self.ids)
 
     def of(self, row: int) -> dict[str, str | None]:
-        """ "id" and "label" of a row, None where it has none."""
+        """The "id" and "label" of a row, None where it has none."""
         return {
             "id": None if self.ids is None else self.ids[row],
             "label": None if self.labels is None else self.labels[row],
@@ -52,38 +53,38 @@ class Names:
 
     def image(self, row: int) -> str | None:
         """The row's image file, None where there is none."""
-        if not isinstance(self.images, Path):
-            return None if self.images is None else self.images[row]
-        name = str(self.ids[row])
+        if not isinstance(self.images, Path) or self.ids is None:
+            return self.images[row] if isinstance(self.images, Sequence) else None
+        name, folder = str(self.ids[row]), self.images
         candidates = [name, *(name + suffix for one in SUFFIXES for suffix in (one, one.upper()))]
-        return next((str(self.images / one) for one in candidates if (self.images / one).is_file()), None)
+        return next((str(folder / one) for one in candidates if (folder / one).is_file()), None)
 
-    def _require_images(self) -> None:
-        """InputError unless all ids name files inside the folder of images, and one of the first is there."""
-        outside = [row for row, one in enumerate(self.ids) if not stays_inside(str(one))]
+    def _require_images(self, folder: Path, ids: Sequence[str]) -> None:
+        """InputError unless all ids name files inside the folder, and one of the first files is there."""
+        outside = [row for row, one in enumerate(ids) if not stays_inside(str(one))]
         if outside:
             fail(
-                f"the images of {self.side} are looked for in {self.images} by ids, but {len(outside)} ids would lie "
-                f"outside it, the first {str(self.ids[outside[0]])!r} (row {outside[0]}). Correct the ids, or give a "
+                f"the images of {self.side} are looked for in {folder} by ids, but {len(outside)} ids lead outside "
+                f"it, the first {str(ids[outside[0]])!r} (row {outside[0]}). Correct the ids, or give a "
                 "text file with the path of an image on each line"
             )
         looked = min(self.rows, _LOOKED)
         require(
             any(self.image(row) is not None for row in range(looked)),
-            f"{self.images} has an image of none of the first {looked} ids of {self.side}: there is neither "
-            f"{str(self.ids[0])!r} nor that name with {', '.join(SUFFIXES)}. Give the folder whose files are called "
-            "after the ids, or a text file with the path of an image on each line",
+            f"{folder} has an image of none of the first {looked} ids of {self.side}: there is neither "
+            f"{str(ids[0])!r} nor that name with {', '.join(SUFFIXES)}. Give the folder whose files are named after "
+            "the ids, or a text file with the path of an image on each line",
         )
 
 
 def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
     """A folder as it is, or the paths in a text file, one a line.
 
-    Relative paths are taken from where that file lies and stay in its folder, so that a list that came with a data set
-    names nothing else. Absolute paths are taken as they are: they hold on one machine, whose owner wrote them. They are
-    opened as pictures and as nothing else. InputError naming the line of a relative path that leads outside.
+    Relative paths start from the folder of the text file and must stay in it, so that a list that comes with a data set
+    names no other files. Absolute paths are taken as they are, since only the owner of the machine can have written
+    them. All are only opened as pictures. InputError naming the line of a relative path that leads outside.
     """
-    path = existing(name, path, "Give a folder of images called after their ids, or a text file with a path a line")
+    path = existing(name, path, "Give a folder of images named after their ids, or a text file with a path a line")
     if path.is_dir():
         return path
     lines = read_lines(path, "path")

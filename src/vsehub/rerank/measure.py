@@ -24,12 +24,12 @@ from torch import Tensor
 from vsehub.checks import require, whole
 from vsehub.criteria.base import Correction, Criterion, Terms, as_sides, fit_all
 from vsehub.criteria.nns import NearestNeighbor
-from vsehub.io.parts import Parts, Pieces, kept
 from vsehub.metrics.occurrences import KS, Occurrences, histogram, occurrence_metrics
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS, at_r
 from vsehub.neighbors.tiles import nearest_blocks
 from vsehub.neighbors.vectors import VectorSource
+from vsehub.rerank.parts import Parts, Pieces, kept
 
 # (k) -> the lists (b, k) of some queries, best first
 Lists = Callable[[int], Tensor]

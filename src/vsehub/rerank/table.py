@@ -1,4 +1,4 @@
-"""Rankings as .parquet tables that any data tool opens: a row for each query and rank."""
+"""Rankings as .parquet tables, which any data tool opens: a row for each query and rank."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS = ("query", "rank", "item", "score")
-_GROUP_ROWS = 1 << 20  # of the table; a row group is what is in memory at a time
+_GROUP_ROWS = 1 << 20  # of the table; one row group is in memory at a time
 
 
 def write_ranking(
@@ -25,11 +25,11 @@ def write_ranking(
     query_ids: list[str] | None = None,
     item_ids: list[str] | None = None,
 ) -> None:
-    """Write all queries' lists, best first, as a table (query, rank, item, score) that takes its name when whole.
+    """Write a ranking, best first, as a table (query, rank, item, score), wholly or not at all.
 
-    positions: (Q, K) row numbers of items. scores: (Q, K), stored as float64 where they are, as float32 else.
-    query_ids: Q strings, item_ids: a string an item: what the table names them by; None: row numbers, from 0. Ranks
-    count from 1. InputError where shapes or ids do not fit.
+    positions: (Q, K) row numbers of items. scores: (Q, K), stored as float64 if they are, else as float32. query_ids: Q
+    strings, item_ids: one string for each item, by which the table names them; None: row numbers from 0. Ranks count
+    from 1. InputError where shapes or ids do not fit.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -80,9 +80,9 @@ def write_ranking(
 def read_ranking(
     path: str | Path, query_ids: list[str] | None = None, item_ids: list[str] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The lists in a table that `write_ranking` wrote: positions (Q, K) int64 and scores (Q, K); rows in any order.
+    """The ranking in a table of `write_ranking`, whose rows may be in any order: positions (Q, K) int64, scores (Q, K).
 
-    query_ids, item_ids: the ids that the table names rows by, in the rows' order; None where it has row numbers.
+    query_ids, item_ids: the ids by which the table names rows, in the rows' order; None where it has row numbers.
     InputError where the file is damaged, an id is unknown, or not every query has every rank from 1 to K once.
     """
     import pyarrow as pa
@@ -140,12 +140,15 @@ def _numbers(path: Path, name: str, column: "pa.ChunkedArray", ids: "pa.Array | 
     require(
         numbered == (ids is None),
         f"{path}: the column {name} holds {'row numbers' if numbered else 'ids'}; "
-        f"{'take away' if numbered else 'give the'} {name}_ids",
+        f"{'omit' if numbered else 'give the'} {name}_ids",
     )
+    numbers: np.ndarray
     if numbered:
-        return column.cast(pa.int64()).to_numpy()
+        numbers = column.cast(pa.int64()).to_numpy()
+        return numbers
     found = pc.index_in(column, value_set=ids)
     require(
         found.null_count == 0, f"{path}: {found.null_count} entries of the column {name} are not among the {name}_ids"
     )
-    return found.to_numpy().astype(np.int64)
+    numbers = found.to_numpy().astype(np.int64)
+    return numbers

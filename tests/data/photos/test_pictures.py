@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from looped import looped
-from PIL import Image
+from PIL import Image, ImageOps
 from PIL.JpegImagePlugin import JpegImageFile
 from torch.utils.data import DataLoader
 from torchvision.transforms import v2
@@ -179,6 +179,20 @@ def test_damaged_exif_is_no_damage(tmp_path):
     path = saved(tmp_path / "one.jpg", smooth(40, 60), exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01\x12\0")
     assert damage(path) is None
     np.testing.assert_array_equal(Pictures([path], 32, 32)[0], by_torchvision(path, 32, 32)[0])
+
+
+def test_the_orientation_holds_where_other_exif_is_damaged(tmp_path):
+    """An exposure time of an unknown type, over which Pillow's own exif_transpose fails."""
+    exif = Image.Exif()
+    exif[0x0112], exif[0x829A] = 6, 0.5
+    damaged = exif.tobytes().replace(b"\x82\x9a\0\x0c", b"\x82\x9a\0\x10")
+    stored = smooth(40, 60)
+    path = saved(tmp_path / "one.jpg", stored, exif=damaged, quality=100, subsampling=0)
+    with Image.open(path) as file, pytest.raises(Exception):  # noqa: B017, PT011
+        ImageOps.exif_transpose(file)
+    assert damage(path) is None
+    upright = saved(tmp_path / "upright.png", np.ascontiguousarray(UPRIGHT[6](stored)))
+    assert off(Pictures([path], 32, 32)[0], Pictures([upright], 32, 32)[0]) <= 6
 
 
 @pytest.mark.parametrize("orientation", [1, 6])

@@ -65,7 +65,7 @@ def test_refusals(monkeypatch, tmp_path):
     with pytest.raises(InputError, match="no special tokens around a caption"):
         Subwords(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")))
     for absent in (str(tmp_path / "absent"), "nobody/no-model", str(tmp_path)):
-        with pytest.raises(InputError, match=r"no tokenizer of .* is found: neither a folder"):
+        with pytest.raises(InputError, match=r"no tokenizer of .* is found: it is neither a folder"):
             Subwords.of_model(absent)
     text = Subwords(tiny_tokenizer()).to_json()
     for name, call in {"transformers": Subwords.of_model, "tokenizers": Subwords.from_json}.items():

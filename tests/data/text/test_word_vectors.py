@@ -48,7 +48,7 @@ def test_a_last_line_without_its_end_counts(tmp_path):
     [
         (
             [b"x 1 2 3", b"the 1 2"],
-            r"vectors.txt:2: expected a word and 3 finite numbers, .* 'the 1 2' and has 2 pieces",
+            r"vectors.txt:2: expected a word and 3 finite numbers, .* 'the 1 2' and has 2 entries",
         ),
         ([b"2 3", b"x 1 2 3", b"the 1 two 3"], "vectors.txt:3: expected a word and 3 finite numbers"),
         ([b"x 1 2 3", b"the 1 nan 3"], "vectors.txt:2: expected"),

@@ -51,7 +51,9 @@ def test_extreme_rows_are_normalised_exactly():
     torch.testing.assert_close(given.rows(0, 6), torch.tensor(expected))
     torch.testing.assert_close(given.take([4, 0]), torch.tensor([[0.6, 0.8], [1, 0]]))
     wide = open_vectors(np.array([[1e300, 0.0], [0.0, 1e-300]]))
-    assert "0 hold infinite values; 1 hold zeros alone as float32" in refused(look_through, wide)
+    assert "of 2 rows as float32, counted from 0, 0 hold infinite values; 1 hold only zeros." in refused(
+        look_through, wide
+    )
 
 
 def test_norms_are_unit_or_said():

@@ -174,7 +174,7 @@ def test_a_name_with_colons(tmp_path):
     np.save(tmp_path / "a::b.npy", matrix())
     assert len(open_vectors(tmp_path / "a::b.npy")) == 7
     np.save(tmp_path / "a.npy", matrix())
-    assert "is one array without a name; take '::b' away" in refused(open_vectors, tmp_path / "a.npy::b")
+    assert "is one array without a name; remove '::b'" in refused(open_vectors, tmp_path / "a.npy::b")
 
 
 @pytest.mark.parametrize("ids", [IDS, [40 - row for row in range(7)]])

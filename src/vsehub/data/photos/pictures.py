@@ -1,22 +1,26 @@
-"""Every picture of a split decoded once before training, and remembered, so that the next start is quick."""
+"""Picture files as an array of pixels: decoded, turned upright, cropped; and checked once, before training."""
 
 import hashlib
 import json
 import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
 from vsehub.checks import InputError, one_of, require, whole
-from vsehub.io.files import write_text
+from vsehub.io.files import cache_folder, read_object, write_text
 
+log = logging.getLogger(__name__)
+
+# By hand, since ImageOps.exif_transpose also writes the EXIF anew, which fails where other entries of it are damaged:
+# of 4,000 JPEGs with changed EXIF bytes it refused 16 whose orientation and pixels can be read.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -29,6 +33,12 @@ _TURNS = {
 _ORIENTATION = 0x0112  # the EXIF tag
 _LYING = (5, 6, 7, 8)  # orientations that exchange width and height
 _SPARE = 2  # a JPEG is decoded at 1/2, 1/4 or 1/8 only where that leaves this many pixels for each that is wanted
+_LONGEST = 16  # times the shorter side: longer pictures would need any amount of memory when they are resized
+_AREA = (0.08, 1.0)  # of a random crop, as a share of the picture's
+_RATIO = (3 / 4, 4 / 3)  # of a random crop, width to height
+_TRIES = 10
+_VERSION = 1  # of the file that remembers checked pictures; files of other versions are ignored
+_AT_ONCE = 1024  # pictures given to the threads together, so that not all of a split wait in memory
 
 
 class Part(NamedTuple):
@@ -42,10 +52,11 @@ class Part(NamedTuple):
 
 
 def read_part(path: str | Path, choose: Callable[[int, int], Part]) -> np.ndarray:
-    """The part that `choose(width, height)` names, resized (bilinear, antialiased): (height, width, 3) uint8.
+    """The part of a picture that `choose(width, height)` names, resized: (height, width, 3) uint8.
 
-    Whatever a file holds becomes upright (EXIF) 8-bit RGB: transparency lies on white, 16 bits are scaled to 8, CMYK
-    follows its Adobe marker, of several frames the first is taken. Raises InputError where it cannot be decoded.
+    Resizing is bilinear and antialiased. The file's content becomes upright (EXIF) 8-bit RGB: transparency is laid on
+    white, 16 bits are scaled to 8, CMYK follows its Adobe marker, of several frames the first is taken. Raises
+    InputError where the file cannot be decoded.
     """
     try:
         with Image.open(path) as file:
@@ -64,7 +75,7 @@ def read_part(path: str | Path, choose: Callable[[int, int], Part]) -> np.ndarra
 
 
 def damage(path: str | Path) -> str | None:
-    """Why a picture cannot be decoded, in full and at full size; None where it can."""
+    """Why a picture cannot be decoded, wholly and at full size; None where it can."""
     try:
         with Image.open(path) as file:
             _upright_rgb(file, _orientation(file))
@@ -75,21 +86,22 @@ def damage(path: str | Path) -> str | None:
 
 def _reason(error: Exception) -> str:
     # Pillow repeats the path where it recognises no format.
-    return "not a picture" if isinstance(error, Image.UnidentifiedImageError) else str(error) or type(error).__name__
+    return "not a picture" if isinstance(error, UnidentifiedImageError) else str(error) or type(error).__name__
 
 
 def _orientation(file: Image.Image) -> int:
-    """The EXIF orientation that is still to be applied, 1 to 8."""
+    """The EXIF orientation that has not been applied yet, 1 to 8."""
     if file.format != "JPEG":
-        file.load()  # a PNG may say it behind the pixels; a TIFF turns itself as it is loaded
+        file.load()  # a PNG may have it behind the pixels; Pillow turns a TIFF while it loads it
     try:
-        return file.getexif().get(_ORIENTATION, 1)
+        orientation: int = file.getexif().get(_ORIENTATION, 1)
+        return orientation
     except Exception:  # damaged EXIF raises almost anything, and the pixels may be whole
         return 1
 
 
 def _decode_smaller(file: Image.Image, shrink: float) -> None:
-    """Let a JPEG be decoded at a fraction of its size; shrink: its pixels for one that is wanted."""
+    """Have a JPEG decoded at a fraction of its size. shrink: the pixels it has for each that is wanted."""
     if shrink >= 2 * _SPARE:
         file.draft(None, (int(file.width * _SPARE / shrink), int(file.height * _SPARE / shrink)))
 
@@ -117,14 +129,8 @@ def _from_16_bits(values: np.ndarray) -> Image.Image:
     return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
 
 
-_LONGEST = 16  # times the shorter side: what is longer would need any amount of memory when it is resized
-_AREA = (0.08, 1.0)  # of the picture, of a random crop
-_RATIO = (3 / 4, 4 / 3)  # width to height of a random crop
-_TRIES = 10
-
-
 def resized(width: int, height: int, resize: int) -> Part:
-    """The picture with its shorter side resized to `resize`; of one above 16:1, its middle of that shape."""
+    """The whole picture with its shorter side resized to `resize`; of one longer than 16:1, the middle 16:1."""
     across, down = min(width, _LONGEST * height), min(height, _LONGEST * width)
     shorter = min(across, down)
     return Part(
@@ -146,7 +152,7 @@ def corners_and_centre(width: int, height: int, size: int) -> list[tuple[int, in
 def random(width: int, height: int, size: int, rng: np.random.Generator) -> Part:
     """A part of 8 to 100 % of the area and of 3:4 to 4:3, resized to size x size (torchvision's RandomResizedCrop).
 
-    VSE++ trains with it. A picture too long for that in ten tries gives its middle, as long as the ratio allows.
+    As in VSE++'s training. Where ten tries do not fit into a long picture: its middle, as long as the ratio allows.
     """
     for _ in range(_TRIES):
         area = width * height * rng.uniform(*_AREA)
@@ -166,12 +172,12 @@ def _middle(width: int, height: int, across: int, down: int) -> tuple[int, int]:
 class Pictures:
     """I pictures as an array of uint8 pixels: (I, 3, size, size), or (I, 10, 3, size, size) with ten crops.
 
-    Indexed, a picture's shorter side is resized to `resize` and its middle size x size pixels are taken. Ten crops are
-    the upper left, upper right, lower left and lower right corner and the centre, then their mirrors in that order.
+    Indexing resizes a picture's shorter side to `resize` and takes the middle size x size pixels. Ten crops are the
+    upper left, upper right, lower left and lower right corner and the centre, then their mirrors in that order.
 
-    files: their paths. augments: whether training takes `augmented` pictures. threads: that decode at a time; None is
-    one a core, at most 8. Holds no threads between reads: it can be pickled and forked. Raises InputError for sizes
-    that are no whole numbers, `resize` below `size` and other crops than 1 and 10.
+    files: the paths. augments: whether training takes `augmented` pictures. threads: how many decode at a time; None is
+    one for each core, at most 8. Holds no threads between reads, so that it can be pickled and forked. Raises
+    InputError for sizes that are no whole numbers, `resize` below `size`, and crops other than 1 and 10.
     """
 
     dtype = np.dtype(np.uint8)
@@ -208,43 +214,43 @@ class Pictures:
         return len(self.files)
 
     def __getitem__(self, index: int | slice | np.ndarray) -> np.ndarray:
-        """One picture (3, size, size), or those of a slice or of row numbers (n, 3, size, size); with ten crops so too.
+        """One picture (3, size, size), or (n, 3, size, size) by a slice or row numbers; ten crops likewise.
 
-        Raises IndexError beyond the last row, InputError where a file cannot be decoded any more.
+        Raises IndexError beyond the last row, InputError where a file can no longer be decoded.
         """
         rows = np.arange(len(self))[index]
         pixels = np.empty((rows.size, *self.shape[1:]), np.uint8)
-        self._fill(self._evaluated, list(zip(pixels, rows.flat, strict=True)))
+        self._fill(self._evaluated, pixels, rows.flat)
         return pixels.reshape(*rows.shape, *self.shape[1:])
 
     def augmented(self, rows: np.ndarray, draws: np.ndarray, seed: Sequence[int]) -> np.ndarray:
-        """Random crops as VSE++ trains with, half of them mirrored: (n, 3, size, size).
+        """Random crops as in VSE++'s training, half of them mirrored: (n, 3, size, size).
 
-        rows, draws: (n,) integers; picture rows[i] is drawn by (*seed, draws[i]) and nothing else. Raises as indexing.
+        rows, draws: (n,) integers; the crop of picture rows[i] depends on (*seed, draws[i]) only. Raises as indexing.
         """
         rows = np.arange(len(self))[rows]
         pixels = np.empty((len(rows), *self._one), np.uint8)
         keys = [(*seed, int(draw)) for draw in draws]
-        self._fill(self._drawn, list(zip(pixels, rows, keys, strict=True)))
+        self._fill(self._drawn, pixels, rows, keys)
         return pixels
 
     @property
     def _one(self) -> tuple[int, int, int]:
         return 3, self.size, self.size
 
-    def _fill(self, fill: Callable, calls: list[tuple]) -> None:
-        """Call `fill` in threads of this call alone: threads that were kept would not live on in a forked process."""
+    def _fill(self, fill: Callable[..., None], *arguments: Iterable[Any]) -> None:
+        """Call `fill` in threads that end with this call: kept ones would not live on in a forked process."""
         with ThreadPoolExecutor(self.threads) as pool:
-            for _ in pool.map(fill, *zip(*calls, strict=True)):
+            for _ in pool.map(lambda each: fill(*each), zip(*arguments, strict=True)):
                 pass
 
     def _evaluated(self, pixels: np.ndarray, row: int) -> None:
-        picture = read_part(self.files[row], lambda width, height: resized(width, height, self.resize)).transpose(
-            2, 0, 1
-        )
-        starts = centre if self.crops == 1 else corners_and_centre
+        picture = read_part(self.files[row], lambda width, height: resized(width, height, self.resize))
+        picture = picture.transpose(2, 0, 1)
+        height, width = picture.shape[1:]
+        starts = (centre if self.crops == 1 else corners_and_centre)(width, height, self.size)
         crops = pixels.reshape(-1, *self._one)
-        for crop, (left, top) in zip(crops, starts(*picture.shape[:0:-1], self.size), strict=False):
+        for crop, (left, top) in zip(crops, starts, strict=False):
             crop[:] = picture[:, top : top + self.size, left : left + self.size]
         if self.crops == 10:
             crops[5:] = crops[:5, ..., ::-1]
@@ -256,18 +262,12 @@ class Pictures:
         pixels[:] = (crop[:, ::-1] if mirrored else crop).transpose(2, 0, 1)
 
 
-log = logging.getLogger(__name__)
-
-_VERSION = 1  # of what is remembered; another is forgotten
-_AT_ONCE = 1024  # pictures given to the threads together, so that not every one of a split waits in memory
-
-
 def damaged(folder: Path, names: Sequence[str], threads: int, cache: str | None = None) -> dict[str, str]:
     """The pictures folder/name that cannot be decoded, each with the reason.
 
-    Those found whole before, with the size and time of change they have now, are not decoded again. cache: the folder
-    that remembers them; None is $XDG_CACHE_HOME/vsehub, or ~/.cache/vsehub. Without leave to write there it is said,
-    and nothing is remembered. threads: that decode at a time.
+    Pictures that were whole before, with the size and time of change they have now, are not decoded again. threads: how
+    many decode at a time. cache: the folder that remembers whole pictures; None is vsehub's folder in the user's caches
+    (`io.files.cache_folder`). Where it cannot be written a warning is logged and nothing is remembered.
     """
     memory = _memory(folder, cache)
     whole = _remembered(memory)
@@ -285,15 +285,14 @@ def damaged(folder: Path, names: Sequence[str], threads: int, cache: str | None 
                     else:
                         found[name] = reason
                     shown.update()
-    finally:  # what a killed check has found whole need not be decoded again
+    finally:  # the pictures that a killed check has found whole need not be decoded again
         if unknown:
             _remember(memory, whole)
     return found
 
 
 def _memory(folder: Path, cache: str | None) -> Path:
-    root = Path(cache or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "vsehub").expanduser()
-    return root / f"pictures-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}.json"
+    return cache_folder(cache) / f"pictures-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}.json"
 
 
 def _state(path: Path) -> list[int]:
@@ -302,12 +301,9 @@ def _state(path: Path) -> list[int]:
 
 
 def _remembered(memory: Path) -> dict[str, list[int]]:
-    try:
-        found = json.loads(memory.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    ours = isinstance(found, dict) and found.get("version") == _VERSION and isinstance(found.get("whole"), dict)
-    return found["whole"] if ours else {}
+    found = read_object(memory)
+    whole = found.get("whole") if found.get("version") == _VERSION else None
+    return whole if isinstance(whole, dict) else {}
 
 
 def _remember(memory: Path, whole: dict[str, list[int]]) -> None:

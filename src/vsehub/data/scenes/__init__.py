@@ -1,1 +1,1 @@
-"""The embedded data set: small painted scenes and what five people say of each."""
+"""The embedded data set: small painted scenes with five captions each."""

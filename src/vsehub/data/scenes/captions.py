@@ -1,10 +1,15 @@
-"""What five people would say of a scene: each in a manner of their own, none of them the whole truth."""
+"""Five captions of a scene, each in the manner of another speaker; none of them describes all of it."""
+
+from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from vsehub.data.scenes.images import Scene, Thing
 
-# The plain word first, then what others call it. A plain texture and a middling size mostly go without saying.
+T = TypeVar("T")
+
+# The plain word first, then synonyms. A plain texture and a medium size are mostly not mentioned.
 WORDS = {
     "red": ("red", "crimson", "scarlet"),
     "blue": ("blue", "navy", "azure"),
@@ -34,7 +39,7 @@ WORDS = {
     "dotted": ("dotted", "spotted", "speckled"),
     "checked": ("checked", "checkered", "plaid"),
 }
-# Each background as the place where a thing is, then as a view of its own.
+# Each background as the place of a thing, then as a view by itself.
 GROUNDS = {
     "sky": (("in the sky", "in front of clouds", "up in the air"), ("a blue sky with clouds", "a cloudy sky")),
     "grass": (("on the grass", "on a lawn", "in a green field"), ("a green meadow", "a field of grass")),
@@ -63,13 +68,13 @@ NUMBERS = {2: ("two", "a pair of", "a couple of"), 3: ("three", "several", "a fe
 
 
 def describe(scene: Scene, rng: np.random.Generator) -> list[str]:
-    """Five ASCII captions of a scene, one a person; the people come in random order, so no position tells who spoke."""
+    """Five ASCII captions of a scene, one from each speaker, in random order."""
     people = (_terse, _careful, _fanciful, _dreamy, _counting)
     return [people[number](scene, rng) for number in rng.permutation(len(people))]
 
 
 def _terse(scene: Scene, rng: np.random.Generator) -> str:
-    """Names one thing, the biggest as a rule, and stops: many of these fit many pictures."""
+    """Names one thing, usually the biggest: such a caption fits many pictures."""
     thing = _biggest(scene) if rng.random() < 0.7 else _any(rng, scene.things)
     said = [_word(rng, thing.colour, plain=True)] if rng.random() < 0.85 else []
     if rng.random() < 0.35:
@@ -79,7 +84,7 @@ def _terse(scene: Scene, rng: np.random.Generator) -> str:
 
 
 def _careful(scene: Scene, rng: np.random.Generator) -> str:
-    """Everything with its place, left out only when it goes without saying."""
+    """Names all things, most of them with size, texture, colour and place."""
     things = []
     for thing in scene.things:
         noun = _name(rng, thing, plain=True, texture=0.9, size=0.8)
@@ -88,7 +93,7 @@ def _careful(scene: Scene, rng: np.random.Generator) -> str:
 
 
 def _fanciful(scene: Scene, rng: np.random.Generator) -> str:
-    """Never the plain word where another will do; may forget a thing."""
+    """Uses synonyms for all words; may omit a thing."""
     things = scene.things[: 2 if rng.random() < 0.6 else 3]
     nouns = _list([_a(_name(rng, thing, plain=False, texture=0.6, size=0.4)) for thing in things])
     start = _any(rng, ("", "", "look at", "i can see", "what a lovely picture of"))
@@ -96,7 +101,7 @@ def _fanciful(scene: Scene, rng: np.random.Generator) -> str:
 
 
 def _dreamy(scene: Scene, rng: np.random.Generator) -> str:
-    """Speaks of the background and hardly of what is on it."""
+    """Describes the background, and at most one thing on it."""
     view = _any(rng, GROUNDS[scene.background][1])
     thing = _any(rng, scene.things)
     noun = _name(rng, thing, plain=True, texture=0.1, size=0.1, colour=0.7)
@@ -115,7 +120,7 @@ def _dreamy(scene: Scene, rng: np.random.Generator) -> str:
 
 
 def _counting(scene: Scene, rng: np.random.Generator) -> str:
-    """Counts the things, or says how two of them lie to one another."""
+    """Counts the things, or says where one of them is from another."""
     nouns = [_name(rng, thing, plain=True, texture=0.25, size=0.15, colour=0.9) for thing in scene.things]
     if len(nouns) == 1:
         where = _place(rng, scene.things[0])
@@ -137,7 +142,7 @@ def _relation(rng: np.random.Generator, thing: Thing, other: Thing) -> str:
 
 
 def _name(rng: np.random.Generator, thing: Thing, plain: bool, texture: float, size: float, colour: float = 1.0) -> str:
-    """The thing with its size, texture and colour, each said with the given probability."""
+    """The thing with its size, texture and colour, each mentioned with the given probability."""
     said = [
         _word(rng, value, plain)
         for value, chance in ((thing.size, size), (thing.texture, texture), (thing.colour, colour))
@@ -158,8 +163,8 @@ def _biggest(scene: Scene) -> Thing:
     return max(scene.things, key=lambda thing: ("small", "medium", "large").index(thing.size))
 
 
-def _any(rng: np.random.Generator, choices: tuple):
-    return choices[rng.integers(len(choices))]
+def _any(rng: np.random.Generator, choices: Sequence[T]) -> T:
+    return choices[int(rng.integers(len(choices)))]
 
 
 def _a(noun: str) -> str:

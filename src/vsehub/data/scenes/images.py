@@ -1,4 +1,4 @@
-"""What a scene is and how it is painted in 64 x 64 pixels."""
+"""Scenes, and their painting in 64 x 64 pixels."""
 
 import math
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ COLOURS = {
 }
 RADII = {"small": 7.0, "medium": 10.5, "large": 15.0}
 TEXTURES = ("plain", "striped", "dotted", "checked")
-# Top and bottom colours; what lies on them is in _decorate.
+# Top and bottom colours; _decorate paints the rest.
 BACKGROUNDS = {
     "sky": ((110, 180, 240), (205, 230, 250)),
     "grass": ((120, 185, 80), (70, 140, 50)),
@@ -88,21 +88,21 @@ class Thing:
 
 @dataclass(frozen=True)
 class Scene:
-    """A background and one to three things on it, in the order in which they were put there."""
+    """A background and one to three things on it, in the order of painting."""
 
     background: str
     things: tuple[Thing, ...]
 
 
 def render(scene: Scene, rng: np.random.Generator) -> np.ndarray:
-    """The picture of a scene: (3, 64, 64) uint8, with the jitter and the grain of no two photographs alike."""
+    """The picture of a scene: (3, 64, 64) uint8, with random jitter of colours and grain."""
     top, bottom = (_jitter(rng, colour, 10) for colour in BACKGROUNDS[scene.background])
     column = np.linspace(top, bottom, CANVAS).astype(np.uint8)[:, None]
     canvas = Image.fromarray(column).resize((CANVAS, CANVAS), Image.Resampling.NEAREST)
     _decorate(ImageDraw.Draw(canvas), scene.background, rng)
     for thing in scene.things:
         _paint(canvas, thing, rng)
-    pixels = np.asarray(canvas.reduce(ZOOM), dtype=np.float32)
+    pixels: np.ndarray = np.asarray(canvas.reduce(ZOOM), dtype=np.float32)
     pixels = pixels * rng.uniform(0.93, 1.05) + rng.normal(0, 4, pixels.shape[:2])[:, :, None]
     return pixels.clip(0, 255).astype(np.uint8).transpose(2, 0, 1)
 
@@ -133,11 +133,11 @@ def _paint(canvas: Image.Image, thing: Thing, rng: np.random.Generator) -> None:
 
 
 def _decorate(draw: ImageDraw.ImageDraw, background: str, rng: np.random.Generator) -> None:
-    def spots(count: int, low: float, high: float, colour: tuple) -> None:
+    def spots(count: int, low: float, high: float, colour: tuple[int, ...]) -> None:
         for x, y, r in zip(*rng.uniform(0, CANVAS, (2, count)), rng.uniform(low, high, count), strict=True):
             draw.ellipse((x - r, y - r, x + r, y + r), fill=colour)
 
-    def waves(gap: int, height: float, colour: tuple, width: int) -> None:
+    def waves(gap: int, height: float, colour: tuple[int, ...], width: int) -> None:
         across = np.linspace(0, CANVAS, 32)
         for base in range(int(rng.integers(gap)), CANVAS + gap, gap):
             line = base + height * np.sin(across / rng.uniform(11, 15) + rng.uniform(0, 6))
@@ -176,7 +176,7 @@ def _decorate(draw: ImageDraw.ImageDraw, background: str, rng: np.random.Generat
         draw.rectangle((0, floor, CANVAS, floor + 10), fill=(235, 230, 232))
 
 
-def _jitter(rng: np.random.Generator, colour: tuple, spread: int) -> tuple[int, ...]:
+def _jitter(rng: np.random.Generator, colour: tuple[int, ...], spread: int) -> tuple[int, ...]:
     return _rgb(np.array(colour) + rng.integers(-spread, spread + 1, 3))
 
 

@@ -1,8 +1,7 @@
-"""The embedded data set: small painted scenes and what five people say of each, made on the spot and cached."""
+"""The embedded data set: small painted scenes with five captions each, rendered when first used and cached."""
 
 import json
 import math
-import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,11 +16,11 @@ from vsehub.components import Component
 from vsehub.data.scenes.captions import describe
 from vsehub.data.scenes.images import BACKGROUNDS, COLOURS, OUTLINES, RADII, SIDE, TEXTURES, Scene, Thing, render
 from vsehub.data.sources import SPLITS, CaptionedImages
-from vsehub.io.files import atomic, write_text
+from vsehub.io.files import atomic, cache_folder, write_text
 
 # Images in train, val and test.
 SIZES = {"tiny": (96, 32, 32), "default": (2000, 500, 500), "large": (12000, 1000, 1000)}
-# Raise it with every change to the pictures or the words: it is part of the cache's name.
+# Raised with every change to the pictures or the words: it is part of the cache's name.
 EDITION = 1
 
 
@@ -30,7 +29,8 @@ class Scenes(Component):
     """Scenes of one to three objects on a background, 64 x 64 pixels, five captions each: nothing to download.
 
     size: "tiny", "default" or "large". seed: an integer from 0; the same seed gives the same data. cache: the folder
-    that keeps what was rendered; None is $XDG_CACHE_HOME/vsehub, or ~/.cache/vsehub. Raises InputError otherwise.
+    that keeps the rendered scenes; None is vsehub's folder in the user's caches (`io.files.cache_folder`). Raises
+    InputError for other values.
     """
 
     size: str = "default"
@@ -39,7 +39,7 @@ class Scenes(Component):
     name: ClassVar[str] = "scenes"
     rebuilt: ClassVar[Mapping[str, Any]] = {"cache": None}  # a checkpoint does not say where files are written
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         one_of("size", self.size, tuple(SIZES))
         require(
             isinstance(self.seed, int) and self.seed >= 0, f"seed is {self.seed!r}; expected a whole number from 0 up"
@@ -47,9 +47,8 @@ class Scenes(Component):
 
     @property
     def folder(self) -> Path:
-        """Where this size, seed and edition are cached."""
-        root = Path(self.cache or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "vsehub").expanduser()
-        return root / f"scenes-{self.size}-seed{self.seed}-edition{EDITION}"
+        """The folder in which this size, seed and edition are cached."""
+        return cache_folder(self.cache) / f"scenes-{self.size}-seed{self.seed}-edition{EDITION}"
 
     def load(self, split: str) -> CaptionedImages:
         """The split, rendered the first time: images (I, 3, 64, 64) uint8, a read-only memory map; 5 I captions.
@@ -72,7 +71,7 @@ class Scenes(Component):
         return SIZES[self.size][SPLITS.index(split)]
 
     def _make(self, split: str) -> tuple[np.ndarray, list[str]]:
-        # A generator of its own for each split: none depends on whether, or how large, the others are.
+        # A generator for each split, so that none depends on the presence or size of the others.
         rng = np.random.default_rng([self.seed, SPLITS.index(split)])
         images = np.empty((self._count(split), 3, SIDE, SIDE), dtype=np.uint8)
         captions: list[str] = []
@@ -92,7 +91,7 @@ class Scenes(Component):
             fail(f"cache: {self.folder} cannot be written ({error}). Choose another folder with data.cache=FOLDER")
 
     def _read(self, split: str) -> tuple[np.ndarray, list[str]] | None:
-        """What the cache holds of the split; None where it is absent, cut short or altered."""
+        """The cached images and captions of the split; None where they are absent, cut short or altered."""
         try:
             note = json.loads((self.folder / f"{split}.json").read_bytes())
             images = np.load(self.folder / f"{split}.npy", mmap_mode="r", allow_pickle=False)
@@ -105,7 +104,7 @@ class Scenes(Component):
 
 
 def compose(rng: np.random.Generator) -> Scene:
-    """A random scene of one to three things that do not hide one another; some values are commoner than others."""
+    """A random scene of one to three things that do not hide one another; some values are more common than others."""
     things: list[Thing] = []
     for _ in range(rng.choice(3, p=(0.25, 0.45, 0.3)) + 1):
         shape, colour = _common_first(rng, OUTLINES), _common_first(rng, COLOURS)
@@ -114,7 +113,7 @@ def compose(rng: np.random.Generator) -> Scene:
     return Scene(_common_first(rng, BACKGROUNDS), tuple(things))
 
 
-def _common_first(rng: np.random.Generator, table: dict) -> str:
+def _common_first(rng: np.random.Generator, table: Mapping[str, object]) -> str:
     # The power makes the first of ten about two and a half times as common as the last.
     return tuple(table)[int(len(table) * rng.random() ** 1.4)]
 
@@ -132,4 +131,4 @@ def _free_place(rng: np.random.Generator, others: list[Thing]) -> tuple[str, int
 
 
 def _checksums(images: np.ndarray, captions: list[str]) -> list[int]:
-    return [zlib.crc32(images), zlib.crc32("\n".join(captions).encode())]
+    return [zlib.crc32(images.data), zlib.crc32("\n".join(captions).encode())]

@@ -1,4 +1,4 @@
-"""Texts that are vectors already, handed out like tokenised captions."""
+"""Texts in batches: captions that are tokenised once, and texts that are vectors already."""
 
 from array import array
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ import torch
 from tqdm import tqdm
 
 from vsehub.checks import require
+from vsehub.data.sources import ArrayLike
 from vsehub.data.text.vocabulary import PAD, Words
 
 _BIG = 100_000  # captions from which tokenising takes long enough for a progress bar
@@ -26,7 +27,7 @@ class TokenTable:
 
     @classmethod
     def build(cls, vocabulary: Words, captions: Sequence[str], max_words: int | None = None) -> "TokenTable":
-        """Tokenise `captions`; those longer than `max_words` words (None: any) keep that many."""
+        """The table of `captions`; of longer ones the first `max_words` words are kept (None: all)."""
         require(max_words is None or max_words >= 1, f"max_words is {max_words!r}; expected None or a number from 1 up")
         tokens = array("i")
         offsets = array("q", [0])
@@ -46,7 +47,7 @@ class TokenTable:
 
     @property
     def lengths(self) -> np.ndarray:
-        """(T,) int64: the words in each caption, <start> and <end> counted."""
+        """(T,) int64: the number of tokens of each caption, with <start> and <end>."""
         return np.diff(self.offsets)
 
     def batch(self, indices: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,7 +68,7 @@ class TokenTable:
 class VectorTable:
     """T texts as vectors (T, D) float16 or float32, in memory or memory-mapped."""
 
-    def __init__(self, vectors: np.ndarray):
+    def __init__(self, vectors: ArrayLike):
         self.vectors = vectors
 
     def __len__(self) -> int:
@@ -75,7 +76,7 @@ class VectorTable:
 
     @property
     def lengths(self) -> np.ndarray:
-        """(T,) int64, all 1: a vector is one thing."""
+        """(T,) int64, all 1."""
         return np.ones(len(self), dtype=np.int64)
 
     def batch(self, indices: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:

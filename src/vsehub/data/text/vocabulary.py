@@ -1,4 +1,4 @@
-"""How a model numbers its words, as a checkpoint carries it."""
+"""The words or subwords that a model knows, and their numbers."""
 
 import hashlib
 import json
@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from vsehub.checks import InputError, require
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
 SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 PAD, START, END, UNKNOWN = range(4)
+_CHUNK = 4096  # captions at a time: enough for the threads of tokenizers, few enough to hold
+_INSTALL = "install it: pip install 'vsehub[transformers]'"
 
 
 @cache
-def _word_pattern() -> re.Pattern:
-    """Letters, digits and the marks that scripts such as Devanagari write within words, which `\\w` leaves out."""
+def _word_pattern() -> re.Pattern[str]:
+    """Letters, digits and the marks that scripts such as Devanagari write within words, which `\\w` lacks."""
     marks = "".join(chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code))[0] == "M")
     word = rf"\w+(?:[{marks}]+\w*)*"
     return re.compile(rf"{word}(?:'{word})*")
@@ -29,7 +34,7 @@ _ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
 def tokenize(caption: str) -> list[str]:
     """The lower-cased words of a caption, apostrophes within words kept ("man's"), all other punctuation dropped.
 
-    One word whichever way its accents are composed (NFC) and its apostrophe is typed. A caption without words gives [].
+    A word is the same however its accents are composed (NFC) and its apostrophe is typed. Without words: [].
     """
     caption = caption.lower()
     if caption.isascii():
@@ -41,8 +46,8 @@ def tokenize(caption: str) -> list[str]:
 class Vocabulary:
     """The words a model knows, numbered from 0: `<pad> <start> <end> <unk>`, then the rest.
 
-    words: all of them in order, the four specials included. InputError where the specials do not come first, an entry
-    is not a word, or one comes twice.
+    words: all of them in order, including the four special ones. InputError where these do not come first, an entry is
+    not a word, or one comes twice.
     """
 
     def __init__(self, words: list[str]):
@@ -62,9 +67,9 @@ class Vocabulary:
 
     @classmethod
     def build(cls, captions: Iterable[str], min_count: int = 4) -> "Vocabulary":
-        """The words seen at least `min_count` times in `captions`, most frequent first, equals in alphabetical order.
+        """The vocabulary of the words that are at least `min_count` times in `captions`.
 
-        InputError where no word is.
+        The most frequent word comes first, equally frequent ones in alphabetical order. InputError where there is none.
         """
         require(min_count >= 1, f"min_count is {min_count!r}; expected a whole number from 1 up")
         require(not isinstance(captions, str), "captions is one string; expected a list of them")
@@ -83,7 +88,7 @@ class Vocabulary:
         return len(self.words)
 
     def numbers(self, caption: str) -> list[int]:
-        """The numbers of the caption's words alone; a word that the vocabulary lacks is `<unk>`."""
+        """The numbers of the caption's words; a word that the vocabulary lacks is `<unk>`."""
         find = self._numbers.get
         return [find(word, UNKNOWN) for word in tokenize(caption)]
 
@@ -92,7 +97,7 @@ class Vocabulary:
         return [START, *self.numbers(caption)[:max_words], END]
 
     def encode_all(self, captions: Iterable[str], max_words: int | None = None) -> Iterator[list[int]]:
-        """`encode` of each caption."""
+        """The result of `encode` for each caption."""
         return (self.encode(caption, max_words) for caption in captions)
 
     def to_json(self) -> str:
@@ -115,18 +120,11 @@ class Vocabulary:
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()[:16]
 
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-_CHUNK = 4096  # captions at a time: enough for the library's threads, few enough to hold
-_INSTALL = "install it: pip install 'vsehub[transformers]'"
-
-
 class Subwords:
-    """How a model cuts captions into numbered subwords, between the special tokens that it puts around them.
+    """The subwords of a pretrained model, and the special tokens that it puts around a caption.
 
     tokenizer: of the `tokenizers` library. InputError for one that adds no special tokens, since an empty caption would
-    then be nothing.
+    then have no tokens.
     """
 
     def __init__(self, tokenizer: "Tokenizer"):
@@ -135,13 +133,13 @@ class Subwords:
         self._tokenizer, self._json = tokenizer, tokenizer.to_str()
         require(
             tokenizer.num_special_tokens_to_add(False) > 0,
-            "the model's tokenizer puts no special tokens around a caption, so that an empty one would be nothing; "
+            "the model's tokenizer puts no special tokens around a caption, so that an empty one would have none; "
             "choose an encoder model such as BERT",
         )
 
     @classmethod
     def of_model(cls, model: str) -> "Subwords":
-        """Those of a model of the transformers library: a local folder, or a name that is in the library's cache.
+        """The subwords of a model of the transformers library: a local folder, or a name that is in its cache.
 
         InputError where transformers is missing, the model is not found, or it has no fast tokenizer.
         """
@@ -153,7 +151,7 @@ class Subwords:
             found = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code=False)
         except (OSError, ValueError, KeyError) as error:
             raise InputError(
-                f"loader.tokenizer: no tokenizer of {model!r} is found: neither a folder that holds one nor in the "
+                f"loader.tokenizer: no tokenizer of {model!r} is found: it is neither a folder with one nor in the "
                 f"cache of transformers; give a folder, or get it once with: hf download {model}"
             ) from error
         require(
@@ -166,11 +164,11 @@ class Subwords:
         return self._tokenizer.get_vocab_size()
 
     def encode(self, caption: str, max_words: int | None = None) -> list[int]:
-        """The caption's numbers, the first `max_words` (None: all) of its own and the special tokens around them."""
+        """The numbers of the caption's first `max_words` subwords (None: all) between the special tokens."""
         return next(self.encode_all([caption], max_words))
 
     def encode_all(self, captions: Sequence[str], max_words: int | None = None) -> Iterator[list[int]]:
-        """`encode` of each caption, many at a time."""
+        """The result of `encode` for each caption, many at a time."""
         for first in range(0, len(captions), _CHUNK):
             if max_words is None:
                 self._tokenizer.no_truncation()
@@ -180,7 +178,7 @@ class Subwords:
                 yield encoding.ids
 
     def to_json(self) -> str:
-        """The tokenizer's own serialisation, which `from_json` reads."""
+        """The serialisation of the tokenizer, which `from_json` reads."""
         return self._json
 
     @classmethod
@@ -199,7 +197,7 @@ class Subwords:
         return cls(tokenizer)
 
     def fingerprint(self) -> str:
-        """A short hash of the serialisation: equal where two cut and number captions alike."""
+        """A short hash of the serialisation: equal where two tokenise captions alike."""
         return hashlib.sha256(self._json.encode()).hexdigest()[:16]
 
 
@@ -207,14 +205,14 @@ Words = Vocabulary | Subwords
 
 
 def stored(words: Words | None) -> list[str] | dict[str, str] | None:
-    """Plain values for a checkpoint: the words; {"subwords": JSON}; None where texts are vectors."""
+    """The plain values for a checkpoint: a list of words, {"subwords": JSON}, or None where texts are vectors."""
     if words is None:
         return None
     return {"subwords": words.to_json()} if isinstance(words, Subwords) else list(words.words)
 
 
 def restored(value: Any) -> Words | None:
-    """What `stored` made the values of; InputError where they are anything else."""
+    """The vocabulary or subwords of which `stored` made the values; InputError for other values."""
     if value is None:
         return None
     if isinstance(value, dict):

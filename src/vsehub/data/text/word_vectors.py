@@ -4,22 +4,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from vsehub.checks import InputError, existing, require
+from vsehub.io.progress import byte_bar
 
 _LONGEST = 64  # bytes of a number
 _DIGITS = 18  # of a count
-_BIG = 2**27  # bytes from which reading takes long enough for a progress bar
+_UPDATE = 2**23  # bytes between two updates of the progress bar
 
 
 def read_word_vectors(path: str | Path, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """The vectors (n, dim) float32 of those of `words` that the file holds, and their places (n,) int64 in `words`.
 
-    path: a line a word, then its dim numbers, divided by spaces; fastText's `.vec` has a first line "count dim" before
-    them. Of a word that comes twice the first line counts. Lines of other words are passed over unread. Raises
-    InputError where the file is none of these, is cut short, gives a wanted word other than dim finite numbers, or
-    holds none of the words.
+    path: a line for each word, followed by its dim numbers, separated by spaces; fastText's `.vec` begins with a line
+    "count dim". Of a word that comes twice the first line counts. Lines of other words are skipped. Raises InputError
+    where the file has another layout, is cut short, has anything but dim finite numbers for a wanted word, or holds
+    none of the words.
     """
     path = existing("word vectors", path, "Give a text file of GloVe (.txt) or fastText (.vec)")
     require(path.is_file(), f"word vectors: {path} is a folder; give the text file in it")
@@ -33,22 +33,23 @@ def read_word_vectors(path: str | Path, words: list[str]) -> tuple[np.ndarray, n
         next(lines)
     found: dict[int, np.ndarray] = {}
     last = number - 1
-    for last, line in enumerate(lines, number):
+    for line in lines:
+        last += 1
         if line[: line.find(b" ")] not in begins:
             continue
         # From the right: some words of GloVe hold spaces.
         parts = line.rstrip(b" \r\n").rsplit(b" ", dim)
         short = len(parts) <= dim
-        place = wanted.get(parts[0])
-        if short or (place is not None and place not in found):
-            vector = None if short else _numbers(parts[1:])
-            if vector is None:
+        at = wanted.get(parts[0])
+        if short or (at is not None and at not in found):
+            vector = None if short or at is None else _numbers(parts[1:])
+            if at is None or vector is None:
                 said = line[:60].decode(errors="replace").strip()
                 raise InputError(
                     f"word vectors: {path}:{last}: expected a word and {dim} finite numbers, but the line begins "
-                    f"{said!r} and has {len(line.split()) - 1} pieces behind its first; get the file again"
+                    f"{said!r} and has {len(line.split()) - 1} entries after the first; get the file again"
                 )
-            found[place] = vector
+            found[at] = vector
     require(
         count is None or last - number + 1 >= count,
         f"word vectors: {path} says that it holds {count} words but {last - number + 1} lines follow; get it again, it "
@@ -65,15 +66,14 @@ def read_word_vectors(path: str | Path, words: list[str]) -> tuple[np.ndarray, n
 
 def _lines(path: Path) -> Iterator[bytes]:
     """The file's lines, with a progress bar by bytes where it is big."""
-    size = path.stat().st_size
     with (
         open(path, "rb", buffering=2**20) as file,
-        tqdm(desc=f"reading {path.name}", total=size, unit="B", unit_scale=True, disable=size < _BIG or None) as bar,
+        byte_bar(f"reading {path.name}", path.stat().st_size) as bar,
     ):
         done = 0
         for line in file:
             done += len(line)
-            if done > 2**23:
+            if done > _UPDATE:
                 bar.update(done)
                 done = 0
             yield line
@@ -81,7 +81,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _layout(path: Path) -> tuple[int, int, int | None]:
-    """Which line (from 1) is the first word's, how many numbers a word has, and how many words a header promises."""
+    """The number of the first word's line (from 1), the length of the vectors, and the header's count of words."""
     with open(path, "rb") as file:
         first = file.readline(2**20).split()
     if len(first) == 2 and all(part.isdigit() for part in first):

@@ -1,4 +1,4 @@
-"""What vectors must be to be searched: whole rows, unit norms where cosine is meant, one space on both sides."""
+"""Vectors from files, arrays and tensors, given out in float32 blocks, and the checks that a search needs."""
 
 import hashlib
 from collections.abc import Iterator
@@ -13,12 +13,13 @@ from vsehub.checks import InputError, boolean, existing, fail, require
 from vsehub.data.truth import distinct_ids
 from vsehub.data.vectors.formats import Stored, checked_kind, read_npy, read_npz, read_safetensors
 from vsehub.data.vectors.parquet import read_parquet
-from vsehub.io.progress import RowErrors, byte_bar
+from vsehub.io.progress import byte_bar
+from vsehub.io.rows import RowErrors, UnusableRows
 
 READERS = {".npy": read_npy, ".npz": read_npz, ".safetensors": read_safetensors, ".parquet": read_parquet}
 _FORMATS = ", ".join(READERS)
 _BLOCK_BYTES = 16 << 20
-# Norms in between can be had in float32: their squares neither overflow nor vanish.
+# Norms in between are exact in float32: their squares neither overflow nor vanish.
 _SMALL, _LARGE = 1e-15, 1e15
 
 
@@ -26,10 +27,10 @@ _SMALL, _LARGE = 1e-15, 1e15
 class VectorFile:
     """n vectors of D dimensions, mapped from a file or in memory, given out a block at a time as float32.
 
-    name: "queries", "items", for messages. source: (n, D) floats, bfloat16 from a file as int16 bits. dtype: what they
-    are. ids: n strings, or None. path: the file, with `::key` where one was given, or None. normalize: true divides
-    each row by its norm as it is read, false leaves the rows as they are, null (None) as well, and has `look_through`
-    refuse them where they are no unit rows.
+    name: "queries" or "items", for messages. source: (n, D) floats, bfloat16 from a file as int16 bits. dtype: the type
+    of the floats. ids: n strings, or None. path: the file, with `::key` where one was given, or None. normalize: True
+    divides each row by its norm as it is read; False and None leave the rows as they are, but with None `look_through`
+    refuses rows that are no unit vectors.
     """
 
     name: str
@@ -39,7 +40,7 @@ class VectorFile:
     path: str | None = None
     normalize: bool | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         boolean("normalize", self.normalize, or_none=True)
 
     def __len__(self) -> int:
@@ -54,9 +55,9 @@ class VectorFile:
         return f"{self.name} ({self.path})" if self.path else self.name
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """Rows `start` to `stop` - 1: (stop - start, D) float32, contiguous, the caller's to keep and to change.
+        """Rows `start` to `stop` - 1: (stop - start, D) float32, contiguous, a copy.
 
-        Rows of a tensor are on its device, others on the CPU. InputError where the range leaves the rows.
+        Rows of a tensor are on its device, others on the CPU. InputError where the range exceeds the rows.
         """
         require(0 <= start <= stop <= len(self), f"rows {start} to {stop} of {self} were asked for; it has {len(self)}")
         return self._ready(self.source[start:stop])
@@ -81,13 +82,13 @@ class VectorFile:
             yield first, self.rows(first, min(first + step, len(self)))
 
     def with_ids(self, ids: list[str]) -> "VectorFile":
-        """The same vectors with other ids; InputError unless there is one for each row, each once."""
+        """The same vectors with other ids; InputError unless there is one for each row and none comes twice."""
         require(len(ids) == len(self), f"{self} has {len(self)} rows but {len(ids)} ids came; expected one id a row")
         distinct_ids(f"the ids of {self}", ids)
         return replace(self, ids=ids)
 
     def fingerprint(self) -> str:
-        """A short hash of shape, type, ids and a sample of the rows as they are stored, normalised or not."""
+        """A short hash of shape, type, ids and a sample of the rows as they are stored, before normalisation."""
         digest = hashlib.sha256(repr((self.shape, str(self.dtype))).encode())
         digest.update("\n".join(self.ids or ()).encode())
         sample = np.linspace(0, len(self) - 1, num=min(len(self), 64), dtype=int)
@@ -145,8 +146,8 @@ def _open(name: str, path: Path, key: str | None) -> Stored:
 
 
 def row_norms(rows: Tensor) -> Tensor:
-    """Norms of rows (b, D) float32: (b,) float64, right for the smallest and largest of floats too."""
-    norms = torch.linalg.vector_norm(rows, dim=1).double()
+    """Norms of rows (b, D) float32: (b,) float64, exact for the smallest and largest floats too."""
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1).double()
     far = _far(norms)
     if far.any():
         norms[far] = torch.linalg.vector_norm(rows[far].double(), dim=1)
@@ -158,7 +159,7 @@ def _far(norms: Tensor) -> Tensor:
 
 
 def _normalized(rows: Tensor) -> Tensor:
-    """The rows (b, D) divided by their norms, in place; what `look_through` refuses becomes NaN."""
+    """The rows (b, D) divided by their norms, in place; rows that `look_through` refuses become NaN."""
     norms = row_norms(rows)
     far = _far(norms)
     if far.any():
@@ -169,7 +170,7 @@ def _normalized(rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Norms:
-    """Norms of the rows as they are stored: the least, the most, and the share within `tolerance` of 1."""
+    """Norms of the rows as they are stored: the smallest, the largest, and the share within `tolerance` of 1."""
 
     least: float
     most: float
@@ -178,45 +179,40 @@ class Norms:
 
 
 def look_through(vectors: VectorFile, progress: bool = False) -> Norms:
-    """Read every row once, in bounded memory. progress: show a bar where there is much to read.
+    """The norms of all rows, which are read once, in bounded memory. progress: show a bar where there is much to read.
 
-    The norms are told apart from 1 by more than 1e-3, in half precision 1e-2. InputError where rows hold NaN, infinite
-    values or zeros alone, and where `vectors.normalize` is None and rows are no unit vectors.
+    A norm counts as 1 within 1e-3, in half precision within 1e-2. InputError where rows hold NaN, infinite values or
+    only zeros, and where `vectors.normalize` is None and rows are no unit vectors.
     """
     half = vectors.dtype in (torch.float16, torch.bfloat16)
     tolerance = 1e-2 if half else 1e-3
-    bad = {"NaN": RowErrors(), "infinite values": RowErrors(), "zeros alone": RowErrors()}
-    off = RowErrors()
+    unusable, off = UnusableRows(), RowErrors()
     least, most = float("inf"), 0.0
     row_bytes = vectors.dtype.itemsize * vectors.shape[1]
     with byte_bar(f"checking {vectors}", row_bytes * len(vectors), progress) as bar:
         for first, rows in replace(vectors, normalize=False).blocks():
             norms = row_norms(rows).cpu()
-            masks = (norms.isnan(), norms.isinf(), norms == 0)
-            for found, mask in zip(bad.values(), masks, strict=True):
-                found.add(first, mask.numpy())
+            unusable.add(first, norms.numpy())
             off.add(first, ((norms - 1).abs() > tolerance).numpy())
             least, most = min(least, norms.min().item()), max(most, norms.max().item())
             bar.update(row_bytes * len(rows))
-    found = [f"{rows} hold {what}" for what, rows in bad.items() if rows.count]
     as_what = " as float32" if vectors.dtype == torch.float64 else ""
-    require(
-        not found,
-        f"{vectors}: of {len(vectors)} rows, counted from 0, {'; '.join(found)}{as_what}. Embed what they stand for "
-        "again, or leave these rows out on both sides",
+    unusable.refuse(
+        f"{vectors}: of {len(vectors)} rows{as_what}, counted from 0,",
+        "Embed what they stand for again, or leave these rows out on both sides",
     )
-    norms = Norms(least, most, 1 - off.count / len(vectors), tolerance)
+    measured = Norms(least, most, 1 - off.count / len(vectors), tolerance)
     require(
         vectors.normalize is not None or off.count == 0,
-        f"{vectors}: the norms of the rows lie between {least:.4g} and {most:.4g}; {norms.unit_share:.1%} are 1 within "
-        f"{tolerance:g}, rows {off} are not. Set normalize=true to divide each row by its norm (cosine), or "
+        f"{vectors}: the norms of the rows lie between {least:.4g} and {most:.4g}; {measured.unit_share:.1%} are 1 "
+        f"within {tolerance:g}, rows {off} are not. Set normalize=true to divide each row by its norm (cosine), or "
         "normalize=false to take the inner products as they are",
     )
-    return norms
+    return measured
 
 
 def same_space(queries: VectorFile, items: VectorFile, reference: VectorFile | None = None) -> None:
-    """InputError unless all have one dimension; where some look transposed (D, n), it says which."""
+    """InputError unless all have the same dimension; the message says which look transposed (D, n)."""
     given = [queries, items] + ([] if reference is None else [reference])
     if len({one.shape[1] for one in given}) == 1:
         return
@@ -225,7 +221,7 @@ def same_space(queries: VectorFile, items: VectorFile, reference: VectorFile | N
 
 
 def _advice(given: list[VectorFile]) -> str:
-    """Which of them would have to be transposed for all to be of one dimension."""
+    """What would give all the same dimension: transposing some of them, if that does."""
     others = {one.shape[1]: [other for other in given if other.shape[1] != one.shape[1]] for one in given}
     options = [rest for dim, rest in others.items() if all(one.shape[0] == dim for one in rest)]
     if not options and len({one.shape[0] for one in given}) == 1 and all(one.shape[0] < one.shape[1] for one in given):

@@ -1,4 +1,4 @@
-"""Vectors in .npy, .npz and .safetensors files, mapped where they lie; compressed archives are inflated once."""
+"""Vectors in .npy, .npz and .safetensors files, memory-mapped; compressed archives are inflated once."""
 
 import json
 import re
@@ -14,13 +14,15 @@ from vsehub.checks import require
 from vsehub.io.arrays import NpyHeader, load_member, members, opened_member, readable, scratch_array
 
 FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
+_SAFETENSORS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+_CHUNK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
 class Stored:
     """A matrix as its file holds it.
 
-    array: (n, D), memory-mapped, read-only; bfloat16, which numpy lacks, as int16 bits. dtype: what the numbers are.
+    array: (n, D), memory-mapped, read-only; bfloat16, which numpy lacks, as int16 bits. dtype: the type of the numbers.
     ids: n strings, or None.
     """
 
@@ -30,7 +32,7 @@ class Stored:
 
 
 def checked_kind(label: str, shape: tuple[int, ...], dtype: str) -> torch.dtype:
-    """The torch dtype of a matrix of floats; InputError naming `label` where it is something else."""
+    """The torch dtype of a matrix of floats. InputError, beginning with `label`, where it is something else."""
     require(
         dtype in FLOATS,
         f"{label} holds {dtype}; expected one of {', '.join(FLOATS)}. Convert it, for example: array.astype('float32')",
@@ -43,7 +45,7 @@ def checked_kind(label: str, shape: tuple[int, ...], dtype: str) -> torch.dtype:
 
 
 def chosen(path: Path, key: str | None, found: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
-    """The name of the array that is meant, among names with their shapes and dtypes: `key`, or the only matrix."""
+    """The name of the array to read: `key`, or the only matrix. found: the shape and dtype of each array by name."""
     names = ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in found.items()) or "none"
     if key is not None:
         require(key in found, f"{path} has no array {key!r}; arrays there: {names}")
@@ -57,11 +59,9 @@ def chosen(path: Path, key: str | None, found: Mapping[str, tuple[tuple[int, ...
     return matrices[0]
 
 
-_CHUNK_BYTES = 16 << 20
-
-
 def read_npy(path: Path, key: str | None) -> Stored:
-    require(key is None, f"{path} is one array without a name; take '::{key}' away")
+    """The array of a .npy file, mapped. key: must be None. InputError where the file is damaged or holds no matrix."""
+    require(key is None, f"{path} is one array without a name; remove '::{key}'")
     with readable(path), path.open("rb") as file:
         header = NpyHeader.read(file)
         dtype = checked_kind(str(path), header.shape, header.dtype.name)
@@ -69,6 +69,10 @@ def read_npy(path: Path, key: str | None) -> Stored:
 
 
 def read_npz(path: Path, key: str | None) -> Stored:
+    """The matrix `key` of a .npz file, or its only one, and the ids of its array `ids`.
+
+    Uncompressed arrays are mapped. InputError where the file is damaged, or holds no such matrix or ids.
+    """
     with readable(path), zipfile.ZipFile(path) as archive:
         arrays = members(archive)
         found = {}
@@ -91,7 +95,7 @@ def read_npz(path: Path, key: str | None) -> Stored:
 
 
 def _npz_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    """The array of an archive's member: mapped where it lies uncompressed, inflated to a scratch file once else."""
+    """The array of an archive's member: mapped where it is not compressed, else inflated to a scratch file."""
     with opened_member(path, archive, info) as (member, header):
         if info.compress_type == zipfile.ZIP_STORED:
             with path.open("rb") as file:
@@ -104,35 +108,35 @@ def _npz_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> 
         array = scratch_array(shape, header.dtype, f"the numbers of {path}")
         left = array.reshape(-1).view(np.uint8)
         while len(left):
-            count = member.readinto(left[:_CHUNK_BYTES].data)
-            require(count > 0, f"{path} is cut short: {len(left)} bytes of {info.filename} are missing")
-            left = left[count:]
+            piece = member.read(min(len(left), _CHUNK_BYTES))
+            require(len(piece) > 0, f"{path} is cut short: {len(left)} bytes of {info.filename} are missing")
+            left[: len(piece)] = np.frombuffer(piece, np.uint8)
+            left = left[len(piece) :]
         return array.T if header.fortran else array
 
 
 def _as_strings(path: Path, array: np.ndarray) -> list[str]:
     if array.dtype.kind == "U":
-        # Numbers that are no characters: halves of surrogate pairs, and those beyond Unicode, which Python rejects.
+        # Halves of surrogate pairs, and numbers beyond Unicode, which Python rejects.
         codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))).view(np.uint32)
         require(
             not (((codes >= 0xD800) & (codes <= 0xDFFF)) | (codes > 0x10FFFF)).any(),
             f"{path}::ids holds numbers that are no characters. Copy, download or write it again",
         )
-    return (np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(str)).tolist()
-
-
-_FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+    strings: list[str] = (np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(str)).tolist()
+    return strings
 
 
 def read_safetensors(path: Path, key: str | None) -> Stored:
+    """The matrix `key` of a .safetensors file, or its only one, mapped. InputError where the file is damaged."""
     from safetensors import SafetensorError, safe_open
 
     with readable(path, SafetensorError):
-        # Opened for its checks alone: its torch tensors are private maps, which a file beyond the memory is denied.
+        # Opened only for its checks: its torch tensors are private maps, which fail for files larger than the memory.
         with safe_open(path, framework="np") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
             found = {
-                name: (tuple(one.get_shape()), _FLOATS.get(one.get_dtype(), one.get_dtype()))
+                name: (tuple(one.get_shape()), _SAFETENSORS.get(one.get_dtype(), one.get_dtype()))
                 for name, one in slices.items()
             }
         name = chosen(path, key, found)

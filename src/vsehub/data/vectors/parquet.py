@@ -9,7 +9,8 @@ import numpy as np
 from vsehub.checks import require
 from vsehub.data.vectors.formats import FLOATS, Stored, checked_kind, chosen
 from vsehub.io.arrays import ScratchRows, readable, scratch_array
-from vsehub.io.progress import RowErrors, byte_bar
+from vsehub.io.progress import byte_bar
+from vsehub.io.rows import RowErrors, faults
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES = 8 << 20
 _BATCH_ROWS = 1 << 18
-_TOGETHER = 64  # float columns decoded at a time: each keeps a page or two of its own, a megabyte each, in memory
+_TOGETHER = 64  # float columns decoded at a time: each keeps a page or two, of a megabyte each, in memory
 _HOLES = "lack a number (null, which pandas makes of NaN)"
 _PANDAS_INDEX = "__index_level_"
 
@@ -25,8 +26,8 @@ _PANDAS_INDEX = "__index_level_"
 def read_parquet(path: Path, key: str | None) -> Stored:
     """A column of lists of floats of one length, or all float columns in their order; ids from a column `id`.
 
-    key: the column of lists that is meant, where there are several. InputError where the file is damaged, a number or
-    a row is missing, or lengths differ.
+    key: the column of lists to take, where there are several. InputError where the file is damaged, a number or a row
+    is missing, or lengths differ.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -37,14 +38,15 @@ def read_parquet(path: Path, key: str | None) -> Stored:
         schema = file.schema_arrow
         require(len(set(schema.names)) == len(schema), f"{path} has two columns of one name; rename one of them")
         require(file.metadata.num_rows > 0, f"{path} has no rows; expected a vector a row")
-        lists = [name for name in schema.names if _list_type(schema.field(name).type) is not None]
+        types = {name: _list_type(schema.field(name).type) for name in schema.names}
+        lists = {name: kind for name, kind in types.items() if kind is not None}
         array = _from_columns(path, file) if not lists and key is None else _from_lists(path, file, key, lists)
         ids = _ids(path, file) if "id" in schema.names else None
     return Stored(array, FLOATS[array.dtype.name], ids)
 
 
 def _list_type(kind: "pa.DataType") -> "pa.DataType | None":
-    """The type itself, or the one that an extension such as a tensor is stored as, where it is a list; None else."""
+    """The type, or the one in which an extension such as a tensor is stored, where it is a list; else None."""
     import pyarrow as pa
 
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
@@ -53,18 +55,18 @@ def _list_type(kind: "pa.DataType") -> "pa.DataType | None":
 
 
 def _float_name(kind: "pa.DataType") -> str:
-    """numpy's name of Arrow's floats ("halffloat" is float16), Arrow's own of all else."""
+    """numpy's name of Arrow's floats ("halffloat" is float16), Arrow's own name of other types."""
     return {"halffloat": "float16", "float": "float32", "double": "float64"}.get(str(kind), str(kind))
 
 
-def _from_lists(path: Path, file: "pq.ParquetFile", key: str | None, lists: list[str]) -> np.ndarray:
+def _from_lists(path: Path, file: "pq.ParquetFile", key: str | None, lists: "dict[str, pa.DataType]") -> np.ndarray:
+    """The numbers of a column of lists. lists: the columns to choose from, with their types."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     rows = file.metadata.num_rows
-    types = {name: _list_type(file.schema_arrow.field(name).type) for name in lists}
-    # The lists stand for a matrix; how many columns it has, the first row will tell.
-    found = {name: ((rows, 1), _float_name(kind.value_type)) for name, kind in types.items()}
+    # The lists stand for a matrix, whose number of columns the first row gives.
+    found = {name: ((rows, 1), _float_name(kind.value_type)) for name, kind in lists.items()}
     column = chosen(path, key, found)
     checked_kind(f"{path}::{column}", *found[column])
     dim = 0
@@ -110,7 +112,7 @@ def _from_columns(path: Path, file: "pq.ParquetFile") -> np.ndarray:
         f"{path}: the columns {', '.join(whole[:5])} ({len(whole)} in all) hold whole numbers among {len(columns)} "
         "columns of floats. Make them floats where they are dimensions, leave them out where they are not",
     )
-    # The rows are counted before room is made for them: what the file says of their number may be wrong.
+    # The rows are counted before room is made for them: the number in the file may be wrong.
     rows = sum(len(batch) for _, batch in _batches(path, file, columns[:1]))
     dtype = np.result_type(*(_float_name(kinds[name]) for name in columns))
     array = scratch_array((rows, len(columns)), dtype, f"the numbers of {path}")
@@ -133,13 +135,13 @@ def _from_columns(path: Path, file: "pq.ParquetFile") -> np.ndarray:
 def _batches(
     path: Path, file: "pq.ParquetFile", columns: list[str], nested: bool = False
 ) -> Iterator[tuple[int, "pa.RecordBatch"]]:
-    """(first row, batch) over all rows of some columns; InputError where there are other than the file says.
+    """(first row, batch) over all rows of some columns; InputError where there are not as many as the file says.
 
-    nested: the columns are lists, among which and others the bytes of a row are not shared evenly.
+    nested: whether the columns are lists, whose bytes are not an even share of a row's.
     """
     rows, first = file.metadata.num_rows, 0
-    # Of all columns, as a bound: what the metadata says of one of them ends the process where it is damaged, since
-    # Arrow's exception then finds nobody.
+    # Of all columns, as a bound: asking the metadata for one column's size ends the process where it is damaged, since
+    # nothing catches Arrow's exception.
     total = sum(file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups))
     total = max(1, total if nested else total * len(columns) // len(file.schema_arrow))
     step = min(max(1, _BATCH_BYTES * rows // total), _BATCH_ROWS)
@@ -156,9 +158,11 @@ def _batches(
 
 
 def _refuse(label: str, bad: dict[str, RowErrors]) -> None:
-    """InputError where there are any of the bad rows, naming them."""
-    said = "; ".join(f"{rows} {what}" for what, rows in bad.items() if rows.count)
-    require(not said, f"{label}: of the rows, counted from 0, {said}. Give every row all its numbers, or leave it out")
+    """InputError naming the bad rows, if there are any."""
+    found = faults(bad)
+    require(
+        not found, f"{label}: of the rows, counted from 0, {found}. Give every row all its numbers, or leave it out"
+    )
 
 
 def _ids(path: Path, file: "pq.ParquetFile") -> list[str]:
@@ -173,4 +177,5 @@ def _ids(path: Path, file: "pq.ParquetFile") -> list[str]:
     missing = RowErrors()
     missing.add(0, column.is_null().to_numpy())
     require(missing.count == 0, f"{path}: rows {missing}, counted from 0, have no id; expected one for every row")
-    return column.cast(pa.string()).to_pylist()
+    ids: list[str] = column.cast(pa.string()).to_pylist()
+    return ids

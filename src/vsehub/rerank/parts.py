@@ -1,0 +1,57 @@
+"""What a long search has found so far, kept on disk, so that the same command goes on where it was killed."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vsehub.io.unfinished import UnfinishedWork
+
+Pieces = list[tuple[Tensor, ...]]
+_EMPTY = 1024  # pieces without tensors that a part may have
+
+
+class Parts(UnfinishedWork):
+    """Named lists of tuples of tensors, each with the seconds that finding it took."""
+
+    def get(self, name: str) -> tuple[Pieces, float] | None:
+        """A part, on the CPU, and its seconds; None where it is absent or damaged."""
+        stored = self.load(name)
+        try:
+            return None if stored is None else _pieces(stored)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            self.discard(name, error)
+            return None
+
+    def put(self, name: str, pieces: Pieces, seconds: float) -> None:
+        """Store a part."""
+        arrays: dict[str, Any] = {
+            f"{n}.{m}": tensor.cpu().numpy() for n, piece in enumerate(pieces) for m, tensor in enumerate(piece)
+        }
+        self.store(name, arrays | {"pieces": len(pieces), "seconds": seconds})
+
+
+def _pieces(stored: dict[str, np.ndarray]) -> tuple[Pieces, float]:
+    count = int(stored["pieces"])
+    if not 0 <= count <= len(stored) + _EMPTY:
+        raise ValueError(f"{len(stored)} arrays for {count} pieces")
+    pieces: list[list[Tensor]] = [[] for _ in range(count)]
+    for label, array in stored.items():
+        if "." in label:
+            pieces[int(label.split(".")[0])].append(torch.from_numpy(array))
+    return [tuple(piece) for piece in pieces], float(stored["seconds"])
+
+
+def kept(parts: Parts | None, name: str, find: Callable[[], Pieces]) -> tuple[Pieces, float]:
+    """The part `name` or, where it is not there, what `find` gives, stored under it; and the seconds of finding it."""
+    found = None if parts is None else parts.get(name)
+    if found is None:
+        began = time.perf_counter()
+        pieces = find()
+        found = pieces, time.perf_counter() - began
+        if parts is not None:
+            parts.put(name, *found)
+    return found
