@@ -298,6 +298,6 @@ def test_many_rankings_are_told_apart_by_colour_or_line():
     names = [f"criterion{number}" for number in range(13)]
     colours = ranking_colours(names)
     assert len(set(colours.values())) == 7
-    assert list(colours.values()).count(colours["rule0"]) == 1, "the plain ranking's grey is its own"
+    assert list(colours.values()).count(colours["criterion0"]) == 1, "the plain ranking's grey is its own"
     histograms = {name: {"occurrences": [0, n + 1], "items": [3, 5]} for n, name in enumerate(names)}
     assert occurrence_curves(histograms, 10, 0.3).svg.count(b"stroke-dasharray") >= 6
