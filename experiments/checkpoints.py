@@ -5,8 +5,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from vsehub.cli.build import components
 from vsehub.cli.measure import Encodings, encodings_of
+from vsehub.cli.nodes import components
 
 
 def restored(run: Path, root: str | None) -> Encodings:

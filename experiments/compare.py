@@ -6,16 +6,13 @@ What is finished is not done again, and a killed run goes on from its last epoch
 """
 
 import argparse
-import json
-import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-VSEHUB = Path(sys.executable).with_name("vsehub")
+from running import run, run_all, training, typed
 
 
 @dataclass(frozen=True)
@@ -54,11 +51,7 @@ class Comparison:
         """All that is still to be done, in order; the report comes last and always."""
         found = []
         for folder, overrides in self.runs().items():
-            if status(folder) != "finished":
-                started = (folder / "run.json").is_file()
-                found.append(
-                    ["train", f"resume={folder}"] if started else ["train", *overrides, f"hydra.run.dir={folder}"]
-                )
+            found += [command for command in [training(folder, overrides)] if command]
             found += [
                 [
                     "evaluate",
@@ -77,13 +70,13 @@ class Comparison:
         """Run the commands one after the other; stops at the first that fails."""
         commands = self.commands()
         start = time.perf_counter()
+        if dry_run:
+            run_all(commands, dry_run)
+            return
         for number, command in enumerate(commands, 1):
-            line = shlex.join(["vsehub", *command])
-            print(f"[{number}/{len(commands)}] {line}", flush=True)
-            if not dry_run:
-                subprocess.run([VSEHUB, *command], check=True)
-        if not dry_run:
-            print(f"{(time.perf_counter() - start) / 60:.1f} minutes; the page: {self.out / 'report' / 'index.html'}")
+            if not run(command, f"[{number}/{len(commands)}]"):
+                sys.exit(f"this command failed: {typed(command)}")
+        print(f"{(time.perf_counter() - start) / 60:.1f} minutes; the page: {self.out / 'report' / 'index.html'}")
 
 
 def train_all(comparisons: Sequence[Comparison], dry_run: bool) -> None:
@@ -91,12 +84,7 @@ def train_all(comparisons: Sequence[Comparison], dry_run: bool) -> None:
     waiting = [command for one in comparisons for command in one.commands() if command[0] == "train"]
     total = sum(len(one.runs()) for one in comparisons)
     print(f"{total} runs, {total - len(waiting)} of them finished before")
-    failed = []
-    for number, command in enumerate(waiting, 1):
-        line = shlex.join(["vsehub", *command])
-        print(f"[{number}/{len(waiting)}] {line}", flush=True)
-        if not dry_run and subprocess.run([VSEHUB, *command]).returncode:
-            failed.append(line)
+    failed = run_all(waiting, dry_run)
     if failed:
         sys.exit("\n".join([f"{len(failed)} of {len(waiting)} runs failed:", *failed]))
 
@@ -105,12 +93,6 @@ def loss_overrides(label: str) -> list[str]:
     """The choices behind a label of the papers' tables."""
     loss, _, bank = label.partition("+")
     return [f"loss={loss}", "bank=memory" if bank == "mb" else "bank=none"]
-
-
-def status(folder: Path) -> str | None:
-    """A run's status from its record, or None where there is none."""
-    record = folder / "run.json"
-    return json.loads(record.read_text())["status"] if record.is_file() else None
 
 
 def done(folder: Path, criterion: str, reference: str) -> bool:

@@ -11,14 +11,12 @@ at the end, and the others go on.
 """
 
 import argparse
-import shlex
-import subprocess
 import sys
 from pathlib import Path
 
-from compare import VSEHUB
 from reproduced import SHARE_HEADINGS, occurrence_remarks, occurrence_table, reproduced
 from row_jobs import OCCURRENCES, Job, LeftOut, Places, jobs
+from running import run, typed
 
 from vsehub.io.files import write_text
 from vsehub.report import published
@@ -39,18 +37,16 @@ TABLES = (
 
 def carry_out(work: list[Job]) -> list[str]:
     """Train and measure, each once; the commands that failed."""
-    failed = []
+    failed: list[str] = []
     for number, job in enumerate(work, 1):
         for step in (job.training, job.measuring):
             command = step()
             if command is None:
                 continue
-            line = shlex.join(["vsehub", *command])
-            if line in failed:
+            if typed(command) in failed:
                 break
-            print(f"[{number}/{len(work)}] {job.row.name}, seed {job.seed}: {line}", flush=True)
-            if subprocess.run([VSEHUB, *command]).returncode:
-                failed.append(line)
+            if not run(command, f"[{number}/{len(work)}] {job.row.name}, seed {job.seed}:"):
+                failed.append(typed(command))
                 break
     return failed
 
@@ -60,10 +56,9 @@ def show(work: list[Job]) -> None:
     printed = set()
     for job in work:
         for command in job.to_do():
-            line = shlex.join(["vsehub", *command])
-            if line not in printed:
-                print(f"{job.row.name}, seed {job.seed}: {line}")
-            printed.add(line)
+            if typed(command) not in printed:
+                print(f"{job.row.name}, seed {job.seed}: {typed(command)}")
+            printed.add(typed(command))
 
 
 def write(table: str, work: list[Job], left_out: dict[str, LeftOut], overrides: list[str], out: Path) -> str:

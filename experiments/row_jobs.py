@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from compare import status
 from features_needed import missing
 from row_files import Row, criterion_settings, elsewhere, read, rows
+from running import status, training
 
 OCCURRENCES = "acl-srw2019/5"  # N_1 of rows of ACL's other tables, in one ranking of all test images
 OCCURRENCE_LINES = ("2.4", "2.5", "2.6", "3.5", "3.6")  # COCO, ResNet152: sum, max, kNN-margin; with is and csls
@@ -88,10 +88,7 @@ class Job:
 
     def training(self) -> list[str] | None:
         """The command that trains or goes on, None where the run is finished."""
-        state = status(self.folder)
-        if state == "finished":
-            return None
-        return ["train", *([f"resume={self.folder}"] if state else [*self.overrides, f"hydra.run.dir={self.folder}"])]
+        return training(self.folder, self.overrides)
 
     def measuring(self) -> list[str] | None:
         """The command that measures the run as the row says, None where that is done."""

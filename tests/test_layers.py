@@ -55,6 +55,9 @@ OUTSIDE = {
 }
 
 
+HEAVY = """"pytorch_lightning", "torchmetrics", "torchvision", "transformers", "timm", "wandb", "torch._dynamo\""""
+
+
 def modules(path):
     """Every module that a file imports, in functions too; `from vsehub import x` counts as vsehub.x."""
     for node in ast.walk(ast.parse(path.read_text())):
@@ -129,6 +132,38 @@ def test_nothing_needs_posix():
         assert list(unguarded(ast.parse(bad))), bad
 
 
+def test_no_imports_form_a_circle():
+    """Those within functions count too; what comes through a package's door counts as its file."""
+    files = {
+        ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES
+    }
+    for door in ROOT.rglob("__init__.pyi"):
+        package = ".".join(door.parent.relative_to(ROOT.parent).parts)
+        for node in ast.parse(door.read_text()).body:
+            if isinstance(node, ast.ImportFrom):
+                files |= {f"{package}.{one.name}": files[f"{package}.{node.module}"] for one in node.names}
+    imports = {path: {files[one] for one in imported(path, files)} - {path} for path in files.values()}
+    free = set()  # of files that import none but free ones
+    while ready := {path for path, others in imports.items() if path not in free and others <= free}:
+        free |= ready
+    assert set(imports) == free
+
+
+def imported(path, files):
+    """The files of vsehub that a file imports, those for type checkers left out."""
+    todo = [ast.parse(path.read_text())]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        todo += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name in files)
+        elif isinstance(node, ast.ImportFrom) and node.module in files:
+            full = [f"{node.module}.{name.name}" for name in node.names]
+            yield from (one if one in files else node.module for one in full)
+
+
 def test_every_package_is_in_the_picture():
     assert {place(path)[0] for path in FILES} == set(ALLOWED) | {"__init__"}
 
@@ -153,6 +188,38 @@ def test_what_is_not_imported(code, absent):
     ask = f"{code}\nimport sys\nprint(sorted(set({absent!r}) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_correcting_embeddings_needs_no_training_stack(tmp_path):
+    """A missing file is reported without torch; measuring needs torch, and pandas and matplotlib are for the output."""
+    ask = f"""
+import os, sys
+import numpy as np
+from vsehub.cli import embeddings, main
+
+def loaded(*names):
+    print(sorted(set(names) & set(sys.modules)))
+
+def run(*arguments):
+    sys.argv = ["vsehub", *arguments, "items=m.npy"]
+    main.main()
+
+os.chdir({str(tmp_path)!r})
+np.save("m.npy", np.eye(4, dtype=np.float32))
+for command in ("rerank", "diagnose"):
+    try:
+        run(command, "queries=nope.npy")
+    except SystemExit as end:
+        print(end.code)
+loaded("torch", "pyarrow", "faiss", {HEAVY})
+embeddings.Comparison.require_unchanged = lambda found: loaded("torch", "faiss", "pandas", "matplotlib", {HEAVY})
+embeddings.Comparison.finish = lambda found: []
+run("diagnose", "queries=m.npy", "k=2")
+run("rerank", "queries=m.npy", "k=2")
+"""
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    printed = [line for line in done.stdout.splitlines() if line[0] in "[2"]
+    assert printed == ["2", "2", "[]", "['torch']", "['torch']"]
 
 
 def test_no_export_of_a_door_has_the_name_of_a_file_beside_it():

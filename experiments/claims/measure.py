@@ -18,8 +18,8 @@ from collect import trainings
 from curves import compared
 from tqdm import tqdm
 
-from vsehub.cli.build import components
 from vsehub.cli.measure import Measurement, measure
+from vsehub.cli.nodes import components
 from vsehub.io.files import write_json
 from vsehub.report.runs import Run
 

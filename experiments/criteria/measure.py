@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from vsehub.cli.app import conf_folder
 from vsehub.cli.measure import Measurement, measure
+from vsehub.components import conf_folder
 from vsehub.io.files import write_json
 from vsehub.report.runs import find_runs, read_run
 

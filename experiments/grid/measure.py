@@ -16,8 +16,8 @@ from pathlib import Path
 from tables import CRITERIA
 from tqdm import tqdm
 
-from vsehub.cli.build import components
 from vsehub.cli.measure import Measurement, measure
+from vsehub.cli.nodes import components
 from vsehub.io.files import write_json
 from vsehub.report.runs import Run, find_runs, read_run
 

@@ -11,7 +11,6 @@ The second writes pilot.csv (all that was tried) and settings.csv (what was chos
 
 import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,7 +22,8 @@ from vsehub.io.files import write_text
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from compare import VSEHUB, loss_overrides, status  # noqa: E402 (beside this folder, found by the line above)
+from compare import loss_overrides  # noqa: E402 (beside this folder, found by the line above)
+from running import run_all, status, training  # noqa: E402
 
 RATES = ("0.0005", "0.001")
 MARGINS = (["loss.margin=0.05"], ["loss.margin=0.2"])  # AAAI table 3: Flickr30k, COCO
@@ -64,10 +64,9 @@ def overrides(loss: str, rate: str, own: list[str]) -> list[str]:
     return [*([*named, "bank=none"] if named else loss_overrides(loss)), f"optimizer.lr={rate}", *rest]
 
 
-def command(data: Path, folder: Path, loss: str, rate: str, own: list[str]) -> list[str]:
-    """What trains one run."""
-    place = ["data=precomp", f"data.root={data}", "data.name=flickr8k"]
-    return ["train", *overrides(loss, rate, own), *place, *SETTINGS, f"hydra.run.dir={folder}"]
+def settings(data: Path, loss: str, rate: str, own: list[str]) -> list[str]:
+    """The overrides that train one run."""
+    return [*overrides(loss, rate, own), "data=precomp", f"data.root={data}", "data.name=flickr8k", *SETTINGS]
 
 
 def tried(out: Path) -> pd.DataFrame:
@@ -109,9 +108,11 @@ def main() -> None:
         return
     if arguments.data is None:
         parser.error("give DATA, the folder of the features, or --collect")
-    for folder, (loss, rate, own) in runs(arguments.out).items():
-        if loss in arguments.losses and status(folder) != "finished":
-            subprocess.run([VSEHUB, *command(arguments.data, folder, loss, rate, own)], check=True)
+    wanted = {folder: one for folder, one in runs(arguments.out).items() if one[0] in arguments.losses}
+    commands = [training(folder, settings(arguments.data, *one)) for folder, one in wanted.items()]
+    failed = run_all([command for command in commands if command])
+    if failed:
+        sys.exit("\n".join(["these runs failed:", *failed]))
 
 
 if __name__ == "__main__":

@@ -44,6 +44,13 @@ def declared(made: object) -> Component | type[Component]:
     return Component
 
 
+def conf_folder() -> Path:
+    """The folder of the configuration: inside an installed wheel, or at the top of the checkout."""
+    package = Path(__file__).parent
+    inside = package / "conf"
+    return inside if inside.is_dir() else package.parent.parent / "conf"
+
+
 @dataclass(frozen=True)
 class Components:
     """The classes that each group may name: those of the yaml files below `folders`, and those of `trust`.

@@ -171,7 +171,7 @@ def test_what_is_refused(command, weights, tmp_path, monkeypatch):
     assert not (tmp_path / "b").exists()
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert "overwrite=true cannot be told to 2 processes" in command("out=b", "overwrite=true", status=2)
+    assert "overwrite=true does not work with 2 processes" in command("out=b", "overwrite=true", status=2)
     assert "for 0.5 seconds no other process has finished a chunk" in command(
         *PIECES, "out=b", "splits=[val]", "patience=0.5", status=2
     )

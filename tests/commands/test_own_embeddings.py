@@ -403,4 +403,5 @@ def test_help(here, command):
     said = here(command, "--help")
     assert f"vsehub {command} queries=" in said
     assert "csls" in said
-    assert "item_images: null" in said
+    assert "item_images=null" in said
+    assert "experiment" not in said

@@ -10,7 +10,8 @@ import torch
 from checkpoint_files import changed
 
 from vsehub.checks import InputError
-from vsehub.cli.build import components, literal, plain, restore_model, trained_source
+from vsehub.cli.build import restore_model, trained_source
+from vsehub.cli.nodes import components, literal, plain
 from vsehub.components import Components
 from vsehub.training.checkpoint import CheckpointFiles, load_state
 

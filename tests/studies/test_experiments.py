@@ -14,7 +14,8 @@ from hydra import compose, initialize_config_dir
 from looped import looped
 from omegaconf import OmegaConf
 
-from vsehub.cli.build import build, build_data, build_module
+from vsehub.cli.build import build_data, build_module
+from vsehub.cli.nodes import build
 from vsehub.cli.train import run_label
 
 ROOT = Path(__file__).parents[2]

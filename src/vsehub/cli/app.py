@@ -1,4 +1,4 @@
-"""What every command shares: where the configuration lies, and one boundary at which errors become a line."""
+"""What all commands share: running a task with its configuration, and the boundary where errors become one line."""
 
 import logging
 import os
@@ -7,10 +7,9 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
@@ -19,30 +18,25 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-import vsehub
-from vsehub.checks import InputError, is_out_of_memory, require
-from vsehub.cli.overrides import check, explained, ordered, readable
+from vsehub.checks import InputError, is_out_of_memory
+from vsehub.cli.overrides import check, config_dir, explained, ordered, readable
+from vsehub.components import conf_folder
 from vsehub.io.files import is_full_disk
 
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
-# Their refusals of settings come as errors of Python's own classes.
+# They refuse settings with errors of Python's own classes.
 _LIBRARIES = ("torch", "pytorch_lightning", "lightning_fabric", "torchvision", "faiss", "wandb")
 _WITHOUT_CHECK = {"--help", "-h", "--hydra-help", "--version", "--shell-completion", "-sc"}
 
 
-def conf_folder() -> Path:
-    """The folder of the configuration: inside an installed wheel, or at the top of the checkout."""
-    package = Path(vsehub.__file__).parent
-    inside = package / "conf"
-    return inside if inside.is_dir() else package.parent.parent / "conf"
-
-
 def run(task: Callable[[DictConfig], float | None], config: str) -> None:
-    """Run `task` with the composed configuration named `config`; what the command line sets is checked first."""
+    """Run `task` with the composed configuration named `config`, after checking the command line."""
     arguments = readable(ordered(sys.argv[1:]))
     sys.argv = [sys.argv[0], *arguments]
+    if {"--help", "-h"} & set(arguments):
+        import vsehub.cli.help  # noqa: F401 (the resolver of the templates)
     if not _WITHOUT_CHECK & set(arguments):
-        check(config, [conf_folder(), *_given_folders(arguments)], arguments)
+        check(config, [conf_folder(), *config_dir(arguments)], arguments)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets errors through, to `boundary`
 
     @wraps(task)
@@ -51,17 +45,6 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
             return task(cfg)
 
     hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config)(guarded)()
-
-
-def _given_folders(arguments: Sequence[str]) -> list[Path]:
-    """The folder of --config-dir, as its own argument or after a sign."""
-    for number, argument in enumerate(arguments):
-        name, sign, value = argument.partition("=")
-        if name in ("--config-dir", "-cd"):
-            value = value if sign else (arguments[number + 1] if number + 1 < len(arguments) else "")
-            require(Path(value).is_dir(), f"--config-dir: no such folder: {value}")
-            return [Path(value)]
-    return []
 
 
 @contextmanager
@@ -79,10 +62,10 @@ def boundary() -> Iterator[None]:
         sys.stdout.flush()
     except BaseException as error:
         if isinstance(error, SystemExit) and not isinstance(error, Terminated):
-            raise  # it has been said
+            raise  # its message is out
         if os.environ.get("VSEHUB_TRACEBACK") == "1":
             raise
-        end(*told(_stop_behind(error) or error))
+        end(*reported(_stop_behind(error) or error))
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)
@@ -98,7 +81,7 @@ def _terminated(signum: int, frame: Any) -> NoReturn:
 
 
 def _behind(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and those that it was raised from or over; each once, since errors that were unwrapped form rings."""
+    """The error and its causes and contexts, each once: errors that were unwrapped form rings."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -107,12 +90,12 @@ def _behind(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _stop_behind(error: BaseException) -> BaseException | None:
-    """The signal behind an error, which libraries may have covered with an error of their own as it went through."""
+    """The signal behind an error: libraries may have raised an error of their own while it passed through them."""
     return next((one for one in _behind(error) if isinstance(one, Terminated | KeyboardInterrupt)), None)
 
 
-def told(error: BaseException) -> tuple[str, int]:
-    """What to say of an error, in one line, and the status to end with."""
+def reported(error: BaseException) -> tuple[str, int]:
+    """The line that reports an error, and the exit status."""
     if isinstance(error, InputError):
         return str(error), BAD_INPUT
     if isinstance(error, KeyboardInterrupt | Terminated):
@@ -164,7 +147,7 @@ def _library(error: BaseException) -> str:
 
 
 def _log_of(error: BaseException) -> str:
-    """A file with the traceback; where none can be written it goes to the screen."""
+    """The path of a file with the traceback; "above" where none can be written and it goes to stderr."""
     text = "".join(traceback.format_exception(error))
     try:
         with tempfile.NamedTemporaryFile("w", prefix="vsehub-", suffix=".log", delete=False, encoding="utf-8") as file:
@@ -176,7 +159,7 @@ def _log_of(error: BaseException) -> str:
 
 
 def end(message: str, status: int = BAD_INPUT) -> NoReturn:
-    """Leave with a message and a status."""
+    """Exit with a message and a status."""
     try:
         sys.stdout.flush()
     except OSError:  # a full disk or a reader that has ended: what is still to be written would fail again at the exit

@@ -1,16 +1,12 @@
-"""From configuration to objects."""
+"""From the configuration to data, modules and trained models."""
 
-import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from vsehub.checks import nearest, require
-from vsehub.cli.app import conf_folder
+from vsehub.cli.nodes import components, plain
 from vsehub.components import MISSING, Components, declared, make
 from vsehub.data.noise import INDEX_FILE, Noise, NoisySource
 from vsehub.data.sources import CaptionedImages, Source
@@ -19,48 +15,7 @@ from vsehub.evaluation.checkpoint import Model, read_checkpoint, restore, text_s
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
 
-
-def plain(node: Any) -> Any:
-    """Resolved plain values of a configuration node."""
-    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-
-
-def literal(values: dict[str, Any]) -> DictConfig:
-    """Plain values, from a file for example, as a configuration in which no text is an interpolation."""
-    return OmegaConf.create(_literal(values))
-
-
-def _literal(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _literal(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_literal(inner) for inner in value]
-    return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value
-
-
-_CLASS = re.compile(r"\w+(\.\w+)+")
 DESCRIBED = ("image_encoder", "text_encoder", "similarity", "data", "loader", "seed", "embedding_dim", "positives")
-
-
-def components(trust: str | Sequence[str] | None = None) -> Components:
-    """The classes that a configuration may name: those of conf/, of the command's --config-dir, and of `trust`."""
-    trust = [] if trust is None else [trust] if isinstance(trust, str) else plain(trust)
-    named = isinstance(trust, list | tuple) and all(isinstance(one, str) and _CLASS.fullmatch(one) for one in trust)
-    require(named, f"trust is {trust!r}; expected full names of classes, as in trust=mypackage.losses.Mine")
-    return Components([conf_folder(), *_given_folders()], trust)
-
-
-def _given_folders() -> list[Path]:
-    """The folder of --config-dir, where one was given."""
-    if not HydraConfig.initialized():
-        return []
-    sources = HydraConfig.get().runtime.config_sources
-    return [Path(unquote(urlsplit(one.path).path) or one.path) for one in sources if one.provider == "command-line"]
-
-
-def build(group: str, node: Any, trust: Any = None, **given: Any) -> Any:
-    """The component of a configuration node; see `Components.build`."""
-    return components(trust).build(group, plain(node), **given)
 
 
 def build_source(cfg: DictConfig) -> Source:

@@ -1,9 +1,11 @@
-"""`vsehub diagnose`: the hubness of somebody's embeddings under several criteria; nothing is ranked for use."""
+"""`vsehub diagnose`: the hubness of your own embeddings under several criteria; no ranking is written."""
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vsehub.checks import require
 from vsehub.cli import app
+from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, compared, table
+from vsehub.cli.nodes import components
 
 
 def main() -> None:
@@ -13,19 +15,18 @@ def main() -> None:
 
 def diagnose(cfg: DictConfig) -> None:
     """Measure the plain ranking of `cfg.items` for `cfg.queries` and that of each of `cfg.criteria`."""
-    from vsehub.cli.build import components
-    from vsehub.cli.embeddings import FILES, built, find, finish, table
-    from vsehub.criteria.nns import NearestNeighbor
-
-    names = list(cfg.criteria) if isinstance(cfg.criteria, ListConfig) else [cfg.criteria]
+    settings = Settings.of(cfg, "diagnose", "a diagnosis", (RESULT, PAGE))
+    names = [str(name) for name in (cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria])]
+    require(len(set(names)) == len(names), f"criteria names one twice: {', '.join(names)}")
     known = components()
-    files = {str(name): known.path("criterion", str(name)) for name in names}
-    require(len(files) == len(names), f"criteria names one twice: {', '.join(map(str, names))}")
+    files = {name: known.path("criterion", name) for name in names}
+
+    from vsehub.criteria import NearestNeighbor
+
     criteria = {name: built(name, OmegaConf.load(path)) for name, path in files.items()}
-    plain = [
-        name for name, criterion in criteria.items() if isinstance(criterion, NearestNeighbor)
-    ]  # measured in any case
-    with find(cfg, "diagnose", {name: criterion for name, criterion in criteria.items() if name not in plain}) as found:
-        found.out.begin(FILES["diagnose"])
-        written = finish(found)
-    print(f"{table(found.record)}\nwritten to {cfg.out}: {', '.join(written)}")
+    # The plain ranking is measured in any case.
+    corrections = {name: one for name, one in criteria.items() if not isinstance(one, NearestNeighbor)}
+    with compared(settings, corrections) as found:
+        found.out.begin(settings.written)
+        written = found.finish()
+    print(f"{table(found.record)}\nwritten to {settings.out}: {', '.join(written)}")

@@ -1,4 +1,4 @@
-"""Which runs of sweeps are the same: a digest of the settings, which names their folders."""
+"""Digests of settings, by which a sweep names the folders of its runs and recognises them."""
 
 import hashlib
 import json
@@ -8,6 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 
+from vsehub.cli.nodes import plain
 from vsehub.recipes import class_name, decides, named_classes
 
 
@@ -22,22 +23,21 @@ def digest_of(settings: Any) -> str:
 
 
 def _settings(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key in node:
+    for key in map(str, node):
         name = f"{prefix}{key}"
         value = _value(node, key) if decides(name) else None
-        if OmegaConf.is_dict(value):
+        if isinstance(value, DictConfig):
             yield from _settings(value, f"{name}.")
         elif value is not None:
-            plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_list(value) else value
-            yield name, class_name(plain) if key == "_target_" else _alike(named_classes(plain))
+            yield name, class_name(value) if key == "_target_" else _alike(named_classes(plain(value)))
 
 
-def _value(node: DictConfig, key: Any) -> Any:
-    """The value, or as it is written where it cannot be resolved: training is the one to say what is missing."""
+def _value(node: DictConfig, key: str) -> Any:
+    """The value, unresolved where it cannot be resolved: training reports what is missing."""
     try:
         return node[key]
     except (MissingMandatoryValue, InterpolationResolutionError):
-        return OmegaConf.to_container(node, resolve=False)[key]
+        return plain(node, resolve=False)[key]
 
 
 def _alike(value: Any) -> Any:

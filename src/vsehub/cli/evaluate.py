@@ -28,9 +28,9 @@ def evaluate(cfg: DictConfig) -> float | None:
         not OmegaConf.is_missing(cfg, "checkpoint"),
         "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.safetensors",
     )
-    from vsehub.cli.build import build
     from vsehub.cli.foils import measure_foils
     from vsehub.cli.measure import Encodings, EnsembleEncodings, Measurement, encodings_of, measure, table
+    from vsehub.cli.nodes import build
     from vsehub.evaluation.checkpoint import checkpoint_file
     from vsehub.io.files import write_json
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import existing, one_of, require
-from vsehub.cli.build import build
 from vsehub.cli.measure import REFERENCES, Encodings, encodings_of
+from vsehub.cli.nodes import build
 from vsehub.cli.split_search import Shown
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor

@@ -1,4 +1,4 @@
-"""`vsehub extract`: features of pictures by a pretrained network, once, in the layout of data=precomp."""
+"""`vsehub extract`: features of pictures from a pretrained network, in the layout of data=precomp."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def extract(cfg: DictConfig) -> None:
-    """Extract what is missing; the first of several processes puts all together."""
+    """Extract what is missing; the first of several processes assembles the files."""
     import torch
 
     from vsehub.cli.build import build_source
@@ -119,13 +119,13 @@ def refuse_settings(cfg: DictConfig, processes: int) -> None:
     require(len(set(cfg.splits)) == len(cfg.splits) > 0, f"splits is {list(cfg.splits)}; name each wanted split once")
     require(
         not cfg.overwrite or processes == 1,
-        f"overwrite=true cannot be told to {processes} processes: one of them may have begun; remove {cfg.out} instead",
+        f"overwrite=true does not work with {processes} processes, of which one may have begun; remove {cfg.out} first",
     )
 
 
 def built(cfg: DictConfig, splits: "Mapping[str, CaptionedImages]") -> "Backbone":
     """The backbone of the chosen image encoder, in eval mode, for the data's pictures."""
-    from vsehub.cli.build import build, components, plain
+    from vsehub.cli.nodes import build, components, plain
     from vsehub.encoders.pretrained.images import ImageBackbone
 
     for split, loaded in splits.items():
@@ -147,9 +147,9 @@ def device_of(name: str, local: int) -> "torch.device":
     """The device of that name; of several GPUs, the one that is this process's."""
     import torch
 
-    from vsehub.cli.embeddings import chosen_device
+    from vsehub.cli.nodes import device_named
 
-    device = chosen_device(name)
+    device = device_named(name)
     return torch.device("cuda", local % torch.cuda.device_count()) if str(device) in ("cuda", "cuda:0") else device
 
 
@@ -166,7 +166,7 @@ def bytes_each(
     device: "torch.device",
     dtype: "torch.dtype",
 ) -> int:
-    """Of one picture's features, from one that is tried."""
+    """Bytes of one picture's features, measured on the first picture."""
     import torch
 
     picture = torch.tensor(next(iter(splits.values())).images[:1], device=device)
@@ -177,7 +177,7 @@ def bytes_each(
 def work_settings(
     cfg: DictConfig, backbone: "Backbone", splits: "Mapping[str, CaptionedImages]", bf16: bool
 ) -> dict[str, Any]:
-    """All that the chunks depend on: a command that differs in none of it may go on with them."""
+    """All that the chunks depend on: a command that differs in none of it goes on with them."""
     return {
         "library": backbone.library,
         "model": backbone.model,
@@ -193,11 +193,11 @@ def work_settings(
 def record(
     cfg: DictConfig, backbone: "Backbone", splits: "Mapping[str, CaptionedImages]", settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the features are of, and what made them."""
+    """The manifest: what the features are of, and what made them."""
     from importlib import metadata
 
     from vsehub import __version__
-    from vsehub.cli.build import plain
+    from vsehub.cli.nodes import plain
     from vsehub.data.sources import describe_split
     from vsehub.extraction.folder import PREFIXES
     from vsehub.io.provenance import code_version, hardware, versions

@@ -1,4 +1,4 @@
-"""`vsehub COMMAND ...`: names the commands and starts one; imports nothing heavy before it must."""
+"""Entry point `vsehub COMMAND ...`: lists the commands and starts one, importing nothing heavy before that."""
 
 import codecs
 import os
@@ -10,14 +10,14 @@ from vsehub import __version__
 from vsehub.checks import InputError
 
 COMMANDS = {
-    "train": "train encoders with a loss; sweep with -m; go on with resume=RUN_FOLDER",
+    "train": "train encoders with a loss; -m: a sweep; resume=RUN_FOLDER: go on with a run",
     "evaluate": "measure a checkpoint under a criterion and a protocol",
-    "extract": "features of pictures by a pretrained network, once, for data=precomp",
-    "report": "one table and one page over many runs",
+    "extract": "extract features of pictures with a pretrained network, for data=precomp",
+    "report": "compare runs in one table and one page",
     "search": "search a data set with a checkpoint: texts find images, an image finds captions",
-    "rerank": "anybody's embeddings ranked anew, hubs corrected; what changed; an index to serve it",
-    "diagnose": "the hubness of anybody's embeddings under several criteria",
-    "wandb-dashboard": "a view of a wandb project that compares losses",
+    "rerank": "rank your own embeddings with hubs corrected; optionally write an index that serves it",
+    "diagnose": "measure the hubness of your own embeddings under several criteria",
+    "wandb-dashboard": "build a view of a wandb project that compares losses",
 }
 
 USAGE = f"""vsehub {__version__}: text-image matching with hubness fought, corrected and measured
@@ -27,8 +27,8 @@ usage: vsehub COMMAND [key=value ...]
 commands:
 {chr(10).join(f"  {name:<15} {text}" for name, text in COMMANDS.items())}
 
-  vsehub COMMAND --help      what can be set, and the choices of each group
-  vsehub COMMAND --cfg job   the configuration that the given overrides make
+  vsehub COMMAND --help      the settings of a command, and the choices of each group
+  vsehub COMMAND --cfg job   the configuration that results from the given settings
 
 examples:
   vsehub train                                                  the embedded scenes, HAL
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def show(text: str) -> None:
-    """Print; exits with 1 and a line where nobody reads it or the disk is full."""
+    """Print; exit with 1 and a message if the reader has ended or the disk is full."""
     try:
         print(text, flush=True)
     except OSError as error:
@@ -78,14 +78,14 @@ def show(text: str) -> None:
 
 
 def read_utf8() -> None:
-    """Start anew in Python's UTF-8 mode where the locale is of another encoding: file names are of any language."""
+    """Restart in Python's UTF-8 mode if the locale has another encoding: file names may be in any language."""
     if codecs.lookup(sys.getfilesystemencoding()).name != "utf-8":
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
 def open_streams() -> None:
-    """Have output written as UTF-8 whatever the locale, and to nowhere where it was closed."""
+    """Write output as UTF-8 whatever the locale, and discard it where its stream is closed."""
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -93,7 +93,7 @@ def open_streams() -> None:
 
 
 def require_working_folder() -> None:
-    """Raise InputError where the folder that the command was started in is gone."""
+    """Raise InputError if the folder that the command was started in does not exist any more."""
     try:
         os.getcwd()
     except OSError as error:

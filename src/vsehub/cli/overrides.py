@@ -1,4 +1,4 @@
-"""What the command line sets: file names and texts quoted for Hydra, and every key checked before the work begins."""
+"""The overrides of the command line: file names and texts quoted for Hydra, every key and value checked."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,11 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vsehub.checks import InputError, fail, nearest, require
+from vsehub.cli.nodes import leaves
+from vsehub.components import PARTIAL, TARGET
 
-# Settings that name files and folders: their values are texts, whatever characters they have. By their last part.
+# Settings that name files and folders, by the last part of their key: their values are texts, whatever characters they
+# have.
 FILES = frozenset(
     [
         "queries",
@@ -44,7 +47,7 @@ FILES = frozenset(
         "dir",
     ]
 )
-# Settings of commands that take a list where one value may stand as well.
+# Settings that take a list or a single value.
 _LISTS = frozenset(["trust", "checkpoint", "criteria", "query", "runs"])
 # Options of Hydra that take the next argument as their value.
 WITH_VALUE = (
@@ -62,9 +65,9 @@ WITH_VALUE = (
     "--info",
 )
 MULTIRUN = {"-m", "--multirun"}
-# Options of Hydra's for programs of another build: a command has one configuration, in one place.
+# Options of Hydra that have no use here: each command has one configuration, in one place.
 _NOT_OURS = ("config_path", "config_name", "package", "experimental_rerun")
-# Choices that mean different things to different people.
+# Ambiguous choices.
 HINTS = {
     ("protocol", "5k"): 'the papers\' "5k" is protocol=c2, the mean over five folds of 1,000 images; '
     "one ranking over 5,000 images, which later papers call 5K, is protocol=full5k",
@@ -87,7 +90,7 @@ def quoted(text: str) -> str:
 def readable(arguments: Sequence[str]) -> list[str]:
     """The arguments, with quotes around values that Hydra's grammar would refuse or read as something else.
 
-    That are names of files (not under -m, where a comma parts the values of a sweep) and all that does not parse.
+    These are names of files (not under -m, where commas separate the values of a sweep) and whatever does not parse.
     """
     several, parser = bool(MULTIRUN & set(arguments)), OverridesParser.create()
     return [
@@ -139,6 +142,13 @@ def ordered(arguments: Sequence[str]) -> list[str]:
     return [*first, *rest]
 
 
+def config_dir(arguments: Sequence[str]) -> list[Path]:
+    """The folder of --config-dir, if one is given, among arguments that are `ordered`."""
+    given = get_args_parser().parse_args(arguments).config_dir
+    require(given is None or Path(given).is_dir(), f"--config-dir: no such folder: {given}")
+    return [] if given is None else [Path(given)]
+
+
 def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> None:
     """Raise InputError for overrides of unknown groups, choices and settings, and for values of another kind.
 
@@ -179,7 +189,7 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
 
 
 def parsed(word: str, config: str) -> Override:
-    """An override; InputError where the argument is none."""
+    """The parsed override; InputError if `word` is none."""
     key = word.partition("=")[0]
     try:
         require(key != "", f"{word!r} is no setting: it has no key before the =; settings are KEY=VALUE, as in seed=1")
@@ -191,15 +201,11 @@ def parsed(word: str, config: str) -> Override:
         ) from error
 
 
-def command_groups(path: Path) -> set[str]:
-    """The groups that a command's yaml chooses from."""
-    found = set()
-    for entry in OmegaConf.to_container(OmegaConf.load(path)).get("defaults", []):
-        if isinstance(entry, dict):
-            (group,) = entry
-            group = group.removeprefix("optional ").removeprefix("override ")
-            found |= set() if group.startswith("hydra/") else {group}
-    return found
+def command_groups(path: Path) -> list[str]:
+    """The groups that a command's yaml chooses from, in its order."""
+    entries = OmegaConf.to_container(OmegaConf.load(path)).get("defaults", [])
+    groups = [key.removeprefix("optional ") for entry in entries if isinstance(entry, dict) for key in entry]
+    return [group for group in groups if not group.startswith("override ")]
 
 
 def _groups(folder: Path) -> Iterator[str]:
@@ -244,26 +250,18 @@ def _defaults(config: str, folders: Sequence[Path], chosen: list[str]) -> tuple[
     except (HydraException, OmegaConfBaseException) as error:
         raise InputError(explained(error)) from error
     settings = OmegaConf.to_container(found, resolve=False)
-    return settings, list(_leaves(settings))
-
-
-def _leaves(value: dict, prefix: str = "") -> Iterator[str]:
-    for key, inner in value.items():
-        if isinstance(inner, dict) and inner:
-            yield from _leaves(inner, f"{prefix}{key}.")
-        elif key not in ("_target_", "_partial_"):
-            yield f"{prefix}{key}"
+    return settings, [name for name, _ in leaves(settings) if name.split(".")[-1] not in (TARGET, PARTIAL)]
 
 
 def _check_values(values: Sequence[Override], settings: dict[str, Any], names: list[str], swept: bool) -> None:
-    """swept: other choices of a part are tried too, and may have settings that the first has not."""
+    """Check each value. swept: further choices of a part are tried, which may have settings that the first lacks."""
     for one in values:
         key = one.key_or_group
         if one.is_delete():
             continue
         last = key.split(".")[-1]
         require(
-            not last.startswith("_") or last == "_target_", f"{key} cannot be set; a part takes its own settings alone"
+            not last.startswith("_") or last == "_target_", f"{key} cannot be set; a part takes only its own settings"
         )
         if one.is_add() or one.is_force_add():
             top = key.split(".")[0]
@@ -326,7 +324,7 @@ def _check_kind(key: str, value: Any, default: Any, names: list[str]) -> None:
 
 
 def explained(error: BaseException) -> str:
-    """What Hydra or OmegaConf says, in one line, without its advice."""
+    """The message of an error of Hydra or OmegaConf, in one line, without its advice."""
     said = str(error) or str(error.__cause__ or "")
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     advice = ("full_key", "object_type", "reference_type", "To append", "Set the environment")
@@ -336,10 +334,10 @@ def explained(error: BaseException) -> str:
 
 
 def with_texts(arguments: Sequence[str], key: str) -> list[str]:
-    """The arguments, with all that are texts gathered in one list `key=[...]`.
+    """The arguments, with all texts gathered in one list `key=[...]`.
 
-    A text is what is no option and no setting, or comes as `key=TEXT`; a list `key=[...]` in Hydra's own grammar stays.
-    Raises InputError where texts and such a list both come.
+    A text is an argument that is neither an option nor a setting, or that comes as `key=TEXT`. A list `key=[...]` in
+    Hydra's own grammar is kept. Raises InputError where texts and such a list are mixed.
     """
     texts, rest, listed = [], [], False
     for number, argument in enumerate(arguments):

@@ -1,17 +1,21 @@
-"""`vsehub rerank`: somebody's embeddings, ranked anew with hubs corrected, measured before and after."""
+"""`vsehub rerank`: your own embeddings ranked with hubs corrected, measured before and after, and an index of them."""
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import require
 from vsehub.cli import app
+from vsehub.cli.embeddings import PAGE, RESULT, Comparison, Settings, built, compared, table
+from vsehub.cli.nodes import choice, components
 
 if TYPE_CHECKING:
-    from vsehub.cli.embeddings import Found
-    from vsehub.criteria.base import Criterion, ItemBias
-    from vsehub.serving.corrected import ServedIndex
+    from vsehub.criteria import Criterion, ItemBias
+    from vsehub.serving import ServedIndex
+
+RANKING, INDEX, USAGE = "ranking.parquet", "index.faiss", "USAGE.md"
+FILES = (RESULT, PAGE, RANKING, INDEX, USAGE)
 
 
 def main() -> None:
@@ -21,29 +25,31 @@ def main() -> None:
 
 def rerank(cfg: DictConfig) -> None:
     """Rank `cfg.items` for `cfg.queries` under `cfg.criterion`; write the ranking, its record and its page."""
-    from vsehub.cli.embeddings import FILES, PAGE, RANKING, RESULT, built, find, finish, table
-    from vsehub.criteria.nns import NearestNeighbor
+    settings = Settings.of(cfg, "rerank", "a reranking", FILES)
+    kind, name = cfg.index, choice("criterion")
+
+    from vsehub.criteria import NearestNeighbor
     from vsehub.rerank.table import write_ranking
 
-    name = cfg.criterion_name
     criterion = built(name, cfg.criterion)
-    refuse_index(cfg.index, name, criterion)
-    with find(cfg, "rerank", {} if isinstance(criterion, NearestNeighbor) else {name: criterion}) as found:
-        found.out.begin(FILES["rerank"] if cfg.index is not None else (RESULT, PAGE, RANKING))
-        ranked, given = found.measured.rankings[-1], found.given
-        write_ranking(found.out / RANKING, ranked.positions, ranked.values, given.query_names.ids, given.item_names.ids)
-        files = [RANKING]
-        if cfg.index is not None:
-            files += write_index(cfg, criterion, found)
-        files += finish(found)
-    print(f"{table(found.record)}\nwritten to {cfg.out}: {', '.join(files)}")
+    if kind is not None:
+        require_index(kind, name, criterion)
+    # The plain ranking is measured in any case.
+    corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
+    with compared(settings, corrections) as found:
+        found.out.begin((RESULT, PAGE, RANKING) if kind is None else FILES)
+        ranked, names = found.measured.rankings[-1], (found.inputs.query_names, found.inputs.item_names)
+        write_ranking(found.out / RANKING, ranked.positions, ranked.values, *(side.ids for side in names))
+        written = [RANKING]
+        if kind is not None:
+            written += write_index(found, criterion, kind, settings.k, settings.seed)
+        written += found.finish()
+    print(f"{table(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
 
 
-def refuse_index(kind: str | None, name: str, criterion: "Criterion") -> None:
+def require_index(kind: str, name: str, criterion: "Criterion") -> None:
     """InputError for an unknown kind of index, a criterion that no inner-product index can hold, or FAISS missing."""
-    if kind is None:
-        return
-    from vsehub.criteria.base import ItemBias
+    from vsehub.criteria import ItemBias
     from vsehub.neighbors.faiss import required_faiss
     from vsehub.serving.index_file import KINDS
 
@@ -51,58 +57,53 @@ def refuse_index(kind: str | None, name: str, criterion: "Criterion") -> None:
     require(
         isinstance(criterion, ItemBias),
         f"index: {name} does not rank by the score less a term of the item, which is all that an index can hold; "
-        f"choose one of {', '.join(folding())}, or leave index out",
+        f"choose one of {', '.join(indexed_criteria())}, or leave index out",
     )
     required_faiss(f"index={kind}", "leave index out")
 
 
-def folding() -> list[str]:
+def indexed_criteria() -> list[str]:
     """The criteria that an index can hold."""
-    from vsehub.cli.build import components
-    from vsehub.criteria.base import ItemBias
+    from vsehub.criteria import ItemBias
 
     known = components()
     nodes = {name: OmegaConf.load(known.path("criterion", name)) for name in known.choices("criterion")}
     return [name for name, node in nodes.items() if issubclass(known.find("criterion", node), ItemBias)]
 
 
-def write_index(cfg: DictConfig, criterion: "ItemBias", found: "Found") -> list[str]:
-    """Write the index that gives the corrected ranking, and how to search it; say in the record what it is."""
+def write_index(found: Comparison, criterion: "ItemBias", kind: str, k: int, seed: int) -> list[str]:
+    """Write an index that gives the corrected ranking, and how to search it; describe it in the record."""
     import torch
 
-    from vsehub.cli.embeddings import INDEX, USAGE
     from vsehub.io.files import write_text
-    from vsehub.serving.corrected import build_index, measured_recall
+    from vsehub.serving import build_index, measured_recall
 
     began = time.perf_counter()
-    given, ranked = found.given, found.measured.rankings[-1]
-    bias = ranked.item_terms[0] if ranked.item_terms else torch.zeros(len(given.items))
-    index = build_index(given.items, bias, criterion.scale, cfg.index, "building the index", cfg.seed)
+    inputs, ranked = found.inputs, found.measured.rankings[-1]
+    bias = ranked.item_terms[0] if ranked.item_terms else torch.zeros(len(inputs.items))
+    index = build_index(inputs.items, bias, criterion.scale, kind, "building the index", seed)
     index.save(found.out / INDEX)
     recall = None
-    if cfg.index != "flat":  # which is exact
-        found_again = measured_recall(index, given.queries, given.items, bias, criterion.scale, cfg.k, seed=cfg.seed)
-        recall = {"k": cfg.k} | found_again
+    if kind != "flat":  # which is exact
+        recall = {"k": k} | measured_recall(index, inputs.queries, inputs.items, bias, criterion.scale, k, seed=seed)
     size = (found.out / INDEX).stat().st_size
-    found.record["index"] = {"kind": cfg.index, "file": INDEX, "bytes": size, "recall": recall}
+    found.record["index"] = {"kind": kind, "file": INDEX, "bytes": size, "recall": recall}
     found.record["seconds"]["index"] = time.perf_counter() - began
-    write_text(found.out / USAGE, usage(index, found, cfg.k))
+    write_text(found.out / USAGE, usage(index, found.record, k, inputs.item_names.ids is not None))
     return [INDEX, USAGE]
 
 
-def usage(index: "ServedIndex", found: "Found", k: int) -> str:
-    """How to search the index with FAISS and numpy alone."""
-    from vsehub.cli.embeddings import INDEX
-    from vsehub.serving.corrected import usage_note
+def usage(index: "ServedIndex", record: dict[str, Any], k: int, has_ids: bool) -> str:
+    """How to search the index with FAISS and numpy only."""
+    from vsehub.serving import usage_note
 
-    record, given = found.record, found.given
-    criterion = record["rankings"][-1]
-    ids = "" if given.item_names.ids is None else ", in the order of the ids"
-    reference = "" if criterion["reference"] == "none" else f", its reference {record['reference']['set']}"
+    items, ranking = record["items"], record["rankings"][-1]
+    ids = ", in the order of the ids" if has_ids else ""
+    reference = "" if ranking["reference"] == "none" else f", its reference {record['reference']['set']}"
     return (
         f"# Searching {INDEX}\n\n"
-        f"The {record['items']['rows']:,} vectors of {record['items']['path']}, ranked by {criterion['criterion']}"
-        f"{reference}. FAISS and numpy are all it takes:\n\n"
+        f"The {items['rows']:,} vectors of {items['path']}, ranked by {ranking['criterion']}{reference}. FAISS and "
+        f"numpy are all it takes:\n\n"
         f"```python\n{usage_note(index, k=k)}```\n\n"
-        f"`positions` are rows of {record['items']['path']}, counted from 0{ids}.\n"
+        f"`positions` are rows of {items['path']}, counted from 0{ids}.\n"
     )

@@ -1,4 +1,4 @@
-"""Going on with a run: its own configuration, with what the command line may change of it."""
+"""Resuming a run: its own configuration, and the settings of it that the command line may change."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import InputError, existing, fail, nearest, require
-from vsehub.cli.build import literal
+from vsehub.cli.nodes import leaves, literal, plain
 from vsehub.io.records import RUN, read_record
 from vsehub.recipes import decides
 
@@ -16,13 +16,13 @@ LONGER = "trainer.max_epochs"
 def resumed(folder: Path, overrides: list[str]) -> tuple[DictConfig, dict[str, Any]]:
     """The configuration of the unfinished run in `folder`, changed by key=value overrides, and its record.
 
-    Only what is no part of a record's claim can be changed: how long the run is, where its data lie, and settings of
-    the machine. Raises InputError for other changes, and where the folder holds no run or it was started elsewhere.
+    Only settings that leave the run's record true can be changed: the number of epochs, where the data lie, and those
+    of the machine. Raises InputError for other changes, and where the folder holds no run or one that was moved.
     """
     cfg, record = recorded(folder)
     changes = [override for override in overrides if not override.startswith("resume=")]
     changed = OmegaConf.from_dotlist(changes) if changes else OmegaConf.create()
-    for name, value in _leaves(changed):
+    for name, value in leaves(plain(changed, resolve=False)):
         _require_changeable(cfg, name, value)
     return OmegaConf.merge(cfg, changed), record
 
@@ -66,23 +66,15 @@ def require_same_data(record: dict[str, Any], data: dict[str, dict]) -> None:
         )
 
 
-def _leaves(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    values = OmegaConf.to_container(node, resolve=False) if OmegaConf.is_config(node) else node
-    found = []
-    for key, value in values.items():
-        found += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
-    return found
-
-
 def _require_changeable(cfg: DictConfig, name: str, value: Any) -> None:
     node: Any = cfg
     *above, last = name.split(".")
     for key in above:
         node = node.get(key) if OmegaConf.is_dict(node) and key in node else None
+    known = [one for one, _ in leaves(plain(cfg, resolve=False))]
     require(
         OmegaConf.is_dict(node) and last in node,
-        f"resume: the run has no setting {name}{nearest(name, [one for one, _ in _leaves(cfg)])}; settings can be "
-        "changed, not added",
+        f"resume: the run has no setting {name}{nearest(name, known)}; settings can be changed, not added",
     )
     if node[last] == value:
         return

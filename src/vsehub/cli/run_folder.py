@@ -1,4 +1,4 @@
-"""The folder of a training run: never one that holds something already, and one process at a time."""
+"""The folder of a training run: empty or of a killed start, and used by one process at a time."""
 
 import shutil
 from contextlib import suppress
@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import fail, require
 from vsehub.cli import app
-from vsehub.cli.app import conf_folder
+from vsehub.components import conf_folder
 from vsehub.data.noise import INDEX_FILE
 from vsehub.io.files import LOCK, claimed, remove_abandoned
 
@@ -52,9 +52,9 @@ def _refuse_training(name: str, settings: DictConfig) -> None:
     )
 
 
-# What a run leaves that was killed before its record was written: Hydra's notes, the log, the lock.
+# Left by a run that was killed before its record was written: Hydra's notes, the log, the lock.
 BEFORE_THE_RECORD = {".hydra", "train.log", LOCK}
-# And what it leaves besides where it came as far as its loggers; theirs only where there are a log and a lock as well.
+# Left as well if it had reached its loggers; taken for theirs only where there are a log and a lock.
 OF_A_START = {INDEX_FILE, "csv", "tensorboard", "wandb"}
 
 
@@ -83,7 +83,7 @@ class RunFolder(Callback):
 
     @classmethod
     def release(cls) -> None:
-        """Let go of the folder at the end of the command; if no run has begun in it, it is as it was before."""
+        """Release the folder at the end of the command; if no run has begun in it, restore it."""
         if cls.held is not None:
             cls.held.release()
         folder = cls.folder
@@ -98,7 +98,7 @@ class RunFolder(Callback):
 
 
 def require_new(folder: Path) -> None:
-    """Raise InputError where `folder` is a file, or holds anything but what a killed start leaves."""
+    """Raise InputError where `folder` is a file, or holds anything but the remains of a killed start."""
     if not folder.exists() and not folder.is_symlink():
         return
     require(folder.is_dir(), f"hydra.run.dir: {folder} is a file; give another folder")
@@ -119,7 +119,7 @@ def require_new(folder: Path) -> None:
 
 
 def forget_start(folder: Path) -> None:
-    """Remove what a start left in a run's folder that was killed before its record: the run begins anew."""
+    """Remove the remains of a start that was killed before its record was written: the run begins anew."""
     (folder / INDEX_FILE).unlink(missing_ok=True)
     for logs in ("csv", "tensorboard"):
         for version in (folder / logs).glob("version_*"):

@@ -120,7 +120,7 @@ def opened(cfg: DictConfig) -> tuple["SplitSearch", str]:
 
 def one_query_criterion(cfg: DictConfig) -> "Criterion":
     """The criterion; InputError for one that matches queries with items, of which one query alone has none."""
-    from vsehub.cli.build import build
+    from vsehub.cli.nodes import build
 
     criterion = build("criterion", cfg.criterion)
     require(

@@ -1,4 +1,4 @@
-"""What `-m` does besides Hydra's own: one folder that stays, Optuna's search space, a summary at the end."""
+"""Sweeps (`-m`): finished runs are skipped, killed ones go on, failed ones are named in a summary at the end."""
 
 import json
 import logging
@@ -21,8 +21,8 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 
 from vsehub.checks import InputError, require
 from vsehub.cli import app
-from vsehub.cli.build import literal
 from vsehub.cli.digest import digest, digest_of
+from vsehub.cli.nodes import leaves, literal, plain
 from vsehub.cli.resume import recorded
 from vsehub.io.files import LOCK, claimed, is_full_disk, write_json, write_text
 from vsehub.io.records import RUN, read_record
@@ -35,7 +35,7 @@ TRACEBACK = "traceback.txt"  # marks a run that failed; one that was killed or i
 
 
 class Outcome(NamedTuple):
-    """What became of a run. state: one of the five above. value: its best validation rsum, None where it failed."""
+    """The outcome of a run. state: one of the five above. value: its best validation rsum, None where it failed."""
 
     state: str
     folder: str
@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
 
 
 def swept(task: Callable[[DictConfig], float]) -> Callable[[DictConfig], float | None]:
-    """`task`, which trains one run; in a sweep it is skipped where it has been done, and may fail."""
+    """`task`, which trains one run; in a sweep it is skipped if the run is finished, and its failure ends nothing."""
 
     @wraps(task)
     def job(cfg: DictConfig) -> float | None:
@@ -52,31 +52,31 @@ def swept(task: Callable[[DictConfig], float]) -> Callable[[DictConfig], float |
             return task(cfg)
         hydra_config = HydraConfig.get()
         folder = Path(hydra_config.runtime.output_dir)
-        told = outcomes(hydra_config.sweep.dir, hydra_config.callbacks.sweep.began) / f"{hydra_config.job.num}.json"
+        noted = outcomes(hydra_config.sweep.dir, hydra_config.callbacks.sweep.began) / f"{hydra_config.job.num}.json"
         try:
             with locked(folder):
                 outcome = run(task, cfg, folder)
         except (KeyboardInterrupt, SystemExit):  # stopped from outside, and the sweep with it
-            write_json(told, Outcome(STOPPED, str(folder))._asdict())
+            write_json(noted, Outcome(STOPPED, str(folder))._asdict())
             raise
-        write_json(told, outcome._asdict())
+        write_json(noted, outcome._asdict())
         return outcome.value
 
     return job
 
 
 def in_sweep() -> bool:
-    """Whether the job that runs is one of a sweep's; Hydra numbers those alone."""
+    """Whether the current job belongs to a sweep; only those are numbered by Hydra."""
     return not OmegaConf.is_missing(HydraConfig.get().job, "num")
 
 
 def outcomes(sweep: str, began: str) -> Path:
-    """The folder where the jobs of the sweep in `sweep` that `began` then say what became of them, until it ends."""
+    """The folder for the outcomes of the jobs of one start of a sweep, removed at its end."""
     return Path(sweep) / f".outcomes-{began}"
 
 
 def run(task: Callable[[DictConfig], float], cfg: DictConfig, folder: Path) -> Outcome:
-    """Do what is left of the run in `folder`. Ends the sweep on a full disk alone, since every run would fail."""
+    """Do what is left of the run in `folder`. Only a full disk ends the sweep, since every run would fail."""
     crash = folder / TRACEBACK
     try:
         done = figure(cfg, folder)
@@ -125,7 +125,7 @@ def figure(cfg: DictConfig, folder: Path) -> float | None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder: another process that has the same run to do waits, and finds it done. A kill lets go."""
+    """Hold the folder; a second process with the same run waits and then finds it finished. A kill releases it."""
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=0)
@@ -173,7 +173,7 @@ class Sweep(Callback):
                 hydra.overrides.hydra.append(f"hydra.sweep.dir={hydra.sweep.dir}")  # jobs compose anew from these
             if hydra.runtime.choices["hydra/sweeper"] == "optuna":
                 given = {one.split("=")[0].lstrip("+") for one in hydra.overrides.hydra}
-                for key, value in leaves(self.optuna):
+                for key, value in leaves(plain(self.optuna)):
                     if f"hydra.sweeper.{key}" not in given:
                         OmegaConf.update(hydra.sweeper, key, value)
                 hydra.sweeper.params = dict(hydra.sweeper.params or {}) | dict(self.space)
@@ -185,33 +185,24 @@ class Sweep(Callback):
 def name(config: DictConfig) -> str:
     """The sweep's name: its study's, its file's, or the swept settings with a digest of those that are not."""
     if config.get("study") is not None:
-        return readable(str(config.study))
+        return folder_name(str(config.study))
     chosen = config.hydra.runtime.choices.get("sweep")
     if chosen is not None:
-        return readable(chosen)
+        return folder_name(chosen)
     overrides = OverridesParser.create().parse_overrides(list(config.hydra.overrides.task))
     own = [one for one in overrides if decides(one.key_or_group)]
     names = sorted(one.key_or_group for one in own if one.is_sweep_override())
     fixed = sorted(one.input_line for one in own if not one.is_sweep_override())
-    return readable("-".join([*names, *([digest_of(fixed)] if fixed else [])]) or "one")
+    return folder_name("-".join([*names, *([digest_of(fixed)] if fixed else [])]) or "one")
 
 
-def readable(text: str) -> str:
+def folder_name(text: str) -> str:
     """Text as a folder's name."""
     return re.sub(r"[^\w.-]+", "_", text).strip("._") or "one"
 
 
-def leaves(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values."""
-    for key, value in node.items():
-        if OmegaConf.is_dict(value):
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
 def forget_killed(sweep: str) -> None:
-    """Remove the outcomes that were noted by starts of this sweep that were killed before they told them."""
+    """Remove the outcomes of starts of this sweep that were killed before they printed them."""
     for folder in Path(sweep).glob(".outcomes-*"):
         with suppress(InputError):  # that start lives
             lock = claimed(folder, "sweeping")
@@ -221,21 +212,21 @@ def forget_killed(sweep: str) -> None:
 
 @contextmanager
 def summary() -> Iterator[None]:
-    """Say at the end of a sweep what became of its runs, however it ends; exits with 1 where any failed."""
+    """Print the outcomes of a sweep's runs when it ends, however it ends; exit with 1 if any run failed."""
     failed = False
     try:
         yield
     finally:
         while Sweep.running:
-            failed |= tell(*Sweep.running.pop())
+            failed |= print_outcomes(*Sweep.running.pop())
         while Sweep.held:
             Sweep.held.pop().release()
     if failed:
         raise SystemExit(1)
 
 
-def tell(sweep: str, began: str) -> bool:
-    """Print what became of the runs; whether any failed."""
+def print_outcomes(sweep: str, began: str) -> bool:
+    """Print the outcomes of the runs; whether any failed."""
     folder = outcomes(sweep, began)
     found = [Outcome(**json.loads(file.read_text())) for file in folder.glob("*.json")]
     shutil.rmtree(folder, ignore_errors=True)

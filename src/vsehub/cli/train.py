@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from vsehub import __version__
 from vsehub.checks import one_of, require
 from vsehub.cli import app
-from vsehub.cli.build import plain
+from vsehub.cli.nodes import plain
 from vsehub.cli.overrides import MULTIRUN, quoted
 from vsehub.cli.run_folder import RunFolder, forget_start, require_training
 from vsehub.cli.sweep import in_sweep, summary, swept
@@ -65,8 +65,9 @@ def train(cfg: DictConfig) -> float:
     """
     import torch
 
-    from vsehub.cli.build import build, build_data, build_module, components, fitting, keep_noise
+    from vsehub.cli.build import build_data, build_module, fitting, keep_noise
     from vsehub.cli.measure import Encodings, Measurement, measure, table
+    from vsehub.cli.nodes import build, components
     from vsehub.cli.resume import last_checkpoint, require_same_data, resumed
     from vsehub.data.overlap import warn_of_shared
     from vsehub.data.sources import describe_split

@@ -1,12 +1,21 @@
-"""The ids, labels and image files by which reports show the rows of a side."""
+"""Inputs of a comparison of rankings: vectors, names of their rows and true pairs, opened and checked."""
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vsehub.checks import existing, fail, require
+from vsehub.data.truth import read_ids, read_labels, read_truth
+from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors, same_space
+from vsehub.data.vectors.paths import split_path
 from vsehub.io.text import read_lines, stays_inside
+from vsehub.metrics.positives import Positives
+from vsehub.rerank.leakage import refuse_shared
+
+log = logging.getLogger(__name__)
 
 _LOOKED = 100  # ids whose images are looked for before the work begins
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
@@ -95,3 +104,121 @@ def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
             "the images, or write absolute paths",
         )
     return [str(path.parent / line) for line in lines]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Results of reading all rows: the norms of each side, and how many queries are rows of the reference too."""
+
+    norms: dict[str, Norms]
+    shared: int
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Opened inputs. reference: None if the queries serve as their own. truth: None if it is unknown.
+
+    truth_path: the file that `truth` was read from. stamps: size, time of the last change and place on the disk of each
+    file of vectors, from before it was opened.
+    """
+
+    queries: VectorFile
+    items: VectorFile
+    reference: VectorFile | None
+    query_names: Names
+    item_names: Names
+    truth: Positives | None
+    truth_path: str | None
+    stamps: dict[Path, tuple[int, ...] | None]
+
+    @property
+    def sides(self) -> dict[str, VectorFile]:
+        """The files of vectors by their names: "queries", "items" and, if there is one, "reference"."""
+        found = {"queries": self.queries, "items": self.items}
+        return found if self.reference is None else found | {"reference": self.reference}
+
+    def check(self) -> Checked:
+        """Read every row once. InputError for rows that cannot be compared, and for a reference of the queries."""
+        norms = {name: look_through(side, progress=True) for name, side in self.sides.items()}
+        return Checked(norms, 0 if self.reference is None else refuse_shared(self.queries, self.reference))
+
+    def identity(self) -> dict[str, Any]:
+        """JSON that differs wherever the vectors differ: hash of a sample, shape, file size and last change."""
+        found: dict[str, Any] = {"reference": None, "normalize": self.queries.normalize}
+        for name, side in self.sides.items():
+            stat = _file(str(side.path)).stat()
+            found[name] = [side.fingerprint(), *side.shape, stat.st_size, stat.st_mtime_ns]
+        return found
+
+    def changed(self) -> list[Path]:
+        """The files of vectors that were changed or replaced after they had been opened."""
+        return [file for file, before in self.stamps.items() if _stamp(file) != before]
+
+
+def open_inputs(
+    queries: str,
+    items: str,
+    reference: str | None = None,
+    *,
+    normalize: bool | None = None,
+    truth: str | None = None,
+    query_ids: str | None = None,
+    item_ids: str | None = None,
+    query_labels: str | None = None,
+    item_labels: str | None = None,
+    item_images: str | None = None,
+) -> Inputs:
+    """Open the files. InputError where one cannot be read, or they do not fit each other.
+
+    queries, items, reference: files of vectors, see `open_vectors`. Ids in text files replace those that the files of
+    vectors hold.
+    """
+    named = [path for path in (queries, items, reference) if path is not None]
+    stamps = {file: _stamp(file) for file in map(_file, named)}
+    asked = open_vectors(queries, "queries", normalize=normalize)
+    among = open_vectors(items, "items", normalize=normalize)
+    seen = None if reference is None else _open_reference(reference, queries, normalize)
+    same_space(asked, among, seen)
+    if (asked.fingerprint(), asked.shape) == (among.fingerprint(), among.shape):
+        log.warning("queries and items are the same vectors: each finds itself first, which counts as any other hit")
+    images = None if item_images is None else read_images(item_images, "item_images")
+    query_names = Names("queries", len(asked), *_names(asked, "query", query_ids, query_labels))
+    item_names = Names("items", len(among), *_names(among, "item", item_ids, item_labels), images)
+    positives = None
+    if truth is not None:
+        sizes = (len(asked), len(among))
+        pairs = read_truth(truth, *sizes, query_names.ids, item_names.ids)
+        positives = Positives.from_pairs(*pairs, *sizes, complete=False)
+    return Inputs(asked, among, seen, query_names, item_names, positives, truth, stamps)
+
+
+def _open_reference(path: str, queries: str, normalize: bool | None) -> VectorFile:
+    reference = open_vectors(path, "reference", normalize=normalize)
+    require(
+        Path(path).resolve() != Path(queries).resolve(),
+        f"reference: {path} is the queries' own file. Leave reference out: the queries themselves are then taken "
+        "(transductive), and the record says so",
+    )
+    return reference
+
+
+def _names(
+    vectors: VectorFile, side: str, ids: str | None, labels: str | None
+) -> tuple[list[str] | None, list[str] | None]:
+    """The ids and the labels of a side."""
+    return (
+        vectors.ids if ids is None else read_ids(ids, f"{side}_ids"),
+        None if labels is None else read_labels(labels, f"{side}_labels"),
+    )
+
+
+def _file(path: str) -> Path:
+    return split_path(path)[0]
+
+
+def _stamp(file: Path) -> tuple[int, ...] | None:
+    try:
+        stat = file.stat()
+    except OSError:
+        return None
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino

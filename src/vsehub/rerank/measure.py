@@ -1,4 +1,4 @@
-"""The plain ranking of queries and items and any number of corrected ones, found and measured in one pass.
+"""The plain ranking and any number of corrected ones, searched and measured in one pass over the scores.
 
 >>> import numpy as np
 >>> from vsehub.criteria.csls import CSLS
@@ -31,12 +31,142 @@ from vsehub.neighbors.tiles import nearest_blocks
 from vsehub.neighbors.vectors import VectorSource
 from vsehub.rerank.parts import Parts, Pieces, kept
 
-# (k) -> the lists (b, k) of some queries, best first
-Lists = Callable[[int], Tensor]
+log = logging.getLogger(__name__)
+
+PLAIN = "nns"
+# mAP@R and R-Precision need lists as deep as the most positives of a query; deeper ones cost more than the scores.
+DEEPEST = 256
+# A matching looks at all scores several times over; beyond this many it takes hours.
+MOST_MATCHED = 10**9
+
+# (k) -> positions (b, k) of some queries, best first
+Positions = Callable[[int], Tensor]
+# (k) -> values and positions (b, k) of some queries, best first
+Lists = Callable[[int], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """One measured ranking.
+
+    values, positions: (Q, k), best first, on the CPU. hubness, histograms, truth: see `Tally`. changed: see `Changes`.
+    occurrences, wrong: (M,) N_k and BN_k at the largest k measured; wrong is None without positives. item_terms: the
+    criterion's terms of each item; of an `ItemBias` only the bias (M,).
+    """
+
+    name: str
+    values: Tensor
+    positions: Tensor
+    hubness: dict[str, float]
+    histograms: dict[str, dict[str, list[int]]]
+    truth: dict[str, float | None] | None
+    changed: dict[str, float]
+    occurrences: Tensor
+    wrong: Tensor | None
+    item_terms: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """All rankings, the plain one first; ks: the neighbourhood sizes of hubness.
+
+    seconds: {"reference", "search"}, including those of an earlier run whose parts were reused.
+    """
+
+    rankings: list[Ranked]
+    ks: tuple[int, ...]
+    seconds: dict[str, float]
+
+
+@torch.no_grad()
+def measure(
+    queries: Any,
+    items: Any,
+    criteria: Mapping[str, Any] | None = None,
+    reference: Any = None,
+    k: int = 10,
+    positives: Positives | None = None,
+    parts: Parts | None = None,
+    device: torch.device | None = None,
+    progress: bool = False,
+) -> Measured:
+    """Rank by inner product, plainly and under each criterion, and measure each ranking.
+
+    queries (Q, D), items (M, D), reference (R, D) queries (None: the queries themselves, transductive): tensors, numpy
+    arrays, memory maps, or open files (`data.vectors`). criteria: name -> criterion. k: how deep the lists are.
+    positives: which items answer which query; queries without one are left out of what is measured by it. parts: where
+    what is found is kept until the work is done. device: where blocks are computed, None for where they are.
+
+    One product of queries and items serves the plain and all corrected rankings, one of reference and items all
+    criteria that go by column; a matching makes its own, one for each k that is measured. Raises InputError where
+    dimensions differ, a side is empty, k exceeds the items, or a criterion cannot take the reference or the sizes.
+    """
+    criteria = {
+        name: criterion for name, criterion in (criteria or {}).items() if not isinstance(criterion, NearestNeighbor)
+    }
+    sides = as_sides(queries, items, reference)
+    check_criteria(criteria, reference is not None, len(sides[0]), len(sides[1]), k)
+    _check_positives(positives, len(sides[0]), len(sides[1]))
+    require(
+        PLAIN not in criteria, f"a criterion is called {PLAIN}, the name of the plain ranking; give it another name"
+    )
+    asked, among, seen = sides if device is None else (Moved(sides[0], device), sides[1], Moved(sides[2], device))
+
+    # A matching's parts are found first: they are whole, the others come in blocks.
+    depths = {k, *reached(len(among)), *(min(one, len(among)) for one in RECALLS)}
+    matchings, searching = {}, 0.0
+    for name, criterion in criteria.items():
+        if criterion.matching is not None:
+            matchings[name], seconds = matched(criterion, name, asked, among, depths, parts)
+            searching += seconds
+    streamed = {name: criterion for name, criterion in criteria.items() if name not in matchings}
+    terms, fitting = fitted(streamed, among, seen, parts, progress)
+
+    relevance = _relevance(positives)
+    shallow = matchings if relevance is not None and k < relevance else ()
+    gathered = {
+        name: _Gathered(name, k, Tally(len(among), positives, None if name in shallow else relevance))
+        for name in (PLAIN, *criteria)
+    }
+    depth = max(*depths, relevance or 0)
+    for first, found, seconds in found_blocks(asked, among, depth, streamed, terms, parts, progress):
+        searching += seconds
+        plain = found[0][1][:, :k]
+        rows = slice(first, first + len(plain))
+        lists = {name: _beginning(one) for name, one in zip((PLAIN, *streamed), found, strict=True)}
+        lists |= {name: _of_matchings(one, rows, k) for name, one in matchings.items()}
+        for name, ranking in gathered.items():
+            ranking.add(first, lists[name], plain)
+    rankings = [ranking.ranked(terms.get(name, ())) for name, ranking in gathered.items()]
+    return Measured(rankings, reached(len(among)), {"reference": fitting, "search": searching})
+
+
+def check_criteria(criteria: Mapping[str, Any], inductive: bool, queries: int, items: int, k: int) -> None:
+    """InputError for a k that is no depth, and for a criterion that cannot take these sizes or this reference."""
+    whole("k", k)
+    require(k <= items, f"k is {k}; expected at most {items}, the number of items")
+    for name, criterion in criteria.items():
+        require(
+            criterion.inductive or not inductive,
+            f"{name} matches the queries themselves with the items: it has no form that takes other reference queries. "
+            "Leave reference out",
+        )
+        require(
+            criterion.matching is None or queries * items <= MOST_MATCHED,
+            f"{name} matches all queries with all items: {queries} x {items} scores are more than {MOST_MATCHED:,}. "
+            "Take fewer of either, or a criterion that corrects scores, e.g. csls",
+        )
+
+
+def _check_positives(positives: Positives | None, queries: int, items: int) -> None:
+    require(
+        positives is None or (positives.queries, positives.items) == (queries, items),
+        f"positives is of another number of queries or items; expected {queries} queries and {items} items",
+    )
 
 
 class Tally:
-    """Hubness of a ranking and, where positives are given, what of it is right.
+    """Hubness of a ranking and, where positives are given, its recalls and precisions.
 
     items: M. ks: the neighbourhood sizes of `KS` that M items reach. relevance: how deep lists must be for mAP@R and
     R-Precision, or None to leave these out.
@@ -50,7 +180,7 @@ class Tally:
         self._found = dict.fromkeys(RECALLS, 0)
         self._precision = torch.zeros(2, dtype=torch.float64)
 
-    def add(self, first: int, lists: Lists) -> None:
+    def add(self, first: int, lists: Positions) -> None:
         """Count the lists of the queries `first`, `first` + 1, ..."""
         for k, counted in self._counted.items():
             if self.positives is None:
@@ -74,7 +204,7 @@ class Tally:
         return None if self.positives is None else self._counted[k].bad[k]
 
     def hubness(self) -> dict[str, float]:
-        """The figures of `metrics.hubness.occurrence_metrics`, with those of bad hubs where positives are known."""
+        """The metrics of `occurrence_metrics`, with those of bad hubs where positives are known."""
         counts = {k: self.occurrences(k) for k in self.ks}
         if self.positives is None:
             return occurrence_metrics(counts)
@@ -98,7 +228,7 @@ class Tally:
 
 
 class Changes:
-    """How much of the plain ranking a correction leaves: the first places, and the first k as a set."""
+    """How much of the plain ranking a correction keeps: the first item, and the first k as a set."""
 
     def __init__(self):
         self._queries = self._first = 0
@@ -122,14 +252,46 @@ def reached(items: int) -> tuple[int, ...]:
     return tuple(k for k in KS if k <= items)
 
 
-log = logging.getLogger(__name__)
+class _Gathered:
+    """One ranking, gathered block by block."""
 
-# (k) -> values and positions (b, k) of some queries' lists, best first
-Found = Callable[[int], tuple[Tensor, Tensor]]
+    def __init__(self, name: str, k: int, tally: Tally):
+        self._name, self._k, self._tally, self._changes = name, k, tally, Changes()
+        self._lists: list[tuple[Tensor, Tensor]] = []
+
+    def add(self, first: int, lists: Lists, plain: Tensor) -> None:
+        values, positions = lists(self._k)
+        self._tally.add(first, lambda k: lists(k)[1])
+        self._changes.add(plain, positions)
+        self._lists.append((values.clone(), positions.clone()))  # not the deeper list that they begin
+
+    def ranked(self, item_terms: tuple[Tensor, ...]) -> Ranked:
+        values, positions = (torch.cat(side) for side in zip(*self._lists, strict=True))
+        tally = self._tally
+        figures = (tally.hubness(), tally.histograms(), tally.truth(), self._changes.figures())
+        deepest = tally.ks[-1]
+        return Ranked(
+            self._name, values, positions, *figures, tally.occurrences(deepest), tally.wrong(deepest), item_terms
+        )
+
+
+def _beginning(found: tuple[Tensor, Tensor]) -> Lists:
+    return lambda k: (found[0][:, :k], found[1][:, :k])
+
+
+def _of_matchings(found: Mapping[int, tuple[Tensor, Tensor]], rows: slice, deepest: int) -> Lists:
+    """The lists of the matching that was made for k; for a k for which none was made, the beginning of the deepest."""
+    return lambda k: tuple(side[rows, :k] for side in found.get(k, found[deepest]))
+
+
+def _relevance(positives: Positives | None) -> int | None:
+    """How deep lists must be for mAP@R and R-Precision, None where that is too deep."""
+    most = 0 if positives is None else int(positives.counts.max())
+    return most if 0 < most <= DEEPEST else None
 
 
 class Moved:
-    """Rows that are handed out on another device."""
+    """Vectors whose rows come on another device."""
 
     def __init__(self, vectors: VectorSource, device: torch.device):
         self._vectors, self._device = vectors, device
@@ -227,168 +389,3 @@ def found_blocks(
 
 def _name(depth: int, first: int) -> str:
     return f"lists-{depth}-{first}"
-
-
-PLAIN = "nns"
-# mAP@R and R-Precision need lists as deep as the most positives of a query; deeper ones cost more than the scores.
-DEEPEST = 256
-# A matching looks at all scores several times over; beyond this many it takes hours.
-MOST_MATCHED = 10**9
-
-
-@dataclass(frozen=True, eq=False)
-class Ranked:
-    """One ranking: its lists and what was measured of it.
-
-    values, positions: (Q, k), best first, on the CPU. hubness, histograms, truth: see `retrieval.tally.Tally`. changed:
-    see `retrieval.tally.Changes`. occurrences, wrong: (M,) N_k and BN_k at the largest k measured; wrong is None
-    without positives. item_terms: what the criterion took from each item; of an `ItemBias` the bias (M,) alone.
-    """
-
-    name: str
-    values: Tensor
-    positions: Tensor
-    hubness: dict[str, float]
-    histograms: dict[str, dict[str, list[int]]]
-    truth: dict[str, float | None] | None
-    changed: dict[str, float]
-    occurrences: Tensor
-    wrong: Tensor | None
-    item_terms: tuple[Tensor, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """All rankings, the plain one first; ks: the neighbourhood sizes of the figures.
-
-    seconds: {"reference", "search"}, with those of an earlier run whose parts were taken up.
-    """
-
-    rankings: list[Ranked]
-    ks: tuple[int, ...]
-    seconds: dict[str, float]
-
-
-@torch.no_grad()
-def measure(
-    queries: Any,
-    items: Any,
-    criteria: Mapping[str, Criterion] | None = None,
-    reference: Any = None,
-    k: int = 10,
-    positives: Positives | None = None,
-    parts: Parts | None = None,
-    device: torch.device | None = None,
-    progress: bool = False,
-) -> Measured:
-    """Rank by inner product, plainly and under each criterion, and measure every ranking.
-
-    queries (Q, D), items (M, D), reference (R, D) queries (None: the queries themselves, transductive): tensors, numpy
-    arrays, memory maps, or open files (`data.vectors`). criteria: name -> criterion. k: how deep the lists are.
-    positives: which items answer which query; queries without one are left out of what is measured by it. parts: where
-    what is found is kept until the work is done. device: where blocks are computed, None for where they are.
-
-    One product of queries and items serves the plain and all corrected rankings, one of reference and items all
-    criteria that go by column; a matching makes its own, one for each k that is measured. Raises InputError where
-    dimensions differ, a side is empty, k exceeds the items, or a criterion cannot take the reference or the sizes.
-    """
-    criteria = {
-        name: criterion for name, criterion in (criteria or {}).items() if not isinstance(criterion, NearestNeighbor)
-    }
-    sides = as_sides(queries, items, reference)
-    check_criteria(criteria, reference is not None, len(sides[0]), len(sides[1]), k)
-    _check_positives(positives, len(sides[0]), len(sides[1]))
-    require(
-        PLAIN not in criteria, f"a criterion is called {PLAIN}, the name of the plain ranking; give it another name"
-    )
-    asked, among, seen = sides if device is None else (Moved(sides[0], device), sides[1], Moved(sides[2], device))
-
-    # A matching's parts are found first: they are whole, the others come in blocks.
-    depths = {k, *reached(len(among)), *(min(one, len(among)) for one in RECALLS)}
-    matchings, searching = {}, 0.0
-    for name, criterion in criteria.items():
-        if criterion.matching is not None:
-            matchings[name], seconds = matched(criterion, name, asked, among, depths, parts)
-            searching += seconds
-    streamed = {name: criterion.correction for name, criterion in criteria.items() if name not in matchings}
-    terms, fitting = fitted(streamed, among, seen, parts, progress)
-
-    relevance = _relevance(positives)
-    shallow = matchings if relevance is not None and k < relevance else ()
-    gathered = {
-        name: _Gathered(name, k, Tally(len(among), positives, None if name in shallow else relevance))
-        for name in (PLAIN, *criteria)
-    }
-    depth = max(*depths, relevance or 0)
-    for first, found, seconds in found_blocks(asked, among, depth, streamed, terms, parts, progress):
-        searching += seconds
-        plain = found[0][1][:, :k]
-        rows = slice(first, first + len(plain))
-        lists = {name: _beginning(one) for name, one in zip((PLAIN, *streamed), found, strict=True)}
-        lists |= {name: _of_matchings(one, rows, k) for name, one in matchings.items()}
-        for name, ranking in gathered.items():
-            ranking.add(first, lists[name], plain)
-    rankings = [ranking.ranked(terms.get(name, ())) for name, ranking in gathered.items()]
-    return Measured(rankings, reached(len(among)), {"reference": fitting, "search": searching})
-
-
-class _Gathered:
-    """One ranking, gathered block by block."""
-
-    def __init__(self, name: str, k: int, tally: Tally):
-        self._name, self._k, self._tally, self._changes = name, k, tally, Changes()
-        self._lists: list[tuple[Tensor, Tensor]] = []
-
-    def add(self, first: int, lists: Found, plain: Tensor) -> None:
-        values, positions = lists(self._k)
-        self._tally.add(first, lambda k: lists(k)[1])
-        self._changes.add(plain, positions)
-        self._lists.append((values.clone(), positions.clone()))  # not the deeper list that they begin
-
-    def ranked(self, item_terms: tuple[Tensor, ...]) -> Ranked:
-        values, positions = (torch.cat(side) for side in zip(*self._lists, strict=True))
-        tally = self._tally
-        figures = (tally.hubness(), tally.histograms(), tally.truth(), self._changes.figures())
-        deepest = tally.ks[-1]
-        return Ranked(
-            self._name, values, positions, *figures, tally.occurrences(deepest), tally.wrong(deepest), item_terms
-        )
-
-
-def _beginning(found: tuple[Tensor, Tensor]) -> Found:
-    return lambda k: (found[0][:, :k], found[1][:, :k])
-
-
-def _of_matchings(found: Mapping[int, tuple[Tensor, Tensor]], rows: slice, deepest: int) -> Found:
-    """The lists of the matching that was made for k; for a k for which none was made, the beginning of the deepest."""
-    return lambda k: tuple(side[rows, :k] for side in found.get(k, found[deepest]))
-
-
-def _relevance(positives: Positives | None) -> int | None:
-    """How deep lists must be for mAP@R and R-Precision, None where that is too deep."""
-    most = 0 if positives is None else int(positives.counts.max())
-    return most if 0 < most <= DEEPEST else None
-
-
-def check_criteria(criteria: Mapping[str, Criterion], inductive: bool, queries: int, items: int, k: int) -> None:
-    """InputError where a criterion cannot take so many queries and items, other reference queries, or k is no depth."""
-    whole("k", k)
-    require(k <= items, f"k is {k}; expected at most {items}, the number of items")
-    for name, criterion in criteria.items():
-        require(
-            criterion.inductive or not inductive,
-            f"{name} matches the queries themselves with the items: it has no form that takes other reference queries. "
-            "Leave reference out",
-        )
-        require(
-            criterion.matching is None or queries * items <= MOST_MATCHED,
-            f"{name} matches all queries with all items: {queries} x {items} scores are more than {MOST_MATCHED:,}. "
-            "Take fewer of either, or a criterion that corrects scores, e.g. csls",
-        )
-
-
-def _check_positives(positives: Positives | None, queries: int, items: int) -> None:
-    require(
-        positives is None or (positives.queries, positives.items) == (queries, items),
-        f"positives is of another number of queries or items; expected {queries} queries and {items} items",
-    )

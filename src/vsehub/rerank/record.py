@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,66 @@ import torch
 from torch import Tensor
 
 from vsehub.criteria.base import Criterion
+from vsehub.data.vectors.embeddings import Norms, VectorFile
 from vsehub.metrics.topk import top_k
-from vsehub.rerank.inputs import Names
+from vsehub.rerank.inputs import Checked, Inputs, Names
 from vsehub.rerank.measure import Measured
 
 log = logging.getLogger(__name__)
 
 EXAMPLES = 20
 QUERIES = 3  # of a hub's queries
+
+
+def record(
+    inputs: Inputs, checked: Checked, measured: Measured, criteria: Mapping[str, Any], k: int, seed: int = 0
+) -> dict[str, Any]:
+    """The inputs and all that was measured of them; see `figures`."""
+    inductive = inputs.reference is not None
+    return {
+        "queries": _side(inputs.queries, checked.norms["queries"]),
+        "items": _side(inputs.items, checked.norms["items"]),
+        "reference": _reference(inputs, checked, criteria),
+        "k": k,
+        "truth": _truth(inputs),
+        **figures(measured, criteria, inductive, inputs.query_names, inputs.item_names, seed),
+    }
+
+
+def _side(vectors: VectorFile, norms: Norms) -> dict[str, Any]:
+    return {
+        "path": vectors.path,
+        "rows": len(vectors),
+        "dim": vectors.shape[1],
+        "dtype": str(vectors.dtype).removeprefix("torch."),
+        "fingerprint": vectors.fingerprint(),
+        "norms": asdict(norms),
+    }
+
+
+def _reference(inputs: Inputs, checked: Checked, criteria: Mapping[str, Any]) -> dict[str, Any]:
+    """Which queries the criteria took their terms from."""
+    inductive = inputs.reference is not None
+    if all(reference_kind(criterion, inductive) == "none" for criterion in criteria.values()):
+        return {"kind": "none", "set": "none"}
+    if inputs.reference is None:
+        return {"kind": "transductive", "set": "the queries themselves", "rows": len(inputs.queries)}
+    side = _side(inputs.reference, checked.norms["reference"])
+    return {"kind": "inductive", "set": side["path"], **side, "queries_in_it": checked.shared}
+
+
+def _truth(inputs: Inputs) -> dict[str, Any] | None:
+    """The pairs that recalls are measured by."""
+    truth = inputs.truth
+    if truth is None:
+        return None
+    measured = int((truth.counts > 0).sum())
+    return {
+        "path": inputs.truth_path,
+        "pairs": len(truth.query),
+        "measured_queries": measured,
+        "queries_without": truth.queries - measured,
+    }
 
 
 def figures(

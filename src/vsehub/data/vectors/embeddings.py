@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, boolean, existing, fail, require
+from vsehub.checks import InputError, boolean, require
 from vsehub.data.truth import distinct_ids
 from vsehub.data.vectors.formats import Stored, checked_kind, read_npy, read_npz, read_safetensors
 from vsehub.data.vectors.parquet import read_parquet
+from vsehub.data.vectors.paths import SUFFIXES, require_vectors, split_path
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import RowErrors, UnusableRows
 
-READERS = {".npy": read_npy, ".npz": read_npz, ".safetensors": read_safetensors, ".parquet": read_parquet}
-_FORMATS = ", ".join(READERS)
+READERS = dict(zip(SUFFIXES, (read_npy, read_npz, read_safetensors, read_parquet), strict=True))
 _BLOCK_BYTES = 16 << 20
 # Norms in between are exact in float32: their squares neither overflow nor vanish.
 _SMALL, _LARGE = 1e-15, 1e15
@@ -118,31 +118,15 @@ def open_vectors(
         require(key is None, f"{name}: key is {key!r} but an array was given; a key chooses among the arrays of a file")
         dtype = checked_kind(name, tuple(path.shape), str(path.dtype).removeprefix("torch."))
         return VectorFile(name, path, dtype, normalize=normalize)
-    file, inside = _split(str(path))
+    file, inside = split_path(str(path))
     require(
         inside is None or key in (None, inside), f"{name}: {path} names the array {inside!r}, key {key!r}; give one"
     )
-    stored = _open(name, Path(file), inside if key is None else key)
-    label = file if inside is None and key is None else f"{file}::{inside or key}"
+    require_vectors(name, file)
+    stored: Stored = READERS[file.suffix.lower()](file, inside if key is None else key)
+    label = str(path) if key is None or inside is not None else f"{path}::{key}"
     vectors = VectorFile(name, stored.array, stored.dtype, None, label, normalize)
     return vectors if stored.ids is None else vectors.with_ids(stored.ids)
-
-
-def _split(path: str) -> tuple[str, str | None]:
-    """The file and the key of `file::key`; a file whose own name has two colons is found."""
-    file, colons, key = path.rpartition("::")
-    return (file, key) if colons and not Path(path).exists() else (path, None)
-
-
-def _open(name: str, path: Path, key: str | None) -> Stored:
-    existing(name, path, f"Give a file of vectors, one a row: {_FORMATS}")
-    require(path.is_file(), f"{name}: {path} is a folder; give one of its files: {_FORMATS}")
-    reader = READERS.get(path.suffix.lower()) or fail(
-        f"{name}: {path} ends in {path.suffix!r}; vectors are read from {_FORMATS}. Save them as one of these, for "
-        "example: np.save('vectors.npy', array)"
-    )
-    require(path.stat().st_size > 0, f"{name}: {path} is empty (0 bytes). Copy, download or write it again")
-    return reader(path, key)
 
 
 def row_norms(rows: Tensor) -> Tensor:

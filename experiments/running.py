@@ -1,0 +1,46 @@
+"""Runs vsehub commands for the studies: finished runs are skipped, killed ones go on."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+VSEHUB = Path(sys.executable).with_name("vsehub")
+
+
+def status(folder: Path) -> str | None:
+    """A run's status from its record, or None where there is none."""
+    record = folder / "run.json"
+    return json.loads(record.read_text())["status"] if record.is_file() else None
+
+
+def training(folder: Path, overrides: list[str]) -> list[str] | None:
+    """The command that trains the run of `folder` or goes on with it; None where it is finished."""
+    state = status(folder)
+    if state == "finished":
+        return None
+    return ["train", *([f"resume={folder}"] if state else [*overrides, f"hydra.run.dir={folder}"])]
+
+
+def typed(command: list[str]) -> str:
+    """The command as it is typed."""
+    return shlex.join(["vsehub", *command])
+
+
+def run(command: list[str], title: str) -> bool:
+    """Print and run a command; whether it succeeded."""
+    print(f"{title} {typed(command)}", flush=True)
+    return subprocess.run([VSEHUB, *command]).returncode == 0
+
+
+def run_all(commands: list[list[str]], dry_run: bool = False) -> list[str]:
+    """Run commands one after the other, or with `dry_run` only print them; the lines of those that failed."""
+    failed = []
+    for number, command in enumerate(commands, 1):
+        title = f"[{number}/{len(commands)}]"
+        if dry_run:
+            print(f"{title} {typed(command)}")
+        elif not run(command, title):
+            failed.append(typed(command))
+    return failed

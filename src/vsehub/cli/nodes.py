@@ -1,0 +1,87 @@
+"""From nodes of the configuration to plain values, components and devices."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from vsehub.checks import InputError, require
+from vsehub.components import Components, conf_folder
+
+if TYPE_CHECKING:
+    import torch
+
+_CLASS = re.compile(r"\w+(\.\w+)+")
+
+
+def plain(node: Any, resolve: bool = True) -> Any:
+    """Plain values of a configuration node, interpolations replaced by their values unless resolve is false."""
+    return OmegaConf.to_container(node, resolve=resolve) if OmegaConf.is_config(node) else node
+
+
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted key and value of each setting in nested plain values; an empty mapping is a value."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def literal(values: dict[str, Any]) -> DictConfig:
+    """Plain values, from a file for example, as a configuration in which no text is an interpolation."""
+    return OmegaConf.create(_literal(values))
+
+
+def _literal(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _literal(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_literal(inner) for inner in value]
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value
+
+
+def components(trust: str | Sequence[str] | None = None) -> Components:
+    """The classes that a configuration may name: those of conf/, of the command's --config-dir, and of `trust`."""
+    trust = [] if trust is None else [trust] if isinstance(trust, str) else plain(trust)
+    named = isinstance(trust, list | tuple) and all(isinstance(one, str) and _CLASS.fullmatch(one) for one in trust)
+    require(named, f"trust is {trust!r}; expected full names of classes, as in trust=mypackage.losses.Mine")
+    return Components([conf_folder(), *_config_dir()], trust)
+
+
+def _config_dir() -> list[Path]:
+    """The folder of --config-dir as Hydra keeps it: a job that another process runs has no command line."""
+    if not HydraConfig.initialized():
+        return []
+    sources = HydraConfig.get().runtime.config_sources
+    return [Path(unquote(urlsplit(one.path).path) or one.path) for one in sources if one.provider == "command-line"]
+
+
+def build(group: str, node: Any, trust: str | Sequence[str] | None = None, **given: Any) -> Any:
+    """The component of a configuration node; see `Components.build`."""
+    return components(trust).build(group, plain(node), **given)
+
+
+def choice(group: str) -> str:
+    """The name of the chosen component of a group, as on the command line."""
+    return str(HydraConfig.get().runtime.choices[group])
+
+
+def device_named(name: str) -> "torch.device":
+    """The device; "auto" is the GPU if there is one. InputError for one that is not available on this machine."""
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        tried = torch.zeros(1, device=str(name))
+        tried.cpu()  # nothing comes back from "meta"
+        return tried.device
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"device is {name!r}, which is not available on this machine; give auto, cpu or cuda"
+        ) from error
