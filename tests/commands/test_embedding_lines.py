@@ -1,4 +1,4 @@
-"""The lines on your own embeddings in README.md and in the help texts, followed in order in one folder."""
+"""The lines on your own embeddings in README.md, its page and the help texts, followed in order in one folder."""
 
 import json
 import re
@@ -12,7 +12,8 @@ from PIL import Image
 ROOT = Path(__file__).parents[2]
 CAPTIONS, IMAGES, DIM = 60, 20, 8
 WRITTEN = {
-    "README.md": ["diagnose", "diagnose", "diagnose", "rerank"],
+    "README.md": ["diagnose", "rerank"],
+    "docs/embeddings.md": ["diagnose", "diagnose", "diagnose", "rerank"],
     "conf/diagnose.yaml": ["diagnose"] * 3,
     "conf/rerank.yaml": ["rerank"] * 3,
 }
@@ -22,7 +23,8 @@ def written(name):
     """The commands of a page, as lists of arguments; of README.md those of its section."""
     text = (ROOT / name).read_text()
     if name == "README.md":
-        text = text.partition("\n## Your own embeddings\n")[2].partition("\n## ")[0]
+        text = text.partition("\n## Correct the embeddings you have\n")[2].partition("\n## ")[0]
+    if name.endswith(".md"):
         text = "\n".join(text.split("```")[1::2])
     lines = text.replace("\\\n", " ").splitlines()
     return [shlex.split(line, comments=True)[1:] for line in lines if line.strip().startswith("vsehub ")]
@@ -31,6 +33,12 @@ def written(name):
 def unit(generator, rows):
     vectors = generator.normal(size=(rows, DIM))
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def write_pairs(folder, captions, images):
+    """pairs.csv: three captions an image, by the names given."""
+    pairs = [f"{caption},{images[n // 3]}" for n, caption in enumerate(captions)]
+    (folder / "pairs.csv").write_text("\n".join(["query,item", *pairs]) + "\n")
 
 
 @pytest.fixture
@@ -45,8 +53,7 @@ def given(tmp_path):
     ids = {"caption": [f"caption-{n}" for n in range(CAPTIONS)], "image": [f"scene-{n}" for n in range(IMAGES)]}
     for side, names in ids.items():
         (tmp_path / f"{side}_ids.txt").write_text("\n".join(names) + "\n")
-    pairs = [f"{caption},{ids['image'][n // 3]}" for n, caption in enumerate(ids["caption"])]
-    (tmp_path / "pairs.csv").write_text("\n".join(["query,item", *pairs]) + "\n")
+    write_pairs(tmp_path, ids["caption"], ids["image"])
     (tmp_path / "photos").mkdir()
     for name in ids["image"]:
         Image.new("RGB", (8, 8)).save(tmp_path / "photos" / f"{name}.jpg")
@@ -65,21 +72,27 @@ def test_lines_followed_one_after_the_other(page, given, run_here, tmp_path):
         files = {value.partition("::")[0].strip("/") for value in values.values() if re.search(r"[.]\w+|/$", value)}
         assert files <= given, "a line names a file that is not made here"
         named |= files
+        if "truth" in values and "query_ids" not in values:
+            write_pairs(tmp_path, range(CAPTIONS), range(IMAGES))
         run_here(command, *settings)
         record = json.loads((tmp_path / values.get("out", command) / "result.json").read_text())
         assert (record["truth"] is not None) == ("truth" in values)
         assert all((hub["image"] is not None) == ("item_images" in values) for hub in record["hubs"])
         assert (record["reference"]["kind"] == "inductive") == ("reference" in values)
-    assert page != "README.md" or named == given - {"both.npz"}
+    assert page != "docs/embeddings.md" or named == given - {"both.npz"}
 
 
 def test_the_pairs_shown_are_as_the_command_reads_them(given, run_here, tmp_path):
-    """README.md's own example of pairs.csv, with the ids that it names."""
-    shown = next(block for block in (ROOT / "README.md").read_text().split("```") if block.startswith("\nquery,item"))
+    """The page's own example of pairs.csv, with the ids that it names."""
+    shown = next(
+        block
+        for block in (ROOT / "docs" / "embeddings.md").read_text().split("```")
+        if block.startswith("\nquery,item")
+    )
     (tmp_path / "pairs.csv").write_text(shown.strip() + "\n")
     (tmp_path / "image_ids.txt").write_text("\n".join(["beach", "harbour", *map(str, range(IMAGES - 2))]))
     Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "beach.jpg")
-    measured = next(settings for command, *settings in written("README.md") if "truth=pairs.csv" in settings)
+    measured = next(settings for command, *settings in written("docs/embeddings.md") if "truth=pairs.csv" in settings)
     run_here("diagnose", *measured)
     truth = json.loads((tmp_path / "measured" / "result.json").read_text())["truth"]
     assert (truth["pairs"], truth["measured_queries"], truth["queries_without"]) == (3, 3, CAPTIONS - 3)
