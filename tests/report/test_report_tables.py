@@ -108,6 +108,20 @@ def test_paired_tests_of_losses_and_criteria(tmp_path, write_tested):
         assert f"{first['difference']:+.1f}" in text
 
 
+def test_one_ranking_under_two_names_is_one_test(tmp_path, write_run, make_evaluation):
+    """As the inverted softmax and transductive QB-Norm of one β."""
+    random = np.random.default_rng(5)
+    for seed in (0, 1, 2):
+        plain, corrected = 280 + seed + random.normal(0, 8, (2, 500))
+        named = {"nns": plain, "is": corrected + 9, "qb_norm": corrected + 9, "csls": corrected + 5}
+        evaluations = [
+            make_evaluation(own.mean(), seed, name, contributions=own.tolist()) for name, own in named.items()
+        ]
+        write_run("hal", seed, evaluations=evaluations)
+    tests = pd.read_csv(report(tmp_path)[0]["paired.csv"])
+    assert tests["one"].tolist() == ["is", "csls"]
+
+
 @pytest.mark.parametrize(
     ("seeds", "changes"),
     [

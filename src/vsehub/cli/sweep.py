@@ -79,7 +79,7 @@ def run(task: Callable[[DictConfig], float], cfg: DictConfig, folder: Path) -> O
     """Do what is left of the run in `folder`. Only a full disk ends the sweep, since every run would fail."""
     crash = folder / TRACEBACK
     try:
-        done = figure(cfg, folder)
+        done = finished_rsum(cfg, folder)
     except InputError as error:  # another run lies there, which is not to be marked
         log.error("%s", error)
         return Outcome(FAILED, str(folder), error=str(error))
@@ -87,7 +87,7 @@ def run(task: Callable[[DictConfig], float], cfg: DictConfig, folder: Path) -> O
         print(f"skipped, it is finished: {folder}")
         return Outcome(SKIPPED, str(folder), done)
     if crash.is_file() and not cfg.retry_failed:
-        error = crash.read_text().rstrip().splitlines()[-1].removeprefix("vsehub.checks.InputError: ")
+        error = crash.read_text(encoding="utf-8").rstrip().splitlines()[-1].removeprefix("vsehub.checks.InputError: ")
         print(f"not retried, it failed before: {folder} ({error}); retry_failed=true tries it again")
         return Outcome(NOT_RETRIED, str(folder), error=error)
     crash.unlink(missing_ok=True)
@@ -104,7 +104,7 @@ def run(task: Callable[[DictConfig], float], cfg: DictConfig, folder: Path) -> O
         return Outcome(FAILED, str(folder), error=traceback.format_exception_only(error)[-1].strip())
 
 
-def figure(cfg: DictConfig, folder: Path) -> float | None:
+def finished_rsum(cfg: DictConfig, folder: Path) -> float | None:
     """The best validation rsum of a run that is finished, None where there is something to do.
 
     Raises InputError where another run lies there, or an unfinished one was started elsewhere and moved.
@@ -228,7 +228,7 @@ def summary() -> Iterator[None]:
 def print_outcomes(sweep: str, began: str) -> bool:
     """Print the outcomes of the runs; whether any failed."""
     folder = outcomes(sweep, began)
-    found = [Outcome(**json.loads(file.read_text())) for file in folder.glob("*.json")]
+    found = [Outcome(**json.loads(file.read_text(encoding="utf-8"))) for file in folder.glob("*.json")]
     shutil.rmtree(folder, ignore_errors=True)
     runs: dict[str, Outcome] = {}
     for one in sorted(found, key=lambda one: (one.folder, RANK.index(one.state))):

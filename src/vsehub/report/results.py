@@ -182,7 +182,8 @@ def paired(
     """The paired tests that the evaluations allow: a row a pair, with the setting and the family it belongs to.
 
     Two kinds of family: all losses measured under one criterion, and all criteria of one loss against plain search.
-    Left out are evaluations without each image's values, cases that have a seed twice, and losses whose data differ.
+    Left out are evaluations without each image's values, cases that have a seed twice, losses whose data differ, and
+    criteria that rank exactly as another one of the family.
     frame: `results` of the runs.
     """
     found = []
@@ -238,9 +239,26 @@ def _families(
     for loss in losses:
         members = {case.criterion: parts for case, parts in cases.items() if case.series == loss}
         plain = members.get("nns", {})
-        pairs = [Pair(name, "nns") for name, parts in members.items() if name != "nns" and set(parts) & set(plain)]
+        distinct = _without_copies(members)
+        pairs = [Pair(name, "nns") for name, parts in distinct.items() if name != "nns" and set(parts) & set(plain)]
         found[f"criteria after {loss.title}"] = (members, pairs)
     return {name: family for name, family in found.items() if family[1]}
+
+
+def _without_copies(members: dict[str, Parts]) -> dict[str, Parts]:
+    """The cases without those that equal an earlier one on every image: one ranking under two names is one test.
+
+    Transductive QB-Norm, for example, is the inverted softmax of the same β.
+    """
+    kept: dict[str, Parts] = {}
+    for name, parts in sorted(members.items()):
+        if name == "nns" or not any(_equal(parts, other) for other in kept.values()):
+            kept[name] = parts
+    return {name: parts for name, parts in members.items() if name in kept}
+
+
+def _equal(parts: Parts, other: Parts) -> bool:
+    return parts.keys() == other.keys() and all(np.array_equal(part, other[seed]) for seed, part in parts.items())
 
 
 def _images(parts: Parts) -> int:

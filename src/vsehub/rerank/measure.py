@@ -242,7 +242,7 @@ class Changes:
         together = torch.cat((plain, corrected), dim=1).sort(dim=1).values
         self._kept += (together[:, 1:] == together[:, :-1]).sum().item() / plain.shape[1]
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """ "first": share of queries whose first item differs; "overlap": mean share of the k items that stay."""
         return {"first": self._first / self._queries, "overlap": self._kept / self._queries}
 
@@ -268,10 +268,10 @@ class _Gathered:
     def ranked(self, item_terms: tuple[Tensor, ...]) -> Ranked:
         values, positions = (torch.cat(side) for side in zip(*self._lists, strict=True))
         tally = self._tally
-        figures = (tally.hubness(), tally.histograms(), tally.truth(), self._changes.figures())
+        measured = (tally.hubness(), tally.histograms(), tally.truth(), self._changes.metrics())
         deepest = tally.ks[-1]
         return Ranked(
-            self._name, values, positions, *figures, tally.occurrences(deepest), tally.wrong(deepest), item_terms
+            self._name, values, positions, *measured, tally.occurrences(deepest), tally.wrong(deepest), item_terms
         )
 
 

@@ -32,7 +32,7 @@ def record(
         "reference": _reference(inputs, checked, criteria),
         "k": k,
         "truth": _truth(inputs),
-        **figures(measured, criteria, inductive, inputs.query_names, inputs.item_names, seed),
+        **values(measured, criteria, inductive, inputs.query_names, inputs.item_names, seed),
     }
 
 
@@ -72,7 +72,7 @@ def _truth(inputs: Inputs) -> dict[str, Any] | None:
     }
 
 
-def figures(
+def values(
     measured: Measured, criteria: Mapping[str, Criterion], inductive: bool, queries: Names, items: Names, seed: int = 0
 ) -> dict[str, Any]:
     """The measured part of the record: "ks", "rankings", "hubs" and "antihubs".

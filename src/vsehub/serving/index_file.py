@@ -116,10 +116,7 @@ def read_index(faiss: ModuleType, path: str | Path) -> tuple[Any, dict[str, Any]
 
 @contextmanager
 def _bounded(faiss: ModuleType, size: int) -> Iterator[None]:
-    """Within the block FAISS, where it knows such a limit, reserves no more than `size` bytes for a vector."""
-    if not hasattr(faiss, "set_deserialization_vector_byte_limit"):
-        yield
-        return
+    """Within the block FAISS reserves no more than `size` bytes for a vector."""
     before = faiss.get_deserialization_vector_byte_limit()
     faiss.set_deserialization_vector_byte_limit(size)
     try:

@@ -136,7 +136,7 @@ class ResumableWandbLogger(WandbLogger):
     def _read(self) -> dict[tuple, dict]:
         """The rows in the order in which they were first logged, each as it was logged last."""
         rows = {}
-        for line in self._history.read_text().splitlines() if self._history.is_file() else ():
+        for line in self._history.read_text(encoding="utf-8").splitlines() if self._history.is_file() else ():
             try:
                 row = json.loads(line)
             except json.JSONDecodeError:  # cut off by the kill
