@@ -47,7 +47,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (about 5 minutes)
-	$(BIN)/python experiments/compare.py --out runs/demo --criteria csls is -- experiment=demo
+	$(BIN)/python experiments/compare.py --out runs/demo --criteria csls is \
+	  --title "Four losses on the embedded scenes, each at the best of the same five learning rates on validation" \
+	  -- experiment=demo
 
 demo-embeddings: $(INSTALLED) ## measure and correct the hubness of made-up embeddings (seconds)
 	$(BIN)/python experiments/embeddings/make.py runs/embeddings

@@ -19,7 +19,8 @@ from running import run, run_all, training, typed
 class Comparison:
     """What is compared: runs of `losses` ("hal+mb" is HAL with the memory bank) x `seeds`, all with `overrides`.
 
-    own: further settings of single losses. study: the name that groups the runs; None: that of `out`.
+    own: further settings of single losses. study: the name that groups the runs; None: that of `out`. title: the
+    page's; None: the report's own.
     """
 
     out: Path
@@ -32,6 +33,7 @@ class Comparison:
     table: str | None = None
     own: dict[str, list[str]] = field(default_factory=dict)
     study: str | None = None
+    title: str | None = None
 
     def runs(self) -> dict[Path, list[str]]:
         """Each run's folder and its overrides."""
@@ -63,8 +65,9 @@ class Comparison:
                 for reference in self.references
                 if not done(folder, criterion, reference)
             ]
-        published = [f"paper={self.paper}", f"table={self.table}"] if self.paper else []
-        return [*found, ["report", str(self.out / "runs"), f"out={self.out / 'report'}", "overwrite=true", *published]]
+        shown = [f"paper={self.paper}", f"table={self.table}"] if self.paper else []
+        shown += [f'title="{self.title}"'] if self.title else []  # in quotes, for its commas
+        return [*found, ["report", str(self.out / "runs"), f"out={self.out / 'report'}", "overwrite=true", *shown]]
 
     def carry_out(self, dry_run: bool = False) -> None:
         """Run the commands one after the other; stops at the first that fails."""
@@ -117,6 +120,7 @@ def main() -> None:
     )
     parser.add_argument("--paper", help="print this paper's figures beside, e.g. aaai2020")
     parser.add_argument("--table", help="its table, e.g. 2")
+    parser.add_argument("--title", help="the page's title")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
     parser.add_argument("overrides", nargs="*", help="settings of every run, after --, e.g. -- data.size=large")
     arguments = vars(parser.parse_args())

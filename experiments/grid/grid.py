@@ -4,7 +4,7 @@
     python experiments/grid/grid.py --data DATA --seeds 0,1,2 --out runs/grid
 
 DATA: a folder of extracted features (*_ims.npy, *_caps.txt), whose losses train with the settings that the pilot chose
-(settings.csv). Without it scenes, painted on the spot, with fewer epochs and each loss's published settings: a trial of
+(settings.csv). Without it scenes, painted on the spot, with fewer epochs and the demo's learning rates: a trial of
 the machinery that needs no data. Trains what is missing, encodes each checkpoint once, measures every criterion, then
 writes tables, figures and page to OUT/grid. What is finished is not done again; a killed command goes on where it was.
 """

@@ -3,7 +3,9 @@
 import json
 import shlex
 
+import pandas as pd
 import pytest
+from hydra import compose, initialize_config_dir
 
 
 def commands(printed):
@@ -19,3 +21,21 @@ def test_what_is_done_is_not_done_again(script, tmp_path, status, first):
     found = commands(script("compare.py", "--out", tmp_path, "--losses", "hal+mb", "--dry-run").out)
     assert found[0][0] == first
     assert (f"resume={folder}" in found[0]) == (status == "running")
+
+
+def test_the_title_is_one_setting_whatever_its_commas(tmp_path):
+    (*_, report) = commands(script("compare.py", "--out", tmp_path, "--title", "Four losses, tuned", "--dry-run"))
+    assert report[-1] == 'title="Four losses, tuned"'
+
+
+def test_the_demo_has_the_rates_that_validation_chose_with_the_same_budget():
+    tried = pd.read_csv(ROOT / "experiments" / "demo" / "rates.csv")
+    losses = dict(list(tried.groupby("loss")))
+    assert set(losses) == {"sum", "max", "hal", "hal+mb"}
+    assert len({tuple(map(tuple, runs[["seed", "rate", "epochs"]].values)) for runs in losses.values()}) == 1
+    for label, runs in losses.items():
+        loss, _, bank = label.partition("+")
+        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+            cfg = compose("train", ["experiment=demo", f"loss={loss}", f"bank={'memory' if bank else 'none'}"])
+        assert cfg.optimizer.lr == runs.loc[runs["val_rsum"].idxmax(), "rate"], label
+        assert set(runs["epochs"]) == {cfg.trainer.max_epochs}
