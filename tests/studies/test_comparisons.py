@@ -2,10 +2,13 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
+
+ROOT = Path(__file__).parents[2]
 
 
 def commands(printed):
@@ -23,8 +26,8 @@ def test_what_is_done_is_not_done_again(script, tmp_path, status, first):
     assert (f"resume={folder}" in found[0]) == (status == "running")
 
 
-def test_the_title_is_one_setting_whatever_its_commas(tmp_path):
-    (*_, report) = commands(script("compare.py", "--out", tmp_path, "--title", "Four losses, tuned", "--dry-run"))
+def test_the_title_is_one_setting_whatever_its_commas(script, tmp_path):
+    (*_, report) = commands(script("compare.py", "--out", tmp_path, "--title", "Four losses, tuned", "--dry-run").out)
     assert report[-1] == 'title="Four losses, tuned"'
 
 
