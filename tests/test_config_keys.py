@@ -54,11 +54,15 @@ def named(module, function, known):
 
 
 def texts(module, function):
-    """The string constants of a function, and of the constants of its file that it mentions."""
+    """The string constants of a function, and of the constants that it mentions, of its file or imported."""
     mentioned = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+    others = [one for one in ast.walk(function) if isinstance(one, ast.ImportFrom) and one.module.startswith("vsehub.")]
+    files = [ROOT / "src" / f"{one.module.replace('.', '/')}.py" for one in others]
+    trees = [TREES[module], *(ast.parse(file.read_text()) for file in files if file.is_file())]
     constants = [
         one.value
-        for one in TREES[module].body
+        for tree in trees
+        for one in tree.body
         if isinstance(one, ast.Assign) and mentioned & {ast.unparse(target) for target in one.targets}
     ]
     nodes = [node for root in (function, *constants) for node in ast.walk(root)]

@@ -65,6 +65,17 @@ def close(found: dict[str, float], wanted: dict[str, float], described: str) -> 
     check(not far, f"{described}: (found, oracle's) {far}")
 
 
+def case_of_blocks(random: np.random.Generator) -> None:
+    """`top_k_of_blocks`: what `top_k` finds, in blocks of any widths."""
+    rows, columns, k = size(random), int(random.integers(1, 400)), int(random.integers(1, 15))
+    scores = scores_of_metrics(random, rows, columns, 0.0)
+    edges = np.sort(random.integers(0, columns, int(random.integers(0, 5))))
+    blocks = [block for block in torch.tensor_split(scores, edges.tolist(), dim=1) if block.shape[1]]
+    found, expected = topk.top_k_of_blocks(blocks, k), topk.top_k(scores, min(k, columns))
+    for ours, theirs, what in zip(found, expected, ("values", "columns"), strict=True):
+        check(torch.equal(ours, theirs), f"top_k_of_blocks {describe(scores)}, edges {edges}: {what} differ")
+
+
 def case_of_hubness(random: np.random.Generator) -> None:
     """`hubness`: N_k of both directions and all figures of them."""
     scores = scores_of_metrics(random, size(random), size(random), 0.15)
@@ -245,6 +256,7 @@ def case_of_positives(random: np.random.Generator) -> None:
 
 METRICS = (
     case_of_top_k,
+    case_of_blocks,
     case_of_hubness,
     case_of_ranking,
     case_of_recall,

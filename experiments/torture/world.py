@@ -34,7 +34,8 @@ TIMES = {
     *("seconds", "val/seconds", "bank/seconds", "ranking_seconds", "wall_seconds"),
     *("started", "peak_memory", "command", "git", "run"),
 }
-TEMPORARY = (".part", ".lock")  # endings of temporary files and of what shows that their writer lives
+TEMPORARY = (".part",)  # endings of temporary files
+LOCKED = ".lock"  # of the empty file beside a temporary one; a killed process leaves it until the file is written again
 NOT_COMPARED = {".hydra", "train.log", "multirun.yaml", ".lock"}  # Hydra's own, the log, the empty file of the lock
 _CLOCK = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00|git [0-9a-f]{8}|"
@@ -178,7 +179,7 @@ def _files(folder: Path) -> dict[str, Path]:
     return {
         path.relative_to(folder).as_posix(): path
         for path in folder.rglob("*")
-        if path.is_file() and not NOT_COMPARED & set(path.relative_to(folder).parts)
+        if path.is_file() and path.suffix != LOCKED and not NOT_COMPARED & set(path.relative_to(folder).parts)
     }
 
 

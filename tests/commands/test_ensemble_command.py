@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 
+from vsehub import load
 from vsehub.criteria import NearestNeighbor
 from vsehub.evaluation import Protocol
 from vsehub.evaluation.encode import EncodedSplit
@@ -52,7 +53,7 @@ def test_two_models_rank_by_the_mean_of_their_scores_each_with_its_own_words(run
     vsehub("evaluate", f"checkpoint=[{best('hal')},{best('sum')}]", "out=out", cwd=runs)
     matrices, sizes = [], set()
     for name in ("hal", "sum"):
-        model = vsehub.load(runs / best(name), device="cpu")
+        model = load(runs / best(name), device="cpu")
         sizes.add(len(model.vocabulary))
         encoded = model.encode("test")
         with torch.no_grad():

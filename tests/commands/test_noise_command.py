@@ -149,18 +149,18 @@ def test_foils_are_measured(trained, made, run_here, tmp_path):
     found = json.loads(path.read_text())
     table = pd.read_csv(made)
     kinds = Counter(table["type"])
-    assert {name: one["pairs"] for name, one in found["figures"].items()} == {"all": len(table)} | kinds
+    assert {name: one["pairs"] for name, one in found["metrics"].items()} == {"all": len(table)} | kinds
     assert (
-        sum(one["right"] for name, one in found["figures"].items() if name != "all") == found["figures"]["all"]["right"]
+        sum(one["right"] for name, one in found["metrics"].items() if name != "all") == found["metrics"]["all"]["right"]
     )
-    assert found["read_alike"] <= found["figures"]["all"]["ties"]
+    assert found["read_alike"] <= found["metrics"]["all"]["ties"]
     assert f"{len(found['unknown']['foils'])} words of the foils are unknown to the vocabulary" in out
     assert f"written to {path}" in out
     turned = table.rename(columns={"caption": "foil", "foil": "caption"})
     turned.to_csv(tmp_path / "turned.csv", index=False)
     run_here("evaluate", best, "foil=turned.csv", f"out={tmp_path / 'turned'}")
     (path,) = (tmp_path / "turned" / "foils").iterdir()
-    other, first = (one["figures"]["all"] for one in (json.loads(path.read_text()), found))
+    other, first = (one["metrics"]["all"] for one in (json.loads(path.read_text()), found))
     assert (other["right"], other["ties"]) == (len(table) - first["right"] - first["ties"], first["ties"])
 
     assert "leave tune, criterion out" in run_here(

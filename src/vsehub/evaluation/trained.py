@@ -14,7 +14,7 @@ from vsehub.checks import fail, nearest, require, whole
 from vsehub.components import Components, conf_folder, declared
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
-from vsehub.data.sources import CaptionedImages, Source
+from vsehub.data.sources import ArrayLike, CaptionedImages, Source
 from vsehub.evaluation.cache import EncodedCache
 from vsehub.evaluation.checkpoint import checkpoint_file, fitting, read_checkpoint, require_shape, restore
 from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts, text_table
@@ -142,15 +142,15 @@ class TrainedModel:
         require_shape("images", rows, self.model.image_shape)
         return encode_images(self.model.image_encoder, rows, np.arange(len(rows)), self.batch_size, progress)
 
-    def encode_texts(self, texts: Sequence[str] | np.ndarray | Tensor, progress: bool = False) -> Encoding:
+    def encode_texts(self, texts: Sequence[str] | ArrayLike | Tensor, progress: bool = False) -> Encoding:
         """T texts, or (T, F) vectors where the model was trained on such, encoded: (T, D), not normalised, or T sets.
 
         Raises InputError for texts of the other kind, and for vectors of another size.
         """
-        rows: list[str] | np.ndarray
+        rows: list[str] | ArrayLike
         if self.vocabulary is None:
             given = texts.cpu().numpy() if isinstance(texts, Tensor) else texts
-            if not isinstance(given, np.ndarray):
+            if isinstance(given, Sequence):
                 fail(f"texts is a {type(texts).__name__}; the model was trained on vectors, give an array of them")
             require_shape("texts", given, self.model.text_shape)
             rows = given
