@@ -14,7 +14,7 @@ from vsehub.checks import fail, nearest, require, whole
 from vsehub.components import Components, conf_folder, declared
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
-from vsehub.data.sources import CaptionedImages, Source
+from vsehub.data.sources import ArrayLike, CaptionedImages, Source
 from vsehub.evaluation.cache import EncodedCache
 from vsehub.evaluation.checkpoint import checkpoint_file, fitting, read_checkpoint, require_shape, restore
 from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts, text_table
@@ -135,22 +135,22 @@ class TrainedModel:
             self.splits[name] = self.source.load(name)
         return fitting(self.splits[name], self.model.image_shape, self.model.text_shape)
 
-    def encode_images(self, images: np.ndarray | Tensor, progress: bool = False) -> Encoding:
+    def encode_images(self, images: ArrayLike | Tensor, progress: bool = False) -> Encoding:
         """Images (N, *image_shape), as the source stores them, encoded: (N, D), not normalised, or N sets."""
         rows = images.cpu().numpy() if isinstance(images, Tensor) else images
         require(len(rows) > 0, "images is empty; give one or more")
         require_shape("images", rows, self.model.image_shape)
         return encode_images(self.model.image_encoder, rows, np.arange(len(rows)), self.batch_size, progress)
 
-    def encode_texts(self, texts: Sequence[str] | np.ndarray | Tensor, progress: bool = False) -> Encoding:
+    def encode_texts(self, texts: Sequence[str] | ArrayLike | Tensor, progress: bool = False) -> Encoding:
         """T texts, or (T, F) vectors where the model was trained on such, encoded: (T, D), not normalised, or T sets.
 
         Raises InputError for texts of the other kind, and for vectors of another size.
         """
-        rows: list[str] | np.ndarray
+        rows: list[str] | ArrayLike
         if self.vocabulary is None:
             given = texts.cpu().numpy() if isinstance(texts, Tensor) else texts
-            if not isinstance(given, np.ndarray):
+            if isinstance(given, Sequence) or not hasattr(given, "shape"):
                 fail(f"texts is a {type(texts).__name__}; the model was trained on vectors, give an array of them")
             require_shape("texts", given, self.model.text_shape)
             rows = given
@@ -201,9 +201,14 @@ class TrainedModel:
         size = len(loaded.images if found == "images" else loaded.captions)
         whole("k", k)
         require(k <= size, f"k is {k}; expected at most {size}, the number of {found} in the {split} split")
-        encoded = self.encode_images(images) if texts is None else self.encode_texts(texts)
+        if images is None:
+            assert texts is not None  # checked above
+            encoded = self.encode_texts(texts)
+        else:
+            encoded = self.encode_images(images)
         vectors = self.similarity.vectors
-        queries, items = vectors(encoded), vectors(self._side(split, found))
+        queries = vectors(encoded)
+        items = vectors(self._side(split, found))
         others = vectors(self._side(reference, asked)) if criterion.needs_reference else None
         scores, rows = criterion.search(queries, items, others, k)
         return Hits(rows, scores, torch.einsum("qd,qkd->qk", queries, items[rows]))

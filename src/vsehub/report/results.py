@@ -236,10 +236,10 @@ def _families(
         ]
         found[f"losses under {criterion}"] = ({one.title: parts for one, parts in members.items()}, pairs)
     for loss in losses:
-        members = {case.criterion: parts for case, parts in cases.items() if case.series == loss}
-        plain = members.get("nns", {})
-        pairs = [Pair(name, "nns") for name, parts in members.items() if name != "nns" and set(parts) & set(plain)]
-        found[f"criteria after {loss.title}"] = (members, pairs)
+        ranked = {case.criterion: parts for case, parts in cases.items() if case.series == loss}
+        plain = ranked.get("nns", {})
+        pairs = [Pair(name, "nns") for name, parts in ranked.items() if name != "nns" and set(parts) & set(plain)]
+        found[f"criteria after {loss.title}"] = (ranked, pairs)
     return {name: family for name, family in found.items() if family[1]}
 
 
