@@ -64,7 +64,7 @@ class Components:
     folders: Sequence[Path]
     trust: Sequence[str] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         named = isinstance(self.trust, list | tuple) and all(
             isinstance(one, str) and _CLASS.fullmatch(one) for one in self.trust
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -86,6 +86,19 @@ class Sets:
 
 
 Encoding = Tensor | Sets
+
+
+class Rows(Protocol):
+    """N encodings of whatever kind, where code only counts and indexes them."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: slice | Tensor, /) -> "Rows":
+        """Those of a slice or of row numbers (n,)."""
 
 
 def concatenated(parts: Sequence[Encoding]) -> Encoding:

@@ -90,7 +90,7 @@ class Similarity(nn.Module):
         """The least upper bound of the scores; None where there is none."""
         return None
 
-    def vectors(self, encoding: Tensor) -> Tensor:
+    def vectors(self, encoding: Any) -> Tensor:
         """Vectors (N, D) whose inner products are the scores, of encodings (N, D); written where `inner_product`."""
         raise NotImplementedError(f"{type(self).__name__} is no inner product, or lacks `vectors`")
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vsehub import __version__
 from vsehub.checks import InputError, boolean, fail, require, whole
@@ -45,7 +45,7 @@ class Settings:
     command: str
     kind: str
     written: tuple[str, ...]
-    files: dict[str, str | None]
+    files: dict[str, Any]
     k: int
     normalize: bool | None
     out: str
@@ -99,7 +99,7 @@ class Settings:
         return Output(self.out, self.kind, self.written, self.overwrite)
 
 
-def built(name: str, node: DictConfig) -> Any:
+def built(name: str, node: DictConfig | ListConfig) -> Any:
     """The criterion of a configuration node, called `name` in what its constructor refuses."""
     try:
         return build("criterion", node)

@@ -43,7 +43,8 @@ def evaluate(cfg: DictConfig) -> float | None:
     out = out_folder(cfg.out, Path(checkpoints[0]))
     if cfg.foil is not None:
         require(len(checkpoints) == 1, "foil takes one checkpoint; give checkpoint=FILE")
-        return measure_foils(cfg, checkpoints[0], out)
+        measure_foils(cfg, checkpoints[0], out)
+        return None
     criterion, protocol = build("criterion", cfg.criterion, cfg.trust), build("protocol", cfg.protocol, cfg.trust)
     asked = Measurement(cfg.split, criterion, cfg.criterion_name, protocol, cfg.reference, cfg.tune)
     members = described(checkpoints) if len(checkpoints) > 1 else None

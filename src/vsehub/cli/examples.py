@@ -146,8 +146,8 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
     shown = Shown(split, cfg.images, plain=True)
     entries, directions = Entries(shown), []
     for name in DIRECTIONS:
-        pair = [(own[name], criterion) for own, criterion in zip(scores, criteria, strict=True)]
-        directions.append(entries.direction(name, compare(*pair, shown=NEAREST)))
+        first, second = ((own[name], criterion) for own, criterion in zip(scores, criteria, strict=True))
+        directions.append(entries.direction(name, compare(first, second, shown=NEAREST)))
     shown.thumbnails.warn()
     sizes = f"{len(split.images):,} images, {len(split.captions):,} texts"
     ranked = zip((before, after), criteria, strict=True)
@@ -209,19 +209,15 @@ class Entries:
 
     def _image(self, row: int, hub: bool = False) -> Entry:
         """An image; a hub's label is its first caption."""
-        captions = (self.shown.split.image_index == row).nonzero()[0] if hub else ()
-        label = self._caption(captions[0]) if len(captions) else None
+        label = next(iter(self.shown.captions(row)), None) if hub else None
         return Entry(self.shown.name(row), label, self._thumbnail(row), self.shown.pictured)
 
     def _text(self, row: int, hub: bool = False) -> Entry:
         """A text; a hub has its image beside it."""
         if not hub:
-            return Entry(self._caption(row))
+            return Entry(self.shown.split.text_of(row))
         image = int(self.shown.split.image_index[row])
-        return Entry(self._caption(row), f"of {self.shown.name(image)}", self._thumbnail(image))
-
-    def _caption(self, row: int) -> str:
-        return self.shown.split.captions[row] if self.shown.split.written else f"text {row}"
+        return Entry(self.shown.split.text_of(row), f"of {self.shown.name(image)}", self._thumbnail(image))
 
     def _thumbnail(self, row: int) -> str | None:
         if row not in self._thumbnails:

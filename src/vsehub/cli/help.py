@@ -32,7 +32,8 @@ def command_help(config: str, *, _root_: DictConfig) -> str:
         for file in [folder / group / f"{name}.yaml" for folder in folders]:
             if name is not None and file.is_file():
                 comments |= _comments(file, f"{group}.")
-    own, parts = [], []
+    own: list[str] = []
+    parts: list[str] = []
     for key, value in _leaves(_root_):
         group, _, setting = key.partition(".")
         if (group, setting) in ((name, "KEY") for name in chosen):  # a part without settings

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vsehub.checks import InputError, fail, nearest, require
-from vsehub.cli.nodes import leaves
+from vsehub.cli.nodes import leaves, plain
 from vsehub.components import PARTIAL, TARGET
 
 # Settings that name files and folders, by the last part of their key: their values are texts, whatever characters they
@@ -203,7 +203,7 @@ def parsed(word: str, config: str) -> Override:
 
 def command_groups(path: Path) -> list[str]:
     """The groups that a command's yaml chooses from, in its order."""
-    entries = OmegaConf.to_container(OmegaConf.load(path)).get("defaults", [])
+    entries = plain(OmegaConf.load(path), resolve=False).get("defaults", [])
     groups = [key.removeprefix("optional ") for entry in entries if isinstance(entry, dict) for key in entry]
     return [group for group in groups if not group.startswith("override ")]
 
@@ -249,7 +249,7 @@ def _defaults(config: str, folders: Sequence[Path], chosen: list[str]) -> tuple[
             found = compose(config, [*chosen, *(own if folders[1:] else [])])
     except (HydraException, OmegaConfBaseException) as error:
         raise InputError(explained(error)) from error
-    settings = OmegaConf.to_container(found, resolve=False)
+    settings = plain(found, resolve=False)
     return settings, [name for name, _ in leaves(settings) if name.split(".")[-1] not in (TARGET, PARTIAL)]
 
 
@@ -267,7 +267,8 @@ def _check_values(values: Sequence[Override], settings: dict[str, Any], names: l
             top = key.split(".")[0]
             require(top in settings, f"there is no setting {key!r}{_like(key, names)}")
             continue
-        node, found = settings, True
+        node: Any = settings
+        found = True
         for part in key.split("."):
             found = found and isinstance(node, dict) and part in node
             node = node[part] if found else None

@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from vsehub.checks import require
 from vsehub.cli import app
 from vsehub.cli.embeddings import PAGE, RESULT, Comparison, Settings, built, compared, table
-from vsehub.cli.nodes import choice, components
+from vsehub.cli.nodes import choice, components, plain
 
 if TYPE_CHECKING:
     from vsehub.criteria import Criterion, ItemBias
@@ -38,8 +38,9 @@ def rerank(cfg: DictConfig) -> None:
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
     with compared(settings, corrections) as found:
         found.out.begin((RESULT, PAGE, RANKING) if kind is None else FILES)
-        ranked, names = found.measured.rankings[-1], (found.inputs.query_names, found.inputs.item_names)
-        write_ranking(found.out / RANKING, ranked.positions, ranked.values, *(side.ids for side in names))
+        ranked, inputs = found.measured.rankings[-1], found.inputs
+        ids = inputs.query_names.ids, inputs.item_names.ids
+        write_ranking(found.out / RANKING, ranked.positions, ranked.values, *ids)
         written = [RANKING]
         if kind is not None:
             written += write_index(found, criterion, kind, settings.k, settings.seed)
@@ -67,8 +68,9 @@ def indexed_criteria() -> list[str]:
     from vsehub.criteria import ItemBias
 
     known = components()
-    nodes = {name: OmegaConf.load(known.path("criterion", name)) for name in known.choices("criterion")}
-    return [name for name, node in nodes.items() if issubclass(known.find("criterion", node), ItemBias)]
+    nodes = {name: plain(OmegaConf.load(known.path("criterion", name))) for name in known.choices("criterion")}
+    made = {name: known.find("criterion", node) for name, node in nodes.items()}
+    return [name for name, one in made.items() if isinstance(one, type) and issubclass(one, ItemBias)]
 
 
 def write_index(found: Comparison, criterion: "ItemBias", kind: str, k: int, seed: int) -> list[str]:

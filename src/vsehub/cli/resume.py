@@ -24,7 +24,9 @@ def resumed(folder: Path, overrides: list[str]) -> tuple[DictConfig, dict[str, A
     changed = OmegaConf.from_dotlist(changes) if changes else OmegaConf.create()
     for name, value in leaves(plain(changed, resolve=False)):
         _require_changeable(cfg, name, value)
-    return OmegaConf.merge(cfg, changed), record
+    merged = OmegaConf.merge(cfg, changed)
+    assert isinstance(merged, DictConfig)  # as cfg is
+    return merged, record
 
 
 def recorded(folder: Path) -> tuple[DictConfig, dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The folder of a training run: empty or of a killed start, and used by one process at a time."""
 
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import fail, require
 from vsehub.cli import app
+from vsehub.cli.nodes import plain
 from vsehub.components import conf_folder
 from vsehub.data.noise import INDEX_FILE
 from vsehub.io.files import LOCK, claimed, remove_abandoned
@@ -38,10 +40,10 @@ def require_measuring(overrides: list[str]) -> None:
         for name in names.split(",") if group == "experiment" else ():
             path = conf_folder() / "experiment" / f"{name}.yaml"
             if path.is_file():
-                _refuse_training(name, OmegaConf.load(path))
+                _refuse_training(name, plain(OmegaConf.load(path), resolve=False))
 
 
-def _refuse_training(name: str, settings: DictConfig) -> None:
+def _refuse_training(name: str, settings: Mapping[str, Any]) -> None:
     if "evaluates" in settings:
         return
     chosen = {group: choice for one in settings.get("defaults", ()) for group, choice in one.items()}

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import InputError, fail, one_of, require, whole
 from vsehub.cli import app
+from vsehub.cli.nodes import build, components, plain
 from vsehub.cli.overrides import with_texts
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def main() -> None:
 
 def search(cfg: DictConfig) -> None:
     """Search with `cfg.query` and `cfg.image`, print what is found and write its gallery to `cfg.out`."""
-    texts = OmegaConf.to_container(cfg, resolve=True)["query"]
+    texts = plain(cfg)["query"]
     require(
         isinstance(texts, list) and not any(isinstance(text, list | dict) for text in texts),
         f"query is {texts!r}; expected texts in brackets, or each as an argument of its own",
@@ -43,7 +44,6 @@ def search(cfg: DictConfig) -> None:
         not OmegaConf.is_missing(cfg, "checkpoint"),
         "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.safetensors",
     )
-    from vsehub.cli.nodes import build, components, plain
     from vsehub.cli.shown import Shown, hits_of
     from vsehub.data.sources import SPLITS
     from vsehub.evaluation.trained import TrainedModel
@@ -120,8 +120,8 @@ def word_notes(text: str, vocabulary: "Words", max_words: int | None) -> list[st
     from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, tokenize
 
     if not isinstance(vocabulary, Vocabulary):  # subwords spell every word
-        cut = len(vocabulary.encode(text)) > len(vocabulary.encode(text, max_words))
-        return [f"Read to its subword {max_words}, as in training."] if cut else []
+        is_cut = len(vocabulary.encode(text)) > len(vocabulary.encode(text, max_words))
+        return [f"Read to its subword {max_words}, as in training."] if is_cut else []
     words = tokenize(text)
     require(bool(words), f"the text {text!r} holds no word; give one or more words")
     numbers = vocabulary.numbers(text)[:max_words]

@@ -61,7 +61,7 @@ class Shown:
 
     def captions(self, row: int) -> list[str]:
         """What the data says of an image."""
-        return [self.split.captions[t] for t in (self.split.image_index == row).nonzero()[0]]
+        return [self.split.text_of(t) for t in (self.split.image_index == row).nonzero()[0]]
 
     def thumbnail(self, row: int) -> str | None:
         """The image as a data URL; None where it cannot be shown."""
@@ -82,7 +82,7 @@ class Shown:
         """The captions that an image found, its own marked."""
         found = [
             Found(
-                rank, *self._scores(hit), None, self.split.captions[hit.row], own=self.split.image_index[hit.row] == row
+                rank, *self._scores(hit), None, self.split.text_of(hit.row), own=self.split.image_index[hit.row] == row
             )
             for rank, hit in enumerate(hits, 1)
         ]

@@ -52,7 +52,7 @@ def swept(task: Callable[[DictConfig], float]) -> Callable[[DictConfig], float |
             return task(cfg)
         hydra_config = HydraConfig.get()
         folder = Path(hydra_config.runtime.output_dir)
-        noted = outcomes(hydra_config.sweep.dir, hydra_config.callbacks.sweep.began) / f"{hydra_config.job.num}.json"
+        noted = outcomes(hydra_config.sweep.dir, hydra_config.callbacks["sweep"].began) / f"{hydra_config.job.num}.json"
         try:
             with locked(folder):
                 outcome = run(task, cfg, folder)
@@ -87,9 +87,9 @@ def run(task: Callable[[DictConfig], float], cfg: DictConfig, folder: Path) -> O
         print(f"skipped, it is finished: {folder}")
         return Outcome(SKIPPED, str(folder), done)
     if crash.is_file() and not cfg.retry_failed:
-        error = crash.read_text(encoding="utf-8").rstrip().splitlines()[-1].removeprefix("vsehub.checks.InputError: ")
-        print(f"not retried, it failed before: {folder} ({error}); retry_failed=true tries it again")
-        return Outcome(NOT_RETRIED, str(folder), error=error)
+        reason = crash.read_text(encoding="utf-8").rstrip().splitlines()[-1].removeprefix("vsehub.checks.InputError: ")
+        print(f"not retried, it failed before: {folder} ({reason}); retry_failed=true tries it again")
+        return Outcome(NOT_RETRIED, str(folder), error=reason)
     crash.unlink(missing_ok=True)
     try:
         return Outcome(FINISHED, str(folder), task(cfg))
@@ -192,7 +192,7 @@ def name(config: DictConfig) -> str:
     overrides = OverridesParser.create().parse_overrides(list(config.hydra.overrides.task))
     own = [one for one in overrides if decides(one.key_or_group)]
     names = sorted(one.key_or_group for one in own if one.is_sweep_override())
-    fixed = sorted(one.input_line for one in own if not one.is_sweep_override())
+    fixed = sorted(str(one.input_line) for one in own if not one.is_sweep_override())
     return folder_name("-".join([*names, *([digest_of(fixed)] if fixed else [])]) or "one")
 
 

@@ -3,6 +3,7 @@
 import logging
 import sys
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,12 +127,13 @@ def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
     """
     hydra_config = HydraConfig.get()
     choices = hydra_config.runtime.choices
-    require_training(cfg, choices.experiment)
+    require_training(cfg, choices["experiment"])
     folder = Path(hydra_config.runtime.output_dir)
     if cfg.resume is not None:
         cfg, before = resumed(folder, list(hydra_config.overrides.task))
         return cfg, folder, before
-    cfg = OmegaConf.create(plain(cfg) | {"label": run_label(choices), "architecture": architecture(choices)})
+    own: dict[str, Any] = plain(cfg) | {"label": run_label(choices), "architecture": architecture(choices)}
+    cfg = OmegaConf.create(own)
     require(
         Path(cfg.run_folder).resolve() == folder.resolve(),
         f"run_folder is {cfg.run_folder}, but the run's folder is {folder}; give hydra.run.dir=FOLDER alone",
@@ -239,18 +241,19 @@ def facts(
         "precision": precision,
     }
     if isinstance(data.source, NoisySource):
+        assert data.source.index is not None  # the training split is loaded
         data.source.index.write(folder / INDEX_FILE)
         record["noise"] = data.source.facts
     return record
 
 
-def run_label(choices: DictConfig) -> str:
+def run_label(choices: Mapping[str, str]) -> str:
     """What reports call the loss: "hal+mb" is HAL with the memory bank."""
     bank = choices["bank"]
     return choices["loss"] + {"none": "", "memory": "+mb"}.get(bank, f"+{bank}")
 
 
-def architecture(choices: DictConfig) -> str:
+def architecture(choices: Mapping[str, str]) -> str:
     """Text and image encoder, and a similarity other than cosine: "text_gru+image_cnn", "text_gru+image_cnn+order"."""
     sides = [choices["text_encoder"], choices["image_encoder"], choices["similarity"]]
     return "+".join(side for side in sides if side != "cosine")

@@ -64,6 +64,10 @@ class CaptionedImages:
         """The name of an image, or "image ROW" where images have no names."""
         return f"image {row}" if self.names is None else self.names[row]
 
+    def text_of(self, row: int) -> str:
+        """A caption, or "text ROW" where texts are vectors."""
+        return self.captions[row] if isinstance(self.captions, list) else f"text {row}"
+
     def training_pairs(self) -> np.ndarray:
         """(P, 2) int64: image and caption of every pair that is trained on."""
         if self.pairs is not None:

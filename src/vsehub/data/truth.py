@@ -1,6 +1,7 @@
 """Pairs of queries and items that answer them, ids and labels, from the user's own files."""
 
 import csv
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -39,7 +40,7 @@ class PairTable:
         self._columns = self._read_csv() if self._csv else self._read_parquet()
         require(len(self._columns["query"]) > 0, f"{path} has no pairs; expected one a line after the header")
 
-    def rows(self, column: str, side: str, count: int, ids: list[str] | None) -> Tensor:
+    def rows(self, column: str, side: str, count: int, ids: Sequence[str] | None) -> Tensor:
         """The entries of `column` as row numbers (P,) int64 of `side`, which has `count` rows.
 
         ids: of the rows, in their order; None: the entries are row numbers counted from 0. InputError naming the lines
@@ -195,7 +196,7 @@ def read_labels(path: str | Path, name: str = "labels") -> list[str]:
     return read_lines(existing(name, path, "Give a text file with one caption a line"), "caption")
 
 
-def distinct_ids(name: str, ids: list[str]) -> None:
+def distinct_ids(name: str, ids: Sequence[str]) -> None:
     """InputError saying where an id of `ids` comes twice. name: what the message calls the ids."""
     if len(set(ids)) == len(ids):
         return
@@ -213,8 +214,8 @@ def read_truth(
     path: str | Path,
     queries: int,
     items: int,
-    query_ids: list[str] | None = None,
-    item_ids: list[str] | None = None,
+    query_ids: Sequence[str] | None = None,
+    item_ids: Sequence[str] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The pairs of a table with the columns query and item, in its order: query (P,) and item (P,), int64 row numbers.
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from vsehub.checks import InputError, existing, require
 from vsehub.components import Components
-from vsehub.data.sources import CaptionedImages
+from vsehub.data.sources import ArrayLike, CaptionedImages
 from vsehub.data.text.vocabulary import Words, restored
 from vsehub.io.files import atomic
 from vsehub.types import Encoder, Similarity, require_part
@@ -228,7 +227,7 @@ def fitting(
     return split
 
 
-def require_shape(side: str, rows: np.ndarray, shape: tuple[int, ...] | None) -> None:
+def require_shape(side: str, rows: ArrayLike, shape: tuple[int, ...] | None) -> None:
     """Raise InputError where a row's shape is not the one that a model was made for; pictures may be of any size."""
     trained, given = list(shape or ()), list(rows.shape[1:])
     pictures = len(trained) > 2 and len(given) > 2

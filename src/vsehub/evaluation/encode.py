@@ -9,19 +9,20 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from vsehub.data.sources import CaptionedImages
+from vsehub.data.sources import ArrayLike, CaptionedImages
 from vsehub.data.text.tokens import TokenTable, VectorTable
 from vsehub.data.text.vocabulary import Words
 from vsehub.io.progress import ahead
-from vsehub.sets import Encoding, concatenated
+from vsehub.sets import Encoding, Rows, concatenated
 
 TextTable = TokenTable | VectorTable
 
 
-def text_table(texts: Sequence[str] | np.ndarray, vocabulary: Words | None, max_words: int | None) -> TextTable:
+def text_table(texts: Sequence[str] | ArrayLike, vocabulary: Words | None, max_words: int | None) -> TextTable:
     """T texts as encoders read them: tokenised, or, without a vocabulary, the vectors (T, F) that they are."""
     if vocabulary is None:
         return VectorTable(np.asarray(texts))
+    assert isinstance(texts, Sequence)  # a vocabulary is of captions
     return TokenTable.build(vocabulary, list(texts), max_words)
 
 
@@ -33,13 +34,13 @@ class EncodedSplit:
     belong to several images; None: those of image_index.
     """
 
-    images: Encoding
-    texts: Encoding
+    images: Rows
+    texts: Rows
     image_index: Tensor
     pairs: Tensor | None = None
 
     @classmethod
-    def of(cls, split: CaptionedImages, images: Encoding, texts: Encoding) -> "EncodedSplit":
+    def of(cls, split: CaptionedImages, images: Rows, texts: Rows) -> "EncodedSplit":
         """A split whose images and texts are encoded, with its pairs on their device."""
         index = torch.from_numpy(split.image_index).to(images.device)
         pairs = None if split.pairs is None else torch.from_numpy(split.pairs).to(images.device)
@@ -49,12 +50,12 @@ class EncodedSplit:
         """The images of a slice and the texts that describe them."""
         first, last, _ = images.indices(len(self.images))
         if self.pairs is not None:
-            return self._fold_of_pairs(first, last)
+            return self._fold_of_pairs(self.pairs, first, last)
         texts = ((self.image_index >= first) & (self.image_index < last)).nonzero().squeeze(1)
         return EncodedSplit(self.images[images], self.texts[texts], self.image_index[texts] - first)
 
-    def _fold_of_pairs(self, first: int, last: int) -> "EncodedSplit":
-        pairs = self.pairs[(self.pairs[:, 0] >= first) & (self.pairs[:, 0] < last)]
+    def _fold_of_pairs(self, pairs: Tensor, first: int, last: int) -> "EncodedSplit":
+        pairs = pairs[(pairs[:, 0] >= first) & (pairs[:, 0] < last)]
         texts, within = pairs[:, 1].unique(return_inverse=True)
         inside = torch.stack([pairs[:, 0] - first, within], dim=1)
         index = texts.new_zeros(len(texts)).scatter_(0, inside[:, 1].flip(0), inside[:, 0].flip(0))
@@ -78,7 +79,7 @@ def encode_split(
 
 @torch.no_grad()
 def encode_images(
-    encoder: nn.Module, images: np.ndarray, rows: np.ndarray, batch_size: int = 256, progress: bool = False
+    encoder: nn.Module, images: ArrayLike, rows: np.ndarray, batch_size: int = 256, progress: bool = False
 ) -> Encoding:
     """The given rows of `images`, encoded: (rows, D) or sets."""
     return _in_eval_mode(

@@ -46,14 +46,17 @@ class MeanSimilarity(Similarity):
     def largest(self) -> float | None:
         """The mean of the bounds, None where one has none."""
         bounds = [similarity.largest for similarity in self.similarities]
-        return None if None in bounds else sum(bounds) / len(bounds)
+        known = [bound for bound in bounds if bound is not None]
+        return sum(known) / len(known) if len(known) == len(bounds) else None
 
     def forward(self, images: Several, texts: Several) -> Tensor:
         """Scores (I, T) of images against texts, both encoded by as many models as there are similarities."""
-        share, mean = 1 / len(self.similarities), None
-        for similarity, *sides in zip(self.similarities, images.parts, texts.parts, strict=True):
-            scores = similarity(*sides)
-            mean = scores * share if mean is None else mean.add_(scores, alpha=share)
+        share = 1 / len(self.similarities)
+        models = zip(self.similarities, images.parts, texts.parts, strict=True)
+        similarity, own_images, own_texts = next(models)
+        mean = similarity(own_images, own_texts) * share
+        for similarity, own_images, own_texts in models:
+            mean.add_(similarity(own_images, own_texts), alpha=share)
         return mean
 
 

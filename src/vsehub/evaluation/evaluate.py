@@ -14,7 +14,8 @@ from vsehub.evaluation.scores import DIRECTIONS, DirectedScores, both_directions
 from vsehub.metrics.occurrences import KS, histogram, occurrence_metrics, skew_sum
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import Ranking, rank_blocks
-from vsehub.metrics.recall import RECALLS, rank_metrics, rsum
+from vsehub.metrics.recall import rank_metrics, rsum
+from vsehub.metrics.relevance import RECALLS
 from vsehub.types import Similarity
 
 
@@ -26,7 +27,10 @@ def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positive
     and the mean of what its texts hit; where images have unlike numbers of texts, their sum divided by T/I, the number
     on average. A text that belongs to several images is shared out among them.
     """
-    own, found = (sum((side[k].ranks <= k).double() for k in RECALLS) for side in (rankings["i2t"], rankings["t2i"]))
+    own, found = (
+        torch.stack([side[k].ranks <= k for k in RECALLS]).sum(dim=0).double()
+        for side in (rankings["i2t"], rankings["t2i"])
+    )
     shares = (found / texts.counts)[texts.query]
     of_texts = torch.zeros_like(own).index_add_(0, texts.item, shares)
     return 100.0 * (own + of_texts * len(own) / len(found))
@@ -146,7 +150,8 @@ def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evalua
 
 def fold_metrics(rankings: dict[str, dict[int, Ranking]]) -> dict[str, float]:
     """All metrics of one fold from both directions' rankings."""
-    recalls, hubs = {}, {}
+    recalls: dict[str, float] = {}
+    hubs: dict[str, float] = {}
     for direction, ranking in rankings.items():
         own, hubness = direction_metrics(ranking)
         recalls |= {f"{direction}/{name}": value for name, value in own.items()}

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from vsehub.checks import require
+from vsehub.data.sources import ArrayLike
 from vsehub.data.text.tokens import TokenTable
 from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.types import Similarity
@@ -20,7 +21,7 @@ _MANY = 1000  # images from which scoring takes long enough for a progress bar
 def foil_scores(
     encoders: tuple[nn.Module, nn.Module],
     similarity: Similarity,
-    images: np.ndarray,
+    images: ArrayLike,
     rows: np.ndarray,
     table: TokenTable,
     batch_size: int = 256,
@@ -49,7 +50,8 @@ def foil_scores(
 def distinct(table: TokenTable) -> tuple[np.ndarray, np.ndarray]:
     """The first row of each distinct text, in order, and for every text the place of its own there."""
     found: dict[bytes, int] = {}
-    firsts, where = [], np.empty(len(table), dtype=np.int64)
+    firsts: list[int] = []
+    where = np.empty(len(table), dtype=np.int64)
     for row, (start, stop) in enumerate(zip(table.offsets[:-1], table.offsets[1:], strict=True)):
         place = found.setdefault(table.tokens[start:stop].tobytes(), len(firsts))
         if place == len(firsts):

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from vsehub.evaluation.encode import EncodedSplit
-from vsehub.metrics.ranks import Positives
-from vsehub.sets import Encoding
+from vsehub.metrics.positives import Positives
+from vsehub.sets import Rows
 from vsehub.types import Similarity
 
 DIRECTIONS = ("i2t", "t2i")
@@ -43,7 +43,7 @@ class DirectedScores:
     def rows(self, index: Tensor | slice) -> Tensor:
         """Whole rows (b, M) of some queries."""
         if self._matrix is not None:
-            return self._whole()[index]
+            return self._whole(self._matrix)[index]
         return self._between(self.queries[index], self.items)
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
@@ -58,9 +58,10 @@ class DirectedScores:
     def columns(self) -> Iterator[Tensor]:
         """Blocks (R, m) of the reference queries' scores over all items in order; a column is one stretch of memory."""
         size = max(1, BLOCK_ELEMENTS // len(self.reference))
-        if self._matrix is not None and self._own:
+        matrix = self._matrix
+        if matrix is not None and self._own:
             # Only the largest of matrices would not fit into a block here, and they are held already.
-            yield self._once("columns", lambda: self._whole().T.contiguous().T)
+            yield self._once("columns", lambda: self._whole(matrix).T.contiguous().T)
             return
         if len(self.items) <= size:
             yield self._once("columns", lambda: self._columns(self.items))
@@ -68,27 +69,33 @@ class DirectedScores:
         for first in range(0, len(self.items), size):
             yield self._columns(self.items[first : first + size])
 
-    def _whole(self) -> Tensor:
-        return self._matrix() if self.direction == "i2t" else self._matrix().T
+    def _whole(self, matrix: Callable[[], Tensor]) -> Tensor:
+        return matrix() if self.direction == "i2t" else matrix().T
 
-    def _columns(self, items: Encoding) -> Tensor:
-        return (items @ self.reference.T).T if self._inner else self._between(self.reference, items)
+    def _columns(self, items: Rows) -> Tensor:
+        return _products(items, self.reference).T if self._inner else self._between(self.reference, items)
 
     def _once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         if name not in self._kept:
             self._kept[name] = make()
         return self._kept[name]
 
-    def _between(self, queries: Encoding, items: Encoding) -> Tensor:
+    def _between(self, queries: Rows, items: Rows) -> Tensor:
         if self._inner:
-            return queries @ items.T
+            return _products(queries, items)
         return self.similarity(queries, items) if self.direction == "i2t" else self.similarity(items, queries).T
 
-    def _sides(self, split: EncodedSplit) -> tuple[Encoding, Encoding]:
+    def _sides(self, split: EncodedSplit) -> tuple[Rows, Rows]:
         return (split.images, split.texts) if self.direction == "i2t" else (split.texts, split.images)
 
-    def _vectors(self, encoded: Encoding) -> Encoding:
+    def _vectors(self, encoded: Rows) -> Rows:
         return self.similarity.vectors(encoded) if self._inner else encoded
+
+
+def _products(queries: Rows, items: Rows) -> Tensor:
+    assert isinstance(queries, Tensor)  # both are as `Similarity.vectors` gives them
+    assert isinstance(items, Tensor)
+    return queries @ items.T
 
 
 def both_directions(split: EncodedSplit, similarity: Similarity, reference: EncodedSplit) -> dict[str, DirectedScores]:
@@ -101,7 +108,7 @@ def both_directions(split: EncodedSplit, similarity: Similarity, reference: Enco
 def _positives(split: EncodedSplit, direction: str) -> Positives:
     sizes = len(split.images), len(split.texts)
     if split.pairs is not None:
-        sides = (0, 1) if direction == "i2t" else (1, 0)
-        return Positives.from_pairs(*(split.pairs[:, side] for side in sides), *(sizes[side] for side in sides))
+        query, item = (0, 1) if direction == "i2t" else (1, 0)
+        return Positives.from_pairs(split.pairs[:, query], split.pairs[:, item], sizes[query], sizes[item])
     ids = torch.arange(sizes[0], device=split.image_index.device), split.image_index
     return Positives.from_ids(*(ids if direction == "i2t" else ids[::-1]))

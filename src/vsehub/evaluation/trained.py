@@ -135,7 +135,7 @@ class TrainedModel:
             self.splits[name] = self.source.load(name)
         return fitting(self.splits[name], self.model.image_shape, self.model.text_shape)
 
-    def encode_images(self, images: np.ndarray | Tensor, progress: bool = False) -> Encoding:
+    def encode_images(self, images: ArrayLike | Tensor, progress: bool = False) -> Encoding:
         """Images (N, *image_shape), as the source stores them, encoded: (N, D), not normalised, or N sets."""
         rows = images.cpu().numpy() if isinstance(images, Tensor) else images
         require(len(rows) > 0, "images is empty; give one or more")
@@ -201,9 +201,14 @@ class TrainedModel:
         size = len(loaded.images if found == "images" else loaded.captions)
         whole("k", k)
         require(k <= size, f"k is {k}; expected at most {size}, the number of {found} in the {split} split")
-        encoded = self.encode_images(images) if texts is None else self.encode_texts(texts)
+        if images is None:
+            assert texts is not None  # checked above
+            encoded = self.encode_texts(texts)
+        else:
+            encoded = self.encode_images(images)
         vectors = self.similarity.vectors
-        queries, items = vectors(encoded), vectors(self._side(split, found))
+        queries = vectors(encoded)
+        items = vectors(self._side(split, found))
         others = vectors(self._side(reference, asked)) if criterion.needs_reference else None
         scores, rows = criterion.search(queries, items, others, k)
         return Hits(rows, scores, torch.einsum("qd,qkd->qk", queries, items[rows]))

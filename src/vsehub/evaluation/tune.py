@@ -71,6 +71,6 @@ def _best_matching(own: Settings, matchings: list[Settings], measure: Measure) -
     chosen, total = {}, 0.0
     for k in KS:
         sums = {value: sum(metrics[f"{side}/r{k}"] for side in DIRECTIONS) for value, metrics in found.items()}
-        chosen[k] = max(sums, key=sums.get)
+        chosen[k] = max(sums, key=sums.__getitem__)
         total += sums[chosen[k]]
     return own | {name: chosen}, total

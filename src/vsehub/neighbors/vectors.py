@@ -18,7 +18,8 @@ class VectorSource(Protocol):
     shape: (N, D). rows(start, stop): a tensor (stop - start, D), float32 or float64.
     """
 
-    shape: tuple[int, int]
+    @property
+    def shape(self) -> tuple[int, int]: ...
 
     def __len__(self) -> int: ...
 

@@ -4,6 +4,7 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -24,7 +25,7 @@ MARKERS = "osD^vPX"
 LINES = ("-", "--", ":", "-.")
 DPI = 160
 NARROW = 4.2  # inches: on a screen of 360 pixels its text is as large as the page's small type
-RC = {
+RC: dict[Any, Any] = {  # newer versions of matplotlib type each key
     "font.family": "DejaVu Sans",
     "font.size": 10.5,
     "axes.titlesize": 11.5,
@@ -203,14 +204,13 @@ def draw(runs: Sequence[Run], series: dict[str, Series], table: pd.DataFrame) ->
     with matplotlib.rc_context(RC):
         pictures = [curves(runs, series, place, look, _name("rsum-over-epochs", place, places)) for place in places]
         for setting, rows in settings.items():
-            pictures.append(recalls(rows, setting, look, _name("recalls", setting, settings)))
-            pictures.append(occurrences(runs, series, setting, look, _name("occurrences", setting, settings)))
+            pictures.append(recalls(rows, setting, look, _name("recalls", setting, list(settings))))
+            pictures.append(occurrences(runs, series, setting, look, _name("occurrences", setting, list(settings))))
     return [picture for picture in pictures if picture]
 
 
 def _name(stem: str, place: tuple, places: Sequence[tuple]) -> str:
     """A file stem: `stem` alone when there is one place, else with the place's number and words."""
-    places = list(places)
     if len(places) == 1:
         return stem
     words = re.sub(r"[^a-z0-9]+", "-", " ".join(place).lower()).strip("-")

@@ -79,8 +79,8 @@ def series_of(runs: Sequence[Run]) -> dict[str, Series]:
     for run in runs:
         groups[run.record["dataset"], run.record["architecture"], run.record["label"]].append(run)
     return {
-        run.path: Series(*map(str, group), variant)
-        for group, members in groups.items()
+        run.path: Series(str(dataset), str(architecture), str(label), variant)
+        for (dataset, architecture, label), members in groups.items()
         for run, variant in zip(members, variants([recipe(run) for run in members]), strict=True)
     }
 

@@ -237,11 +237,10 @@ def _families(
         ]
         found[f"losses under {criterion}"] = ({one.title: parts for one, parts in members.items()}, pairs)
     for loss in losses:
-        members = {case.criterion: parts for case, parts in cases.items() if case.series == loss}
-        plain = members.get("nns", {})
-        distinct = _without_copies(members)
+        ranked = {case.criterion: parts for case, parts in cases.items() if case.series == loss}
+        plain, distinct = ranked.get("nns", {}), _without_copies(ranked)
         pairs = [Pair(name, "nns") for name, parts in distinct.items() if name != "nns" and set(parts) & set(plain)]
-        found[f"criteria after {loss.title}"] = (members, pairs)
+        found[f"criteria after {loss.title}"] = (ranked, pairs)
     return {name: family for name, family in found.items() if family[1]}
 
 

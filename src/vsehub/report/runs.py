@@ -81,8 +81,8 @@ def refuse_mixed_protocols(runs: Sequence[Run]) -> None:
     found: dict[tuple[str, str], dict[tuple, str]] = {}
     for run in runs:
         for name, one in run.evaluations.items():
-            folds = one["fold_images"], one["folds"]
-            found.setdefault((one["split"], one["protocol"]), {}).setdefault(folds, f"{run.path}/evaluations/{name}")
+            size = one["fold_images"], one["folds"]
+            found.setdefault((one["split"], one["protocol"]), {}).setdefault(size, f"{run.path}/evaluations/{name}")
     for (_, protocol), folds in found.items():
         require(
             len(folds) == 1,

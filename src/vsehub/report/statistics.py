@@ -102,12 +102,12 @@ def holm(p: Sequence[float]) -> np.ndarray:
     The i-th smallest of m is multiplied by m - i + 1, made no smaller than those before it, and at most 1. NaN, a test
     that could not be made, stays NaN and does not count to the family.
     """
-    p = np.asarray(p, dtype=float)
-    corrected = np.full(p.shape, np.nan)
-    tested = np.flatnonzero(~np.isnan(p))
-    order = tested[np.argsort(p[tested], kind="stable")]
+    values = np.asarray(p, dtype=float)
+    corrected = np.full(values.shape, np.nan)
+    tested = np.flatnonzero(~np.isnan(values))
+    order = tested[np.argsort(values[tested], kind="stable")]
     factors = np.arange(len(order), 0, -1)
-    corrected[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * factors))
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(values[order] * factors))
     return corrected
 
 

@@ -69,6 +69,7 @@ def find_sweeps(runs: Sequence[Run]) -> list[Sweep]:
 
 
 def _sweeps_of(place: tuple[str, str, str], runs: Sequence[Run]) -> list[Sweep]:
+    dataset, architecture, label = map(str, place)
     settings = [settings_of(run) for run in runs]
     names = sorted({key for one in settings for key in one})
     numeric = [key for key in names if all(_number(one.get(key)) is not None for one in settings)]
@@ -93,7 +94,7 @@ def _sweeps_of(place: tuple[str, str, str], runs: Sequence[Run]) -> list[Sweep]:
         table = _means(frame, keys)
         grid = all(_recurs(table, [other for other in keys if other != key]) for key in keys)
         if grid or len(table) >= FEWEST_POINTS:
-            found.append(Sweep(*map(str, place), fixed, tuple(keys), table, grid))
+            found.append(Sweep(dataset, architecture, label, fixed, tuple(keys), table, grid))
     return found
 
 
@@ -244,7 +245,9 @@ def find_tunings(frame: pd.DataFrame) -> list[Tuning]:
         measured = group.assign(value=value)
         test = known[(known["split"] == "test") & (known[where] == list(place)).all(axis=1)]
         test = test.assign(value=[_value(text, differ[0], named[0]) for text in test["parameters"]])
-        found.append(Tuning(*map(str, place), differ[0], _tuned(measured, test)))
+        dataset, architecture, protocol, criterion, reference, seen = map(str, place)
+        table = _tuned(measured, test)
+        found.append(Tuning(dataset, architecture, protocol, criterion, reference, seen, differ[0], table))
     return found
 
 

@@ -208,7 +208,9 @@ class Tally:
         counts = {k: self.occurrences(k) for k in self.ks}
         if self.positives is None:
             return occurrence_metrics(counts)
-        return occurrence_metrics(counts, {k: self.wrong(k) for k in self.ks}, self._counted[self.ks[0]].judged)
+        return occurrence_metrics(
+            counts, {k: self._counted[k].bad[k] for k in self.ks}, self._counted[self.ks[0]].judged
+        )
 
     def histograms(self) -> dict[str, dict[str, list[int]]]:
         """The distribution of N_k for each k, as `metrics.hubness.histogram` gives it."""
@@ -230,7 +232,7 @@ class Tally:
 class Changes:
     """How much of the plain ranking a correction keeps: the first item, and the first k as a set."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._queries = self._first = 0
         self._kept = 0.0
 
@@ -275,13 +277,18 @@ class _Gathered:
         )
 
 
-def _beginning(found: tuple[Tensor, Tensor]) -> Lists:
+def _beginning(found: tuple[Tensor, ...]) -> Lists:
     return lambda k: (found[0][:, :k], found[1][:, :k])
 
 
 def _of_matchings(found: Mapping[int, tuple[Tensor, Tensor]], rows: slice, deepest: int) -> Lists:
     """The lists of the matching that was made for k; for a k for which none was made, the beginning of the deepest."""
-    return lambda k: tuple(side[rows, :k] for side in found.get(k, found[deepest]))
+
+    def lists(k: int) -> tuple[Tensor, Tensor]:
+        values, positions = found.get(k, found[deepest])
+        return values[rows, :k], positions[rows, :k]
+
+    return lists
 
 
 def _relevance(positives: Positives | None) -> int | None:
@@ -315,7 +322,8 @@ def fitted(
     """The item terms of each criterion, and the seconds; those that go by column share one product."""
     together = [name for name, criterion in criteria.items() if criterion.columnwise and criterion.needs_reference]
     groups = [together] * bool(together) + [[name] for name in criteria if name not in together]
-    terms, total = {}, 0.0
+    terms: dict[str, Terms] = {}
+    total = 0.0
     for group in groups:
         find = _fit([criteria[name] for name in group], items, reference, progress)
         found, seconds = kept(parts, f"terms-{'-'.join(group)}", find)
@@ -334,11 +342,12 @@ def matched(
     criterion: Criterion, name: str, queries: VectorSource, items: VectorSource, depths: set[int], parts: Parts | None
 ) -> tuple[dict[int, tuple[Tensor, Tensor]], float]:
     """Values and positions (Q, k) of a matching for each k of depths, which is another matching each time."""
-    lists, total = {}, 0.0
+    lists: dict[int, tuple[Tensor, Tensor]] = {}
+    total = 0.0
     for k in sorted(depths):
         log.info("%s: matching %d queries and %d items, k = %d", name, len(queries), len(items), k)
-        (found,), seconds = kept(parts, f"matched-{name}-{k}", _match(criterion, queries, items, k))
-        lists[k] = tuple(side.cpu() for side in found)
+        ((values, positions),), seconds = kept(parts, f"matched-{name}-{k}", _match(criterion, queries, items, k))
+        lists[k] = values.cpu(), positions.cpu()
         total += seconds
     return lists, total
 

@@ -116,7 +116,7 @@ def values(
     }
 
 
-def reference_kind(criterion: Criterion, inductive: bool) -> str:
+def reference_kind(criterion: Criterion | None, inductive: bool) -> str:
     """Whose scores a criterion sees: "none", "inductive" or "transductive". A matching sees the queries."""
     if criterion is None or not (criterion.needs_reference or criterion.matching is not None):
         return "none"
@@ -132,7 +132,7 @@ def _entries(measured: Measured, chosen: Tensor, queries: Names, items: Names) -
             **items.of(item),
             "image": items.image(item),
             "occurrences": [int(ranking.occurrences[item]) for ranking in rankings],
-            "wrong": None if rankings[0].wrong is None else [int(ranking.wrong[item]) for ranking in rankings],
+            "wrong": [int(one.wrong[item]) for one in rankings if one.wrong is not None] or None,
             "queries": [{"query": query, **queries.of(query)} for query in _asking(rankings[0].positions, item)],
         }
         for item in chosen.tolist()

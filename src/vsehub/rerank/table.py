@@ -1,5 +1,6 @@
 """Rankings as .parquet tables, which any data tool opens: a row for each query and rank."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,8 @@ def write_ranking(
     path: str | Path,
     positions: Tensor | np.ndarray,
     scores: Tensor | np.ndarray,
-    query_ids: list[str] | None = None,
-    item_ids: list[str] | None = None,
+    query_ids: Sequence[str] | None = None,
+    item_ids: Sequence[str] | None = None,
 ) -> None:
     """Write a ranking, best first, as a table (query, rank, item, score), wholly or not at all.
 
@@ -78,7 +79,7 @@ def write_ranking(
 
 
 def read_ranking(
-    path: str | Path, query_ids: list[str] | None = None, item_ids: list[str] | None = None
+    path: str | Path, query_ids: Sequence[str] | None = None, item_ids: Sequence[str] | None = None
 ) -> tuple[Tensor, Tensor]:
     """The ranking in a table of `write_ranking`, whose rows may be in any order: positions (Q, K) int64, scores (Q, K).
 
@@ -122,7 +123,7 @@ def read_ranking(
     return torch.from_numpy(positions).reshape(shape), torch.from_numpy(values).reshape(shape)
 
 
-def _names(name: str, ids: list[str] | None) -> "pa.Array | None":
+def _names(name: str, ids: Sequence[str] | None) -> "pa.Array | None":
     import pyarrow as pa
 
     if ids is None:

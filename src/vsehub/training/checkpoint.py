@@ -9,7 +9,7 @@ import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
-from vsehub.checks import InputError, existing, require
+from vsehub.checks import InputError, existing, fail, require
 from vsehub.data.text.vocabulary import Words, restored
 from vsehub.evaluation.checkpoint import SUFFIX, write_checkpoint
 from vsehub.io.files import atomic
@@ -78,7 +78,8 @@ def load_state(path: str | Path) -> dict[str, Any]:
             f"resume: {path} cannot be read ({type(error).__name__}); it is cut short or damaged. {_AGAIN}"
         ) from error
     own = state.get("vsehub") if isinstance(state, dict) else None
-    require(isinstance(own, dict) and "version" in own, f"resume: {path} was not written by `vsehub train`. {_AGAIN}")
+    if not (isinstance(own, dict) and "version" in own):
+        fail(f"resume: {path} was not written by `vsehub train`. {_AGAIN}")
     require(
         own["version"] == VERSION,
         f"resume: {path} is of version {own['version']} of its format, this vsehub reads version {VERSION}; go on with "

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from vsehub.checks import require, whole
+from vsehub.checks import fail, require, whole
 from vsehub.data.photos.pictures import Pictures
 from vsehub.data.sources import CaptionedImages, Source
 from vsehub.data.text.vocabulary import Subwords, Vocabulary, Words
@@ -159,8 +159,9 @@ class RetrievalDataModule(pl.LightningDataModule):
         if self._vocabulary is None:
             if "train" not in self.splits:
                 self.splits["train"] = self.source.load("train")
-            if self.splits["train"].written:
-                self._vocabulary = self._own_vocabulary(self.splits["train"].captions)
+            captions = self.splits["train"].captions
+            if isinstance(captions, list):
+                self._vocabulary = self._own_vocabulary(captions)
         return self._vocabulary
 
     def _own_vocabulary(self, captions: list[str]) -> Words:
@@ -172,20 +173,21 @@ class RetrievalDataModule(pl.LightningDataModule):
     def text_shape(self) -> tuple[int, ...] | None:
         """The shape of a text that is a vector; None where texts are captions."""
         split = self.splits["train"] if "train" in self.splits else self.load("train")[0]
-        return None if split.written else tuple(split.captions.shape[1:])
+        return None if isinstance(split.captions, list) else tuple(split.captions.shape[1:])
 
     def start_words(self, text_encoder: nn.Module) -> None:
         """Put the file's word vectors into the text encoder; InputError where it has no word embeddings."""
         if self.word_vectors is None:
             return
-        require(
-            isinstance(self.vocabulary, Vocabulary) and isinstance(text_encoder, WordEncoder),
-            f"loader.word_vectors is set but {type(text_encoder).__name__} has no embeddings of words; choose another "
-            "text encoder, e.g. text_encoder=text_gru, or leave loader.word_vectors out",
-        )
-        vectors, rows = read_word_vectors(self.word_vectors, self.vocabulary.words)
+        vocabulary = self.vocabulary
+        if not (isinstance(vocabulary, Vocabulary) and isinstance(text_encoder, WordEncoder)):
+            fail(
+                f"loader.word_vectors is set but {type(text_encoder).__name__} has no embeddings of words; choose "
+                "another text encoder, e.g. text_encoder=text_gru, or leave loader.word_vectors out"
+            )
+        vectors, rows = read_word_vectors(self.word_vectors, vocabulary.words)
         text_encoder.start_words(torch.from_numpy(rows), torch.from_numpy(vectors))
-        log.info("word vectors: %d of %d words start from %s", len(rows), len(self.vocabulary), self.word_vectors)
+        log.info("word vectors: %d of %d words start from %s", len(rows), len(vocabulary), self.word_vectors)
 
     def train_dataloader(self) -> DataLoader:
         """Shuffled whole batches."""

@@ -1,7 +1,7 @@
 """The LightningModule: two encoders, a similarity, a loss and, where one is used, a memory bank."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -154,7 +154,7 @@ def check_together(image_encoder: Encoder, text_encoder: Encoder, similarity: Si
 
 def parameter_groups(module: nn.Module) -> list:
     """The trainable parameters for an optimizer, those to which an encoder gives their own rate in their own groups."""
-    own = [
+    own: list[dict[str, Any]] = [
         {"params": parameters, "lr": rate}
         for part in module.modules()
         if isinstance(part, Encoder)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from vsehub.checks import InputError, require, whole
+from vsehub.checks import InputError, fail, require, whole
 
 
 def resolve_precision(precision: str, accelerator: str = "auto") -> str:
@@ -46,9 +46,8 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
         "trainer.enable_checkpointing must stay true: a run keeps its best model",
     )
     epochs = settings.get("max_epochs")
-    require(
-        epochs is not None and epochs != -1, f"trainer.max_epochs is {epochs}: training would never end; give a number"
-    )
+    if epochs is None or epochs == -1:
+        fail(f"trainer.max_epochs is {epochs}: training would never end; give a number")
     whole("trainer.max_epochs", epochs)
     least = settings.get("min_epochs")
     require(

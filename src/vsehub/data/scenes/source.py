@@ -6,7 +6,8 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 from tqdm import tqdm
@@ -37,7 +38,7 @@ class Scenes(Component):
     seed: int = 0
     cache: str | None = None
     name: ClassVar[str] = "scenes"
-    rebuilt: ClassVar[Mapping[str, Any]] = {"cache": None}  # a checkpoint does not say where files are written
+    rebuilt = MappingProxyType({"cache": None})  # a checkpoint does not say where files are written
 
     def __post_init__(self) -> None:
         one_of("size", self.size, tuple(SIZES))

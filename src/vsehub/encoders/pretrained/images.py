@@ -26,6 +26,7 @@ class ImageBackbone(Encoder):
 
     # A checkpoint holds the backbone's weights: rebuilding it takes no download and no file.
     rebuilt: Mapping[str, Any] = {"pretrained": False, "weights": None}
+    head: ImageFeatures | ImageRegions
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +27,9 @@ class Backbone(nn.Module):
     classifier, if it has one, is left out. size: F of the features. Raises InputError for other shapes, for pictures
     of a size that the model cannot take, and as those two functions.
     """
+
+    mean: Tensor
+    std: Tensor
 
     def __init__(
         self,
@@ -85,8 +89,9 @@ class Backbone(nn.Module):
 
     def _last_map(self, pixels: Tensor) -> Tensor:
         """(N, C, H, W) as the network's pooling sees it."""
-        if hasattr(self.network, "forward_features"):  # all of timm's; of the others it is caught as it passes
-            found = self.network.forward_features(pixels)
+        features = getattr(self.network, "forward_features", None)
+        if features is not None:  # all of timm's; of the others it is caught as it passes
+            found = features(pixels)
         else:
             caught: list[Tensor] = []
             hook = self.network.get_submodule(self._map).register_forward_hook(lambda *call: caught.append(call[2]))
@@ -180,7 +185,7 @@ def _torchvision(model: str, pretrained: bool) -> VisionModel:
         one_of(f"the weights of {name}", tag, tuple(choice.name for choice in choices))
     weights = choices[tag] if tag else choices.DEFAULT
     chosen = {"weights": weights if pretrained else None}
-    network = _fetched(model, pretrained, lambda: torchvision.models.get_model(name, **chosen))
+    network: Any = _fetched(model, pretrained, lambda: torchvision.models.get_model(name, **chosen))
     before = set(network.state_dict())
     for part in (one for one in _AUXILIARY if hasattr(network, one)):
         setattr(network, part, None)
@@ -210,7 +215,7 @@ def _timm(model: str, pretrained: bool) -> VisionModel:
     if tag:
         tags = [one.partition(".")[2] for one in timm.list_pretrained(f"{name}.*")]
         one_of(f"the weights of {name}", tag, tuple(tags))
-    network = _fetched(model, pretrained, lambda: timm.create_model(model, pretrained=pretrained))
+    network: Any = _fetched(model, pretrained, lambda: timm.create_model(model, pretrained=pretrained))
     before = set(network.state_dict())
     network.reset_classifier(0)
     made_for = timm.data.resolve_model_data_config(network)
@@ -243,7 +248,7 @@ def weights_hash(network: nn.Module) -> str:
     digest = hashlib.sha256()
     for key, value in sorted(_entries(network)):
         digest.update(f"{key} {value.dtype} {tuple(value.shape)}\n".encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()[:16]
 
 
@@ -254,6 +259,7 @@ def _entries(network: nn.Module) -> list[tuple[str, Tensor]]:
 
 def _state(path: Path) -> dict[str, Tensor]:
     """The state dict of a file, without the prefix that data-parallel training puts before its names."""
+    found: Any
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -279,7 +285,7 @@ def _state(path: Path) -> dict[str, Tensor]:
     return {key.removeprefix("module."): value for key, value in found.items()}
 
 
-def _differences(name: str, wanted: dict[str, tuple], found: dict[str, Tensor], known: set[str]) -> list[str]:
+def _differences(name: str, wanted: dict[str, tuple[int, ...]], found: dict[str, Tensor], known: set[str]) -> list[str]:
     """What is missing, too much or of another shape, the first of each by name."""
     shapes = {key: tuple(value.shape) for key, value in found.items()}
     missing = [key for key in wanted if key not in found]

@@ -43,7 +43,7 @@ class TextPretrained(Encoder):
         tune: bool = False,
         learning_rate: float | None = None,
         pooling: str = "mean",
-        config: dict | None = None,
+        config: dict[str, Any] | None = None,
     ):
         super().__init__()
         whole("dim", dim)
@@ -55,7 +55,7 @@ class TextPretrained(Encoder):
             "text_encoder.config builds an untrained model; set text_encoder.pretrained=false, or leave config out",
         )
         self.backbone = _built(model, pretrained, config)
-        known = self.backbone.get_input_embeddings().num_embeddings
+        known: Any = self.backbone.get_input_embeddings().num_embeddings
         require(
             vocabulary_size <= known,
             f"the captions have {vocabulary_size} ids but {model} knows {known}; set loader.tokenizer={model}",
@@ -98,7 +98,7 @@ class TextPretrained(Encoder):
         return self.pool(self.linear(states), lengths)
 
 
-def _built(model: str, pretrained: bool, config: Mapping | None) -> "PreTrainedModel":
+def _built(model: str, pretrained: bool, config: Mapping[str, Any] | None) -> "PreTrainedModel":
     """The model in float32, from its folder, or of a configuration with random weights."""
     try:
         from transformers import AutoConfig, AutoModel
@@ -130,7 +130,9 @@ def _built(model: str, pretrained: bool, config: Mapping | None) -> "PreTrainedM
 def _require_text_encoder(model: str, settings: Any) -> None:
     """Raise InputError for encoder-decoders, and for models without one stack of states."""
     require(
-        not settings.is_encoder_decoder and getattr(settings, "hidden_size", None) and hasattr(settings, "vocab_size"),
+        not settings.is_encoder_decoder
+        and bool(getattr(settings, "hidden_size", 0))
+        and hasattr(settings, "vocab_size"),
         f"text_encoder.model: {model!r} is a {settings.model_type} model, not a text encoder; choose one such as BERT, "
         "RoBERTa or DistilBERT",
     )
@@ -145,7 +147,7 @@ def _positions(backbone: "PreTrainedModel") -> int | None:
     return getattr(backbone.config, "max_position_embeddings", None)
 
 
-def _kept(config: Mapping) -> dict:
+def _kept(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration in plain values, without the keys through which an untrusted checkpoint could run code."""
     return {key: _plain(one) for key, one in config.items() if key not in _LEFT_OUT and not key.startswith("_")}
 

@@ -146,8 +146,8 @@ CHANGED = (
 def hubness_columns(k: int) -> tuple[Column, ...]:
     """The columns of hubness at k; shares in %."""
     return tuple(
-        Column("hubness", f"{key}_{k}", *rest)
-        for key, *rest in (
+        Column("hubness", f"{key}_{k}", heading, scale, decimals, note)
+        for key, heading, scale, decimals, note in (
             ("skew", "skew", 1, 2, "skewness of how often items are found; 0 where none is favoured, high with hubs"),
             ("robin_hood", "Robin Hood %", 100, 1, "share of all list places that would have to move to be fair"),
             ("gini", "Gini", 1, 3, "inequality of how often items are found: 0 all alike, 1 one has all"),
@@ -264,16 +264,16 @@ def judged(record: dict) -> tuple[Measure, ...]:
 def changes_table(record: dict) -> Table:
     """What each correction makes of the measures that plain similarity has: the value, and whether it is better."""
     plain, *corrections = record["rankings"]
-    measures = [measure for measure in judged(record) if measure.of(plain) is not None]
-    rows: list[list[Cell]] = [[plain["criterion"], *(measure.text(measure.of(plain)) for measure in measures)]]
+    measured = [(measure, before) for measure in judged(record) if (before := measure.of(plain)) is not None]
+    rows: list[list[Cell]] = [[plain["criterion"], *(measure.text(before) for measure, before in measured)]]
     for ranking in corrections:
         row: list[Cell] = [ranking["criterion"]]
-        for measure in measures:
-            before, after = measure.of(plain), measure.of(ranking)
+        for measure, before in measured:
+            after = measure.of(ranking)
             row.append("–" if after is None else (measure.text(after), measure.verdict(before, after)))
         rows.append(row)
     caption = f"Better or worse than plain similarity; N_{neighbourhood(record)} counts how many queries find an item."
-    return Table(["ranking", *(measure.name for measure in measures)], rows, caption)
+    return Table(["ranking", *(measure.name for measure, _ in measured)], rows, caption)
 
 
 def gentlest(record: dict) -> int | None:
@@ -372,9 +372,10 @@ class Entries:
         }
 
     def _thumbnail(self, image: str | None, name: str) -> str | None:
-        picture = image if self._pictures is None else self._pictures.get(image)
+        picture = image if self._pictures is None or image is None else self._pictures.get(image)
         if picture is None:
-            return self.thumbnails.absent(name, "no file")
+            self.thumbnails.absent(name, "no file")
+            return None
         return self.thumbnails(picture, name)
 
 

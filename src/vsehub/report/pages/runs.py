@@ -120,7 +120,7 @@ def _sizes(lines: pd.DataFrame) -> list[str]:
 
 
 def _criteria(lines: pd.DataFrame) -> list[str]:
-    found = {}
+    found: dict[str, None] = {}
     for _, line in lines.sort_values(["criterion", "reference"]).iterrows():
         facts = [parameters_text(line)] if parameters_text(line) else []
         if line["reference"] != "none":
@@ -131,7 +131,7 @@ def _criteria(lines: pd.DataFrame) -> list[str]:
 
 def data_facts(runs: Sequence[Run]) -> list[str]:
     """Sizes and fingerprint of every split the runs used: "train 2,000 images, 10,000 captions (ab12)"."""
-    found = {}
+    found: dict[str, None] = {}
     for run in runs:
         for split, facts in (run.record.get("data") or {}).items():
             facts = facts or {}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jinja2
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vsehub.checks import fail, require
 from vsehub.report.plots import Picture
@@ -47,6 +47,7 @@ def image(picture: Picture) -> str:
 
 def narrow_image(picture: Picture) -> str:
     """The plot as a data URL, in its form for a phone, which it must have."""
+    assert picture.narrow is not None
     return data_url("image/svg+xml", picture.narrow)
 
 
@@ -96,8 +97,9 @@ class Thumbnails:
             try:
                 small = _of_file(Path(picture), self.side)
             except Exception as error:  # Pillow's readers raise almost anything on files that were altered
-                reason = "not a picture" if isinstance(error, Image.UnidentifiedImageError) else str(error)
-                return self.absent(name, f"{picture}: {reason or type(error).__name__}")
+                reason = "not a picture" if isinstance(error, UnidentifiedImageError) else str(error)
+                self.absent(name, f"{picture}: {reason or type(error).__name__}")
+                return None
             self._asked += 1
         small.thumbnail((self.side, self.side), Image.Resampling.LANCZOS)
         content = io.BytesIO()

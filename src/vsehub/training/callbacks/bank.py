@@ -48,7 +48,7 @@ class BankCallback(pl.Callback):
         self.fraction, self.first_epoch, self.seed = fraction, first_epoch, seed
         self.bank = MemoryBank(k, backend, exclude, shortlist)
 
-    def setup(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
+    def setup(self, trainer: Any, module: Any, stage: str) -> None:
         """Hand the bank to the module, after all that its first refill could fail for."""
         require(
             module.loss.takes_neighbors,
@@ -84,7 +84,7 @@ class BankCallback(pl.Callback):
         module.log_dict({"bank/seconds": seconds, "bank/pairs": float(len(self.bank)), "bank/k": float(self.bank.k)})
 
     @torch.no_grad()
-    def refill(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def refill(self, trainer: Any, module: Any) -> None:
         """Fill the bank for the current epoch."""
         data = trainer.datamodule
         split, table = data.load("train")
@@ -96,7 +96,10 @@ class BankCallback(pl.Callback):
         images, texts = comparable(similarity, images), comparable(similarity, texts)
         self.bank.fill(images, texts, *ids, None if inner else similarity, self._relation)
         few = slice(HUBNESS_PAIRS if inner else COSTLY_HUBNESS_PAIRS)
-        scores = images[few] @ texts[few].T if inner else similarity(images[few], texts[few])
+        if inner and isinstance(images, torch.Tensor) and isinstance(texts, torch.Tensor):
+            scores = images[few] @ texts[few].T
+        else:
+            scores = similarity(images[few], texts[few])
         for direction, queries in (("i2t", scores), ("t2i", scores.T)):
             module.log(f"bank/hubness/{direction}/skew_10", skewness(k_occurrences(queries, (10,))[10]))
         recall = self.bank.shortlist_recall(images[few], texts[few])

@@ -1,6 +1,7 @@
 """Detects collapsed training: all embeddings point in one direction, or the loss no longer changes."""
 
 import logging
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -53,7 +54,7 @@ class CollapseDetector(pl.Callback):
         """run.json says from the start that there was no collapse, or that there was one before the run was resumed."""
         self._record(trainer)
 
-    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs, batch, index: int) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs, batch, index: int) -> None:
         """Look, log and judge."""
         step = trainer.global_step
         if step % self.every and not trainer.is_last_batch:
@@ -140,5 +141,5 @@ def advice(loss: Loss) -> str:
     return always
 
 
-def _recorders(trainer: pl.Trainer) -> list[RunRecorder]:
+def _recorders(trainer: Any) -> list[RunRecorder]:
     return [callback for callback in trainer.callbacks if isinstance(callback, RunRecorder)]

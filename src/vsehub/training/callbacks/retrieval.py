@@ -1,6 +1,7 @@
 """Retrieval and hubness on the validation split after each epoch."""
 
 import time
+from typing import Any
 
 import pytorch_lightning as pl
 
@@ -14,12 +15,13 @@ from vsehub.training.loggers.log import log_histograms
 class RetrievalCallback(pl.Callback):
     """Encodes the validation split and logs val/rsum and all other metrics."""
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
         """Measure by plain nearest neighbours, the whole split at once."""
         start = time.perf_counter()
         data = trainer.datamodule
+        loaded, table = data.load("val")
         split = encode_split(
-            module.image_encoder, module.text_encoder, *data.load("val"), data.eval_batch_size, progress=True
+            module.image_encoder, module.text_encoder, loaded, table, data.eval_batch_size, progress=True
         )
         found = evaluate(split, module.similarity, NearestNeighbor(), Protocol("single"))
         values = {f"val/{name}": value for name, value in found.metrics.items()}

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from matplotlib.figure import Figure
@@ -63,7 +63,7 @@ def sign_in():
         raise InputError(f"wandb: {error}") from error
 
 
-def refused(error: Exception) -> None:
+def refused(error: Exception) -> NoReturn:
     """Raise InputError with what wandb said, in one line."""
     said = " ".join(str(error).split())
     if "busy" in said or "timed out" in said:
