@@ -159,7 +159,7 @@ def test_resume(refused, run_here, trained, tmp_path):
     record = json.loads((stopped / "run.json").read_text()) | {"status": "stopped"}
     (stopped / "run.json").write_text(json.dumps(record))
     said = refused("train", f"resume={stopped}")
-    assert f"was started in {trained} and goes on only there; move it back" in said
+    assert f"was started in {trained} and continues only there; move it back" in said
     record["config"] |= {"run_folder": str(stopped)}
     (stopped / "run.json").write_text(json.dumps(record))
     before = {path: path.read_bytes() for path in stopped.rglob("*.*") if path.is_file() and path.name != "train.log"}
@@ -183,7 +183,7 @@ def test_a_finished_run_cannot_change(refused, run_here, trained):
         assert f"its record cannot change any more; start a new run for {change}" in refused(
             "train", f"resume={trained}", change
         )
-    assert f"hydra.run.dir: {trained} holds a run already; `vsehub train resume={trained}` goes on with it" in refused(
+    assert f"hydra.run.dir: {trained} holds a run already; `vsehub train resume={trained}` continues it" in refused(
         "train", f"hydra.run.dir={trained}"
     )
     assert before == {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}

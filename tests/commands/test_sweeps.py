@@ -284,7 +284,7 @@ def test_a_folder_with_another_run_is_left_alone(job):
     assert (found.state, job.calls) == ("failed", 0)
     assert "holds a run of other settings" in found.error
     job.write("running", run_folder="/elsewhere")
-    assert "goes on only there" in job.run().error
+    assert "continues only there" in job.run().error
     job.write("finished", seed=4)
     assert state(job.folder).keys() == before.keys(), "no traceback marks what is not ours"
 

@@ -173,9 +173,7 @@ class TestChunkFiles:
         ChunkFiles(tmp_path, SETTINGS).write(chunk, np.ones((2, 3)))
         path = tmp_path / "settings.json"
         path.write_text(path.read_text().replace('"version": 1', version))
-        with pytest.raises(
-            InputError, match=r"unfinished work of version (2|None); this vsehub goes on with version 1"
-        ):
+        with pytest.raises(InputError, match=r"unfinished work of version (2|None); this vsehub continues version 1"):
             ChunkFiles(tmp_path, SETTINGS)
         assert not ChunkFiles(tmp_path, SETTINGS, overwrite=True).done(chunk)
 

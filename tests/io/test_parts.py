@@ -65,7 +65,7 @@ def test_parts_of_another_version(tmp_path, version):
     Parts(folder, SETTINGS).put("some", [(torch.zeros(1),)], 0.0)
     settings = folder / "settings.json"
     settings.write_text(settings.read_text().replace('"version": 1', version))
-    with pytest.raises(InputError, match=r"unfinished work of version (2|None); this vsehub goes on with version 1"):
+    with pytest.raises(InputError, match=r"unfinished work of version (2|None); this vsehub continues version 1"):
         Parts(folder, SETTINGS)
     assert Parts(folder, SETTINGS, overwrite=True).get("some") is None
 

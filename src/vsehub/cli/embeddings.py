@@ -210,7 +210,7 @@ def _reads_queries(criterion: Any) -> bool:
 
 
 def _work(inputs: "Inputs", criteria: Mapping[str, Any], device: "torch.device") -> dict[str, Any]:
-    """All that the lists depend on: a command that differs in none of it goes on with unfinished work."""
+    """All that the lists depend on: a command that differs in none of it continues unfinished work."""
 
     return {
         "vsehub": __version__,

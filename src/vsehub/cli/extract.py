@@ -176,7 +176,7 @@ def bytes_each(
 def work_settings(
     cfg: DictConfig, backbone: "Backbone", splits: "Mapping[str, CaptionedImages]", bf16: bool
 ) -> dict[str, Any]:
-    """All that the chunks depend on: a command that differs in none of it goes on with them."""
+    """All that the chunks depend on: a command that differs in none of it continues them."""
     return {
         "library": backbone.library,
         "model": backbone.model,

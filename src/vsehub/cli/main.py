@@ -10,7 +10,7 @@ from vsehub import __version__
 from vsehub.checks import InputError
 
 COMMANDS = {
-    "train": "train encoders with a loss; -m: a sweep; resume=RUN_FOLDER: go on with a run",
+    "train": "train encoders with a loss; -m: a sweep; resume=RUN_FOLDER: continue a run",
     "evaluate": "measure a checkpoint under a criterion and a protocol",
     "extract": "extract features of pictures with a pretrained network, for data=precomp",
     "report": "compare runs in one table and one page",

@@ -37,7 +37,7 @@ def recorded(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
     place = cfg.get("run_folder")
     require(
         isinstance(place, str) and Path(place).resolve() == folder.resolve(),
-        f"resume: the run in {folder} was started in {place} and goes on only there; move it back",
+        f"resume: the run in {folder} was started in {place} and continues only there; move it back",
     )
     if OmegaConf.select(cfg, "logger.save_dir") is not None:
         cfg.logger.save_dir = place  # no record decides where files are written
@@ -84,7 +84,7 @@ def _require_changeable(cfg: DictConfig, name: str, value: Any) -> None:
     if OmegaConf.is_config(node[last]) or not (moved or name == LONGER or not decides(name)):
         fail(
             f"resume: {name}={value} would make the run's record false: {_shown(node[last])} until now. A run that "
-            f"goes on can change {LONGER}, where its data lie, and settings of the machine; for others start a new run"
+            f"continues can change {LONGER}, where its data lie, and settings of the machine; for others start a new run"
         )
     if name == LONGER and not isinstance(value, int):
         raise InputError(f"resume: {name} is {value!r}; expected a whole number of epochs")

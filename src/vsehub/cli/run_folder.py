@@ -106,7 +106,7 @@ def require_new(folder: Path) -> None:
     require(folder.is_dir(), f"hydra.run.dir: {folder} is a file; give another folder")
     if (folder / "run.json").exists():
         fail(
-            f"hydra.run.dir: {folder} holds a run already; `vsehub train resume={folder}` goes on with it, or give "
+            f"hydra.run.dir: {folder} holds a run already; `vsehub train resume={folder}` continues it, or give "
             "another folder"
         )
     remove_abandoned(folder / "run.json")  # of a start that was killed while it wrote its first record

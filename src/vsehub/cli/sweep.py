@@ -239,7 +239,7 @@ def print_outcomes(sweep: str, began: str) -> bool:
         f"\nsweep {sweep}: {number[FINISHED]} run{'' if number[FINISHED] == 1 else 's'} finished, {number[SKIPPED]} "
         f"skipped (finished before), {len(wrong)} failed"
         + (f" ({number[NOT_RETRIED]} of them before, not retried)" if number[NOT_RETRIED] else "")
-        + (f", {number[STOPPED]} stopped: the same command goes on with it" if number[STOPPED] else "")
+        + (f", {number[STOPPED]} stopped: the same command continues it" if number[STOPPED] else "")
     )
     for one in wrong:
         print(f"  failed: {one.folder}: {one.error}", file=sys.stderr)

@@ -35,9 +35,9 @@ def main() -> None:
     folder = next((argument.removeprefix("resume=") for argument in sys.argv if argument.startswith("resume=")), None)
     if folder not in (None, "", "null"):
         changes = [one for one in sys.argv[1:] if not one.startswith("resume=")]
-        require(not MULTIRUN & set(changes), "resume goes on with one run; leave -m out")
+        require(not MULTIRUN & set(changes), "resume continues one run; leave -m out")
         placed = [one for one in changes if one.startswith(("hydra.run.dir=", "hydra.output_subdir="))]
-        require(not placed, f"resume goes on in the run's own folder; leave {' '.join(placed)} out")
+        require(not placed, f"resume continues in the run's own folder; leave {' '.join(placed)} out")
         if finished(Path(folder), changes):
             return
         sys.argv += [f"hydra.run.dir={quoted(folder)}", "hydra.output_subdir=null"]
@@ -121,7 +121,7 @@ def train(cfg: DictConfig) -> float:
 
 
 def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
-    """The run's configuration, its folder, and, where it goes on, its record so far.
+    """The run's configuration, its folder, and, if it continues, its record so far.
 
     Raises InputError where the row that is asked for trains nothing, and where the run cannot go on.
     """

@@ -1,4 +1,4 @@
-"""An extraction in chunks of a few hundred images, shared among processes, so that a killed one goes on."""
+"""An extraction in chunks of a few hundred images, shared among processes, so that a killed one continues."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

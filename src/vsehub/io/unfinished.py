@@ -1,4 +1,4 @@
-"""Unfinished work: named parts in a folder, so that the same command goes on where it was killed."""
+"""Unfinished work: named parts in a folder, so that the same command continues where it was killed."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ class UnfinishedWork:
     """Named parts of unfinished work, each a dictionary of arrays that is written wholly or not at all.
 
     Several processes may write to one folder. folder: made when the first part is written. settings: JSON of all that
-    the parts depend on; the command that goes on must have the same. overwrite: parts of other settings are removed.
+    the parts depend on; the command that continues must have the same. overwrite: parts of other settings are removed.
     Raises InputError where the folder holds parts of other settings or another version, and `overwrite` is false, and
     where it is not a folder of parts.
     """
@@ -101,7 +101,7 @@ class UnfinishedWork:
         version = found.get("version") if found else VERSION
         require(
             overwrite or version == VERSION,
-            f"{self.folder} holds unfinished work of version {version!r}; this vsehub goes on with version {VERSION}. "
+            f"{self.folder} holds unfinished work of version {version!r}; this vsehub continues version {VERSION}. "
             "Finish it with the vsehub that began it, give another out=FOLDER, or overwrite=true to discard it",
         )
         other = differing(self._settings, found.get("settings"))

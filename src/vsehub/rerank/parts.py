@@ -1,4 +1,4 @@
-"""What a long search has found so far, kept on disk, so that the same command goes on where it was killed."""
+"""What a long search has found so far, kept on disk, so that the same command continues where it was killed."""
 
 import time
 from collections.abc import Callable

@@ -23,7 +23,7 @@ def build_data(
     """The data module of a source, with its noise.
 
     data: the source's settings, those of its noise under "noise". loader: the data module's. resumed: the folder of the
-    run that goes on, whose noise is taken.
+    run that continues, whose noise is taken.
     """
     own = {key: value for key, value in data.items() if key != "noise"}
     source = components.build("data", own, restored=resumed is not None)

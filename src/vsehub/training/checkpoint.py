@@ -1,4 +1,4 @@
-"""The files that training writes: last.ckpt, the state that a run goes on from, and the best epoch's model."""
+"""The files that training writes: last.ckpt, the state from which a run continues, and the best epoch's model."""
 
 import pickle
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Loggers beyond Lightning's own, and how a resumed run goes on with them."""
+"""Loggers beyond Lightning's own, and how a resumed run continues them."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""A wandb logger whose run goes on after its process was killed: each row once, none missing."""
+"""A wandb logger whose run continues after its process was killed: each row once, none missing."""
 
 import io
 import json
@@ -130,7 +130,7 @@ class ResumableWandbLogger(WandbLogger):
             self.log_image(PICTURE, [picture(occurrence_figure(row["n_10"]))])
 
     def _number(self) -> int:
-        """The number that wandb gives to the next row; `step` is 0 until the first, in a run that goes on too."""
+        """The number that wandb gives to the next row; `step` is 0 until the first, also in a run that continues."""
         return max(self.experiment.step, self.experiment.starting_step)
 
     def _read(self) -> dict[tuple, dict]:
