@@ -84,7 +84,7 @@ def _require_changeable(cfg: DictConfig, name: str, value: Any) -> None:
     if OmegaConf.is_config(node[last]) or not (moved or name == LONGER or not decides(name)):
         fail(
             f"resume: {name}={value} would make the run's record false: {_shown(node[last])} until now. A run that "
-            f"continues can change {LONGER}, where its data lie, and settings of the machine; for others start a new run"
+            f"continues can change {LONGER}, where its data lie, and settings of the machine; else start a new run"
         )
     if name == LONGER and not isinstance(value, int):
         raise InputError(f"resume: {name} is {value!r}; expected a whole number of epochs")
