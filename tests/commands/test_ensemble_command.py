@@ -11,6 +11,7 @@ from vsehub.criteria import NearestNeighbor
 from vsehub.evaluation import Protocol
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.evaluate import evaluate
+from vsehub.types import Similarity
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +61,10 @@ def test_two_models_rank_by_the_mean_of_their_scores_each_with_its_own_words(run
             matrices.append(model.similarity(encoded.images, encoded.texts))
     assert len(sizes) == 2
 
-    class Given:
-        takes, largest = "vectors", None
+    class Given(Similarity):
+        takes = "vectors"
 
-        def __call__(self, images, texts):
+        def forward(self, images, texts):
             return torch.stack(matrices).mean(dim=0)[images[:, 0]][:, texts[:, 0]]
 
     numbers = EncodedSplit(torch.arange(32)[:, None], torch.arange(160)[:, None], encoded.image_index)
