@@ -8,8 +8,7 @@ import torch
 from drawing import SHARES, TYPES, check, describe, exact, matrix, refused, scaled, size, spoilt, tensor
 from torch import Tensor
 
-from vsehub.metrics import Occurrences, positives, ranks, recall, relevance, topk
-from vsehub.metrics import occurrences as hubness
+from vsehub.metrics import Occurrences, occurrences, positives, ranks, recall, relevance, topk
 
 
 def scores_of_metrics(random: np.random.Generator, rows: int, columns: int, bad: float) -> Tensor:
@@ -83,11 +82,11 @@ def case_of_hubness(random: np.random.Generator) -> None:
     mask = mask_of(random, *scores.shape, True) if random.random() < 0.5 else None
     s, described = exact(scores), f"hubness {describe(scores)} ks {ks}"
     given = None if mask is None else torch.from_numpy(mask)
-    found, error = refused(lambda: hubness.hubness(scores, ks, given))
+    found, error = refused(lambda: occurrences.hubness(scores, ks, given))
     if np.isnan(s).any():
         return check(error, f"{described}: NaN is not refused")
     check(not error, f"{described}: refused: {error}")
-    counted = hubness.k_occurrences(scores, ks)
+    counted = occurrences.k_occurrences(scores, ks)
     wanted = {}
     for direction, matrix_, marks in (("i2t", s, mask), ("t2i", s.T, None if mask is None else mask.T)):
         lists, items = [oracles.order(row) for row in matrix_.tolist()], matrix_.shape[1]
@@ -221,17 +220,21 @@ def case_of_counts(random: np.random.Generator) -> None:
     if random.random() < 0.15:
         given = given.to(TYPES[random.integers(2)])
         given[random.integers(items)] = float(random.choice([np.nan, np.inf, -np.inf, -1]))
-        for figure in (hubness.skewness, hubness.gini, hubness.atkinson):
+        for figure in (occurrences.skewness, occurrences.gini, occurrences.atkinson):
             value, error = refused(lambda figure=figure: figure(given))
             check(error, f"{figure.__name__} of {given.tolist()} is {value}: it is not refused")
         return
     wanted = oracles.occurrence_figures(counts.tolist(), k)
-    close(hubness.occurrence_metrics({k: given}), wanted, described)
-    one_by_one = {f"skew_{k}": hubness.skewness, f"gini_{k}": hubness.gini, f"atkinson_{k}": hubness.atkinson}
+    close(occurrences.occurrence_metrics({k: given}), wanted, described)
+    one_by_one = {
+        f"skew_{k}": occurrences.skewness,
+        f"gini_{k}": occurrences.gini,
+        f"atkinson_{k}": occurrences.atkinson,
+    }
     close(
         {key: figure(given) for key, figure in one_by_one.items()}, {key: wanted[key] for key in one_by_one}, described
     )
-    drawn = hubness.histogram(given)
+    drawn = occurrences.histogram(given)
     check(drawn["occurrences"] == sorted(set(counts.tolist())), f"histogram of {described}")
     check(drawn["items"] == [counts.tolist().count(n) for n in drawn["occurrences"]], f"histogram of {described}")
 
