@@ -6,8 +6,9 @@ import matplotlib
 import pandas as pd
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from vsehub.report.plots import COLOURS, LINES, MARKERS, RC, Picture, at_least, new_figure, plain, render, styles
+from vsehub.report.plots import COLOURS, LINES, MARKERS, RC, Picture, at_least, new_figure, plain, render
 from vsehub.report.recipes import Series
+from vsehub.report.run_plots import styles
 
 DIRECTIONS = {"i2t": "image to text", "t2i": "text to image"}
 AXES = {

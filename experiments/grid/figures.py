@@ -4,8 +4,9 @@ import matplotlib
 import pandas as pd
 from tables import criteria, view
 
-from vsehub.report.plots import RC, Picture, new_figure, plain, render, styles
+from vsehub.report.plots import RC, Picture, new_figure, plain, render
 from vsehub.report.recipes import Series
+from vsehub.report.run_plots import styles
 from vsehub.report.statistics import APART, IMAGES
 
 FILLS = {APART: ("#0072B2", "#0072B2"), IMAGES: ("#0072B2", "white")}

@@ -10,8 +10,9 @@ import matplotlib
 import pandas as pd
 
 from vsehub.io.files import write_text
-from vsehub.report.plots import RC, Picture, new_figure, render, styles
+from vsehub.report.plots import RC, Picture, new_figure, render
 from vsehub.report.recipes import Series
+from vsehub.report.run_plots import styles
 from vsehub.report.tables import Table
 
 HERE = Path(__file__).parent

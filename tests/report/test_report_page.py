@@ -9,8 +9,8 @@ from html_links import assert_self_contained
 from PIL import Image
 
 from vsehub.report.build import build_report
-from vsehub.report.plots import styles
 from vsehub.report.recipes import LABEL_ORDER, Series
+from vsehub.report.run_plots import styles
 
 HOSTILE = '<script>alert(1)</script>|$\\frac{"&'
 

@@ -12,7 +12,7 @@ from vsehub.report.pages.comparison import Comparison, comparison_values
 from vsehub.report.pages.runs import origin, page_table, run_notes, setting_facts
 from vsehub.report.pages.sections import Section, bullets, sections_markdown
 from vsehub.report.pages.templates import render_page
-from vsehub.report.plots import Picture, draw
+from vsehub.report.plots import Picture
 from vsehub.report.published import beside_published, published_beside_table, recipe_differences
 from vsehub.report.recipes import recipes_by_series, series_of
 from vsehub.report.results import (
@@ -24,6 +24,7 @@ from vsehub.report.results import (
     results,
     results_table,
 )
+from vsehub.report.run_plots import draw
 from vsehub.report.runs import Run, read_runs
 from vsehub.report.sweeps import sweep_sections
 from vsehub.report.tables import Table, count_text, markdown_text

@@ -19,9 +19,10 @@ from matplotlib.patches import Rectangle
 
 from vsehub.recipes import flatten
 from vsehub.report.pages.sections import Section
-from vsehub.report.plots import NARROW, RC, Picture, is_narrow, new_figure, plain, render, styles
+from vsehub.report.plots import NARROW, RC, Picture, is_narrow, new_figure, plain, render
 from vsehub.report.recipes import NOISE, Series, label_rank, recipe, variants
 from vsehub.report.results import COLUMNS, DIRECTIONS
+from vsehub.report.run_plots import styles
 from vsehub.report.runs import Run
 from vsehub.report.tables import Table, seeds_text, spread_text
 

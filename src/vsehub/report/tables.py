@@ -4,8 +4,8 @@ Only `Table.frame`, and what is written by it, needs pandas: a command that prin
 """
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tabulate import tabulate
 
@@ -188,3 +188,24 @@ def shades(values: Sequence[Sequence[float | None]]) -> list[list[float | None]]
     low, high = min(known, default=0.0), max(known, default=0.0)
     width = high - low or 1.0
     return [[None if value is None or value != value else (value - low) / width for value in row] for row in values]
+
+
+def code_text(record: Mapping[str, Any]) -> str:
+    """The code's version of any record that has "vsehub" and "git": "vsehub 0.1.0, git 1a2b3c4d"."""
+    sha = (record.get("git") or {}).get("sha")
+    known = [f"{name} {fact}" for name, fact in (("vsehub", record.get("vsehub")), ("git", sha and sha[:8])) if fact]
+    return ", ".join(known) or "not recorded"
+
+
+def hardware_text(facts: Mapping[str, Any] | None) -> str:
+    """A machine of {"cpu", "cores", "memory_gb", "gpu"} in one phrase."""
+    if not facts:
+        return "not recorded"
+    memory = facts.get("memory_gb")
+    known = [facts.get("cpu"), facts.get("cores") and f"{facts['cores']} cores", memory and f"{memory:g} GB memory"]
+    return ", ".join(str(fact) for fact in [*known, facts.get("gpu") or "no GPU"] if fact)
+
+
+def versions_text(versions: Mapping[str, Any] | None) -> str:
+    """Installed versions in one phrase, by name; empty where none were recorded."""
+    return ", ".join(f"{name} {version}" for name, version in sorted((versions or {}).items()))

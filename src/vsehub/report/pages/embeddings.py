@@ -8,10 +8,9 @@ import numpy as np
 
 from vsehub.io.files import write_text
 from vsehub.io.records import EMBEDDINGS, checked_record
-from vsehub.report.pages.runs import code_text, hardware_text, versions_text
 from vsehub.report.pages.templates import Thumbnails, bars, render_page
 from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
-from vsehub.report.tables import Cell, Table, duration
+from vsehub.report.tables import Cell, Table, code_text, duration, hardware_text, versions_text
 
 REFERENCES = {
     "transductive": "the corrections saw the very queries that they rank; give reference queries for queries that come "

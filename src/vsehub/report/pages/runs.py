@@ -1,7 +1,7 @@
 """The page of `vsehub report`: notes on the runs, the facts of each setting, where everything comes from."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
@@ -9,7 +9,7 @@ from vsehub.report.pages.sections import Section
 from vsehub.report.recipes import Series, differing, noise_text
 from vsehub.report.results import DIRECTIONS, HEADINGS, KEYS, RANKS, Setting, by_parameters, parameters_text
 from vsehub.report.runs import Run
-from vsehub.report.tables import Table, duration
+from vsehub.report.tables import Table, code_text, duration, hardware_text, versions_text
 
 
 def run_notes(runs: Sequence[Run], frame: pd.DataFrame) -> list[str]:
@@ -89,13 +89,6 @@ def code_versions(runs: Sequence[Run]) -> list[str]:
     return notes
 
 
-def code_text(record: Mapping) -> str:
-    """The code's version of any record that has "vsehub" and "git": "vsehub 0.1.0, git 1a2b3c4d"."""
-    sha = (record.get("git") or {}).get("sha")
-    known = [f"{name} {fact}" for name, fact in (("vsehub", record.get("vsehub")), ("git", sha and sha[:8])) if fact]
-    return ", ".join(known) or "not recorded"
-
-
 def setting_facts(setting: Setting, frame: pd.DataFrame, runs: Sequence[Run]) -> list[tuple[str, str]]:
     """Protocol, criteria, seeds, data and hardware of one setting; `frame` is `results` of all runs."""
     lines = frame[(frame[list(Setting._fields)] == list(setting)).all(axis=1)]
@@ -141,20 +134,6 @@ def data_facts(runs: Sequence[Run]) -> list[str]:
                 name = f"{run.record['noise']['clean_fingerprint'][:12]}, noise of protocol {noise_text(run)}"
             found[f"{split} {sizes} ({name})"] = None
     return list(found) or ["not recorded"]
-
-
-def hardware_text(facts: Mapping | None) -> str:
-    """A machine of {"cpu", "cores", "memory_gb", "gpu"} in one phrase."""
-    if not facts:
-        return "not recorded"
-    memory = facts.get("memory_gb")
-    known = [facts.get("cpu"), facts.get("cores") and f"{facts['cores']} cores", memory and f"{memory:g} GB memory"]
-    return ", ".join(str(fact) for fact in [*known, facts.get("gpu") or "no GPU"] if fact)
-
-
-def versions_text(versions: Mapping | None) -> str:
-    """Installed versions in one phrase, by name; empty where none were recorded."""
-    return ", ".join(f"{name} {version}" for name, version in sorted((versions or {}).items()))
 
 
 def page_table(table: Table) -> Table:
