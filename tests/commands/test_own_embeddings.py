@@ -326,6 +326,14 @@ def test_settings_of_one_command(files, here):
     assert "criteria names one twice: is, is" in here("diagnose", *sides, "criteria=[is,is]", status=2)
 
 
+def test_a_criterion_that_a_function_makes_is_not_among_those_of_an_index(files, here):
+    (files / "own" / "criterion").mkdir(parents=True)
+    (files / "own" / "criterion" / "made.yaml").write_text("_target_: functools.reduce\n")
+    sides = ("queries=q.npy", "items=m.npy")
+    refused = here("rerank", "--config-dir", "own", *sides, "criterion=qb_norm", "index=flat", status=2)
+    assert "choose one of csls, dn, is, nnn, nns, sinkhorn, or leave index out" in refused
+
+
 def spoil(files, name):
     """Sides that are damaged, each in one way."""
     queries, items, reference, _ = vectors()
