@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 FAISS ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 INSTALLED := $(VENV)/installed-$(FAISS)
 EXTRAS := $(FAISS),wandb,tensorboard,transformers,timm,sweep,notebooks,dev
+# 1: modules are compiled at once, which takes most of the set-up and saves each command more than it; 0: when first used.
+COMPILE ?= 1
 # Which versions are installed: the pinned ones, or what is given instead.
 VERSIONS ?= -c constraints.txt
 
@@ -32,7 +34,7 @@ help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-22s %s\n", $$1, $$2}'
 
 INSTALL = if $(BIN)/uv --version >/dev/null 2>&1; then \
-	  UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install --python $(BIN)/python $(VERSIONS) -e '.[$(1)]'; \
+	  UV_COMPILE_BYTECODE=$(COMPILE) $(BIN)/uv pip install --python $(BIN)/python $(VERSIONS) -e '.[$(1)]'; \
 	else $(BIN)/python -m pip install --quiet --disable-pip-version-check $(VERSIONS) -e '.[$(1)]'; fi
 
 setup: $(INSTALLED) ## create .venv and install everything at the pinned versions
@@ -63,7 +65,7 @@ test-layers: TESTS = $(LAYERS)
 test-layers: test ## run the tests of losses, similarities, metrics, neighbors and criteria
 
 test-lowest: ## the same with the lowest versions that pyproject.toml allows, in .venv-lowest
-	$(MAKE) test-layers VENV=.venv-lowest VERSIONS='--resolution lowest-direct'
+	$(MAKE) test-layers VENV=.venv-lowest VERSIONS='--resolution lowest-direct' COMPILE=0
 
 coverage: $(INSTALLED) ## run all tests, or TESTS=..., and write build/coverage/html
 	mkdir -p build/coverage
@@ -83,8 +85,8 @@ $(VENV)/installed-docs: $(INSTALLED)
 	@$(call INSTALL,docs)
 	@touch $@
 
-docs: $(VENV)/installed-docs ## build the documentation with the Python API and the executed notebooks: build/docs/index.html
-	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -q -E -W --keep-going -c docs . build/docs
+docs: $(VENV)/installed-docs ## build the documentation with the Python API and the executed notebooks (NOTEBOOKS=off: not): build/docs/index.html
+	OMP_NUM_THREADS=1 NOTEBOOKS=$(or $(NOTEBOOKS),force) $(BIN)/sphinx-build -q -E -W --keep-going -c docs . build/docs
 	$(BIN)/python docs/check_links.py build/docs
 
 # LINES given on the command line alone: a shell may export its own.

@@ -4,6 +4,7 @@ The source folder is the repository itself, so that a relative link means the sa
 """
 
 import importlib
+import os
 import pkgutil
 import re
 import shutil
@@ -30,7 +31,7 @@ exclude_patterns = [".*", "build", "runs"]
 myst_heading_anchors = 4
 # The tables that the studies write begin at the level they have on a page.
 suppress_warnings = ["myst.header"]
-nb_execution_mode = "force"
+nb_execution_mode = os.environ.get("NOTEBOOKS", "force")  # off: for a quick look at the pages
 nb_execution_timeout = 600  # seconds a cell
 nb_execution_raise_on_error = True
 
