@@ -8,7 +8,7 @@ import pytest
 from vsehub.criteria import CSLS, NearestNeighbor
 from vsehub.rerank.inputs import Names
 from vsehub.rerank.measure import measure
-from vsehub.rerank.record import EXAMPLES, figures, reference_kind
+from vsehub.rerank.record import EXAMPLES, reference_kind, values
 
 
 def told(queries=80, items=200, seed=0, **settings):
@@ -16,7 +16,7 @@ def told(queries=80, items=200, seed=0, **settings):
     asked, among = generator.normal(size=(queries, 5)), generator.normal(size=(items, 5)) + 0.8
     criteria = {"csls": CSLS(k=3)}
     measured = measure(asked, among, criteria, **settings)
-    return measured, figures(measured, criteria, False, Names("queries", queries), Names("items", items), seed)
+    return measured, values(measured, criteria, False, Names("queries", queries), Names("items", items), seed)
 
 
 def test_the_worst_hubs_and_some_antihubs():
@@ -53,16 +53,16 @@ def test_images_of_which_none_is_shown(tmp_path, caplog):
     """The first ids have their images, the items on the page have none."""
     generator = np.random.default_rng(0)
     measured = measure(generator.normal(size=(80, 5)), generator.normal(size=(200, 5)) + 0.8)
-    shown = figures(measured, {}, False, Names("queries", 80), Names("items", 200))
+    shown = values(measured, {}, False, Names("queries", 80), Names("items", 200))
     items = {entry["item"] for entry in [*shown["hubs"], *shown["antihubs"]["examples"]]}
     first = next(item for item in range(100) if item not in items)
     (tmp_path / f"{first}.png").touch()
     ids = [str(item) for item in range(200)]
-    figures(measured, {}, False, Names("queries", 80), Names("items", 200, ids, images=tmp_path))
+    values(measured, {}, False, Names("queries", 80), Names("items", 200, ids, images=tmp_path))
     assert caplog.messages == [f"of the {len(items)} images of the page none is in {tmp_path}: it has no pictures"]
     caplog.clear()
     (tmp_path / f"{min(items)}.png").touch()
-    figures(measured, {}, False, Names("queries", 80), Names("items", 200, ids, images=tmp_path))
+    values(measured, {}, False, Names("queries", 80), Names("items", 200, ids, images=tmp_path))
     assert not caplog.records
 
 
