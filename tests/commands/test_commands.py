@@ -48,6 +48,7 @@ def test_a_run_leaves_its_record(trained):
     assert run["metrics"] == {f"test/{name}": value for name, value in measured.items()}
     recalls = [measured[f"{direction}/r{k}"] for direction in ("i2t", "t2i") for k in (1, 5, 10)]
     assert measured["rsum"] == pytest.approx(sum(recalls))
+    # A search by another test may have kept its encodings there.
     written = {path.name for path in (trained / "checkpoints").iterdir()} - {
         "best.encoded"
     }  # of a search by another test
