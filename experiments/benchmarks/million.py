@@ -10,7 +10,7 @@ memory   the peak of a fresh process that takes the bias from reference queries 
          scores at a million items, about 40 minutes on two cores
 kinds    ivf and hnsw: seconds to build and to search, recall
 
-The vectors are made up (hubby.py). CSLS corrects. FAISS searches on the CPU.
+The vectors are generated (generated.py). CSLS corrects. FAISS searches on the CPU.
 
     python experiments/benchmarks/million.py [--parts folded engine ...] [--items 1000000] [--full]
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import common
 import evaluation
-import hubby
+import generated
 import numpy as np
 import torch
 
@@ -33,9 +33,9 @@ class Setting:
 
     def __init__(self, folder: Path, items: int, queries: int, dim: int, rounds: int, device: torch.device):
         self.path, self.items, self.dim, self.rounds, self.device = folder / "items.npy", items, dim, rounds, device
-        self.queries = hubby.vectors(queries, dim, seed=2)
-        self.reference = hubby.vectors(min(REFERENCE, items), dim, seed=3)
-        hubby.write(self.path, items, dim, seed=1)
+        self.queries = generated.vectors(queries, dim, seed=2)
+        self.reference = generated.vectors(min(REFERENCE, items), dim, seed=3)
+        generated.write(self.path, items, dim, seed=1)
 
     def some(self, count: int) -> np.ndarray:
         """The first items, memory-mapped."""
@@ -49,8 +49,8 @@ class Setting:
 def plain_index(items: np.ndarray):
     """The flat FAISS index that anybody would build."""
     index = empty_index(required_faiss("this benchmark", "give it up"), "flat", items.shape[1], len(items), 0)
-    for start in range(0, len(items), hubby.BLOCK):
-        index.add(np.asarray(items[start : start + hubby.BLOCK], np.float32))
+    for start in range(0, len(items), generated.BLOCK):
+        index.add(np.asarray(items[start : start + generated.BLOCK], np.float32))
     return index
 
 
@@ -120,8 +120,8 @@ def memory(setting: Setting, full: bool) -> dict:
 
 def _correct(path: Path, queries: int, reference: int | None, dim: int) -> dict:
     """Bias and both rankings; reference: how many reference queries, None for the queries themselves."""
-    asked = hubby.vectors(queries, dim, seed=2)
-    asking = asked if reference is None else hubby.vectors(reference, dim, seed=3)
+    asked = generated.vectors(queries, dim, seed=2)
+    asking = asked if reference is None else generated.vectors(reference, dim, seed=3)
     items = np.load(path, mmap_mode="r")
     before = evaluation._memory("VmRSS")
     began = time.perf_counter()

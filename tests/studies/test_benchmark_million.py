@@ -13,7 +13,7 @@ from vsehub.metrics import Occurrences, occurrence_metrics
 from vsehub.neighbors.faiss import load_faiss
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
-NAMES = ("common", "evaluation", "hubby", "million_parts", "million")
+NAMES = ("common", "evaluation", "generated", "million_parts", "million")
 TINY = ("--items", "2000", "--queries", "30", "--dim", "16", "--rounds", "1", "--device", "cpu")
 
 
@@ -56,13 +56,13 @@ def test_no_room_for_the_items(scripts, capsys):
     assert "set TMPDIR to a folder that has" in capsys.readouterr().err
 
 
-def test_hubby_vectors_have_hubs(scripts, tmp_path, monkeypatch):
-    hubby = scripts["hubby"]
-    monkeypatch.setattr(hubby, "BLOCK", 700)
-    items, queries = hubby.vectors(2000, 64, seed=1), hubby.vectors(500, 64, seed=2)
+def test_generated_vectors_have_hubs(scripts, tmp_path, monkeypatch):
+    generated = scripts["generated"]
+    monkeypatch.setattr(generated, "BLOCK", 700)
+    items, queries = generated.vectors(2000, 64, seed=1), generated.vectors(500, 64, seed=2)
     counts = Occurrences(len(items), (10,))
     counts.add((queries @ items.T).topk(10).indices)
     assert occurrence_metrics(counts.counts)["skew_10"] > 1.2  # chance alone: 0.63
-    hubby.write(tmp_path / "items.npy", 2000, 64, seed=1)
+    generated.write(tmp_path / "items.npy", 2000, 64, seed=1)
     np.testing.assert_array_equal(np.load(tmp_path / "items.npy"), items.half().numpy())
     torch.testing.assert_close(items.norm(dim=1), torch.ones(2000))

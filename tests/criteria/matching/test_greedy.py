@@ -40,7 +40,7 @@ def ranked(scores, pairs):
     )
 
 
-def hubby(queries, items, dim=24, seed=0, dtype=torch.float32):
+def with_hubs(queries, items, dim=24, seed=0, dtype=torch.float32):
     """Unit vectors, some of them drawn to a common direction, which makes hubs of them."""
     generator = torch.Generator().manual_seed(seed)
     common = torch.randn(dim, generator=generator, dtype=dtype)
@@ -113,7 +113,7 @@ def test_the_sorted_algorithm(
 @looped("capacity", ["paper", "proportional"])
 def test_hubs_refuse_most(shape, capacity, dtype):
     """Lists run out at the default limits as well; every hub has many more queries than places."""
-    queries, items = hubby(*shape, dtype=dtype)
+    queries, items = with_hubs(*shape, dtype=dtype)
     scores = queries @ items.T
     assert k_occurrences(scores, (10,))[10].max() > 2 * RelaxedGreedyMatching(1.0).places(*shape, 10)
     for relaxation in ("1", "2"):
@@ -166,7 +166,7 @@ def test_rows_that_need_no_lift_stay():
 @looped("shape", [(60, 25), (25, 60), (1, 7), (7, 1)])
 def test_search_is_the_dense_ranking(shape, correct, small_parts, monkeypatch):
     monkeypatch.setattr("vsehub.criteria.matching.base.ITEMS_AT_ONCE", 11)
-    queries, items = hubby(*shape, dtype=torch.float64)
+    queries, items = with_hubs(*shape, dtype=torch.float64)
     criterion, scores = RelaxedGreedyMatching(1.0), correct(queries @ items.T)
     for k in {1, min(4, shape[1]), shape[1]}:
         values, positions = criterion.search_rows(correct, queries, items, k)
@@ -175,7 +175,7 @@ def test_search_is_the_dense_ranking(shape, correct, small_parts, monkeypatch):
 
 
 def test_search_takes_what_searches_take():
-    queries, items = hubby(30, 20)
+    queries, items = with_hubs(30, 20)
     values, positions = RelaxedGreedyMatching().search(queries.numpy(), items.half().numpy(), k=3)
     assert isinstance(values, np.ndarray)
     assert positions.shape == (30, 3)
@@ -185,7 +185,7 @@ def test_search_takes_what_searches_take():
 
 def test_fewer_hubs():
     """With λ = 1 no item is in more lists than on average, however much of a hub it was."""
-    queries, items = hubby(400, 80)
+    queries, items = with_hubs(400, 80)
     scores = queries @ items.T
     before, after = (
         k_occurrences(matrix, (10,))[10] for matrix in (scores, RelaxedGreedyMatching(1.0).rescore(scores))
@@ -214,7 +214,7 @@ def test_places(relaxation, capacity, shape, k, places):
 
 
 def test_paper_stops_and_proportional_goes_on():
-    queries, items = hubby(100, 20)
+    queries, items = with_hubs(100, 20)
     scores = queries @ items.T
     assert len(RelaxedGreedyMatching(2.0, "paper").match(scores, 3)) == 60
     assert len(RelaxedGreedyMatching(2.0).match(scores, 3)) == 300
