@@ -57,6 +57,12 @@ def whole(name: str, value: Any) -> None:
         raise InputError(f"{name} is {value!r}; expected a whole number above 0")
 
 
+def probability(name: str, value: Any) -> None:
+    """Raise InputError unless `value` is a number from 0 up to, but not including, 1."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value < 1:
+        raise InputError(f"{name} is {value!r}; expected a number from 0 up to, but not including, 1")
+
+
 def boolean(name: str, value: Any, or_none: bool = False) -> None:
     """Raise InputError unless `value` is True or False, or None where that is allowed; words such as "no" are not."""
     if not (isinstance(value, bool) or (or_none and value is None)):

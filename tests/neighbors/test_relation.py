@@ -16,7 +16,7 @@ from vsehub.evaluation.evaluate import evaluate
 from vsehub.neighbors.bank import MemoryBank, Relation
 from vsehub.neighbors.faiss import load_faiss
 from vsehub.similarities import Cosine
-from vsehub.training.datamodule import Draw, PairDataset
+from vsehub.training.batches import Draw, PairDataset
 
 FAISS = pytest.param("faiss", marks=pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed"))
 IMAGES, TEXTS = 7, 11

@@ -87,7 +87,7 @@ def train(cfg: DictConfig) -> float:
 
     torch.manual_seed(cfg.seed)
     data, described = loaded(cfg, asked, folder, before)
-    settings = {key: plain(cfg[key]) for key in (*DESCRIBED, "loss", "optimizer", "scheduler")}
+    settings = {key: plain(cfg[key]) for key in (*DESCRIBED, "embedding_dropout", "loss", "optimizer", "scheduler")}
     module = build_module(settings, data, components(cfg.trust), resumed=checkpoint is not None)
     prepare(module, data, checkpoint)
 
@@ -168,7 +168,7 @@ def built(cfg: DictConfig) -> "tuple[Lightning, Measurement]":
         check_numbers(f"callbacks.{name}", callback)
     callbacks = [build("callbacks", callback, cfg.trust) for callback in cfg.callbacks.values()]
     if cfg.bank:
-        callbacks.insert(0, build("bank", cfg.bank, cfg.trust))
+        callbacks.append(build("bank", cfg.bank, cfg.trust))
     asked = Measurement(
         cfg.final_split,
         build("criterion", cfg.criterion, cfg.trust),

@@ -1,9 +1,9 @@
+from .features import ImageFeatures as ImageFeatures
+from .features import TextFeatures as TextFeatures
 from .images import ImageCNN as ImageCNN
-from .images import ImageFeatures as ImageFeatures
 from .images import ImageRegions as ImageRegions
 from .pooling import GPO as GPO
 from .pretrained.images import ImageBackbone as ImageBackbone
 from .pretrained.texts import TextPretrained as TextPretrained
-from .texts import TextFeatures as TextFeatures
 from .texts import TextGRU as TextGRU
 from .texts import TextTransformer as TextTransformer

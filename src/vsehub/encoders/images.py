@@ -1,4 +1,4 @@
-"""Image encoders trained from the start: vectors, regions, or raw pixels to the joint space."""
+"""Image encoders trained from the start: regions or raw pixels to the joint space."""
 
 from itertools import pairwise
 
@@ -6,34 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import require, whole
+from vsehub.checks import probability, require, whole
 from vsehub.encoders.pooling import pooling_of
 from vsehub.sets import Encoding, Sets
 from vsehub.types import Encoder
-
-
-class ImageFeatures(Encoder):
-    """A linear map of l2-normalised feature vectors.
-
-    image_shape: (features,) of one image, from the data. dim: D of the joint space. Weights start Xavier-uniform, the
-    bias at 0. Raises InputError for features that are not vectors.
-    """
-
-    def __init__(self, image_shape: tuple[int, ...], dim: int = 1024):
-        super().__init__()
-        whole("dim", dim)
-        require(
-            len(image_shape) == 1,
-            f"image_features takes one feature vector an image, but the data's images have shape {tuple(image_shape)}; "
-            "choose another image encoder or other features",
-        )
-        self.linear = nn.Linear(image_shape[0], dim)
-        nn.init.xavier_uniform_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(N, features) of any float type -> (N, D)."""
-        return self.linear(F.normalize(images.to(self.linear.weight.dtype), dim=1))
 
 
 class ImageRegions(Encoder):
@@ -41,13 +17,16 @@ class ImageRegions(Encoder):
 
     image_shape: (R, features) of one image, from the data. Regions that are all zeros are padding and left out, so that
     the number of regions may differ between images. dim: D of the joint space. pooling: "none", the regions as `Sets`,
-    "mean", "max" or "gpo". Weights start Xavier-uniform, the bias at 0. Raises InputError for features of other shapes
-    and, when it runs, for an image without a region.
+    "mean", "max" or "gpo". dropout: the probability with which a normalised feature is 0 in a training step. Weights
+    start Xavier-uniform, the bias at 0. Raises InputError for features of other shapes and, when it runs, for an image
+    without a region.
     """
 
-    def __init__(self, image_shape: tuple[int, ...], dim: int = 1024, pooling: str = "none"):
+    def __init__(self, image_shape: tuple[int, ...], dim: int = 1024, pooling: str = "none", dropout: float = 0.0):
         super().__init__()
         whole("dim", dim)
+        probability("dropout", dropout)
+        self.dropout = nn.Dropout(dropout)
         require(
             len(image_shape) == 2,
             "image_regions takes regions times features an image, but the data's images have shape "
@@ -69,7 +48,7 @@ class ImageRegions(Encoder):
             "out of the data, or extract their features again",
         )
         features = images[found].to(self.linear.weight.dtype)
-        regions = Sets(self.linear(F.normalize(features, dim=1)), lengths)
+        regions = Sets(self.linear(self.dropout(F.normalize(features, dim=1))), lengths)
         return regions if self.gives == "sets" else self.pool(regions.padded()[0], lengths)
 
 

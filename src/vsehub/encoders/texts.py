@@ -1,50 +1,37 @@
-"""Text encoders trained from the start: vectors, or word numbers through a GRU, an LSTM or a Transformer."""
+"""Text encoders trained from the start: word numbers through a GRU, an LSTM or a Transformer."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from vsehub.checks import one_of, require, whole
+from vsehub.checks import one_of, probability, require, whole
 from vsehub.encoders.fast.prefix_gru import all_states, fits, last_states
 from vsehub.encoders.pooling import Last, pooling_of
 from vsehub.sets import Encoding
 from vsehub.types import Encoder
 
 
-class TextFeatures(Encoder):
-    """A linear map of l2-normalised feature vectors, as `ImageFeatures` is one.
-
-    text_shape: (features,) of one text, from the data. dim: D of the joint space. Weights start Xavier-uniform, the
-    bias at 0. Raises InputError for features that are not vectors.
-    """
-
-    def __init__(self, text_shape: tuple[int, ...], dim: int = 1024):
-        super().__init__()
-        whole("dim", dim)
-        require(
-            len(text_shape) == 1,
-            f"text_features takes one feature vector a text, but the data's texts have shape {tuple(text_shape)}; "
-            "choose another text encoder or other features",
-        )
-        self.linear = nn.Linear(text_shape[0], dim)
-        nn.init.xavier_uniform_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
-
-    def forward(self, texts: Tensor, lengths: Tensor) -> Tensor:
-        """(N, features) of any float type -> (N, D); `lengths` (N,) are those of captions and not used."""
-        return self.linear(F.normalize(texts.to(self.linear.weight.dtype), dim=1))
-
-
 class WordEmbedding(nn.Embedding):
     """(...) word ids to (..., word_dim) vectors; id 0 pads.
 
-    tune: False keeps the vectors as they start.
+    tune: False keeps the vectors as they start. dropout: the probability with which a dimension of a word's vector is
+    0 in a training step, for all occurrences of the word in a call alike, so that captions that begin with the same
+    words still share their states (Gal and Ghahramani 2016).
     """
 
-    def __init__(self, vocabulary_size: int, word_dim: int, tune: bool = True):
+    def __init__(self, vocabulary_size: int, word_dim: int, tune: bool = True, dropout: float = 0.0):
         super().__init__(vocabulary_size, word_dim, padding_idx=0)
         self.weight.requires_grad_(tune)
+        probability("word_dropout", dropout)
+        self.dropout = dropout
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(...) ids -> (..., word_dim)."""
+        if not (self.training and self.dropout):
+            return super().forward(ids)
+        words, where = ids.unique(return_inverse=True)
+        return F.embedding(where, F.dropout(super().forward(words), self.dropout))
 
     @torch.no_grad()
     def start(self, rows: Tensor, vectors: Tensor) -> None:
@@ -77,8 +64,8 @@ class TextGRU(WordEncoder):
     "gru" or "lstm". pooling: "last" (of two directions their end states), "mean", "max", "gpo" or "none", the words'
     states as `Sets`. init: "release" draws words from U(-0.1, 0.1) and leaves the cell to torch's default, as the
     authors' code does; "paper" is Xavier-uniform everywhere (AAAI). tune_words: False keeps the word embeddings as they
-    start. On a CPU a GRU of one direction runs over the batch's shared prefixes, one layer of both over shared endings
-    too. Raises InputError for an unknown cell, pooling or init.
+    start. word_dropout: as `WordEmbedding` has it. On a CPU a GRU of one direction runs over the batch's shared
+    prefixes, one layer of both over shared endings too. Raises InputError for an unknown cell, pooling or init.
     """
 
     def __init__(
@@ -92,13 +79,14 @@ class TextGRU(WordEncoder):
         pooling: str = "last",
         init: str = "release",
         tune_words: bool = True,
+        word_dropout: float = 0.0,
     ):
         super().__init__()
         one_of("init", init, ("release", "paper"))
         one_of("cell", cell, tuple(CELLS))
         for name, value in (("dim", dim), ("word_dim", word_dim), ("layers", layers)):
             whole(name, value)
-        self.words = WordEmbedding(vocabulary_size, word_dim, tune_words)
+        self.words = WordEmbedding(vocabulary_size, word_dim, tune_words, word_dropout)
         # Called gru whatever the cell: checkpoints of GRUs know it by that name.
         self.gru = CELLS[cell](word_dim, dim, layers, batch_first=True, bidirectional=bidirectional)
         self.pool = pooling_of(pooling)

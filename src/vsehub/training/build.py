@@ -38,9 +38,9 @@ def build_module(
 ) -> RetrievalModule:
     """The module, its encoders sized by the data; its checkpoints carry the settings and the words.
 
-    settings: those of `DESCRIBED`, and of loss, optimizer and scheduler. data: with its training split loaded. resumed:
-    weights follow from a checkpoint, so that no pretrained ones are loaded. Raises InputError where the parts do not
-    fit the data or each other.
+    settings: those of `DESCRIBED`, of loss, optimizer and scheduler, and embedding_dropout. data: with its training
+    split loaded. resumed: weights follow from a checkpoint, so that no pretrained ones are loaded. Raises InputError
+    where the parts do not fit the data or each other.
     """
     image_shape, text_shape = data.splits["train"].images.shape[1:], data.text_shape
     sizes = {
@@ -64,4 +64,5 @@ def build_module(
         "image_shape": list(image_shape),
         "text_shape": None if text_shape is None else list(text_shape),
     }
-    return RetrievalModule(**encoders, **parts, positives=settings["positives"], description=description)
+    own = {key: settings[key] for key in ("positives", "embedding_dropout")}
+    return RetrievalModule(**encoders, **parts, **own, description=description)

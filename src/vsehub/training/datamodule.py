@@ -2,96 +2,19 @@
 
 import logging
 import os
-from collections.abc import Iterator
-from typing import NamedTuple
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader
 
 from vsehub.checks import fail, require, whole
-from vsehub.data.photos.pictures import Pictures
 from vsehub.data.sources import CaptionedImages, Source
 from vsehub.data.text.vocabulary import Subwords, Vocabulary, Words
 from vsehub.data.text.word_vectors import read_word_vectors
 from vsehub.encoders.texts import WordEncoder
 from vsehub.evaluation.encode import TextTable, text_table
-from vsehub.neighbors.bank import Relation
-from vsehub.types import Batch
-
-
-class Draw(NamedTuple):
-    """The pairs of one batch: rows (N,) of the training pairs, and the epoch, which augmentation depends on."""
-
-    epoch: int
-    rows: np.ndarray
-
-
-class PairDataset(Dataset):
-    """Image-text pairs of a split; asked with a `Draw` it gives a whole Batch.
-
-    seed: of the augmentation, where the images are pictures that have one.
-    """
-
-    def __init__(self, split: CaptionedImages, table: TextTable, seed: int = 0):
-        self.split, self.table, self.seed = split, table, seed
-        self.pairs = split.training_pairs()
-        self.relation = relation_of(split)
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def __getitem__(self, draw: Draw) -> Batch:
-        rows, captions = self.pairs[draw.rows].T
-        texts, lengths = self.table.batch(captions)
-        image_ids, caption_ids = torch.from_numpy(rows.copy()), torch.from_numpy(captions.copy())
-        related = None if self.relation is None else self.relation.related(image_ids[:, None], caption_ids[None, :])
-        return Batch(
-            images=torch.from_numpy(np.ascontiguousarray(self._images(rows, captions, draw.epoch))),
-            texts=texts,
-            lengths=lengths,
-            image_ids=image_ids,
-            caption_ids=caption_ids,
-            positives=related,
-        )
-
-    def _images(self, rows: np.ndarray, captions: np.ndarray, epoch: int) -> np.ndarray:
-        images = self.split.images
-        if isinstance(images, Pictures) and images.augments:
-            return images.augmented(rows, captions, (self.seed, epoch))
-        return images[rows]
-
-
-def relation_of(split: CaptionedImages) -> Relation | None:
-    """Which images and texts belong together, where texts may belong to several images; else None: image ids decide."""
-    if split.pairs is None:
-        return None
-    return Relation(torch.from_numpy(split.pairs), len(split.images), len(split.captions))
-
-
-class EpochSampler(Sampler):
-    """Draws of pairs, shuffled anew each epoch by seed and epoch only, so that a resumed run draws the same.
-
-    A remainder of one pair, which has no negatives, is left out.
-    """
-
-    def __init__(self, size: int, batch_size: int, seed: int):
-        self.size, self.batch_size, self.seed, self.epoch = size, batch_size, seed, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Called by Lightning before each epoch."""
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return self.size // self.batch_size + (self.size % self.batch_size > 1)
-
-    def __iter__(self) -> Iterator[Draw]:
-        order = np.random.default_rng([self.seed, self.epoch]).permutation(self.size)
-        for batch in range(len(self)):
-            yield Draw(self.epoch, order[batch * self.batch_size : (batch + 1) * self.batch_size])
-
+from vsehub.training.batches import EpochSampler, PairDataset
 
 log = logging.getLogger(__name__)
 
@@ -99,11 +22,13 @@ log = logging.getLogger(__name__)
 class RetrievalDataModule(pl.LightningDataModule):
     """Loads a source's splits, builds the vocabulary from the training captions and serves batches.
 
-    batch_size: pairs a step. eval_batch_size: images or captions encoded at a time. min_count: how often a word must
-    be seen. max_words: longer captions are cut (None: never). tokenizer: a Hugging Face model, by name or folder, whose
-    subwords are taken instead of words. word_vectors: a text file of GloVe or fastText that word embeddings start from.
-    workers: loader processes; 0 loads in the main process, which is fastest for features and small pictures; photos
-    that are decoded on the fly want one. Raises InputError for a batch of one, which has no negatives.
+    batch_size: pairs a step. eval_batch_size: images or captions encoded at a time. min_count: how often a word must be
+    seen. max_words: longer captions are cut (None: never). captions_per_image: how many captions of an image are put
+    into a batch together, where it has as many. drop_words, drop_regions: as `PairDataset` has them. tokenizer: a
+    Hugging Face model, by name or folder, whose subwords are taken instead of words. word_vectors: a text file of GloVe
+    or fastText that word embeddings start from. workers: loader processes; 0 loads in the main process, which is
+    fastest for features and small pictures; photos that are decoded on the fly want one. Raises InputError for a batch
+    of one, which has no negatives.
     """
 
     def __init__(
@@ -113,13 +38,22 @@ class RetrievalDataModule(pl.LightningDataModule):
         eval_batch_size: int = 256,
         min_count: int = 4,
         max_words: int | None = None,
+        captions_per_image: int = 1,
+        drop_words: float = 0.0,
+        drop_regions: float = 0.0,
         tokenizer: str | None = None,
         word_vectors: str | None = None,
         workers: int = 0,
         seed: int = 0,
     ):
         super().__init__()
-        for name, value in (("batch_size", batch_size), ("eval_batch_size", eval_batch_size), ("min_count", min_count)):
+        counts = {
+            "batch_size": batch_size,
+            "eval_batch_size": eval_batch_size,
+            "min_count": min_count,
+            "captions_per_image": captions_per_image,
+        }
+        for name, value in counts.items():
             whole(name, value)
         if max_words is not None:
             whole("max_words", max_words)
@@ -131,6 +65,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         )
         self.source, self.batch_size, self.eval_batch_size = source, batch_size, eval_batch_size
         self.min_count, self.max_words, self.workers, self.seed = min_count, max_words, workers, seed
+        self.captions_per_image, self.drop_words, self.drop_regions = captions_per_image, drop_words, drop_regions
         self.tokenizer, self.word_vectors = tokenizer, word_vectors
         self.splits: dict[str, CaptionedImages] = {}
         self.tables: dict[str, TextTable] = {}
@@ -191,14 +126,14 @@ class RetrievalDataModule(pl.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader:
         """Shuffled whole batches."""
-        dataset = PairDataset(*self.load("train"), self.seed)
+        dataset = PairDataset(*self.load("train"), self.seed, self.drop_words, self.drop_regions)
         require(
             len(dataset) >= 2, f"the training split has {len(dataset)} pairs; expected at least 2, one to contrast with"
         )
         return DataLoader(
             dataset,
             batch_size=None,
-            sampler=EpochSampler(len(dataset), self.batch_size, self.seed),
+            sampler=EpochSampler(dataset.pairs[:, 0], self.batch_size, self.seed, self.captions_per_image),
             num_workers=self.workers,
             pin_memory=torch.cuda.is_available(),
             persistent_workers=False,

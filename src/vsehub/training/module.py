@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import one_of, require
+from vsehub.checks import one_of, probability, require
 from vsehub.neighbors.bank import MemoryBank, comparable
-from vsehub.sets import Encoding
+from vsehub.sets import Encoding, Sets
 from vsehub.training.checkpoint import VERSION
 from vsehub.types import Batch, Encoder, Loss, NeighborStats, Similarity, require_part
 
@@ -34,8 +35,9 @@ class RetrievalModule(pl.LightningModule):
     """Trains encoders so that an image and its texts are each other's nearest neighbours.
 
     optimizer: parameters -> optimizer. scheduler: optimizer -> scheduler, stepped once an epoch. positives: "image"
-    takes the other pairs of the same image out of the negatives, "pair" keeps them there (the papers). description:
-    plain values that a checkpoint carries so that it can be rebuilt from itself alone. Raises InputError where
+    takes the other pairs of the same image out of the negatives, "pair" keeps them there (the papers).
+    embedding_dropout: the probability with which a number of an encoding is 0 in a training step. description: plain
+    values that a checkpoint carries so that it can be rebuilt from itself alone. Raises InputError where
     encoders, similarity and loss cannot go together.
     """
 
@@ -48,10 +50,12 @@ class RetrievalModule(pl.LightningModule):
         optimizer: Callable,
         scheduler: Callable,
         positives: str = "image",
+        embedding_dropout: float = 0.0,
         description: dict | None = None,
     ):
         super().__init__()
         one_of("positives", positives, POSITIVES)
+        probability("embedding_dropout", embedding_dropout)
         check_together(image_encoder, text_encoder, similarity, loss)
         self.image_encoder, self.text_encoder, self.similarity, self.loss = (
             image_encoder,
@@ -59,7 +63,7 @@ class RetrievalModule(pl.LightningModule):
             similarity,
             loss,
         )
-        self.positives = positives
+        self.positives, self.embedding_dropout = positives, embedding_dropout
         self.description = description or {}
         shapes = (self.description.get(name) for name in ("image_shape", "text_shape"))
         self.image_shape, self.text_shape = (None if shape is None else tuple(shape) for shape in shapes)
@@ -72,7 +76,7 @@ class RetrievalModule(pl.LightningModule):
         images = self.image_encoder(batch.images)
         texts = self.text_encoder(batch.texts, batch.lengths)
         with torch.autocast(images.device.type, enabled=False):
-            images, texts = images.float(), texts.float()
+            images, texts = self.dropped(images.float()), self.dropped(texts.float())
             scores = self.similarity(images, texts)
             positives, neighbors = self.positive_mask(batch), self.neighbors(images, texts, batch)
             terms = self.loss(scores, positives, neighbors)
@@ -81,6 +85,14 @@ class RetrievalModule(pl.LightningModule):
             images.detach(), texts.detach(), scores.detach(), positives, neighbors, terms["loss"].detach()
         )
         return terms["loss"]
+
+    def dropped(self, encoding: Encoding) -> Encoding:
+        """An encoding of a training step after `embedding_dropout`."""
+        if not self.embedding_dropout:
+            return encoding
+        if isinstance(encoding, Sets):
+            return Sets(F.dropout(encoding.vectors, self.embedding_dropout), encoding.lengths)
+        return F.dropout(encoding, self.embedding_dropout)
 
     def on_train_batch_end(self, outputs, batch: Batch, batch_index: int) -> None:
         """Let go of the step, after the callbacks have looked at it."""
@@ -152,14 +164,21 @@ def check_together(image_encoder: Encoder, text_encoder: Encoder, similarity: Si
     )
 
 
-def parameter_groups(module: nn.Module) -> list:
-    """The trainable parameters for an optimizer, those to which an encoder gives their own rate in their own groups."""
-    own: list[dict[str, Any]] = [
-        {"params": parameters, "lr": rate}
+def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
+    """The trainable parameters for an optimizer; those to which an encoder gives their own rate in their own groups.
+
+    Biases, gains and other parameters of fewer than two dimensions are in groups without weight decay.
+    """
+    own = [
+        (parameters, {"lr": rate})
         for part in module.modules()
         if isinstance(part, Encoder)
         for parameters, rate in part.own_rates()
     ]
-    taken = {id(parameter) for group in own for parameter in group["params"]}
+    taken = {id(parameter) for parameters, _ in own for parameter in parameters}
     rest = [one for one in module.parameters() if one.requires_grad and id(one) not in taken]
-    return [{"params": rest}, *own]
+    groups = []
+    for parameters, settings in [(rest, {}), *own]:
+        groups.append({"params": [one for one in parameters if one.ndim > 1], **settings})
+        groups.append({"params": [one for one in parameters if one.ndim < 2], "weight_decay": 0.0, **settings})
+    return [group for group in groups if group["params"]]

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from vsehub.checks import positive, require, whole
-from vsehub.encoders.images import ImageFeatures, ImageRegions
+from vsehub.encoders.features import ImageFeatures
+from vsehub.encoders.images import ImageRegions
 from vsehub.encoders.pretrained.networks import Backbone
 from vsehub.sets import Encoding
 from vsehub.types import Encoder

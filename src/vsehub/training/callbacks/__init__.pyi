@@ -1,3 +1,4 @@
+from .average import WeightAverage as WeightAverage
 from .bank import BankCallback as BankCallback
 from .collapse import CollapseDetector as CollapseDetector
 from .retrieval import RetrievalCallback as RetrievalCallback

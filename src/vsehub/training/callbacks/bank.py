@@ -16,7 +16,7 @@ from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.metrics.occurrences import k_occurrences, skewness
 from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding
-from vsehub.training.datamodule import relation_of
+from vsehub.training.batches import relation_of
 
 log = logging.getLogger(__name__)
 

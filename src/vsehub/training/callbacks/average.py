@@ -1,0 +1,71 @@
+"""An exponential moving average of the weights, which is what is measured and kept."""
+
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from vsehub.checks import probability
+
+
+class WeightAverage(pl.Callback):
+    """Keeps the moving average of the weights, and puts it into the module from an epoch's end to the next one's start.
+
+    Whatever measures or saves the module between epochs gets the average; training goes on with the weights. After n
+    steps the average moves by 1 - min(decay, (1 + n) / (10 + n)) of its distance to the weights (the ramp is that of
+    TensorFlow's ExponentialMovingAverage), so that the first epochs are not measured near the initial weights. decay:
+    of a step. Must stand before callbacks that measure. Raises InputError for a decay outside 0 to 1.
+    """
+
+    def __init__(self, decay: float = 0.999):
+        probability("decay", decay)
+        self.decay = decay
+        self.steps = 0
+        self._other: dict[str, Tensor] = {}  # the average within an epoch, the weights between two
+        self._inside = False
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Start from the initial weights; a run that is resumed has its own."""
+        self._other = {
+            name: self._other[name].to(value) if name in self._other else value.clone()
+            for name, value in module.state_dict().items()
+        }
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Train with the weights."""
+        if self._inside:
+            self._swap(module)
+
+    @torch.no_grad()
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
+        """Move the average, after each step of the optimizer."""
+        if trainer.global_step == self.steps:
+            return
+        self.steps = trainer.global_step
+        moved = 1 - min(self.decay, (1 + self.steps) / (10 + self.steps))
+        for name, value in module.state_dict().items():
+            if value.is_floating_point():
+                self._other[name].lerp_(value, moved)
+            else:
+                self._other[name].copy_(value)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Measure and keep the average."""
+        self._swap(module)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weights that training goes on with; the checkpoint, written between epochs, has the average."""
+        return {"steps": self.steps, "weights": self._other}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where the run that is resumed was."""
+        self.steps, self._other, self._inside = state["steps"], state["weights"], True
+
+    @torch.no_grad()
+    def _swap(self, module: pl.LightningModule) -> None:
+        for name, value in module.state_dict().items():
+            other = self._other[name].clone()
+            self._other[name].copy_(value)
+            value.copy_(other)
+        self._inside = not self._inside
