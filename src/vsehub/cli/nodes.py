@@ -81,3 +81,11 @@ def device_named(name: str) -> "torch.device":
         raise InputError(
             f"device is {name!r}, which is not available on this machine; give auto, cpu or cuda"
         ) from error
+
+
+def decay_epoch(epochs: int) -> int:
+    """Two thirds of a training's epochs, at least 1: 10 of 15, as AAAI trains HAL."""
+    return max(1, round(2 * epochs / 3))
+
+
+OmegaConf.register_new_resolver("decay_epoch", decay_epoch, replace=True)
