@@ -4,7 +4,8 @@ from torch import nn
 
 from vsehub.checks import InputError
 from vsehub.losses import HAL, MaxMargin
-from vsehub.training.module import check_together, parameter_groups
+from vsehub.sets import Sets
+from vsehub.training.module import RetrievalModule, check_together, parameter_groups
 from vsehub.types import Encoder, Similarity
 
 
@@ -61,3 +62,28 @@ def test_own_rates_make_own_groups_and_frozen_weights_none():
     for name, parameter in module.named_parameters():
         expected = None if "frozen" in name else 1e-5 if name.startswith("a.slow") else 1e-3
         assert rates.get(id(parameter)) == expected, name
+
+
+def test_only_matrices_decay():
+    module = nn.ModuleDict({"a": Part(rate=1e-5), "b": Part()})
+    optimizer = torch.optim.AdamW(parameter_groups(module), lr=1e-3, weight_decay=0.1)
+    decays = {id(one): group["weight_decay"] for group in optimizer.param_groups for one in group["params"]}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            assert decays[id(parameter)] == (0.1 if name.endswith("weight") else 0.0), name
+
+
+def test_encodings_are_dropped_in_a_training_step_alone():
+    sets = Sets(torch.ones(500, 4), torch.full((50,), 10))
+    plain, dropping = (
+        RetrievalModule(Part(), Part(), Scores(), MaxMargin(), None, None, embedding_dropout=share)
+        for share in (0, 0.2)
+    )
+    assert plain.dropped(sets) is sets
+    for encoding in (torch.ones(500, 4), sets):
+        found = dropping.dropped(encoding)
+        found = found.vectors if isinstance(found, Sets) else found
+        assert set(found.unique().tolist()) == {0.0, 1.25}
+        assert 0.75 < (found != 0).float().mean() < 0.85
+    with pytest.raises(InputError, match=r"embedding_dropout is 1.5; expected a number from 0 up to"):
+        RetrievalModule(Part(), Part(), Scores(), MaxMargin(), None, None, embedding_dropout=1.5)

@@ -1,0 +1,67 @@
+"""Dropout of features and words: nothing in evaluation, the given share in training, prefixes still shared."""
+
+import pytest
+import torch
+
+from vsehub.checks import InputError
+from vsehub.encoders import ImageFeatures, ImageRegions, TextFeatures, TextGRU
+from vsehub.encoders.texts import WordEmbedding
+
+
+def test_a_word_loses_the_same_dimensions_wherever_it_stands():
+    torch.manual_seed(0)
+    words = WordEmbedding(50, 400, dropout=0.25)
+    ids = torch.tensor([[3, 4, 3, 7], [7, 3, 9, 0]])
+    found = words(ids)
+    assert torch.equal(found[0, 0], found[0, 2])
+    assert torch.equal(found[0, 0], found[1, 1])
+    assert torch.equal(found[0, 3], found[1, 0])
+    kept = found != 0
+    assert torch.allclose(found[kept], (words.weight[ids] / 0.75)[kept])
+    assert not torch.equal(kept[0, 0], kept[0, 1])
+    share = kept[:, :3].float().mean()
+    assert 0.7 < share < 0.8
+    assert not torch.equal(words(ids), found)
+    assert torch.equal(words.eval()(ids), words.weight[ids])
+
+
+def test_captions_with_the_same_beginning_still_share_it():
+    torch.manual_seed(0)
+    encoder = TextGRU(20, dim=8, word_dim=16, word_dropout=0.5)
+    texts, lengths = torch.tensor([[1, 5, 6, 2], [1, 5, 6, 2], [1, 7, 6, 2]]), torch.tensor([4, 4, 4])
+    found = encoder(texts, lengths)
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+    found.sum().backward()
+    assert encoder.words.weight.grad[[5, 6, 7]].abs().sum(dim=1).all()
+    torch.manual_seed(1)
+    assert not torch.equal(encoder(texts, lengths)[0], found[0])
+    encoder.eval()
+    assert torch.equal(encoder(texts, lengths), encoder(texts, lengths))
+
+
+def test_features_are_dropped_after_they_are_normalised():
+    features = torch.rand(4, 300) + 0.5
+    for encoder, given in (
+        (ImageFeatures((300,), 300, dropout=0.4), (features,)),
+        (TextFeatures((300,), 300, dropout=0.4), (features, torch.ones(4))),
+        (ImageRegions((1, 300), 300, "mean", dropout=0.4), (features[:, None],)),
+    ):
+        with torch.no_grad():
+            encoder.linear.weight.copy_(torch.eye(300))
+        found, normal = encoder(*given), torch.nn.functional.normalize(features, dim=1)
+        kept = found != 0
+        assert torch.allclose(found[kept], (normal / 0.6)[kept])
+        assert 0.5 < kept.float().mean() < 0.7
+        assert torch.allclose(encoder.eval()(*given), normal, atol=1e-6)
+
+
+def test_a_share_outside_0_to_1_is_refused():
+    for make in (
+        lambda: ImageFeatures((3,), 2, dropout=1.0),
+        lambda: TextFeatures((3,), 2, dropout=-0.1),
+        lambda: ImageRegions((2, 3), 2, dropout=1.0),
+        lambda: TextGRU(5, 2, 2, word_dropout=2),
+    ):
+        with pytest.raises(InputError, match=r"dropout is .*; expected a number from 0 up to, but not including, 1"):
+            make()

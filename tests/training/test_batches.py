@@ -1,0 +1,131 @@
+"""Which pairs are batched together, and what a batch leaves out: against loops."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from vsehub.checks import InputError
+from vsehub.data import CaptionedImages
+from vsehub.data.text.tokens import VectorTable
+from vsehub.data.text.vocabulary import Vocabulary
+from vsehub.evaluation.encode import text_table
+from vsehub.training.batches import Draw, EpochSampler, PairDataset, without_regions, without_words
+
+IMAGES = np.array([0, 0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 3, 3])
+
+
+def epoch(sampler, number=0):
+    sampler.set_epoch(number)
+    return [draw.rows for draw in sampler]
+
+
+def test_without_grouping_the_order_is_the_permutation_of_seed_and_epoch():
+    for number in (0, 3):
+        rows = np.concatenate(epoch(EpochSampler(IMAGES, 4, seed=7), number))
+        assert rows.tolist() == np.random.default_rng([7, number]).permutation(len(IMAGES)).tolist()
+
+
+def test_captions_of_an_image_follow_each_other_in_groups():
+    for together in (2, 3, 5, 100):
+        sampler = EpochSampler(IMAGES, len(IMAGES), seed=0, together=together)
+        (rows,) = epoch(sampler)
+        assert sorted(rows) == list(range(len(IMAGES)))
+        groups, sizes = [], Counter()
+        for row in rows:
+            image = IMAGES[row]
+            if not groups or groups[-1][0] != image or groups[-1][1] == together:
+                groups.append([image, 0])
+            groups[-1][1] += 1
+        for image, size in groups:
+            sizes[image, size] += 1
+        for image in set(IMAGES.tolist()):
+            count = int((image == IMAGES).sum())
+            found = sorted(
+                (size for (of, size), times in sizes.items() for _ in range(times) if of == image), reverse=True
+            )
+            # Two groups of an image may happen to stand next to each other; a full group never hides a smaller one.
+            assert sum(found) == count
+            assert len(found) <= -(-count // together)
+    assert not np.array_equal(epoch(sampler, 0)[0], epoch(sampler, 1)[0])
+    assert np.array_equal(epoch(sampler, 1)[0], epoch(EpochSampler(IMAGES, len(IMAGES), 0, 100), 1)[0])
+
+
+def test_a_remainder_of_one_pair_is_left_out():
+    assert [len(rows) for rows in epoch(EpochSampler(IMAGES[:9], 4, 0, 2))] == [4, 4]
+    assert [len(rows) for rows in epoch(EpochSampler(IMAGES[:10], 4, 0, 2))] == [4, 4, 2]
+
+
+def test_words_are_dropped_and_the_ends_stay():
+    texts = torch.tensor([[1, 10, 11, 12, 13, 2], [1, 20, 2, 0, 0, 0], [1, 2, 0, 0, 0, 0], [1, 30, 31, 32, 2, 0]])
+    lengths = torch.tensor([6, 3, 2, 5])
+    kept = Counter()
+    for seed in range(200):
+        left, sizes = without_words(texts, lengths, 0.3, np.random.default_rng(seed))
+        assert left.shape[1] == int(sizes.max())
+        for row, size, before, length in zip(
+            left.tolist(), sizes.tolist(), texts.tolist(), lengths.tolist(), strict=True
+        ):
+            assert row[0] == 1
+            assert row[size - 1] == 2
+            assert not any(row[size:])
+            inner = row[1 : size - 1]
+            rest = iter(before[1 : length - 1])
+            assert all(word in rest for word in inner)  # in their order
+            kept.update(inner)
+    for word in (10, 11, 12, 13, 20, 30, 31, 32):
+        assert 0.55 < kept[word] / 200 < 0.85  # 0.7
+
+
+def test_regions_are_dropped_and_no_image_loses_all():
+    images = torch.rand(50, 3, 2) + 0.1
+    images[0, 1:] = 0  # one region, two of padding
+    dropped = 0
+    for seed in range(50):
+        left = without_regions(images, 0.5, np.random.default_rng(seed))
+        assert left.any(dim=2).any(dim=1).all()
+        whole = left.any(dim=2)
+        assert torch.equal(left[whole], images[whole])
+        assert torch.equal(left[0], images[0])
+        dropped += int((~whole[1:]).sum())
+    # Half of all regions, but for the eighth of the images that would have lost all three.
+    assert abs(dropped / (50 * 49 * 3) - (0.5 - 1 / 8)) < 0.02
+
+
+def split(images):
+    captions = ["a red cat sleeps on the mat", "two dogs run", "a boat", "birds over the sea at night"]
+    return CaptionedImages(images, captions, np.array([0, 0, 1, 2]))
+
+
+def test_a_batch_drops_the_same_in_a_resumed_run_and_other_things_in_another_epoch():
+    regions = np.random.default_rng(0).random((3, 6, 4), dtype=np.float32) + 0.1
+    data = split(regions)
+    table = text_table(data.captions, Vocabulary.build(data.captions, 1), None)
+    rows = np.arange(4)
+
+    def batch(epoch, **settings):
+        return PairDataset(data, table, 5, **settings)[Draw(epoch, rows)]
+
+    whole, thin = batch(0), batch(0, drop_words=0.5, drop_regions=0.5)
+    assert torch.equal(whole.images, torch.from_numpy(regions[[0, 0, 1, 2]]))
+    assert int(thin.lengths.sum()) < int(whole.lengths.sum())
+    assert int(thin.images.any(dim=2).sum()) < int(whole.images.any(dim=2).sum())
+    again, later = batch(0, drop_words=0.5, drop_regions=0.5), batch(1, drop_words=0.5, drop_regions=0.5)
+    for name in ("images", "texts", "lengths", "image_ids", "caption_ids"):
+        assert torch.equal(getattr(again, name), getattr(thin, name)), name
+    assert not torch.equal(later.images, thin.images)
+
+
+def test_what_has_no_words_or_regions_drops_none():
+    vectors = np.ones((3, 4), np.float32)
+    table = VectorTable(np.ones((4, 2), np.float32))
+    data = split(vectors)
+    with pytest.raises(InputError, match=r"loader.drop_words is 0.2 but the data's texts are vectors; leave it out"):
+        PairDataset(data, table, drop_words=0.2)
+    with pytest.raises(InputError, match=r"loader.drop_regions is 0.2 but .* shape \(4,\), which is not regions times"):
+        PairDataset(data, table, drop_regions=0.2)
+    with pytest.raises(InputError, match=r"drop_words is 1; expected a number from 0 up to, but not including, 1"):
+        PairDataset(data, table, drop_words=1)
+    with pytest.raises(InputError, match="captions_per_image is 0; expected a whole number above 0"):
+        EpochSampler(IMAGES, 4, 0, 0)
