@@ -14,7 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from reproduced import OCCURRENCE_PLACE, occurrence_remarks, occurrence_table, remarks, reproduced
+from reproduced import OCCURRENCE_PLACE, occurrence_remarks, occurrence_table, remarks, reproduced, short
 from row_jobs import OCCURRENCES, Job, LeftOut, Places, jobs
 from running import run, typed
 
@@ -63,7 +63,7 @@ def show(work: list[Job]) -> None:
 
 
 def write(table: str, work: list[Job], left_out: dict[str, LeftOut], overrides: list[str], out: Path) -> str:
-    """Write table.md, table.csv and table.tex of a published table to its folder below `out`; the markdown."""
+    """Write table.md, table.csv and table.tex of a published table to its folder below `out`; what is printed of it."""
     folder = out / table.replace("/", "-table")
     paper, _, number = table.partition("/")
     measured: dict[str, list[dict]] = {}
@@ -72,21 +72,20 @@ def write(table: str, work: list[Job], left_out: dict[str, LeftOut], overrides: 
         measured.setdefault(job.row.line, []).extend([found] if found else [])
     if table == OCCURRENCES:
         frame, notes = occurrence_table(measured), occurrence_remarks(measured)
-        shown = Table.of(frame, words=len(OCCURRENCE_PLACE))
+        shown = printed = Table.of(frame, words=len(OCCURRENCE_PLACE))
     else:
         frame = reproduced(paper, number, measured)
-        shown, notes = published_beside_table(frame), remarks(frame)
+        shown, printed, notes = published_beside_table(frame), short(frame), remarks(frame)
     notes += [f"every training was changed by {', '.join(overrides)}"] if overrides else []
     reasons = {line: str(reason) for line, reason in left_out.items()}
     for reason in dict.fromkeys(reasons.values()):
         lines = ", ".join(line for line, why in reasons.items() if why == reason)
         notes.append(f"left out: {lines} ({reason})")
     title = f"{paper}, table {number}: measured beside published"
-    text = f"# {title}\n\n{bullets(notes)}\n\n{shown.markdown()}\n"
-    write_text(folder / "table.md", text)
+    write_text(folder / "table.md", f"# {title}\n\n{bullets(notes)}\n\n{shown.markdown()}\n")
     write_text(folder / "table.csv", frame.to_csv(index=False, lineterminator="\n"))
     write_text(folder / "table.tex", shown._replace(caption=f"{title}. {'; '.join(notes)}.").latex())
-    return f"{text}\nfiles: {folder}/table.md, table.csv, table.tex"
+    return f"{title}\n\n{bullets(notes)}\n\n{printed.terminal()}\n\nfiles: {folder}/table.md, table.csv, table.tex"
 
 
 def arguments() -> argparse.Namespace:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from vsehub.report.published import METRICS, PLACE, other_data, published_table
+from vsehub.report.published import METRICS, PLACE, measured_lines, order_notes, other_data, published_table
 from vsehub.report.results import DIRECTIONS
-from vsehub.report.tables import criterion_text, seeds_text, spread_text
+from vsehub.report.tables import Table, criterion_text, seeds_text, spread_text
 
 NEVER, HUB = "N_1 = 0, %", "largest hub"
 SHARES = {NEVER: "share_0", "N_1 = 1, %": "share_1"} | {f"N_1 ≥ {least}, %": f"share_{least}" for least in (2, 5, 10)}
@@ -15,7 +15,7 @@ OCCURRENCE_PLACE = ["line", *PLACE[2:], "direction", "shares of"]
 
 
 def reproduced(paper: str, table: str, measured: Mapping[str, Sequence[dict]]) -> pd.DataFrame:
-    """The frame that `published_beside_table` shows: "published", then "measured", "std", "difference" for each line.
+    """The frame that `published_beside_table` shows: a line "published", then those of `measured_lines`.
 
     measured: the lines to show, and for each the evaluations of its runs, one a seed, with "dataset", "architecture",
     "label" and "seed" of the run beside what evaluation wrote. A line without any keeps only its published values.
@@ -33,11 +33,7 @@ def _measured(row: pd.Series, evaluations: Sequence[dict]) -> list[dict]:
     values = pd.DataFrame([evaluation["metrics"] for evaluation in evaluations]).reindex(columns=METRICS)
     means, deviations = values.mean(), values.std(ddof=1)
     place = {"line": row["line"], **described(evaluations)}
-    return [
-        {"value": "measured", **place, **means},
-        {"value": "std", **place, **deviations},
-        {"value": "difference", **place, **(means - row[METRICS].astype(float))},
-    ]
+    return measured_lines(row, place, means, deviations)
 
 
 def described(evaluations: Sequence[dict]) -> dict[str, str]:
@@ -60,6 +56,25 @@ def _settings(evaluation: dict) -> str:
     for key, value in (evaluation.get("parameters") or {}).items():
         parts.append(f"{key} {'/'.join(map(str, value.values())) if isinstance(value, dict) else value}")
     return ", ".join(parts)
+
+
+def short(frame: pd.DataFrame) -> Table:
+    """The frame of `reproduced` at the width of a terminal: rsum of each line, published and measured."""
+    lines: dict[str, dict[str, str]] = {}
+    deviations = frame.shift(-1)["rsum"]
+    for (_, row), std in zip(frame.iterrows(), deviations, strict=True):
+        if row["value"] == "published":
+            lines[row["line"]] = {
+                "line": row["line"],
+                "architecture": row["architecture"],
+                "loss": row["loss"],
+                "criterion": row["criterion"],
+                "published": spread_text(row["rsum"], float("nan"), 1),
+                "measured": "–",
+            }
+        elif row["value"] == "measured":
+            lines[row["line"]]["measured"] = spread_text(row["rsum"], std, 1)
+    return Table.of(pd.DataFrame(list(lines.values())), "rsum", words=4)
 
 
 def occurrence_table(measured: Mapping[str, Sequence[dict]]) -> pd.DataFrame:
@@ -104,6 +119,7 @@ def remarks(frame: pd.DataFrame) -> list[str]:
             "of other data the rows keep loss, similarity, learning rate, positives and criterion; rows that differ "
             "only in their features show the same measurement"
         )
+        notes += order_notes(frame)
     notes += transductive({text.partition(" ")[0] for text in measured["criterion"]})
     if measured["criterion"].str.contains("relaxation ").any():
         notes.append("relaxation: λ of the matching; a/b/c: of those for R@1, R@5 and R@10, each tuned by itself")

@@ -74,16 +74,17 @@ def read(name: str) -> tuple[dict, dict[str, str]]:
     return settings, {key.removeprefix("override /"): value for key, value in pairs}
 
 
-def elsewhere(name: str) -> list[str]:
+def elsewhere(name: str, published_rate: bool = True) -> list[str]:
     """A trained row's losses, encoders, learning rate and positives, for data of another size and kind.
 
     Epochs, batch size and the bank's k, which belong to the size of the papers' data, are left to that data's own
-    settings.
+    settings; so is the learning rate where `published_rate` is false.
     """
     settings, chosen = read(name)
     groups = [f"{group}={chosen[group]}" for group in GROUPS if group in chosen]
     own = [f"loss.{key}={value}" for key, value in settings.get("loss", {}).items()]
-    return [*groups, *own, f"optimizer.lr={settings['optimizer']['lr']}", f"positives={settings['positives']}"]
+    rate = [f"optimizer.lr={settings['optimizer']['lr']}"] if published_rate else []
+    return [*groups, *own, *rate, f"positives={settings['positives']}"]
 
 
 def criterion_settings(name: str) -> dict:

@@ -43,9 +43,10 @@ class Places:
             return [f"experiment={row.trained}", f"data.root={base / row.features}"]
         regions = row.features == "regions"
         if self.data == "scenes":
-            if regions:
-                raise LeftOut(f"{row.architecture} compares regions, of which scenes have none")
-            return ["experiment=demo", *elsewhere(row.trained)]
+            own = elsewhere(row.trained, published_rate=False)
+            if regions:  # the places of the network's last map
+                own = [one for one in own if not one.startswith("image_encoder=")] + ["image_encoder.pooling=none"]
+            return ["experiment=demo", *own]
         folder = features_folder(self.root, 3 if regions else 2)
         if folder is None:
             kind, subfolder = ("several regions", "grid") if regions else ("one vector", "global")

@@ -22,6 +22,26 @@ def test_image_encoders():
         ImageCNN((10,))
 
 
+@looped("pooling", ["none", "mean", "max", "gpo"])
+def test_the_networks_last_map_as_regions(pooling):
+    torch.manual_seed(0)
+    encoder = ImageCNN((3, 64, 96), dim=6, width=4, pooling=pooling).eval()
+    pixels = torch.randint(0, 256, (3, 3, 64, 96), dtype=torch.uint8)
+    last = encoder.features[:-1](pixels.float() / 255 - 0.5)
+    assert last.shape[2:] == (4, 6)
+    found = encoder(pixels)
+    for number in range(3):
+        regions = torch.stack([encoder.linear(last[number, :, y, x]) for y in range(4) for x in range(6)])
+        if pooling == "none":
+            assert isinstance(found, Sets)
+            torch.testing.assert_close(found[torch.tensor([number])].vectors, regions, rtol=1e-4, atol=1e-5)
+            continue
+        pooled = {"mean": lambda r: r.mean(0), "max": lambda r: r.max(0).values, "gpo": alone(encoder.pool)}[pooling]
+        torch.testing.assert_close(found[number], pooled(regions), rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match="pooling is 'last'"):
+        ImageCNN((3, 64, 64), pooling="last")
+
+
 @looped("dtype", [torch.float16, torch.float32, torch.float64])
 @looped("pooling", ["none", "mean", "max", "gpo"])
 def test_regions_of_zeros_are_left_out_wherever_they_stand(pooling, dtype):

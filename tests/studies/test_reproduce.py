@@ -120,15 +120,23 @@ def test_rows_on_other_data_keep_what_is_theirs(dry):
         for row, _, command, *overrides in commands(printed):
             assert command == "train"
             configs[row] = compose("train", [one for one in overrides if not one.startswith("hydra.")])
-    assert list(configs) == [f"aaai2020/{line}" for line in ("2.1", "2.2", "2.3", "2.4", "2.14", "2.21")]
+    lines = ("2.1", "2.2", "2.3", "2.4", "2.14", "2.21", "2.25", "2.26")
+    assert list(configs) == [f"aaai2020/{line}" for line in lines]
     losses = [config.loss._target_.rpartition(".")[2] for config in configs.values()]
-    assert losses == ["SumMargin", "MaxMargin", "HAL", "HAL", "SumMargin", "KNNMargin"]
-    assert [config.optimizer.lr for config in configs.values()] == [0.001, 0.0002, 0.001, 0.001, 0.001, 0.001]
-    assert [bool(config.bank) for config in configs.values()] == [False, False, False, True, False, False]
+    assert losses == ["SumMargin", "MaxMargin", "HAL", "HAL", "SumMargin", "KNNMargin", "MaxMargin", "HAL"]
+    tuned = {"SumMargin": "sum", "MaxMargin": "max", "HAL": "hal", "KNNMargin": "knn_margin"}
+    for loss, config in zip(losses, configs.values(), strict=True):
+        recipe = yaml.safe_load((ROOT / "conf" / "recipe" / "demo" / f"{tuned[loss]}.yaml").read_text())
+        assert config.optimizer.lr == recipe["optimizer"]["lr"], loss
+    assert [bool(config.bank) for config in configs.values()] == [False, False, False, True] + [False] * 4
     assert configs["aaai2020/2.4"].bank.k is None  # 250 is the bank's of COCO
     assert configs["aaai2020/2.14"].similarity._target_.endswith("Order")
     assert {(config.trainer.max_epochs, config.positives) for config in configs.values()} == {(6, "pair")}
-    assert "left out: aaai2020/2.25, aaai2020/2.26: scan t-i avg compares regions, of which scenes have none" in printed
+    for line in ("2.25", "2.26"):  # SCAN, on the places of the network's last map
+        config = configs[f"aaai2020/{line}"]
+        assert (config.image_encoder._target_.rpartition(".")[2], config.image_encoder.pooling) == ("ImageCNN", "none")
+        assert config.similarity._target_.endswith("CrossAttention")
+    assert "of which scenes have none" not in printed
 
 
 def test_attention_over_regions_runs_where_there_are_regions(dry, tmp_path):

@@ -1,17 +1,19 @@
 """Published lines with what was measured for each, and shares of N_1."""
 
+import re
 import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from looped import looped
+from scipy import stats
 
-from vsehub.report.published import METRICS, published_table
+from vsehub.report.published import METRICS, order_notes, published_table
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 
-from reproduced import occurrence_remarks, occurrence_table, reproduced
+from reproduced import occurrence_remarks, occurrence_table, reproduced, short
 
 TABLES = ("aaai2020/1", "aaai2020/2", "acl-srw2019/1", "acl-srw2019/2", "acl-srw2019/4", "emnlp2019-submission/1")
 TABLES += ("emnlp2019-submission/2", "emnlp2019-submission/4")
@@ -44,7 +46,7 @@ def test_fitted_settings_of_each_seed_are_told():
     frame = reproduced("emnlp2019-submission", "4", {"4.7": fitted}).set_index("value")
     told = "csls+rgm (k 5, relaxation 5/2.0/1.5; k 10, relaxation 10/2.0/1.5; tuned on val)"
     assert frame.loc["measured", ["criterion", "seeds"]].tolist() == [told, "2 (0, 2)"]
-    assert frame.loc["difference", "rsum"] == pytest.approx(400 - 309.6)
+    assert frame.loc["measured", "rsum"] == pytest.approx(400)
 
 
 def test_shares_are_also_those_of_items_that_are_there_five_times():
@@ -61,3 +63,39 @@ def test_shares_are_also_those_of_items_that_are_there_five_times():
     assert "measured on scenes, protocol single" in said
     assert "not measured: 2.5" in said
     assert list(occurrence_table({"2.5": []}).columns) == [*occurrence_table(measured).columns]
+
+
+def own_data(rsums, dataset="scenes"):
+    """A frame of as many rows of AAAI's table 2 as there are values, measured on `dataset`."""
+    lines = ["2.1", "2.2", "2.3", "2.4", "2.5"][: len(rsums)]
+    measured = {
+        line: [evaluation(0) | {"metrics": {"rsum": rsum}, "label": line, "dataset": dataset}]
+        for line, rsum in zip(lines, rsums, strict=True)
+    }
+    return reproduced("aaai2020", "2", measured)
+
+
+def test_on_other_data_the_order_is_compared_and_no_points():
+    published = published_table("aaai2020", "2").set_index("line")["rsum"][["2.1", "2.2", "2.3", "2.4", "2.5"]]
+    same = own_data((published / 2).tolist())
+    assert "difference" not in set(same["value"])
+    (note,) = order_notes(same)
+    assert "order of 5 rows by rsum, scenes against published: Kendall's τ 1.00" in note
+    reverse = own_data((600 - published).tolist())
+    assert "Kendall's τ -1.00" in order_notes(reverse)[0]
+    values = [100.0, 250.0, 240.0, 260.0, 90.0]
+    tau = stats.kendalltau(published, values).statistic
+    found = order_notes(own_data(values))[0]
+    assert f"τ {tau:.2f} (95 % interval" in found
+    low, high = map(float, re.search(r"interval (\S+) to (\S+);", found).groups())
+    assert -1 <= low < tau <= high <= 1
+    assert order_notes(own_data(values[:3])) == []  # three rows say nothing about an order
+    own = own_data(values, "coco")
+    assert "difference" in set(own["value"])
+    assert order_notes(own) == []
+
+
+def test_the_terminals_table_has_a_line_a_row():
+    text = short(own_data([100.0, 250.0])).terminal()
+    assert max(map(len, text.splitlines())) <= 100
+    assert re.search(r"^2\.1 .* 100\.0$", text, re.M)

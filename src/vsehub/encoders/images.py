@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import probability, require, whole
+from vsehub.checks import one_of, probability, require, whole
 from vsehub.encoders.pooling import pooling_of
 from vsehub.sets import Encoding, Sets
 from vsehub.types import Encoder
@@ -53,13 +53,17 @@ class ImageRegions(Encoder):
 
 
 class ImageCNN(Encoder):
-    """Strided convolutions with batch normalisation, then the last map, pooled to 2 x 2, to the joint space.
+    """Strided convolutions with batch normalisation, then a linear map to the joint space.
 
     image_shape: (3, height, width) of one image, from the data; uint8 pixels or floats in [0, 1]. dim: D of the joint
-    space. width: channels after the first of the stages, doubled at each. Raises InputError for other shapes.
+    space. width: channels after the first of the stages, doubled at each. pooling: "flat" maps the last map, averaged
+    to 2 x 2, as one vector; "none" maps each of its places, the regions as `Sets`; "mean", "max" and "gpo" pool these.
+    Raises InputError for other shapes.
     """
 
-    def __init__(self, image_shape: tuple[int, ...], dim: int = 1024, width: int = 32, stages: int = 4):
+    def __init__(
+        self, image_shape: tuple[int, ...], dim: int = 1024, width: int = 32, stages: int = 4, pooling: str = "flat"
+    ):
         super().__init__()
         for name, value in (("dim", dim), ("width", width), ("stages", stages)):
             whole(name, value)
@@ -75,16 +79,24 @@ class ImageCNN(Encoder):
             )
             for before, after in pairwise(channels)
         ]
-        self.features = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(2), nn.Flatten())
+        one_of("pooling", pooling, ("flat", "none", "mean", "max", "gpo"))
+        self.pool = None if pooling == "flat" else pooling_of(pooling)
+        self.gives = "vectors" if self.pool is None else self.pool.gives
+        ends = [nn.AdaptiveAvgPool2d(2), nn.Flatten()] if self.pool is None else [nn.Flatten(2)]
+        self.features = nn.Sequential(*blocks, *ends)
         self.features.to(memory_format=torch.channels_last)  # a third faster on a CPU
-        self.linear = nn.Linear(channels[-1] * 4, dim)
+        self.linear = nn.Linear(channels[-1] * (4 if self.pool is None else 1), dim)
         nn.init.xavier_uniform_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(N, 3, height, width) -> (N, D)."""
+    def forward(self, images: Tensor) -> Encoding:
+        """(N, 3, height, width) -> (N, D), or N `Sets` of regions."""
         weight = self.linear.weight
         pixels = images.to(weight.dtype, memory_format=torch.channels_last)
         if images.dtype == torch.uint8:
             pixels = pixels / 255
-        return self.linear(self.features(pixels - 0.5))
+        features = self.features(pixels - 0.5)
+        if self.pool is None:
+            return self.linear(features)
+        regions = self.linear(features.transpose(1, 2))
+        return self.pool(regions, torch.full((len(regions),), regions.shape[1], device=regions.device))

@@ -3,7 +3,9 @@
 import io
 from importlib.resources import files
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
 from vsehub.checks import one_of
 from vsehub.report.recipes import LOSS_KEYS, Series, differing
@@ -14,6 +16,7 @@ PROTOCOLS = {"1k": "single"}  # the papers' 1,000 test images of Flickr30k are o
 OWN_SETTINGS = {"lr": "lr", "batch_size": "batch_size", "max_epochs": "epochs"}  # config leaf -> hyperparameters.csv
 PLACE = ["line", "value", "dataset", "architecture", "protocol", "loss", "criterion", "seeds"]
 METRICS = [column.key for column in COLUMNS]
+FEWEST_ROWS = 4  # whose order is compared with the published one
 
 
 def _shipped(name: str) -> pd.DataFrame:
@@ -51,9 +54,8 @@ def beside_published(table: pd.DataFrame, paper: str, number: str) -> tuple[pd.D
     """The aggregated `table` beside the published rows of the same losses and criteria.
 
     Returns a frame of PLACE, COLUMNS' keys and the published `note`, in which a line "published" is followed, for each
-    measured counterpart, by "measured" (the means), "std" and "difference" (measured - published); and the notes
-    without which it would mislead. Measured rows are those on the test split without an inductive reference, as the
-    papers' are.
+    measured counterpart, by those of `measured_lines`; and the notes without which it would mislead. Measured rows are
+    those on the test split without an inductive reference, as the papers' are.
     Raises InputError on an unknown paper or table.
     """
     printed = published_table(paper, number)
@@ -71,7 +73,7 @@ def beside_published(table: pd.DataFrame, paper: str, number: str) -> tuple[pd.D
         if found.empty:
             unanswered.append(row["line"])
     frame = pd.DataFrame(lines, columns=[*PLACE, *METRICS, "note"])
-    return frame, _notes(printed, measured, unanswered, known.any())
+    return frame, [*_notes(printed, measured, unanswered, known.any()), *order_notes(frame)]
 
 
 def _counterparts(measured: pd.DataFrame, row: pd.Series, datasets: set[str], same_architecture: bool) -> pd.Series:
@@ -91,12 +93,51 @@ def _measured_lines(row: pd.Series, found: pd.Series) -> list[dict]:
     place["loss"] = f"{found['label']} ({found['variant']})" if found["variant"] else found["label"]
     place["criterion"] = criterion_text(found["criterion"], found["parameters"])
     place["seeds"] = seeds_text(found["n"], found["seeds"])
-    values = {
-        "measured": {key: found[key] for key in METRICS},
-        "std": {key: found[f"{key} std"] for key in METRICS},
-        "difference": {key: found[key] - row[key] for key in METRICS},
-    }
+    return measured_lines(row, place, found[METRICS], found[[f"{key} std" for key in METRICS]].set_axis(METRICS))
+
+
+def measured_lines(row: pd.Series, place: dict[str, str], means: pd.Series, deviations: pd.Series) -> list[dict]:
+    """What stands below a published row: "measured" (the means), "std" and "difference" (measured - published).
+
+    row: as `published_table` has it. place: what was measured, the keys of PLACE. On other data than the row's own a
+    difference in points means nothing, and there is none: `order_notes` compares the rows' order instead.
+    """
+    values = {"measured": means, "std": deviations}
+    if place["dataset"] == row["dataset"]:
+        values["difference"] = means.astype(float) - row[METRICS].astype(float)
     return [{"value": name, **place, **own} for name, own in values.items()]
+
+
+def order_notes(frame: pd.DataFrame) -> list[str]:
+    """For each data set that is not the published rows' own: whether its rows are in the published order, by rsum.
+
+    frame: of `beside_published`. Rows with one measurement, which differ only in what the data lack, count once, with
+    the mean of their published values. The interval is of 2,000 draws of rows with replacement.
+    """
+    printed = frame["rsum"].where(frame["value"] == "published").ffill()
+    strangers = frame["dataset"] != frame["dataset"].where(frame["value"] == "published").ffill()
+    rows = frame.assign(published=printed)[(frame["value"] == "measured") & strangers].dropna(
+        subset=["published", "rsum"]
+    )
+    notes = []
+    for dataset, own in rows.groupby("dataset"):
+        pairs = own.groupby(["architecture", "loss", "criterion", "protocol"])[["published", "rsum"]].mean().to_numpy()
+        if len(pairs) < FEWEST_ROWS:
+            continue
+        tau = _tau(*pairs.T)
+        low, high = stats.bootstrap(
+            tuple(pairs.T), _tau, paired=True, vectorized=False, n_resamples=2000, method="percentile", rng=0
+        ).confidence_interval
+        notes.append(
+            f"order of {len(pairs)} rows by rsum, {dataset} against published: Kendall's τ {tau:.2f} "
+            f"(95 % interval {low:.2f} to {high:.2f}; 1 is the same order)"
+        )
+    return notes
+
+
+def _tau(one: np.ndarray, other: np.ndarray) -> float:
+    tau = stats.kendalltau(one, other).statistic
+    return 0.0 if np.isnan(tau) else float(tau)  # one side all equal: no order
 
 
 def _notes(printed: pd.DataFrame, measured: pd.DataFrame, unanswered: list[str], known: bool) -> list[str]:
@@ -108,8 +149,8 @@ def _notes(printed: pd.DataFrame, measured: pd.DataFrame, unanswered: list[str],
         notes.append(f"left out, for no row of this table has their architecture: {strangers}")
     elif strangers:
         notes.append(
-            f"no row of this table has the measured architecture ({strangers}): all published ones are shown, and "
-            "differences include that of the architecture"
+            f"no row of this table has the measured architecture ({strangers}): all published ones are shown, of other "
+            "architectures"
         )
     if unanswered:
         rows = ", ".join(unanswered)
@@ -121,8 +162,7 @@ def other_data(measured: set[str], published: set[str]) -> list[str]:
     """A note for each measured data set that is not one of the published."""
     sources = " and ".join(sorted(published))
     return [
-        f"measured on {dataset}, published on {sources}: a difference is that of another data set, not a reproduction "
-        "error"
+        f"measured on {dataset}, published on {sources}: points are of different data and cannot be compared"
         for dataset in sorted(measured - published)
     ]
 
