@@ -76,6 +76,7 @@ def comparison(name: str, arguments: argparse.Namespace) -> Comparison:
         losses=[loss for loss in one.losses if arguments.losses is None or loss in arguments.losses],
         seeds=arguments.seeds or list(one.seeds),
         overrides=[
+            "experiment=papers",
             f"data.name={arguments.name}",
             f"embedding_dim={DIM}",
             f"trainer.max_epochs={one.epochs}",

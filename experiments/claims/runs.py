@@ -50,6 +50,7 @@ MARGIN = ["loss.margin=0.05", "optimizer.lr=0.001"]
 WEIGHTS = ["loss.gamma=60", "loss.epsilon=0.7"]
 FEATURES = Data(
     settings=(
+        "experiment=papers",
         "data=precomp",
         "data.root={}",
         "data.name=flickr8k",

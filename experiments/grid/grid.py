@@ -23,7 +23,7 @@ from measure import measure_runs  # noqa: E402
 from pilot import OWN, chosen  # noqa: E402
 from render import render  # noqa: E402
 
-RECIPE = ["embedding_dim=512", "trainer.max_epochs=13", "scheduler.step_size=8"]
+RECIPE = ["experiment=papers", "embedding_dim=512", "trainer.max_epochs=13", "scheduler.step_size=8"]
 SCENES = {label: loss_overrides("rescaled_sum" if label == "rescaled" else label) for label in OWN}
 
 

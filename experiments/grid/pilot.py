@@ -39,6 +39,7 @@ OWN = {
     "siglip": (["loss.bias=-10"], ["loss.bias=-5"]),
 }
 SETTINGS = [
+    "experiment=papers",
     "embedding_dim=512",
     "trainer.max_epochs=5",
     "scheduler.step_size=4",

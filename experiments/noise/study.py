@@ -28,6 +28,7 @@ RATES = (0.2, 0.4, 0.6)
 CLEAN = "clean"
 SETTINGS = HERE.parent / "grid" / "settings.csv"
 FEATURES = (
+    "experiment=papers",
     "data=precomp",
     "data.root={}",
     "data.name=flickr8k",

@@ -72,7 +72,7 @@ def test_the_digest_sees_what_decides_a_run_and_no_place():
     places = ("run_name=other", "logger=tensorboard", "study=name", "retry_failed=true", "loader.workers=2")
     machine = ("trainer.accelerator=cpu", "trainer.enable_progress_bar=false", "data.cache=elsewhere")
     assert settings(*places, *machine, "run_folder=elsewhere", "hydra.sweep.dir=elsewhere") == plain
-    assert settings("loss.gamma=30") == settings("loss.gamma=30.0") == plain
+    assert settings("loss.gamma=60") == settings("loss.gamma=60.0") == plain
     decided = ["seed=1", "loss.gamma=31", "bank=memory", "final_split=val", "protocol=c1", "criterion=csls"]
     decided += ["data.noise.seed=3", "data.size=tiny", "trainer.max_epochs=3", "positives=pair"]
     assert len({settings(one) for one in decided} | {plain}) == len(decided) + 1

@@ -85,7 +85,7 @@ def test_runs_carry_group_tags_and_configuration(synced):
         assert run["tags"] == ["mine", label, "scenes", STUDY]
         assert (config["dataset"], config["seed"], config["embedding_dim"]) == ("scenes", 0, 16)
         assert config["loss"]["_target_"].startswith("vsehub.losses.")
-    assert values(runs["hal"]["config"])["loss"]["gamma"] == 30
+    assert values(runs["hal"]["config"])["loss"]["gamma"] == 60
 
 
 def test_summaries_are_the_records(sweep, synced):

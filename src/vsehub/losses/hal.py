@@ -24,8 +24,8 @@ class HAL(Loss):
 
     def __init__(
         self,
-        gamma: float = 30.0,
-        epsilon: float = 0.3,
+        gamma: float = 60.0,
+        epsilon: float = 0.7,
         alpha: float = 40.0,
         beta: float = 40.0,
         epsilon1: float = 0.2,
