@@ -65,15 +65,16 @@ class NeighborRetr(Loss):
         scores = checked(scores, positives)
         counted = without_other_positives(positives)
         images, texts = self.centralities(scores, counted, neighbors)
-        log_rows, log_columns = (_log_softmax(side / self.temperature, mask) for side, mask in _both(scores, counted))
+        log_rows = _log_softmax(scores / self.temperature, counted)
+        log_columns = _log_softmax(scores.T / self.temperature, counted.T)
 
-        weights = ((self.centrality_scale * side).exp() for side in (images, texts))
-        paired = sum(weight * log.diagonal() for weight, log in zip(weights, (log_rows, log_columns), strict=True))
-        terms = {"centrality": -paired.mean() / 2}
+        row_weights, column_weights = ((self.centrality_scale * side).exp() for side in (images, texts))
+        weighted = row_weights * log_rows.diagonal() + column_weights * log_columns.diagonal()
+        terms = {"centrality": -weighted.mean() / 2}
         loss = terms["centrality"]
         if self.neighbor_weight:
-            sides = zip(_both(scores, counted), (texts, images), strict=True)
-            terms["neighbor"] = sum(self._adjusting(*side, items).mean() for side, items in sides) / 2
+            rows, columns = self._adjusting(scores, counted, texts), self._adjusting(scores.T, counted.T, images)
+            terms["neighbor"] = (rows + columns).mean() / 2
             loss = loss + self.neighbor_weight * terms["neighbor"]
         if self.uniform_weight:
             targets = self.transport_targets(scores, counted)
@@ -87,15 +88,16 @@ class NeighborRetr(Loss):
     ) -> tuple[Tensor, Tensor]:
         """The centrality of each image and of each text, (N,) each, without gradient."""
         if neighbors is None:
-            images, texts = (side.masked_fill(~mask, 0.0).sum(1) / mask.sum(1) for side, mask in _both(scores, counted))
-            return images, texts
-        images, texts = neighbors.image_centrality, neighbors.text_centrality
+            kept = scores.masked_fill(~counted, 0.0)
+            return kept.sum(dim=1) / counted.sum(dim=1), kept.sum(dim=0) / counted.sum(dim=0)
+        given = neighbors.image_centrality, neighbors.text_centrality
+        images, texts = (scores.new_empty(0) if side is None else side.to(scores.dtype) for side in given)
         require(
-            images is not None and texts is not None and images.shape == texts.shape == scores.shape[:1],
+            images.shape == texts.shape == scores.shape[:1],
             f"neighbors holds no centralities of shape ({len(scores)},) for images and texts; query the bank with "
             "centrality=True",
         )
-        return images.to(scores.dtype), texts.to(scores.dtype)
+        return images, texts
 
     @torch.no_grad()
     def neighbor_targets(self, scores: Tensor, counted: Tensor, centrality: Tensor) -> Tensor:
@@ -133,11 +135,6 @@ class NeighborRetr(Loss):
         return _cross_entropy(targets, _log_softmax(scores, targets > 0))
 
 
-def _both(scores: Tensor, counted: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Scores and mask with the images as rows, and with the texts as rows."""
-    return (scores, counted), (scores.T, counted.T)
-
-
 def _log_softmax(logits: Tensor, counted: Tensor) -> Tensor:
     """Log-softmax of each row over its counted entries, (N, N); very low elsewhere, but finite."""
     return fill_positives(logits, ~counted).log_softmax(dim=1)
@@ -153,5 +150,5 @@ def _scaled(values: Tensor, within: Tensor) -> Tensor:
     low = values.masked_fill(~within, torch.inf).amin(dim=1, keepdim=True)
     high = values.masked_fill(~within, -torch.inf).amax(dim=1, keepdim=True)
     span = high - low
-    differ = span > torch.finfo(values.dtype).eps * torch.maximum(low.abs(), high.abs())
+    differ = span > 100 * torch.finfo(values.dtype).eps * torch.maximum(low.abs(), high.abs())
     return ((values - low) / span).where(differ, 0.0)
