@@ -30,12 +30,11 @@ def means_of(scores, positives):
 def plan_of(scores, positives, temperature, rounds):
     """Sinkhorn's algorithm on the entries that count, rows first."""
     n = len(scores)
-    plan = [
-        [math.exp(scores[i][j] / temperature) if j in counted_of(i, n, positives) else 0.0 for j in range(n)]
-        for i in range(n)
-    ]
+    counted = [counted_of(i, n, positives) for i in range(n)]
+    plan = [[math.exp(scores[i][j] / temperature) * (j in counted[i]) for j in range(n)] for i in range(n)]
     for _ in range(rounds):
-        plan = [[one / sum(row) for one in row] for row in plan]
+        sums = [sum(row) for row in plan]
+        plan = [[one / total for one in row] for row, total in zip(plan, sums, strict=True)]
         totals = [sum(row[j] for row in plan) for j in range(n)]
         plan = [[one / total for one, total in zip(row, totals, strict=True)] for row in plan]
     return plan
@@ -90,17 +89,17 @@ def oracle(loss, centralities=None):
 
 
 SETTINGS = [
-    {},
-    {"k": 1, "temperature": 0.2, "transport_rounds": 1, "neighbor_weight": 0.5},
-    {"k": 3, "centrality_scale": 2.0, "sharpness": 0.7, "transport_share": 0.3, "uniform_weight": 2.0},
+    ({}, False),
+    ({"k": 1, "temperature": 0.2, "transport_rounds": 1, "neighbor_weight": 0.5}, True),
+    ({"k": 3, "centrality_scale": 2.0, "sharpness": 0.7, "transport_share": 0.3, "transport_rounds": 5}, True),
+    ({"k": 3, "uniform_weight": 2.0, "transport_temperature": 0.5, "transport_rounds": 5}, False),
 ]
 
 
 @looped("kind", KINDS)
 @looped("n", SIZES)
-@looped("settings", SETTINGS)
-@looped("with_bank", [False, True])
-def test_equals_loops(with_bank, settings, n, kind):
+@looped(("settings", "with_bank"), SETTINGS)
+def test_equals_loops(settings, with_bank, n, kind):
     loss, stats = NeighborRetr(**settings), with_centralities(n) if with_bank else None
     equals_loops(lambda scores, positives: loss(scores, positives, stats), oracle(loss, stats), n, kind)
 

@@ -13,7 +13,7 @@ class HardNegNCE(Loss):
     """Mean over rows and columns of log(1 + Σ_neg w e^{(S_neg - S_ii)/τ}), w = n e^{β S_neg/τ} / Σ_neg e^{β S_neg/τ}.
 
     n is the number of the anchor's negatives, so that the weights are 1 on average and β = 0 is InfoNCE at a fixed
-    temperature. Robinson 2021, eq. 4, with class prior τ⁺ = 0; HN-NCE of Radenovic 2023 with α = 1. The gradient runs
+    temperature. Robinson 2021 with class prior τ⁺ = 0; HN-NCE of Radenovic 2023 (DiHT) with α = 1. The gradient runs
     through the weights, as in both. Other positives of an image are left out. temperature: τ. beta: β. Raises
     InputError for a temperature that is not positive or a beta below 0.
     """
