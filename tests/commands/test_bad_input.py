@@ -31,7 +31,10 @@ TINY = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8")
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["loss=hall"], r"loss=hall is no choice of loss \(did you mean hal\?\); choose one of hal, infonce, "),
+        (
+            ["loss=hall"],
+            r"loss=hall is no choice of loss \(did you mean hal\?\); choose one of hal, hard_neg_nce, infonce, ",
+        ),
         (["loss.gama=3"], r"there is no setting 'loss.gama' \(did you mean loss.gamma\?\)"),
         (["lr=1"], r"there is no setting 'lr' \(did you mean optimizer.lr\?\)"),
         (["losss=hal"], r"there is no setting 'losss' \(did you mean loss\?\)"),
