@@ -137,7 +137,8 @@ def batch(n, dtype=torch.float32, seed=0, duplicates=True):
     ids = torch.arange(n) // 2 if duplicates else torch.arange(n)
     ids = ids[torch.randperm(n, generator=generator)]
     stats = [torch.rand(n, 12, generator=generator).sort(dim=1, descending=True).values.to(dtype) for _ in range(2)]
-    return scores, ids[:, None] == ids[None, :], NeighborStats(*stats)
+    centralities = torch.rand(2, n, generator=generator).to(dtype)
+    return scores, ids[:, None] == ids[None, :], NeighborStats(*stats, *centralities)
 
 
 def value_and_gradient(loss, scores, positives, stats=None):

@@ -36,10 +36,14 @@ class NeighborStats(NamedTuple):
     """Similarities of N queries to their k nearest bank entries of the other modality, largest first.
 
     image_to_text: (N, k) each image's nearest bank captions. text_to_image: (N, k) each caption's nearest bank images.
+    image_centrality, text_centrality: (N,) the mean similarity to all bank captions, to all bank images; None unless
+    asked for.
     """
 
     image_to_text: Tensor
     text_to_image: Tensor
+    image_centrality: Tensor | None = None
+    text_centrality: Tensor | None = None
 
 
 class Loss(nn.Module):
@@ -50,13 +54,15 @@ class Loss(nn.Module):
     are logged.
 
     takes_neighbors: whether `neighbors` is used; only such a loss is trained with a memory bank. neighbors_k: how many
-    of the bank's neighbours are used, None for all. needs_above: the score that a pair has to exceed before the loss
+    of the bank's neighbours are used, None for all. takes_centrality: whether the bank is to give the centralities too.
+    needs_above: the score that a pair has to exceed before the loss
     rewards it, None where there is no such score. margin: by how much a pair is to outscore its negatives, 0 for losses
     without a margin.
     """
 
     takes_neighbors: bool = False
     neighbors_k: int | None = None
+    takes_centrality: bool = False
     needs_above: float | None = None
     margin: float = 0.0
 

@@ -31,7 +31,10 @@ TINY = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8")
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["loss=hall"], r"loss=hall is no choice of loss \(did you mean hal\?\); choose one of hal, infonce, "),
+        (
+            ["loss=hall"],
+            r"loss=hall is no choice of loss \(did you mean hal\?\); choose one of hal, hard_neg_nce, infonce, ",
+        ),
         (["loss.gama=3"], r"there is no setting 'loss.gama' \(did you mean loss.gamma\?\)"),
         (["lr=1"], r"there is no setting 'lr' \(did you mean optimizer.lr\?\)"),
         (["losss=hal"], r"there is no setting 'losss' \(did you mean loss\?\)"),
@@ -91,6 +94,7 @@ def test_unknown_command(refused):
     ("overrides", "message"),
     [
         (["loader.batch_size=1"], "batch_size is 1; expected at least 2"),
+        (["loss.statistics=batch", "bank=memory"], r"the loss HAL takes no global statistics.*\(statistics: bank\)"),
         (["loss=max", "bank=memory"], "the loss MaxMargin takes no global statistics.* bank=none, or use loss=hal"),
         (["image_encoder=image_features"], r"image_features takes one feature vector an image, .* \(3, 64, 64\)"),
         (["loss.gamma=-1"], "loss.gamma is -1; expected a number above 0"),

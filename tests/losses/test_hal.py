@@ -3,9 +3,11 @@ import math
 import pytest
 import torch
 from looped import looped
+from torch.nn.functional import normalize
 
 from vsehub.checks import InputError
 from vsehub.losses import HAL
+from vsehub.neighbors import MemoryBank
 from vsehub.types import NeighborStats
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
@@ -39,6 +41,22 @@ def closed_form(scores, positives, weights, gamma, epsilon):
     return gradient
 
 
+def weights_of(scores, lists, a, b, e1, e2):
+    """Eq. 6 by loops from lists of neighbours."""
+    images, texts = lists
+    crowd = lambda one, factor: sum(math.exp(factor * (s - e2)) for s in one)  # noqa: E731
+    weights = torch.empty_like(scores)
+    for i in range(len(scores)):
+        for j in range(len(scores)):
+            if i == j:
+                wanted, others = math.exp(a * (scores[i, i] - e1)), crowd(images[i], a) + crowd(texts[i], a)
+            else:
+                wanted = math.exp(b * (scores[i, i] - e1)) + math.exp(b * (scores[j, j] - e1))
+                others = crowd(images[i], b) + crowd(texts[j], b)
+            weights[i, j] = 1 - wanted / (wanted + others)
+    return weights
+
+
 @looped("with_neighbors", [False, True])
 @looped(("gamma", "epsilon"), [(30, 0.3), (60, 0.7), (100, 1.0), (2, 0.0)])
 @looped("n", [1, 2, 7])
@@ -55,26 +73,16 @@ def test_gradients_are_eq_8(n, gamma, epsilon, with_neighbors):
 
 def test_weights_are_eq_6_by_loops():
     scores, _, stats = batch(5)
-    a, b, e1, e2, (images, texts) = 11.0, 7.0, 0.2, 0.1, stats
-    crowd = lambda row, factor: sum(math.exp(factor * (s - e2)) for s in row.tolist())  # noqa: E731
-    expected = torch.empty(5, 5, dtype=torch.float64)
-    for i in range(5):
-        for j in range(5):
-            if i == j:
-                wanted, others = math.exp(a * (scores[i, i] - e1)), crowd(images[i], a) + crowd(texts[i], a)
-                expected[i, i] = 1 - wanted / (wanted + others)
-            else:
-                pair = math.exp(b * (scores[i, i] - e1)) + math.exp(b * (scores[j, j] - e1))
-                others = crowd(images[i], b) + crowd(texts[j], b)
-                expected[i, j] = 1 - pair / (pair + others)
-    torch.testing.assert_close(HAL(alpha=a, beta=b, epsilon1=e1, epsilon2=e2).weights(scores, stats), expected, **EXACT)
+    constants = 11.0, 7.0, 0.2, 0.1
+    expected = weights_of(scores, [side.tolist() for side in stats[:2]], *constants)
+    torch.testing.assert_close(HAL(30.0, 0.3, *constants).weights(scores, stats), expected, **EXACT)
 
 
 @pytest.mark.parametrize("variant", ["paper", "release"])
 def test_weights_are_constants_between_0_and_1(variant):
     scores, positives, stats = batch(8)
     scores.requires_grad_()
-    stats = NeighborStats(*(side.requires_grad_() for side in stats))
+    stats = NeighborStats(*(side.requires_grad_() for side in stats[:2]))
     loss = HAL(alpha=5, beta=5, variant=variant)
     weights = loss.weights(scores, stats)
     assert not weights.requires_grad
@@ -94,6 +102,73 @@ def test_a_hub_weighs_more_as_negative_and_as_positive():
     assert torch.equal(after[1:], before[1:])
 
 
+def of_batch(scores, positives, k):
+    """Each row's and each column's k largest negatives, by loops; a list may be short or empty."""
+    n = len(scores)
+    rows = [[scores[i, m].item() for m in range(n) if not positives[i, m]] for i in range(n)]
+    columns = [[scores[m, i].item() for m in range(n) if not positives[m, i]] for i in range(n)]
+    return [[sorted(one, reverse=True)[:k] for one in side] for side in (rows, columns)]
+
+
+class TestStatisticsOfTheBatch:
+    """`statistics="batch"`: the weights of eq. 6 from the batch's own negatives."""
+
+    @looped("k", [None, 1, 3, 50])
+    @looped("kind", ["distinct", "ties", "twins", "one image"])
+    @looped("n", [1, 2, 7])
+    def test_value_and_gradient_are_those_of_loops(self, n, kind, k):
+        scores, positives, stats = batch(n, seed=n)
+        if kind == "ties":
+            scores = (scores * 4).round() / 4
+        if kind == "twins":  # the same image and the same caption twice, as pairs of two images
+            scores = scores[torch.arange(n) // 2][:, torch.arange(n) // 2]
+            positives = torch.eye(n, dtype=torch.bool)
+        if kind == "one image":
+            positives = torch.ones(n, n, dtype=torch.bool)
+        constants = 11.0, 7.0, 0.2, 0.1
+        expected = weights_of(scores, of_batch(scores, positives, k), *constants)
+        loss = HAL(30.0, 0.3, *constants, neighbors_k=k, statistics="batch")
+        scores.requires_grad_()
+        value = loss(scores, positives, stats)["loss"]
+        (gradient,) = torch.autograd.grad(value, scores)
+        torch.testing.assert_close(gradient, closed_form(scores, positives, expected, 30.0, 0.3), **EXACT)
+        terms = torch.where(positives, 0.0, torch.exp(30.0 * expected * (scores - 0.3)))
+        negatives = (torch.log1p(terms.sum(1)) + torch.log1p(terms.sum(0))).mean() / 30
+        reward = torch.log1p((expected * scores).diagonal().clamp(min=0)).mean()
+        torch.testing.assert_close(value, negatives - reward, **EXACT)
+
+    @looped("variant", ["paper", "release"])
+    @looped("k", [None, 1, 4, 10])
+    def test_a_bank_of_the_batch_itself_gives_the_same(self, k, variant):
+        """Without the query's own image a bank of the batch's pairs holds the batch's negatives, 10 for each of 12."""
+        generator = torch.Generator().manual_seed(0)
+        images, texts = (normalize(torch.randn(12, 5, generator=generator), dim=1) for _ in range(2))
+        ids, captions = torch.arange(12) // 2, torch.arange(12)
+        bank = MemoryBank(10, "exact")
+        bank.fill(images, texts, ids, captions)
+        scores, positives = images @ texts.T, ids[:, None] == ids[None, :]
+        found = bank.query(images, texts, ids, captions)
+        given = HAL(neighbors_k=k, variant=variant)(scores, positives, found)
+        own = HAL(neighbors_k=k, variant=variant, statistics="batch")(scores, positives)
+        torch.testing.assert_close(own, given)
+        assert not torch.allclose(own["loss"], HAL(variant=variant)(scores, positives)["loss"])
+
+    def test_it_takes_no_bank(self):
+        assert HAL().takes_neighbors
+        assert not HAL(statistics="batch").takes_neighbors
+
+    @looped("dtype", [torch.bfloat16, torch.float16, torch.float32])
+    @looped("scale", [1.0, 1000.0])
+    @looped("n", [1, 2, 16])
+    def test_large_scores_are_finite(self, n, scale, dtype):
+        scores, positives, _ = batch(n)
+        scores = (scale * scores).to(dtype).requires_grad_()
+        value = HAL(statistics="batch")(scores, positives)["loss"]
+        (gradient,) = torch.autograd.grad(value, scores)
+        assert torch.isfinite(value)
+        assert torch.isfinite(gradient).all()
+
+
 @looped("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @looped("variant", ["paper", "release"])
 @looped("with_neighbors", [False, True])
@@ -101,7 +176,7 @@ def test_a_hub_weighs_more_as_negative_and_as_positive():
 def test_gamma_1000_is_finite(n, with_neighbors, variant, dtype):
     scores, positives, stats = batch(n)
     scores = scores.to(dtype).requires_grad_()
-    stats = NeighborStats(*(side.to(dtype) for side in stats)) if with_neighbors else None
+    stats = NeighborStats(*(side.to(dtype) for side in stats[:2])) if with_neighbors else None
     terms = HAL(1000.0, 0.1, variant=variant)(scores, positives, stats)
     terms["loss"].backward()
     assert terms["loss"].dtype == torch.float32
@@ -120,14 +195,14 @@ def test_a_large_gamma_is_the_hardest_negative():
 
 def test_neighbors_k_counts_the_first():
     scores, positives, stats = batch(6, k=9)
-    first = NeighborStats(*(side[:, :4] for side in stats))
+    first = NeighborStats(*(side[:, :4] for side in stats[:2]))
     assert torch.equal(HAL(neighbors_k=4).weights(scores, stats), HAL().weights(scores, first))
     assert HAL(neighbors_k=4)(scores, positives, stats)["loss"] != HAL()(scores, positives, stats)["loss"]
 
 
 def test_the_release_takes_at_most_a_batch_of_neighbours():
     scores, _, stats = batch(4, k=9)
-    first = NeighborStats(*(side[:, :4] for side in stats))
+    first = NeighborStats(*(side[:, :4] for side in stats[:2]))
     release, shrunk = (HAL(variant="release").weights(scores, these) for these in (stats, first))
     assert torch.equal(release, shrunk)
     assert not torch.equal(HAL().weights(scores, stats), HAL().weights(scores, first))
@@ -143,6 +218,7 @@ SCORES, POSITIVES, STATS = batch(4)
         (lambda: HAL(alpha=-1.0), "alpha is -1.0; expected a number above 0"),
         (lambda: HAL(beta=float("nan")), "beta is nan; expected a number above 0"),
         (lambda: HAL(variant="released"), "variant is 'released'; choose one of 'paper', 'release'"),
+        (lambda: HAL(statistics="bach"), "statistics is 'bach'; choose one of 'bank', 'batch'"),
         (lambda: HAL(neighbors_k=0), "neighbors_k is 0; expected a number above 0"),
         (
             lambda: HAL(neighbors_k=7)(SCORES, POSITIVES, STATS),

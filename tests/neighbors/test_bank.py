@@ -68,6 +68,30 @@ def test_own_image_is_never_a_neighbour(backend):
     assert not stats.image_to_text.requires_grad
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**16), n=st.integers(1, 9), m=st.integers(14, 40), coarse=st.booleans())
+def test_centrality_is_the_mean_similarity_to_all_entries(backend, seed, n, m, coarse):
+    generator = torch.Generator().manual_seed(seed)
+    entries, queries = ([unit(generator, rows, 4, coarse) for _ in range(2)] for rows in (m, n))
+    queries = [side.requires_grad_() for side in queries]
+    ids = torch.arange(m) // 3
+    bank = MemoryBank(3, backend)
+    bank.fill(*entries, ids, torch.arange(m))
+    stats = bank.query(*queries, ids[:n], torch.arange(n), centrality=True)
+    wanted = [
+        [float(np.mean([float(one @ entry) for entry in other])) for one in side.detach()]
+        for side, other in ((queries[0], entries[1]), (queries[1], entries[0]))
+    ]
+    np.testing.assert_allclose(stats.image_centrality, wanted[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(stats.text_centrality, wanted[1], rtol=1e-5, atol=1e-6)
+    assert not stats.image_centrality.requires_grad
+    plain = bank.query(*queries, ids[:n], torch.arange(n))
+    assert plain.image_centrality is None
+    assert plain.text_centrality is None
+    assert torch.equal(plain.image_to_text, stats.image_to_text)
+
+
 def test_k_is_a_share_of_the_bank_by_default():
     generator = torch.Generator().manual_seed(0)
     bank = MemoryBank(None, "exact")

@@ -3,10 +3,12 @@ import torch
 from torch import nn
 
 from vsehub.checks import InputError
-from vsehub.losses import HAL, MaxMargin
+from vsehub.losses import HAL, MaxMargin, NeighborRetr
+from vsehub.neighbors import MemoryBank
 from vsehub.sets import Sets
+from vsehub.similarities import Cosine
 from vsehub.training.module import RetrievalModule, check_together, parameter_groups
-from vsehub.types import Encoder, Similarity
+from vsehub.types import Batch, Encoder, Similarity
 
 
 class Part(Encoder):
@@ -87,3 +89,20 @@ def test_encodings_are_dropped_in_a_training_step_alone():
         assert 0.75 < (found != 0).float().mean() < 0.85
     with pytest.raises(InputError, match=r"embedding_dropout is 1.5; expected a number from 0 up to"):
         RetrievalModule(Part(), Part(), Scores(), MaxMargin(), None, None, embedding_dropout=1.5)
+
+
+def test_the_bank_is_asked_for_what_the_loss_declares():
+    vectors, ids = torch.eye(12), torch.arange(12)
+    bank = MemoryBank(3, "exact")
+    bank.fill(vectors, vectors, ids, ids)
+    batch = Batch(vectors, vectors, ids, ids, ids)
+    found = {}
+    for loss in (HAL(), NeighborRetr(), HAL(statistics="batch"), MaxMargin()):
+        module = RetrievalModule(Part(), Part(), Cosine(), loss, torch.optim.Adam, None)
+        module.bank = bank
+        found[loss] = module.neighbors(vectors, vectors, batch)
+    plain, central, *others = found.values()
+    assert plain.image_centrality is None
+    torch.testing.assert_close(central.image_centrality, torch.full((12,), 1 / 12))
+    torch.testing.assert_close(central.text_centrality, torch.full((12,), 1 / 12))
+    assert others == [None, None]

@@ -1,10 +1,12 @@
 from .hal import HAL as HAL
+from .hard_neg_nce import HardNegNCE as HardNegNCE
 from .hinge import KNNMargin as KNNMargin
 from .hinge import MaxMargin as MaxMargin
 from .hinge import SumMargin as SumMargin
 from .infonce import InfoNCE as InfoNCE
 from .multi_similarity import MultiSimilarity as MultiSimilarity
 from .nca import NCA as NCA
+from .neighbor_retr import NeighborRetr as NeighborRetr
 from .nt_xent import NTXent as NTXent
 from .rcsls import RCSLS as RCSLS
 from .rescaled import Rescaled as Rescaled

@@ -1,4 +1,4 @@
-"""HAL, the hubness-aware loss (AAAI eq. 6 and 7), with global weights where neighbours are given."""
+"""HAL, the hubness-aware loss (AAAI eq. 6 and 7), with global weights from a memory bank or from the batch itself."""
 
 import torch
 import torch.nn.functional as F
@@ -8,18 +8,20 @@ from vsehub.checks import one_of, positive, require
 from vsehub.losses.base import checked, fill_positives
 from vsehub.types import Loss, NeighborStats
 
+SIDES = ("image_to_text", "text_to_image")
+
 
 class HAL(Loss):
     """Mean over the pairs of 1/γ log(1 + Σ e^{γ W (S - ε)}) over rows and columns, minus log(1 + W_ii S_ii).
 
     gamma, epsilon: γ and ε of eq. 7. alpha, beta, epsilon1, epsilon2: the weights' constants of eq. 6, used only with
-    neighbours; without them W = 1. neighbors_k: how many of the given neighbours count (None: all). variant: "paper"
-    computes the equations, "release" what the authors' published code does (docs/discrepancies.md lists where they
-    differ). Log-sums are taken by logsumexp, in float32 at least, so that γ = 1000 stays finite. Raises InputError
-    for constants out of range.
+    neighbours; without them W = 1. statistics: whose neighbours weight the batch, "bank" for those that are given, or
+    "batch" for the negatives of each row and column, an ablation that needs no bank. neighbors_k: how many neighbours
+    count, the nearest first (None: all). variant: "paper" computes the equations, "release" what the authors' published
+    code does (docs/discrepancies.md lists where they differ). Log-sums are taken by logsumexp, in float32 at least, so
+    that γ = 1000 stays finite. Raises InputError for constants out of range.
     """
 
-    takes_neighbors = True
     needs_above = 0.0  # below, max(0, W_ii S_ii) has no gradient
 
     def __init__(
@@ -32,20 +34,25 @@ class HAL(Loss):
         epsilon2: float = 0.1,
         neighbors_k: int | None = None,
         variant: str = "paper",
+        statistics: str = "bank",
     ):
         super().__init__()
         positive("gamma", gamma)
         positive("alpha", alpha)
         positive("beta", beta)
         one_of("variant", variant, ("paper", "release"))
+        one_of("statistics", statistics, ("bank", "batch"))
         require(neighbors_k is None or neighbors_k > 0, f"neighbors_k is {neighbors_k!r}; expected a number above 0")
         self.gamma, self.epsilon = gamma, epsilon
         self.alpha, self.beta, self.epsilon1, self.epsilon2 = alpha, beta, epsilon1, epsilon2
-        self.neighbors_k, self.variant = neighbors_k, variant
+        self.neighbors_k, self.variant, self.statistics = neighbors_k, variant, statistics
+        self.takes_neighbors = statistics == "bank"
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
         """scores (N, N), positives (N, N) boolean, neighbors (N, k) each -> {"loss", "negatives", "positives"}."""
         scores = checked(scores, positives)
+        if self.statistics == "batch":
+            neighbors = self._of_batch(scores.detach(), positives)
         weights = None if neighbors is None else self.weights(scores, neighbors)
         excess = scores - self.epsilon
         paired = scores.diagonal()
@@ -68,9 +75,10 @@ class HAL(Loss):
     def weights(self, scores: Tensor, neighbors: NeighborStats) -> Tensor:
         """Global weights W (N, N) of eq. 6 from the neighbours' similarities, without gradient.
 
-        scores: (N, N) of the batch. neighbors: (N, k) largest first. Raises InputError where the sizes differ.
+        scores: (N, N) of the batch. neighbors: (N, k) largest first, -inf where there are fewer. Raises InputError
+        where the sizes differ.
         """
-        images, texts = (self._nearest(name, stats, scores) for name, stats in neighbors._asdict().items())
+        images, texts = (self._nearest(name, getattr(neighbors, name), scores) for name in SIDES)
         paired = scores.diagonal()
         release = self.variant == "release"
 
@@ -85,6 +93,14 @@ class HAL(Loss):
         weights = torch.sigmoid(crowd - torch.logaddexp(pair[:, None], pair[None, :]))
         return weights.diagonal_scatter(own)
 
+    def _of_batch(self, scores: Tensor, positives: Tensor) -> NeighborStats:
+        """The negatives of each row and of each column, (N, k) each: the k largest, or all, in any order."""
+        negatives = scores.masked_fill(positives, -torch.inf)
+        if self.neighbors_k is None:
+            return NeighborStats(negatives, negatives.T)
+        k = min(self.neighbors_k, len(scores))
+        return NeighborStats(negatives.topk(k, dim=1).values, negatives.T.topk(k, dim=1).values)
+
     def _nearest(self, name: str, stats: Tensor, scores: Tensor) -> Tensor:
         require(
             stats.ndim == 2 and len(stats) == len(scores) and stats.shape[1] > 0,
@@ -92,7 +108,7 @@ class HAL(Loss):
         )
         k = stats.shape[1] if self.neighbors_k is None else self.neighbors_k
         require(
-            k <= stats.shape[1],
+            k <= stats.shape[1] or self.statistics == "batch",
             f"neighbors.{name} holds {stats.shape[1]} neighbours but neighbors_k is {k}; raise the bank's k",
         )
         if self.variant == "release":

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail, matrix, one_of, require
-from vsehub.neighbors.exact import ExactIndex, Index, ScoredIndex, ShortlistIndex
+from vsehub.neighbors.exact import BLOCK_ELEMENTS, ExactIndex, Index, ScoredIndex, ShortlistIndex
 from vsehub.neighbors.faiss import FaissIndex, load_faiss, on_gpu
 from vsehub.sets import Encoding
 from vsehub.types import NeighborStats, Similarity
@@ -118,6 +118,8 @@ class MemoryBank:
         make_index = self._maker(similarity, images.device)
         self._image_ids, self._caption_ids = image_ids.to(images.device), caption_ids.to(images.device)
         self._images, self._texts = make_index(images.detach(), "images"), make_index(texts.detach(), "texts")
+        self._image_means = mean_similarities(images, similarity, "images")
+        self._text_means = mean_similarities(texts, similarity, "texts")
 
     def plan(self, image_ids: Tensor, caption_ids: Tensor, relation: Relation | None = None) -> None:
         """Settle k for a bank of these pairs (M,), (M,); InputError where it would leave too few neighbours."""
@@ -137,11 +139,15 @@ class MemoryBank:
         )
 
     @torch.no_grad()
-    def query(self, images: Encoding, texts: Encoding, image_ids: Tensor, caption_ids: Tensor) -> NeighborStats:
+    def query(
+        self, images: Encoding, texts: Encoding, image_ids: Tensor, caption_ids: Tensor, centrality: bool = False
+    ) -> NeighborStats:
         """The k largest similarities of N pairs to the bank, both ways, largest first, without gradient.
 
-        images, texts: N, of the kind that `fill` got. image_ids, caption_ids: (N,). Raises InputError where the bank is
-        empty, dimensions differ or exclusion leaves fewer than k entries.
+        images, texts: N, of the kind that `fill` got. image_ids, caption_ids: (N,). centrality: also the mean
+        similarities to all entries, those that belong to the query included; a similarity that is no inner product
+        scores the whole bank for it. Raises InputError where the bank is empty, dimensions differ or exclusion leaves
+        fewer than k entries.
         """
         if self._images is None or self._texts is None:
             fail("the bank is empty; fill it before the first query")
@@ -162,8 +168,13 @@ class MemoryBank:
             own_texts = lambda found: related(image_ids[:, None], self._caption_ids[found])  # noqa: E731
             own_images = lambda found: related(self._image_ids[found], caption_ids[:, None])  # noqa: E731
         depth = min(self.k + deeper, len(self))
-        return NeighborStats(
+        nearest = NeighborStats(
             self._nearest(self._texts, images, depth, own_texts), self._nearest(self._images, texts, depth, own_images)
+        )
+        if not centrality:
+            return nearest
+        return nearest._replace(
+            image_centrality=self._text_means(images.detach()), text_centrality=self._image_means(texts.detach())
         )
 
     def shortlist_recall(self, images: Encoding, texts: Encoding) -> float | None:
@@ -210,6 +221,21 @@ class MemoryBank:
         if isinstance(self._images, ShortlistIndex):
             return f"shortlists of {self.shortlist} times k by mean vectors, scored exactly"
         return "exact"
+
+
+def mean_similarities(entries: Any, similarity: Similarity | None, side: str) -> Callable[[Any], Tensor]:
+    """What gives the mean similarity of each query to all entries, (Q,); arguments as `ScoredIndex`'s.
+
+    similarity: None where it is the inner product, whose mean is that with the mean entry.
+    """
+    if similarity is None:
+        mean = entries.detach().float().mean(dim=0)
+        return lambda queries: queries.float() @ mean
+    index = ScoredIndex(entries, similarity, side)
+    rows = max(1, BLOCK_ELEMENTS // len(index))
+    return lambda queries: torch.cat(
+        [index.scores(queries[i : i + rows]).mean(dim=1) for i in range(0, len(queries), rows)]
+    )
 
 
 def comparable(similarity: Similarity, encoding: Encoding) -> Encoding:

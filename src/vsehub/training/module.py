@@ -115,7 +115,7 @@ class RetrievalModule(pl.LightningModule):
             return None
         with torch.no_grad():
             sides = comparable(self.similarity, images), comparable(self.similarity, texts)
-        return self.bank.query(*sides, batch.image_ids, batch.caption_ids)
+        return self.bank.query(*sides, batch.image_ids, batch.caption_ids, self.loss.takes_centrality)
 
     def configure_optimizers(self):
         """The optimizer and its schedule by epochs."""

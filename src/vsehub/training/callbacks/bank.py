@@ -53,7 +53,7 @@ class BankCallback(pl.Callback):
         require(
             module.loss.takes_neighbors,
             f"the loss {type(module.loss).__name__} takes no global statistics, so it has no use for a bank; "
-            "train it with bank=none, or use loss=hal",
+            "train it with bank=none, or use loss=hal (statistics: bank) or loss=neighbor_retr",
         )
         split = trainer.datamodule.load("train")[0]
         self._relation = relation_of(split)  # the same in every epoch

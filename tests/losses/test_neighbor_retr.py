@@ -1,0 +1,226 @@
+import math
+
+import pytest
+import torch
+from loop_cases import EXACT, KINDS, SIZES, batch, equals_loops
+from looped import looped
+
+from vsehub.checks import InputError
+from vsehub.losses import NeighborRetr, NTXent
+from vsehub.losses.base import without_other_positives
+from vsehub.types import NeighborStats
+
+
+def with_centralities(n, seed=0):
+    """What a bank gives for n pairs; the nearest neighbours, which are not used, hold no number."""
+    images, texts = torch.rand(2, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) - 0.3
+    unused = torch.full((n, 1), torch.nan)
+    return NeighborStats(unused, unused, images, texts)
+
+
+def counted_of(i, n, positives):
+    return [m for m in range(n) if m == i or not positives[i, m]]
+
+
+def means_of(scores, positives):
+    rows = [[row[j] for j in counted_of(i, len(scores), positives)] for i, row in enumerate(scores)]
+    return [sum(row) / len(row) for row in rows]
+
+
+def plan_of(scores, positives, temperature, rounds):
+    """Sinkhorn's algorithm on the entries that count, rows first."""
+    n = len(scores)
+    counted = [counted_of(i, n, positives) for i in range(n)]
+    plan = [[math.exp(scores[i][j] / temperature) * (j in counted[i]) for j in range(n)] for i in range(n)]
+    for _ in range(rounds):
+        sums = [sum(row) for row in plan]
+        plan = [[one / total for one in row] for row, total in zip(plan, sums, strict=True)]
+        totals = [sum(row[j] for row in plan) for j in range(n)]
+        plan = [[one / total for one, total in zip(row, totals, strict=True)] for row in plan]
+    return plan
+
+
+def scaled(value, outside):
+    low, high = min(outside, default=0.0), max(outside, default=0.0)
+    return (value - low) / (high - low) if high > low else 0.0
+
+
+def oracle(loss, centralities=None):
+    """The three terms entry by entry; targets and weights are plain numbers, so that autograd sees predictions only."""
+
+    def terms(scores, positives, own, items, plan):
+        n, s = len(scores), scores.tolist()
+        weighting = neighbor = uniform = 0.0
+        for i in range(n):
+            counted = counted_of(i, n, positives)
+            norm = torch.log(sum(torch.exp(scores[i, j] / loss.temperature) for j in counted))
+            log_p = {j: scores[i, j] / loss.temperature - norm for j in counted}
+            weighting = weighting - math.exp(loss.centrality_scale * own[i]) * log_p[i]
+            negatives = [j for j in counted if j != i]
+            least = sorted((s[i][j] for j in negatives), reverse=True)[: loss.k]
+            near = [j for j in negatives if s[i][j] >= least[-1]]
+            outside = [j for j in negatives if j not in near]
+            apart = [
+                scaled(s[i][j], [s[i][m] for m in outside]) - scaled(items[j], [items[m] for m in outside])
+                for j in near
+            ]
+            shares = [math.exp(loss.sharpness * one) for one in apart]
+            targets = {i: 1.0} | {j: share / sum(shares) for j, share in zip(near, shares, strict=True)}
+            norm = torch.log(sum(torch.exp(scores[i, j]) for j in targets))
+            whole = sum(targets.values())
+            neighbor = neighbor - sum(target / whole * (scores[i, j] - norm) for j, target in targets.items())
+            share = loss.transport_share
+            uniform = uniform - sum((share * plan[i][j] + (1 - share) * (i == j)) * log_p[j] for j in counted)
+        return weighting + loss.neighbor_weight * neighbor + loss.uniform_weight * uniform
+
+    def whole(scores, positives):
+        n = len(scores)
+        if centralities is None:
+            images = means_of(scores.tolist(), positives)
+            texts = means_of(scores.T.tolist(), positives.T)
+        else:
+            images, texts = (side.tolist() for side in centralities[2:])
+        plan = plan_of(scores.tolist(), positives, loss.transport_temperature, loss.transport_rounds)
+        turned = [list(column) for column in zip(*plan, strict=True)]
+        rows = terms(scores, positives, images, texts, plan)
+        return (rows + terms(scores.T, positives.T, texts, images, turned)) / n / 2
+
+    return whole
+
+
+SETTINGS = [
+    ({}, False),
+    ({"k": 1, "temperature": 0.2, "transport_rounds": 1, "neighbor_weight": 0.5}, True),
+    ({"k": 3, "centrality_scale": 2.0, "sharpness": 0.7, "transport_share": 0.3, "transport_rounds": 5}, True),
+    ({"k": 3, "uniform_weight": 2.0, "transport_temperature": 0.5, "transport_rounds": 5}, False),
+]
+
+
+@looped("kind", KINDS)
+@looped("n", SIZES)
+@looped(("settings", "with_bank"), SETTINGS)
+def test_equals_loops(settings, with_bank, n, kind):
+    loss, stats = NeighborRetr(**settings), with_centralities(n) if with_bank else None
+    equals_loops(lambda scores, positives: loss(scores, positives, stats), oracle(loss, stats), n, kind)
+
+
+def test_duplicates_equal_loops():
+    """Pairs that are there twice, as pairs of two images: equal rows, equal columns, a negative equal to the pair."""
+    scores, _ = batch(5, "pairs")
+    twice = torch.arange(10) // 2
+    scores, positives = scores[twice][:, twice], torch.eye(10, dtype=torch.bool)
+    loss = NeighborRetr(k=3)
+    torch.testing.assert_close(loss(scores, positives)["loss"], oracle(loss)(scores, positives), **EXACT)
+
+
+def test_gradcheck_of_the_predictions():
+    scores, positives = batch(6, "distinct")
+    loss = NeighborRetr(k=2, temperature=0.3)
+    counted = without_other_positives(positives)
+    images, texts = loss.centralities(scores, counted)
+    targets = {
+        False: loss.neighbor_targets(scores, counted, texts),
+        True: loss.neighbor_targets(scores.T, counted.T, images),
+    }
+    transport = loss.transport_targets(scores, counted)
+    loss.centralities = lambda *_: (images, texts)
+    loss.neighbor_targets = lambda s, mask, centrality: targets[centrality is images]
+    loss.transport_targets = lambda *_: transport
+    assert torch.autograd.gradcheck(lambda s: loss(s, positives)["loss"], scores.requires_grad_())
+
+
+def test_weights_and_targets_are_constants():
+    scores, positives = batch(7, "distinct")
+    scores.requires_grad_()
+    counted, loss = without_other_positives(positives), NeighborRetr()
+    images, texts = loss.centralities(scores, counted)
+    for one in (images, texts, loss.neighbor_targets(scores, counted, texts), loss.transport_targets(scores, counted)):
+        assert not one.requires_grad
+
+
+def test_the_transport_plan_serves_all_items_alike():
+    """A hub, near to all texts, gets no more than its share, and other positives get nothing."""
+    scores, positives = batch(12, "distinct")
+    scores[:, 3] = 0.9
+    counted = without_other_positives(positives)
+    loss = NeighborRetr(transport_share=0.5, transport_rounds=500)
+    plan = (loss.transport_targets(scores, counted) - 0.5 * torch.eye(12)) / 0.5
+    assert (plan >= 0).all()
+    assert (plan[~counted] == 0).all()
+    torch.testing.assert_close(plan.sum(dim=0), torch.ones(12, dtype=torch.float64), **EXACT)
+    torch.testing.assert_close(plan.sum(dim=1), torch.ones(12, dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+def test_a_hub_among_the_neighbours_is_pulled_less():
+    scores, positives = batch(12, "pairs")
+    loss, counted, centrality = NeighborRetr(k=4), without_other_positives(positives), torch.zeros(12).double()
+    centrality[:4] = torch.tensor([0.1, 0.3, 0.2, 0.0])
+    before = loss.neighbor_targets(scores, counted, centrality)
+    assert ((before > 0).sum(dim=1) == 5).all()
+    assert (before.diagonal() - 0.5).abs().max() < 1e-12
+    column = int((before[0, 1:] > 0).nonzero()[0]) + 1
+    centrality[column] += 0.2
+    after = loss.neighbor_targets(scores, counted, centrality)
+    assert after[0, column] < before[0, column]
+    torch.testing.assert_close(after.sum(dim=1), torch.ones(12, dtype=torch.float64), **EXACT)
+
+
+def test_the_weighted_term_alone():
+    scores, positives = batch(7, "distinct")
+    only = {"neighbor_weight": 0.0, "uniform_weight": 0.0, "temperature": 0.1}
+    plain = NTXent(0.1, margin=0.0)(scores, positives)["loss"]
+    unweighted = NeighborRetr(centrality_scale=0.0, **only)(scores, positives)
+    assert unweighted.keys() == {"loss", "centrality"}
+    torch.testing.assert_close(unweighted["loss"], plain, **EXACT)
+    same = torch.full((7,), 0.4, dtype=torch.float64)
+    weighted = NeighborRetr(**only)(scores, positives, with_centralities(7)._replace(**both(same, same)))["loss"]
+    torch.testing.assert_close(weighted, math.exp(0.3 * 0.4) * plain, **EXACT)
+
+
+def both(images, texts):
+    return {"image_centrality": images, "text_centrality": texts}
+
+
+@looped("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@looped("scale", [1.0, 50.0])
+@looped("kind", KINDS)
+@looped("n", [1, 2, 30])
+def test_large_scores_are_finite(n, kind, scale, dtype):
+    scores, positives = batch(n, kind)
+    scores = (scale * scores).to(dtype).requires_grad_()
+    terms = NeighborRetr(transport_temperature=0.02)(scores, positives)
+    (gradient,) = torch.autograd.grad(terms["loss"], scores)
+    assert all(torch.isfinite(term) for term in terms.values())
+    assert torch.isfinite(gradient).all()
+
+
+def test_one_pair_teaches_nothing():
+    scores = torch.tensor([[0.3]], requires_grad=True)
+    value = NeighborRetr()(scores, torch.tensor([[True]]), with_centralities(1))["loss"]
+    assert value == 0
+    assert torch.autograd.grad(value, scores)[0] == 0
+
+
+SCORES, POSITIVES = batch(4, "distinct")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: NeighborRetr(temperature=0), "temperature is 0; expected a number above 0"),
+        (lambda: NeighborRetr(transport_temperature=-1.0), "transport_temperature is -1.0; expected a number above 0"),
+        (lambda: NeighborRetr(transport_share=1), "transport_share is 1; expected a number from 0 up to"),
+        (lambda: NeighborRetr(k=0), "k is 0; expected a whole number above 0"),
+        (lambda: NeighborRetr(transport_rounds=0), "transport_rounds is 0; expected a whole number above 0"),
+        (lambda: NeighborRetr(centrality_scale=-1), "centrality_scale is -1; expected a number of at least 0"),
+        (lambda: NeighborRetr(uniform_weight=-1), "uniform_weight is -1; expected a number of at least 0"),
+        (
+            lambda: NeighborRetr()(SCORES, POSITIVES, NeighborStats(torch.ones(4, 2), torch.ones(4, 2))),
+            r"neighbors holds no centralities of shape \(4,\) .*; query the bank with centrality=True",
+        ),
+        (lambda: NeighborRetr()(SCORES, POSITIVES, with_centralities(3)), r"no centralities of shape \(4,\)"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
