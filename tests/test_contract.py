@@ -208,14 +208,21 @@ class TestLoss:
         assert loss(better, positives)["loss"] < loss(scores, positives)["loss"]
 
 
+def further_scores(criterion, items, generator):
+    """Scores (4, M) of reference items, where a criterion needs them."""
+    needed = criterion.correction.reference_items_as == "rows"
+    return torch.rand(4, items, generator=generator, dtype=torch.float64) if needed else None
+
+
 class TestCriterion:
     @looped("name", names("criterion"))
     def test_rescore(self, name):
         criterion = instantiated("criterion", name)
         generator = torch.Generator().manual_seed(0)
         scores, reference = torch.rand(7, 13, generator=generator), torch.rand(5, 13, generator=generator)
+        further = further_scores(criterion, 13, generator)
         for given in (None, reference) if criterion.inductive else (None,):
-            answer = criterion.rescore(scores, given)
+            answer = criterion.rescore(scores, given, reference_item_scores=further)
             assert answer.shape == (7, 13)
             assert torch.isfinite(answer).all()
         with pytest.raises(
@@ -229,8 +236,12 @@ class TestCriterion:
         generator = torch.Generator().manual_seed(0)
         scores = torch.rand(7, 13, generator=generator, dtype=torch.float64)
         items, queries = torch.randperm(13, generator=generator), torch.randperm(7, generator=generator)
+        further = further_scores(criterion, 13, generator)
         torch.testing.assert_close(
-            criterion.rescore(scores[queries][:, items]), criterion.rescore(scores)[queries][:, items]
+            criterion.rescore(
+                scores[queries][:, items], reference_item_scores=None if further is None else further[:, items]
+            ),
+            criterion.rescore(scores, reference_item_scores=further)[queries][:, items],
         )
 
 

@@ -37,13 +37,23 @@ class Tested:
         """Whether scores are corrected."""
         return len(self.steps) == 2 or self.matching is None
 
-    def oracle(self, s: np.ndarray, r: np.ndarray | None) -> oracles.Answer | None:
-        """What its formula gives, of a chain the correction's; None where no formula is known."""
+    @property
+    def needs_item_scores(self) -> bool:
+        """Whether scores of items with items are needed."""
+        return self.criterion.correction.reference_items_as == "rows"
+
+    def oracle(self, s: np.ndarray, r: np.ndarray | None, g: np.ndarray | None = None) -> oracles.Answer | None:
+        """What its formula gives, of a chain the correction's; None where no formula is known.
+
+        g: scores (G, M) of reference items, where they are needed.
+        """
         name, settings = self.steps[0]
         if name not in oracles.FORMULAS:
             return None
         if name == "InvertedSoftmax":
             settings = settings | {"own": r is None}
+        if self.needs_item_scores:
+            settings = settings | {"g": g}
         return oracles.FORMULAS[name](s, s if r is None else r, **settings)
 
 
@@ -119,12 +129,17 @@ def rescore(random: np.random.Generator, one: Tested) -> None:
         other = TYPES[random.integers(4)] if random.random() < 0.1 else dtype
         values = matrix(random, size(random), items, cosines)
         reference = tensor(random, spoilt(random, scaled(random, values, other), 0.06), other)
-    answer, error = refused(lambda: one.criterion.rescore(scores, reference))
-    s, r = exact(scores), None if reference is None else exact(reference)
+    further = None
+    if one.needs_item_scores:
+        values = matrix(random, size(random), items, cosines)
+        further = tensor(random, spoilt(random, scaled(random, values, dtype), 0.06), dtype)
+    answer, error = refused(lambda: one.criterion.rescore(scores, reference, reference_item_scores=further))
+    s, r, g = exact(scores), *(None if side is None else exact(side) for side in (reference, further))
     described = f"{describe(scores)} reference {'own' if r is None else describe(reference)}"
-    if not np.isfinite(s).all() or (r is not None and not np.isfinite(r).all()):
+    described += "" if further is None else f" reference items {describe(further)}"
+    if not all(np.isfinite(side).all() for side in (s, r, g) if side is not None):
         return check(error, f"{described}: NaN or infinity is not refused")
-    wanted, number = one.oracle(s, r), limits(scores.dtype, dtype if reference is None else reference.dtype)
+    wanted, number = one.oracle(s, r, g), limits(scores.dtype, dtype if reference is None else reference.dtype)
     if error:
         return check(wanted is None or not wanted.size < number.max / 64, f"{described}: refused: {error}")
     found = exact(answer)
@@ -257,12 +272,14 @@ def search(random: np.random.Generator, one: Tested) -> None:
         return check(error, f"{described}: k is not refused")
     number = limits(dtype)
     s, r = product(sides[0], sides[1], number), None if own else product(sides[2], sides[1], number)
+    g = product(sides[1], sides[1], number) if one.needs_item_scores else None
     finite = all(
         bool(side.isfinite().all()) for side in (sides[:2] if own or not one.criterion.needs_reference else sides)
     )
-    if error and not (finite and most_of_a_sum(sides[:2] if own else sides) < number.max / 64):
+    multiplied = (sides[:2] if own else sides) + [sides[1]] * one.needs_item_scores
+    if error and not (finite and most_of_a_sum(multiplied) < number.max / 64):
         return None
-    check_search(one, s, r, k, number, whole, (found, error), described)
+    check_search(one, s, r, g, k, number, whole, (found, error), described)
 
 
 def most_of_a_sum(sides: list[Tensor]) -> float:
@@ -281,6 +298,7 @@ def check_search(
     one: Tested,
     s: np.ndarray,
     r: np.ndarray | None,
+    g: np.ndarray | None,
     k: int,
     number: torch.finfo,
     whole: bool,
@@ -292,7 +310,7 @@ def check_search(
     if error:
         deserved = one.matching and one.matching[0] == "RelaxedGreedyMatching"
         deserved = deserved and oracles.places(*s.shape, k, **one.matching[1]) == 0
-        wanted = None if deserved else (one.oracle(s, r) if one.corrects else oracles.nns(s, s))
+        wanted = None if deserved else (one.oracle(s, r, g) if one.corrects else oracles.nns(s, s))
         return check(
             wanted is None or not wanted.size < number.max / (64 * max(s.shape)), f"{described}: refused: {error}"
         )
@@ -303,7 +321,7 @@ def check_search(
         all(len(set(row)) == k and 0 <= min(row) <= max(row) < s.shape[1] for row in positions.tolist()),
         f"{described}: no items",
     )
-    wanted = one.oracle(s, r) if one.corrects else oracles.nns(s, s)
+    wanted = one.oracle(s, r, g) if one.corrects else oracles.nns(s, s)
     if wanted is None:
         return check_against_itself(one, s, r, values, positions, described)
     if not whole and wanted.gap <= PRODUCTS * number.eps * oracles.largest(s):  # of copies either may come first

@@ -104,6 +104,13 @@ def inverted_softmax(s, r, beta, own):
     return found
 
 
+def dual_inverted_softmax(s, r, beta1, beta2, g):
+    """g: (G, M) scores of the reference items with the items."""
+    sums = ([log_sum(column) for column in columns(beta * side)] for beta, side in ((beta1, r), (beta2, g)))
+    size = beta1 * largest(s, r) + beta2 * largest(s, g) + math.log(len(r) * len(g)) + 2
+    return biased(s, beta1 + beta2, [x + y for x, y in zip(*sums, strict=True)], 8 * size, 8 * size)
+
+
 def dual_softmax(s, r, beta):
     size = beta * largest(s, r)
     exponents = beta * s - np.array([log_sum(column) for column in columns(beta * r)])
@@ -196,6 +203,8 @@ FORMULAS = {
     "MutualProximity": mutual_proximity,
     "LocalScaling": local_scaling,
     "Sinkhorn": sinkhorn,
+    "DualBankSinkhorn": sinkhorn,  # without reference items
+    "DualInvertedSoftmax": dual_inverted_softmax,
     "QBNorm": qb_norm,
     "InvertedSoftmax": inverted_softmax,
 }

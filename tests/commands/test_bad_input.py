@@ -138,6 +138,7 @@ def test_data_that_is_not_there(refused, tmp_path):
             "compares sets but the image encoder ImageCNN gives vectors; choose encoders of regions",
         ),
         (["text_encoder=text_scan"], "compares vectors but the text encoder TextGRU gives sets; pool them"),
+        (["similarity=order", "criterion=dual_is"], "DualInvertedSoftmax takes the similarity of items with items"),
         (["similarity=order", "similarity.shift=0"], "never above 0.* set similarity.shift=1"),
         (["text_encoder=text_features"], "takes texts that are vectors, but the data's are captions"),
     ],

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from vsehub.cli.main import main
-from vsehub.criteria import CSLS
+from vsehub.criteria import CSLS, DualBankSinkhorn, DualInvertedSoftmax
 from vsehub.io.outputs import MARK
 from vsehub.neighbors import tiles
 from vsehub.rerank import measure as search
@@ -20,7 +20,7 @@ from vsehub.serving import load_index
 QUERIES, ITEMS, DIM, K = 300, 120, 16, 10
 KEYS = {
     *("schema", "kind", "vsehub", "command", "versions", "git", "hardware", "started", "seconds"),
-    *("queries", "items", "reference", "k", "ks", "truth", "rankings", "hubs", "antihubs", "index"),
+    *("queries", "items", "reference", "reference_items", "k", "ks", "truth", "rankings", "hubs", "antihubs", "index"),
 }
 
 
@@ -173,10 +173,41 @@ def test_the_plain_ranking_alone(files, here):
     told = record(files / "there")
     assert [one["criterion"] for one in told["rankings"]] == ["nns"]
     assert told["reference"] == {"kind": "none", "set": "none"}
+    assert told["reference_items"] is None
+
+
+def test_reference_items(files, here):
+    bank = np.random.default_rng(3).normal(size=(40, DIM)).astype(np.float32)
+    np.save(files / "bank.npy", bank / np.linalg.norm(bank, axis=1, keepdims=True))
+    given = ("reference=train.npy", "reference_items=bank.npy")
+    for name, criterion in (("dual_is", DualInvertedSoftmax()), ("dbsn", DualBankSinkhorn())):
+        said = here("rerank", *ALL, *given, f"criterion={name}", f"out={name}")
+        told = record(files / name)
+        assert (told["reference"]["kind"], told["reference_items"]["set"]) == ("inductive", "bank.npy")
+        assert (told["reference_items"]["rows"], told["reference_items"]["dim"]) == (40, DIM)
+        assert "reference items: bank.npy, 40" in said
+        assert "bank.npy (40 rows)" in (files / name / "index.html").read_text()
+        sides = (np.load(files / f"{side}.npy") for side in ("q", "m", "train"))
+        wanted = criterion.search(*sides, K, reference_items=np.load(files / "bank.npy"))[1]
+        assert np.array_equal(read_ranking(files / name / "ranking.parquet")[0], wanted)
+    here("diagnose", *ALL, "criteria=[csls,dual_is]", "out=own")
+    assert record(files / "own")["reference_items"] == {"set": "the items themselves", "rows": ITEMS}
+    refused = here("rerank", *ALL, *given, "criterion=csls", "out=other", status=2)
+    assert "reference_items: csls does not look at reference items. Leave reference_items out" in refused
+    refused = here("rerank", *ALL, "reference_items=absent.npy", "criterion=dual_is", "out=other", status=2)
+    assert "reference_items" in refused
+    assert "absent.npy" in refused
+    np.save(files / "narrow.npy", bank[:, :5])
+    refused = here(
+        "rerank", *ALL, "reference_items=narrow.npy", "criterion=dual_is", "out=other", "normalize=true", status=2
+    )
+    assert "the vectors are not of one space" in refused
 
 
 @pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="FAISS is not installed")
-@pytest.mark.parametrize(("kind", "criterion"), [("flat", "sinkhorn"), ("ivf", "csls"), ("hnsw", "nns")])
+@pytest.mark.parametrize(
+    ("kind", "criterion"), [("flat", "sinkhorn"), ("flat", "dual_is"), ("ivf", "csls"), ("hnsw", "nns")]
+)
 def test_an_index_that_gives_the_ranking(files, here, monkeypatch, kind, criterion):
     """Through vsehub's own loader and through the lines of USAGE.md, which need FAISS and numpy alone."""
     said = here("rerank", *ALL, f"criterion={criterion}", f"index={kind}", "k=5", "out=there")

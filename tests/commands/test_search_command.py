@@ -17,7 +17,7 @@ from vsehub.checks import InputError
 from vsehub.cli.overrides import readable, with_texts
 from vsehub.cli.shown import Hit, Shown
 from vsehub.components import Components, conf_folder
-from vsehub.criteria import CSLS
+from vsehub.criteria import CSLS, DualInvertedSoftmax
 from vsehub.data import CaptionedImages, Scenes
 from vsehub.data.text.tokens import TokenTable
 from vsehub.evaluation import trained as evaluation_trained
@@ -91,6 +91,14 @@ def test_texts_find_what_a_dense_ranking_finds(command, checkpoint, vsehub, tmp_
         order = row.argsort(descending=True, stable=True)[:5].tolist()
         assert [one[3] for one in rows] == [names[item] for item in order]
         assert [float(one[2]) for one in rows] == pytest.approx([plain[item].item() for item in order], abs=1e-4)
+    out_items = command(f"checkpoint={checkpoint}", *texts, "k=5", "criterion=dual_is", "out=items")
+    assert "its reference is the 480 captions of the train split with its 96 images." in out_items
+    vectors = oracle.model.similarity.vectors
+    bank = (vectors(train.images) @ vectors(oracle.test.images).T).detach()
+    corrected = DualInvertedSoftmax().rescore(scores, reference, reference_item_scores=bank)
+    for rows, row in zip(lists(out_items), corrected, strict=True):
+        order = row.argsort(descending=True, stable=True)[:5].tolist()
+        assert [one[3] for one in rows] == [names[item] for item in order]
     alone = command(f"checkpoint={checkpoint}", f"query={NASTY}", "k=5", "criterion=csls")
     assert lists(alone)[0] == lists(out)[1], "a text's ranking depends on its company"
     page = (tmp_path / "page" / "index.html").read_text()

@@ -13,6 +13,7 @@ from vsehub.criteria import (
     CSLS,
     NNN,
     DistributionNormalization,
+    DualBankSinkhorn,
     DualSoftmax,
     InvertedSoftmax,
     LocalScaling,
@@ -99,6 +100,7 @@ FORMULAS = [
     (MutualProximity(), mutual_proximity),
     (LocalScaling(5), local_scaling),
     (Sinkhorn(0.05, 7), sinkhorn),
+    (DualBankSinkhorn(0.05, 7), sinkhorn),  # with reference items: test_reference_items.py
     (QBNorm(20.0, 2), qb_norm),
 ]
 

@@ -5,14 +5,20 @@ import torch
 from looped import looped
 
 from vsehub.checks import InputError
-from vsehub.criteria import CSLS, InvertedSoftmax, NearestNeighbor
+from vsehub.criteria import CSLS, DualBankSinkhorn, DualInvertedSoftmax, InvertedSoftmax, NearestNeighbor
 from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.metrics import recall_metrics
 from vsehub.metrics.occurrences import KS, hubness, k_occurrences
-from vsehub.similarities import Cosine
+from vsehub.similarities import Cosine, Order
 
-CRITERIA = [NearestNeighbor(), InvertedSoftmax(20.0), CSLS(4)]
+CRITERIA = [
+    NearestNeighbor(),
+    InvertedSoftmax(20.0),
+    CSLS(4),
+    DualInvertedSoftmax(20.0, 3.0),
+    DualBankSinkhorn(0.05, 4),
+]
 COSINE = Cosine()
 
 
@@ -34,7 +40,9 @@ def dense(encoded, criterion, reference=None):
     if reference is not None and criterion.needs_reference:
         references = COSINE(reference.images, encoded.texts), COSINE(encoded.images, reference.texts).T
     mask = torch.arange(len(encoded.images))[:, None] == encoded.image_index[None, :]
-    i2t, t2i = criterion.rescore(scores, references[0]), criterion.rescore(scores.T, references[1])
+    further = [further_scores(side, encoded, criterion, reference) for side in ("texts", "images")]
+    i2t = criterion.rescore(scores, references[0], reference_item_scores=further[0])
+    t2i = criterion.rescore(scores.T, references[1], reference_item_scores=further[1])
     metrics = {}
     for direction, matrix, positives in (("i2t", i2t, mask), ("t2i", t2i.T, mask)):
         figures = recall_metrics(matrix, positives) | {
@@ -44,6 +52,17 @@ def dense(encoded, criterion, reference=None):
     metrics["rsum"] = sum(value for name, value in metrics.items() if name.split("/")[-1] in ("r1", "r5", "r10"))
     metrics["hubness/hs_sum"] = sum(value for name, value in metrics.items() if "/skew_" in name)
     return metrics, {"i2t": k_occurrences(i2t), "t2i": k_occurrences(t2i)}
+
+
+def further_scores(side, encoded, criterion, reference):
+    """What a criterion that takes reference items is given: the reference's texts where texts are the items."""
+    items, bank = COSINE.vectors(getattr(encoded, side)), COSINE.vectors(getattr(reference or encoded, side))
+    if criterion.reference_items_as == "rows":
+        return bank @ items.T
+    if criterion.reference_items_as == "columns" and reference is not None:
+        asking = COSINE.vectors(reference.images if side == "texts" else reference.texts)
+        return asking @ bank.T
+    return None
 
 
 @pytest.fixture(params=[None, 1, 100], ids=["one-block", "a-row-a-block", "small-blocks"])
@@ -71,7 +90,25 @@ def test_criteria_and_references_make_a_difference():
     encoded, reference = split(23), split(9, seed=5)
     told = [evaluate(encoded, COSINE, criterion, Protocol("single")).metrics for criterion in CRITERIA]
     inductive = evaluate(encoded, COSINE, CRITERIA[2], Protocol("single"), reference).metrics
-    assert len({figures["hubness/hs_sum"] for figures in [*told, inductive]}) == 4
+    assert len({figures["hubness/hs_sum"] for figures in [*told, inductive]}) == 6
+
+
+def test_items_that_cannot_be_scored_with_items(blocks):
+    """A similarity that is no inner product has scores of images with texts only, which is all that DBSN takes."""
+    encoded, reference = split(9), split(5, seed=5)
+    encoded, reference = (
+        EncodedSplit(one.images.abs(), one.texts.abs(), one.image_index) for one in (encoded, reference)
+    )
+    for given in (None, reference):
+        with pytest.raises(
+            InputError, match=r"DualInvertedSoftmax takes the similarity of items with items, .* Order is none"
+        ):
+            evaluate(encoded, Order(), DualInvertedSoftmax(), Protocol("single"), given)
+    told = [
+        evaluate(encoded, Order(), DualBankSinkhorn(0.5), Protocol("single"), given).metrics
+        for given in (None, reference)
+    ]
+    assert told[0]["hubness/hs_sum"] != told[1]["hubness/hs_sum"]
 
 
 @looped("criterion", CRITERIA)

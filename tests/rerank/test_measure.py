@@ -8,7 +8,18 @@ import torch
 from looped import looped
 
 from vsehub.checks import InputError
-from vsehub.criteria import CSLS, NNN, Chain, InvertedSoftmax, NearestNeighbor, QBNorm, RelaxedGreedyMatching, Sinkhorn
+from vsehub.criteria import (
+    CSLS,
+    NNN,
+    Chain,
+    DualBankSinkhorn,
+    DualInvertedSoftmax,
+    InvertedSoftmax,
+    NearestNeighbor,
+    QBNorm,
+    RelaxedGreedyMatching,
+    Sinkhorn,
+)
 from vsehub.metrics import Positives
 from vsehub.neighbors import tiles
 from vsehub.rerank import measure as engine
@@ -166,6 +177,37 @@ def test_matchings_of_too_many_scores_or_other_queries(monkeypatch):
     monkeypatch.setattr(engine, "MOST_MATCHED", 599)
     with pytest.raises(InputError, match="rgm matches all queries with all items: 20 x 30 scores are more than 599"):
         measure(asked, among, criteria)
+
+
+def test_reference_items(sizes):
+    """Each criterion that takes them has them, others are as without; a chain hands them to its correction."""
+    asked, among, other = sides(20, 30)
+    bank = sides(2, 17, seed=5)[1]
+    dual, dbsn = DualInvertedSoftmax(20.0, 5.0), DualBankSinkhorn(0.2, 4)
+    criteria = {"csls": CSLS(k=3), "dual_is": dual, "dbsn": dbsn}
+    measured = measure(asked, among, criteria, other, 4, reference_items=bank)
+    scores, seen, of_items, of_queries = (
+        torch.from_numpy(one) for one in (asked @ among.T, other @ among.T, bank @ among.T, other @ bank.T)
+    )
+    wanted = [
+        criteria["csls"].rescore(scores, seen),
+        dual.rescore(scores, seen, reference_item_scores=of_items),
+        dbsn.rescore(scores, seen, reference_item_scores=of_queries),
+    ]
+    for one, dense in zip(measured.rankings[1:], wanted, strict=True):
+        assert one.positions.tolist() == [row[:4] for row in ranked(dense)], one.name
+    for name in ("dual_is", "dbsn"):
+        without = measure(asked, among, {name: criteria[name]}, other, 4).rankings[1].positions
+        given = next(one for one in measured.rankings if one.name == name)
+        assert not torch.equal(without, given.positions)
+    chain = Chain([dual, RelaxedGreedyMatching()])
+    matched = measure(asked, among, {"chain": chain}, None, 4, reference_items=bank).rankings[1]
+    assert matched.positions.tolist() == chain.search(asked, among, k=4, reference_items=bank)[1].tolist()
+    for refused in ({"csls": CSLS(), "rgm": RelaxedGreedyMatching()}, {}):
+        with pytest.raises(InputError, match=r"reference_items: (csls, rgm|nns) does not look at reference items"):
+            measure(asked, among, refused, reference_items=bank)
+    with pytest.raises(InputError, match=r"reference_items has shape \(17, 5\)"):
+        measure(asked, among, criteria, other, 4, reference_items=bank[:, :5])
 
 
 def test_positives_too_many_for_lists(monkeypatch):

@@ -62,6 +62,7 @@ class Settings:
             "queries": cfg.queries,
             "items": cfg["items"],
             "reference": cfg.reference,
+            "reference_items": cfg.reference_items,
             "truth": cfg.truth,
             "query_ids": cfg.query_ids,
             "item_ids": cfg.item_ids,
@@ -89,7 +90,7 @@ class Settings:
         seed = self.seed
         require(isinstance(seed, int) and seed >= 0, f"seed is {seed!r}; expected a whole number from 0 up")
         self.output()
-        for name in ("queries", "items", "reference"):
+        for name in ("queries", "items", "reference", "reference_items"):
             path = self.files[name]
             if path is not None:
                 require_vectors(name, split_path(path)[0])
@@ -167,7 +168,8 @@ def compared(settings: Settings, criteria: Mapping[str, Any]) -> Iterator[Compar
         log.warning("reference is not read: nothing here takes anything from other queries")
         files["reference"] = None
     inputs = open_inputs(**files, normalize=settings.normalize)
-    check_criteria(criteria, inputs.reference is not None, len(inputs.queries), len(inputs.items), settings.k)
+    sizes = len(inputs.queries), len(inputs.items)
+    check_criteria(criteria, inputs.reference is not None, *sizes, settings.k, inputs.reference_items is not None)
     with alone(Path(settings.out), "writing"):
         out = settings.output()  # again: another process may have finished it
         parts = Parts(out / PARTS, _work(inputs, criteria, device), settings.overwrite)
@@ -184,6 +186,7 @@ def compared(settings: Settings, criteria: Mapping[str, Any]) -> Iterator[Compar
             parts,
             device,
             progress=True,
+            reference_items=inputs.reference_items,
         )
         # What an earlier run found took time as well.
         began -= max(0.0, sum(measured.seconds.values()) - (time.perf_counter() - measuring))
@@ -263,7 +266,9 @@ def _reference(record: dict[str, Any]) -> str:
     reference = record["reference"]
     if reference["kind"] == "none":
         return "no reference"
-    return f"reference: {reference['set']}, {reference['rows']:,} ({reference['kind']})"
+    bank = record["reference_items"]
+    further = "" if bank is None else f"; reference items: {bank['set']}, {bank['rows']:,}"
+    return f"reference: {reference['set']}, {reference['rows']:,} ({reference['kind']}){further}"
 
 
 def _truth(truth: dict[str, Any] | None) -> list[str]:

@@ -102,6 +102,8 @@ def usage(index: "ServedIndex", record: dict[str, Any], k: int, has_ids: bool) -
     items, ranking = record["items"], record["rankings"][-1]
     ids = ", in the order of the ids" if has_ids else ""
     reference = "" if ranking["reference"] == "none" else f", its reference {record['reference']['set']}"
+    if record["reference_items"] is not None:
+        reference += f", its reference items {record['reference_items']['set']}"
     return (
         f"# Searching {INDEX}\n\n"
         f"The {items['rows']:,} vectors of {items['path']}, ranked by {ranking['criterion']}{reference}. FAISS and "

@@ -98,7 +98,11 @@ def criterion_note(name: str, criterion: "Criterion", reference: str, asked: str
         return f"Criterion {text}."
     loaded = model.split(reference)
     count = len(loaded.captions if asked == "captions" else loaded.images)
-    return f"Criterion {text}, inductive: its reference is the {count:,} {asked} of the {reference} split."
+    bank = ""
+    if criterion.takes_reference_items:
+        found, items = ("images", loaded.images) if asked == "captions" else ("captions", loaded.captions)
+        bank = f" with its {len(items):,} {found}"
+    return f"Criterion {text}, inductive: its reference is the {count:,} {asked} of the {reference} split{bank}."
 
 
 def listed(gallery: "Gallery") -> str:

@@ -73,6 +73,7 @@ def train(cfg: DictConfig) -> float:
     import torch
 
     from vsehub.evaluation.measurement import measure, table
+    from vsehub.evaluation.scores import require_item_scores
     from vsehub.evaluation.trained import TrainedModel
     from vsehub.io.files import write_json
     from vsehub.training.build import DESCRIBED, build_module
@@ -89,6 +90,7 @@ def train(cfg: DictConfig) -> float:
     data, described = loaded(cfg, asked, folder, before)
     settings = {key: plain(cfg[key]) for key in (*DESCRIBED, "embedding_dropout", "loss", "optimizer", "scheduler")}
     module = build_module(settings, data, components(cfg.trust), resumed=checkpoint is not None)
+    require_item_scores(asked.criterion, module.similarity)
     prepare(module, data, checkpoint)
 
     record = facts(cfg, data, described, how.precision, folder)

@@ -3,7 +3,9 @@ from .base import Criterion as Criterion
 from .base import ItemBias as ItemBias
 from .chain import Chain as Chain
 from .csls import CSLS as CSLS
+from .dbsn import DualBankSinkhorn as DualBankSinkhorn
 from .distribution_normalization import DistributionNormalization as DistributionNormalization
+from .dual_inverted_softmax import DualInvertedSoftmax as DualInvertedSoftmax
 from .dual_softmax import DualSoftmax as DualSoftmax
 from .inverted_softmax import InvertedSoftmax as InvertedSoftmax
 from .local_scaling import LocalScaling as LocalScaling

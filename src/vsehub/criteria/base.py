@@ -1,4 +1,4 @@
-"""What all criteria share: the base classes, and how item terms are taken from the reference queries' scores.
+"""What all criteria share: the base classes, and how item terms are taken from the scores of a reference.
 
 A `Criterion` corrects a ranking. Three kinds of it exist: a `Correction` of scores, of which an `ItemBias` is the
 simplest, a `Matching` of queries with items (`criteria/matching`), and a `Chain` of the two.
@@ -8,12 +8,12 @@ import inspect
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
-from vsehub.checks import matrix, require, whole
+from vsehub.checks import fail, matrix, require, whole
 from vsehub.neighbors.tiles import Affine, TileCorrection, nearest, row_blocks, score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
 
@@ -55,12 +55,26 @@ class Criterion(ABC):
         """What matches queries with items on the corrected scores, None where nothing does."""
 
     @abstractmethod
-    def rescore(self, scores: Tensor, reference_scores: Tensor | None = None) -> Tensor:
-        """Scores (Q, M) in the order of the corrected ranking, from scores (Q, M) and reference scores (R, M)."""
+    def rescore(
+        self,
+        scores: Tensor,
+        reference_scores: Tensor | None = None,
+        *,
+        reference_item_scores: Tensor | None = None,
+    ) -> Tensor:
+        """Scores (Q, M) in the order of the corrected ranking, from scores (Q, M) and reference scores (R, M).
+
+        reference_item_scores: of reference items, for a correction that takes them; see `Correction`.
+        """
 
     @abstractmethod
-    def search(self, queries: Any, items: Any, reference: Any = None, k: int = 10) -> tuple[Any, Any]:
-        """Values and positions (Q, k) of the k best items (M, D) of each query (Q, D), best first."""
+    def search(
+        self, queries: Any, items: Any, reference: Any = None, k: int = 10, *, reference_items: Any = None
+    ) -> tuple[Any, Any]:
+        """Values and positions (Q, k) of the k best items (M, D) of each query (Q, D), best first.
+
+        reference (R, D) queries, reference_items (G, D): None for the queries and the items themselves.
+        """
 
     def parameters(self) -> dict[str, Any]:
         """The constructor's arguments and their values; those of a chain's steps together.
@@ -84,6 +98,11 @@ class Criterion(ABC):
         """Whether the criterion, or a step of it, has settings that validation can choose."""
         return bool(self.correction.GRID or (self.matching is not None and self.matching.GRID))
 
+    @property
+    def takes_reference_items(self) -> bool:
+        """Whether reference items are looked at besides the reference queries; see `Correction`."""
+        return self.correction.reference_items_as is not None
+
 
 class Correction(Criterion):
     """A criterion whose corrected score depends on the score, its item's terms and its query's terms.
@@ -92,11 +111,15 @@ class Correction(Criterion):
     by block) and `corrected`; `query_terms` where a query has terms too.
 
     columnwise: whether an item's terms depend only on its own column of scores; otherwise `fit` is overridden.
-    query_terms_rank: whether a query's terms can change the order of its items.
+    query_terms_rank: whether a query's terms can change the order of its items. reference_items_as: which scores of
+    reference items the item terms depend on too. "rows": those of the reference items with the items, (G, M); without
+    reference items the items themselves are taken. "columns": those of the reference queries with the reference items,
+    (R, G); without reference items there are none. None: reference items are not looked at, and refused.
     """
 
     columnwise: bool = True
     query_terms_rank: bool = False
+    reference_items_as: ClassVar[Literal["rows", "columns"] | None] = None
 
     @property
     def correction(self) -> "Correction":
@@ -120,20 +143,65 @@ class Correction(Criterion):
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """Corrected scores (b, m) of some queries and items whose terms are given; () for terms that rank nothing."""
 
-    def fit(self, columns: Columns) -> Terms:
-        """The terms, each (M,), of all items. Raises InputError where one is NaN or infinite."""
-        return finite_terms(joined([self.item_terms(block) for block in columns()]))
+    def with_reference_items(self, item_terms: Terms, reference_items: Columns | None) -> Terms:
+        """All terms, each (M,), from those of `item_terms` and the reference items' scores (G, m), block by block.
 
-    def rescore(self, scores: Tensor, reference_scores: Tensor | None = None) -> Tensor:
+        Written by a columnwise criterion that takes reference items as rows.
+        """
+        return item_terms
+
+    def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
+        """The terms, each (M,), of all items. Raises InputError where one is NaN or infinite.
+
+        reference_items: the scores that `reference_items_as` names, in blocks of columns; None where there are none.
+        """
+        terms = joined([self.item_terms(block) for block in columns()])
+        return finite_terms(self.with_reference_items(terms, reference_items))
+
+    def rescore(
+        self,
+        scores: Tensor,
+        reference_scores: Tensor | None = None,
+        *,
+        reference_item_scores: Tensor | None = None,
+    ) -> Tensor:
         """Corrected scores (Q, M) of scores (Q, M).
 
         reference_scores: (R, M) scores of the reference queries against the same items; None takes the queries
-        themselves (transductive). Raises InputError where the items differ in number, a side is empty or no matrix of
-        floating-point numbers, and where scores, given or corrected, are NaN or infinite.
+        themselves (transductive). reference_item_scores: (G, M) or (R, G), as `reference_items_as` says. Raises
+        InputError where sizes do not fit, a side is empty or no matrix of floating-point numbers, scores of reference
+        items are needed or not looked at, and where scores, given or corrected, are NaN or infinite.
         """
         scores, reference_scores = checked_scores(scores, reference_scores)
-        terms = self.fit(lambda: iter((scores if reference_scores is None else reference_scores,)))
+        seen = scores if reference_scores is None else reference_scores
+        further = self.checked_item_scores(reference_item_scores, seen)
+        terms = self.fit(lambda: iter((seen,)), None if further is None else lambda: iter((further,)))
         return finite("corrected scores", self.apply(scores, terms))
+
+    def checked_item_scores(self, reference_item_scores: Tensor | None, reference_scores: Tensor) -> Tensor | None:
+        """Scores of reference items, (G, M) or (R, G), in float32 at least, or InputError where they do not fit."""
+        if reference_item_scores is None:
+            if self.reference_items_as == "rows":
+                fail(
+                    f"{type(self).__name__} needs the scores of reference items with the items: give "
+                    "reference_item_scores (G, M), those of the items with themselves where there are no others"
+                )
+            return None
+        self.require_reference_items()
+        name, (rows, columns) = "reference_item_scores", reference_scores.shape
+        if self.reference_items_as == "rows":
+            matrix(name, reference_item_scores, columns=columns)
+        else:
+            matrix(name, reference_item_scores, rows=rows)
+        require(reference_item_scores.numel() > 0, f"{name} is empty; expected at least one reference item")
+        return _checked(name, reference_item_scores)
+
+    def require_reference_items(self) -> None:
+        """Raise InputError where reference items are given to a criterion that does not look at them."""
+        require(
+            self.takes_reference_items,
+            f"{type(self).__name__} does not look at reference items; leave them out",
+        )
 
     def apply(self, scores: Tensor, item_terms: Terms) -> Tensor:
         """Corrected scores (b, M) of some queries' scores against all items.
@@ -143,22 +211,31 @@ class Correction(Criterion):
         return self.corrected(scores, finite_terms(self.query_terms((scores,), item_terms)), item_terms)
 
     def search(
-        self, queries: Any, items: Any, reference: Any = None, k: int = 10, progress: bool = False
+        self,
+        queries: Any,
+        items: Any,
+        reference: Any = None,
+        k: int = 10,
+        progress: bool = False,
+        *,
+        reference_items: Any = None,
     ) -> tuple[Any, Any]:
         """The k best items of each query by inner product, corrected, in bounded memory.
 
-        queries (Q, D), items (M, D), reference (R, D) queries (None: the queries themselves, transductive): tensors,
-        numpy arrays, memory maps, or open files (`data.vectors`). Returns values and positions, both (Q, k), best
-        first, of equal values the lower position; numpy arrays where the queries are one, else tensors on their device.
-        The ranking is that of `rescore` on the whole matrix. Values lack terms that shift or scale all scores of a
-        query and so rank nothing. Raises InputError where dimensions differ, a side is empty or k exceeds the items,
-        and where an item's or a query's terms, or values that are found, are NaN or infinite. NaN and infinity stand
-        first among the values, so that none is hidden by finite ones.
+        queries (Q, D), items (M, D), reference (R, D) queries (None: the queries themselves, transductive),
+        reference_items (G, D) of a criterion that takes them (None: the items themselves): tensors, numpy arrays,
+        memory maps, or open files (`data.vectors`). Returns values and positions, both (Q, k), best first, of equal
+        values the lower position; numpy arrays where the queries are one, else tensors on their device. The ranking is
+        that of `rescore` on the whole matrix. Values lack terms that shift or scale all scores of a query and so rank
+        nothing. Raises InputError where dimensions differ, a side is empty, k exceeds the items or reference items are
+        given that are not looked at, and where an item's or a query's terms, or values that are found, are NaN or
+        infinite. NaN and infinity stand first among the values, so that none is hidden by finite ones.
         """
         sides = as_sides(queries, items, reference)
         whole("k", k)
         require(0 < k <= len(sides[1]), f"k is {k}; expected 1 to {len(sides[1])}, the number of items")
-        terms = fit_all([self], *sides[1:], progress)[0]
+        bank = as_reference_items(self, reference_items, sides[1])
+        terms = fit_all([self], *sides[1:], bank, progress)[0]
         values, positions = nearest(*sides[:2], k, [self.over(*sides[:2], terms)], "searching" if progress else None)[0]
         return given_back(queries, finite("values", values), positions)
 
@@ -206,19 +283,48 @@ class ItemBias(Correction):
 
 
 def fit_all(
-    criteria: Sequence[Correction], items: VectorSource, reference: VectorSource, progress: bool = False
+    criteria: Sequence[Correction],
+    items: VectorSource,
+    reference: VectorSource,
+    reference_items: VectorSource | None = None,
+    progress: bool = False,
 ) -> list[Terms]:
-    """The item terms of several criteria; those that go by column share one product of reference and items."""
+    """The item terms of several criteria; those that go by column share one product of reference and items.
+
+    reference_items: for the criteria that take them; None for the items themselves.
+    """
     together = [criterion for criterion in criteria if criterion.columnwise and criterion.needs_reference]
     columns = score_columns(reference, items, "scoring the reference" if progress else None)
     shared: dict[int, list[Terms]] = {id(criterion): [] for criterion in together}
     for block in columns() if together else ():
         for criterion in together:
             shared[id(criterion)].append(criterion.item_terms(block))
-    return [
-        finite_terms(joined(shared[id(criterion)])) if id(criterion) in shared else criterion.fit(columns)
-        for criterion in criteria
-    ]
+    fitted = []
+    for criterion in criteria:
+        further = _further(criterion, items, reference, reference_items, progress)
+        if id(criterion) in shared:
+            fitted.append(finite_terms(criterion.with_reference_items(joined(shared[id(criterion)]), further)))
+        else:
+            fitted.append(criterion.fit(columns, further))
+    return fitted
+
+
+def _further(
+    criterion: Correction,
+    items: VectorSource,
+    reference: VectorSource,
+    reference_items: VectorSource | None,
+    progress: bool,
+) -> Columns | None:
+    """The scores of reference items that a criterion takes."""
+    label = "scoring the reference items" if progress else None
+    if criterion.reference_items_as == "rows":
+        # Where the reference's scores are computed; the items may lie in a file.
+        device = reference.rows(0, 1).device
+        return score_columns(items if reference_items is None else reference_items, items, label, device)
+    if criterion.reference_items_as == "columns" and reference_items is not None:
+        return score_columns(reference, reference_items, label)
+    return None
 
 
 def joined(parts: Sequence[Terms]) -> Terms:
@@ -231,6 +337,14 @@ def as_sides(queries: Any, items: Any, reference: Any = None) -> tuple[VectorSou
     asked = as_vectors("queries", queries)
     sides = asked, as_vectors("items", items, columns=asked.shape[1])
     return *sides, asked if reference is None else as_vectors("reference", reference, columns=asked.shape[1])
+
+
+def as_reference_items(criterion: Correction, reference_items: Any, items: VectorSource) -> VectorSource | None:
+    """Reference items as `VectorSource`; InputError where they do not fit the items or are not looked at."""
+    if reference_items is None:
+        return None
+    criterion.require_reference_items()
+    return as_vectors("reference_items", reference_items, columns=items.shape[1])
 
 
 def checked_scores(scores: Tensor, reference_scores: Tensor | None) -> tuple[Tensor, Tensor | None]:

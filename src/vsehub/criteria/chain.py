@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vsehub.checks import fail
 from vsehub.components import Component
-from vsehub.criteria.base import Correction, Criterion, as_sides, fit_all
+from vsehub.criteria.base import Correction, Criterion, as_reference_items, as_sides, fit_all
 from vsehub.criteria.matching.base import Matching
 
 
@@ -49,18 +49,29 @@ class Chain(Criterion, Component):
         changed = [{name: changes[name] for name in step.parameters() if name in changes} for step in self.steps]
         return type(self)([step.with_parameters(**own) for step, own in zip(self.steps, changed, strict=True)])
 
-    def match(self, scores: Tensor, k: int) -> Tensor:
+    def match(self, scores: Tensor, k: int, *, reference_item_scores: Tensor | None = None) -> Tensor:
         """The matching's pairs (n, 2) on the corrected scores of (Q, M); see `Matching.match`."""
-        return self.matching.match(self.correction.rescore(scores), k)
+        return self.matching.match(self.correction.rescore(scores, reference_item_scores=reference_item_scores), k)
 
-    def rescore(self, scores: Tensor, reference_scores: Tensor | None = None, k: int = 10) -> Tensor:
+    def rescore(
+        self,
+        scores: Tensor,
+        reference_scores: Tensor | None = None,
+        k: int = 10,
+        *,
+        reference_item_scores: Tensor | None = None,
+    ) -> Tensor:
         """Scores (Q, M) whose order is that of the matching on the corrected scores; see `Matching.rescore`."""
         self.matching.refuse_reference(reference_scores)
-        return self.matching.rescore(self.correction.rescore(scores), k=k)
+        corrected = self.correction.rescore(scores, reference_item_scores=reference_item_scores)
+        return self.matching.rescore(corrected, k=k)
 
-    def search(self, queries: Any, items: Any, reference: Any = None, k: int = 10) -> tuple[Any, Any]:
+    def search(
+        self, queries: Any, items: Any, reference: Any = None, k: int = 10, *, reference_items: Any = None
+    ) -> tuple[Any, Any]:
         """The k best items of each query; see `Matching.search`."""
         self.matching.refuse_reference(reference)
         sides = as_sides(queries, items)
-        terms = fit_all([self.correction], sides[1], sides[0])[0]
+        bank = as_reference_items(self.correction, reference_items, sides[1])
+        terms = fit_all([self.correction], sides[1], sides[0], bank)[0]
         return self.matching.search_rows(lambda scores: self.correction.apply(scores, terms), queries, items, k)

@@ -11,8 +11,9 @@ from vsehub.criteria.base import ItemBias
 class DistributionNormalization(ItemBias):
     """s - weight · <mean reference query, item>.
 
-    The mean query's product with an item is the mean of the reference queries' products with it. Raises InputError for
-    a weight that is not positive.
+    The mean query's product with an item is the mean of the reference queries' products with it. With a weight of 1 the
+    ranking is that of mean-centred vectors, <q - mean query, m - mean item>, not divided by their norms. Raises
+    InputError for a weight that is not positive.
     """
 
     GRID: ClassVar = {"weight": (0.1, 0.25, 0.5, 0.75, 1.0)}

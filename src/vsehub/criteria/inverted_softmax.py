@@ -28,12 +28,19 @@ class InvertedSoftmax(ItemBias):
         """log Σ_r e^{βs(r,m)} of scores (R, m): (m,)."""
         return (self.scale * reference_scores).logsumexp(dim=0)
 
-    def rescore(self, scores: Tensor, reference_scores: Tensor | None = None) -> Tensor:
-        """The logarithm of the inverted softmax, (Q, M); see `Criterion.rescore`.
+    def rescore(
+        self,
+        scores: Tensor,
+        reference_scores: Tensor | None = None,
+        *,
+        reference_item_scores: Tensor | None = None,
+    ) -> Tensor:
+        """The logarithm of the inverted softmax, (Q, M); see `Correction.rescore`.
 
         Leaving the query out of its own sum is monotone in keeping it in, so the ranking is that of the bias alone.
         """
         scores, reference_scores = checked_scores(scores, reference_scores)
+        self.checked_item_scores(reference_item_scores, scores)
         logits = self.scale * scores
         if reference_scores is not None:
             answer = logits - self.bias(reference_scores)

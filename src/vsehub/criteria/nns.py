@@ -15,7 +15,7 @@ class NearestNeighbor(ItemBias):
         """No term: zeros (m,)."""
         return reference_scores.new_zeros(reference_scores.shape[1])
 
-    def fit(self, columns: Columns) -> Terms:
+    def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
         """No terms; the scores are not computed."""
         return ()
 

@@ -35,7 +35,7 @@ class QBNorm(Correction):
         """The bias (M,) and which items are hubs of the bank (M,), from the whole matrix (R, M)."""
         return self.fit(lambda: iter((reference_scores,)))
 
-    def fit(self, columns: Columns) -> Terms:
+    def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
         """The bias (M,) and which items are among the k nearest of some reference query (M,)."""
         parts: list[Tensor] = []
         best: Best | None = None

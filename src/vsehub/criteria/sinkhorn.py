@@ -31,7 +31,7 @@ class Sinkhorn(ItemBias):
         """-log v (M,) from the whole matrix of reference scores (R, M)."""
         return self.fit(lambda: iter((reference_scores,)))[0]
 
-    def fit(self, columns: Columns) -> Terms:
+    def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
         """-log v (M,): each pass scales the items it sees and, with them, the next round's queries."""
         queries: Tensor | None = None  # log u (R, 1)
         scaled: list[Tensor] = []  # log M·v of each block of items

@@ -118,7 +118,7 @@ def nearest(scores: DirectedScores, criterion: Criterion, queries: Tensor, shown
     A criterion that matches ranks by its matching for k = 1, as for R@1.
     """
     found = {}
-    for first, block in corrected_blocks(scores, criterion, criterion.correction.fit(scores.columns)):
+    for first, block in corrected_blocks(scores, criterion, scores.fit(criterion)):
         for query in queries[(queries >= first) & (queries < first + len(block))].tolist():
             row = block[query - first]
             right = torch.zeros(len(row), dtype=torch.bool, device=row.device)

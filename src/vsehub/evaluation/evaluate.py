@@ -41,7 +41,7 @@ def rank(scores: DirectedScores, criterion: Criterion) -> dict[int, Ranking]:
 
     It is one and the same, but for criteria that match: they make a matching for each k (EMNLP algorithm 1).
     """
-    terms = criterion.correction.fit(scores.columns)
+    terms = scores.fit(criterion)
     if criterion.matching is None:
         return dict.fromkeys(KS, rank_blocks(corrected_blocks(scores, criterion, terms), scores.positives, KS))
     return {k: rank_blocks(corrected_blocks(scores, criterion, terms, k), scores.positives, (k,)) for k in KS}
@@ -116,9 +116,10 @@ def evaluate(
 ) -> Evaluation:
     """The metrics of a split under a criterion of `vsehub.criteria`.
 
-    reference: the split whose images and texts the criterion takes as reference queries (inductive); None takes each
-    fold's own queries (transductive). Raises InputError where the protocol asks for more images than there are, or a
-    reference is given to a criterion that has no inductive form.
+    reference: the split whose images and texts the criterion takes as reference queries, and, where it takes them, as
+    reference items (inductive); None takes each fold's own (transductive). Raises InputError where the protocol
+    asks for more images than there are, a reference is given to a criterion that has no inductive form, or a criterion
+    takes scores of items with items and the similarity has none.
     """
     return measured(folds_of(split, similarity, protocol, reference), criterion, reference is not None)
 

@@ -15,6 +15,7 @@ from vsehub.data.sources import SPLITS
 from vsehub.evaluation.ensemble import Ensemble
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.protocols import Protocol
+from vsehub.evaluation.scores import require_item_scores
 from vsehub.evaluation.trained import TrainedModel
 from vsehub.evaluation.tune import tune
 from vsehub.io.records import EVALUATION
@@ -23,6 +24,8 @@ REFERENCES = {
     "queries": ("transductive", "the {split} queries themselves, fold by fold"),
     "train": ("inductive", "all training queries"),
 }
+# Of criteria that take reference items too, by the same keys.
+REFERENCE_ITEMS = {"queries": "the items themselves", "train": "all training items"}
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,10 @@ class Measurement:
     def seen(self) -> tuple[str, str]:
         """Whose scores the criterion sees: "transductive", "inductive" or "none", and in words."""
         asked = self.criterion.needs_reference or self.criterion.matching is not None
-        kind, words = REFERENCES["train" if self.inductive else "queries"] if asked else ("none", "none")
+        key = "train" if self.inductive else "queries"
+        kind, words = REFERENCES[key] if asked else ("none", "none")
+        if self.criterion.takes_reference_items:
+            words += f"; {REFERENCE_ITEMS[key]}"
         return kind, words.format(split=self.split)
 
     def settings(self, model: TrainedModel | Ensemble) -> dict[str, Any]:
@@ -100,10 +106,11 @@ def measure(model: TrainedModel | Ensemble, asked: Measurement) -> dict[str, Any
     """The record of a measurement: what was measured, how, and the metrics.
 
     Its "contributions" are each image's part of rsum, for paired tests. Raises InputError where the split does not fit
-    the protocol.
+    the protocol, or the criterion the similarity.
     """
     start = time.perf_counter()
     criterion, protocol = asked.criterion, asked.protocol
+    require_item_scores(criterion, model.similarity)
     loaded = model.split(asked.split)
     protocol.slices(len(loaded.images))  # too few images are said before the work
     reference = model.encode("train") if asked.inductive else None

@@ -1,11 +1,13 @@
 """Scores of one direction of an encoded split, block by block, so that the whole matrix is never held unless asked."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, cached_property, partial
 
 import torch
 from torch import Tensor
 
+from vsehub.checks import require
+from vsehub.criteria.base import Criterion, Terms
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.metrics.positives import Positives
 from vsehub.sets import Rows
@@ -17,9 +19,10 @@ MATRIX_ELEMENTS = 2**27  # 512 MB: COCO's 5,000 images with 25,000 texts
 
 
 class DirectedScores:
-    """Scores of Q queries against M items, and of R reference queries against the same items.
+    """Scores of Q queries against M items, of R reference queries against the same items, and of reference items.
 
-    direction: "i2t" has images as queries and texts as items, "t2i" the reverse. Similarities that are inner products
+    reference: the split whose queries and items are the reference's; the split itself: they are their own. direction:
+    "i2t" has images as queries and texts as items, "t2i" the reverse. Similarities that are inner products
     are computed from their vectors, made once. What fits into one block is kept, for the next criterion to be measured.
     matrix: gives all scores (I, T) of the split, for similarities that cost more than their scores' memory; None where
     they are computed anew each time.
@@ -35,6 +38,7 @@ class DirectedScores:
     ):
         self.direction, self.similarity = direction, similarity
         self._inner, self._matrix, self._own = similarity.inner_product, matrix, reference is split
+        self._reference_split = reference
         self.queries, self.items = (self._vectors(side) for side in self._sides(split))
         self.reference = self.queries if self._own else self._vectors(self._sides(reference)[0])
         self._kept: dict[str, Tensor] = {}
@@ -57,23 +61,45 @@ class DirectedScores:
 
     def columns(self) -> Iterator[Tensor]:
         """Blocks (R, m) of the reference queries' scores over all items in order; a column is one stretch of memory."""
-        size = max(1, BLOCK_ELEMENTS // len(self.reference))
         matrix = self._matrix
         if matrix is not None and self._own:
             # Only the largest of matrices would not fit into a block here, and they are held already.
             yield self._once("columns", lambda: self._whole(matrix).T.contiguous().T)
             return
-        if len(self.items) <= size:
-            yield self._once("columns", lambda: self._columns(self.items))
+        yield from self._column_blocks("columns", self.reference, self.items)
+
+    def fit(self, criterion: Criterion) -> Terms:
+        """The item terms of the criterion's correction.
+
+        Raises InputError where it takes scores of items with items and the similarity has none.
+        """
+        require_item_scores(criterion, self.similarity)
+        correction, further = criterion.correction, None
+        if correction.reference_items_as == "rows":
+            further = partial(self._column_blocks, "item rows", self._bank, self.items)
+        elif correction.reference_items_as == "columns" and not self._own:
+            further = partial(self._column_blocks, "item columns", self.reference, self._bank)
+        return correction.fit(self.columns, further)
+
+    @cached_property
+    def _bank(self) -> Rows:
+        """The reference items."""
+        return self.items if self._own else self._vectors(self._sides(self._reference_split)[1])
+
+    def _column_blocks(self, name: str, rows: Rows, columns: Rows) -> Iterator[Tensor]:
+        """Scores (n, m) of `rows`, block by block over the columns; what fits into one block is kept under `name`."""
+        size = max(1, BLOCK_ELEMENTS // len(rows))
+        if len(columns) <= size:
+            yield self._once(name, lambda: self._columns(rows, columns))
             return
-        for first in range(0, len(self.items), size):
-            yield self._columns(self.items[first : first + size])
+        for first in range(0, len(columns), size):
+            yield self._columns(rows, columns[first : first + size])
 
     def _whole(self, matrix: Callable[[], Tensor]) -> Tensor:
         return matrix() if self.direction == "i2t" else matrix().T
 
-    def _columns(self, items: Rows) -> Tensor:
-        return _products(items, self.reference).T if self._inner else self._between(self.reference, items)
+    def _columns(self, rows: Rows, columns: Rows) -> Tensor:
+        return _products(columns, rows).T if self._inner else self._between(rows, columns)
 
     def _once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         if name not in self._kept:
@@ -90,6 +116,16 @@ class DirectedScores:
 
     def _vectors(self, encoded: Rows) -> Rows:
         return self.similarity.vectors(encoded) if self._inner else encoded
+
+
+def require_item_scores(criterion: Criterion, similarity: Similarity) -> None:
+    """Raise InputError where a criterion takes scores of items with items and the similarity is no inner product."""
+    require(
+        criterion.correction.reference_items_as != "rows" or similarity.inner_product,
+        f"criterion: {type(criterion.correction).__name__} takes the similarity of items with items, which only an "
+        f"inner product of vectors gives; {type(similarity).__name__} is none. Choose a criterion that takes scores of "
+        "queries alone, e.g. is",
+    )
 
 
 def _products(queries: Rows, items: Rows) -> Tensor:

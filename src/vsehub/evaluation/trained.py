@@ -179,7 +179,8 @@ class TrainedModel:
         """The k best images of a split for each text, or, with `images` instead, the k best texts for each image.
 
         criterion: of `vsehub.criteria`, None for plain similarity. One that takes reference queries gets all texts
-        (all images) of the split `reference`: inductive, so that a query's ranking does not depend on its company.
+        (all images) of the split `reference`: inductive, so that a query's ranking does not depend on its company. One
+        that takes reference items gets all images (all texts) of it.
         Raises InputError for a criterion that matches queries with items, a k above the number of items, and a
         similarity that is no inner product of vectors.
         """
@@ -210,7 +211,8 @@ class TrainedModel:
         queries = vectors(encoded)
         items = vectors(self._side(split, found))
         others = vectors(self._side(reference, asked)) if criterion.needs_reference else None
-        scores, rows = criterion.search(queries, items, others, k)
+        bank = vectors(self._side(reference, found)) if criterion.takes_reference_items else None
+        scores, rows = criterion.search(queries, items, others, k, reference_items=bank)
         return Hits(rows, scores, torch.einsum("qd,qkd->qk", queries, items[rows]))
 
     def _side(self, split: str, side: str) -> Encoding:

@@ -92,14 +92,14 @@ def tiles(held: Tensor, items: VectorSource) -> Iterator[tuple[slice, slice, Ten
 
 
 def score_columns(
-    reference: VectorSource, items: VectorSource, progress: str | None = None
+    reference: VectorSource, items: VectorSource, progress: str | None = None, device: torch.device | None = None
 ) -> Callable[[], Iterator[Tensor]]:
     """A function that yields the scores (R, m) of all reference queries, block by block over the items, at each call.
 
     A column lies in one stretch of memory, so that reductions over the queries run along it. A block is overwritten by
-    the next.
+    the next. device: where scores are computed, None for where the reference queries are.
     """
-    held, scratch = reference.rows(0, len(reference)), Scratch()
+    held, scratch = reference.rows(0, len(reference)).to(device), Scratch()
     width = max(LEAST_COLUMNS, COLUMN_ELEMENTS // len(held))
 
     def columns() -> Iterator[Tensor]:

@@ -116,7 +116,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Opened inputs. reference: None if the queries serve as their own. truth: None if it is unknown.
+    """Opened inputs. reference, reference_items: None if queries and items serve as their own. truth: None if unknown.
 
     truth_path: the file that `truth` was read from. stamps: size, time of the last change and place on the disk of each
     file of vectors, from before it was opened.
@@ -125,6 +125,7 @@ class Inputs:
     queries: VectorFile
     items: VectorFile
     reference: VectorFile | None
+    reference_items: VectorFile | None
     query_names: Names
     item_names: Names
     truth: Positives | None
@@ -133,9 +134,9 @@ class Inputs:
 
     @property
     def sides(self) -> dict[str, VectorFile]:
-        """The files of vectors by their names: "queries", "items" and, if there is one, "reference"."""
-        found = {"queries": self.queries, "items": self.items}
-        return found if self.reference is None else found | {"reference": self.reference}
+        """The files of vectors by their names: "queries", "items" and, if given, "reference", "reference_items"."""
+        given = {name: getattr(self, name) for name in ("queries", "items", "reference", "reference_items")}
+        return {name: side for name, side in given.items() if side is not None}
 
     def check(self) -> Checked:
         """Read every row once. InputError for rows that cannot be compared, and for a reference of the queries."""
@@ -144,7 +145,7 @@ class Inputs:
 
     def identity(self) -> dict[str, Any]:
         """JSON that differs wherever the vectors differ: hash of a sample, shape, file size and last change."""
-        found: dict[str, Any] = {"reference": None, "normalize": self.queries.normalize}
+        found: dict[str, Any] = {"reference": None, "reference_items": None, "normalize": self.queries.normalize}
         for name, side in self.sides.items():
             stat = _file(str(side.path)).stat()
             found[name] = [side.fingerprint(), *side.shape, stat.st_size, stat.st_mtime_ns]
@@ -159,6 +160,7 @@ def open_inputs(
     queries: str,
     items: str,
     reference: str | None = None,
+    reference_items: str | None = None,
     *,
     normalize: bool | None = None,
     truth: str | None = None,
@@ -170,15 +172,17 @@ def open_inputs(
 ) -> Inputs:
     """Open the files. InputError where one cannot be read, or they do not fit each other.
 
-    queries, items, reference: files of vectors, see `open_vectors`. Ids in text files replace those that the files of
-    vectors hold.
+    queries, items, reference, reference_items: files of vectors, see `open_vectors`. Ids in text files replace those
+    that the files of vectors hold.
     """
-    named = [path for path in (queries, items, reference) if path is not None]
+    named = [path for path in (queries, items, reference, reference_items) if path is not None]
     stamps = {file: _stamp(file) for file in map(_file, named)}
     asked = open_vectors(queries, "queries", normalize=normalize)
     among = open_vectors(items, "items", normalize=normalize)
     seen = None if reference is None else _open_reference(reference, queries, normalize)
+    bank = None if reference_items is None else open_vectors(reference_items, "reference_items", normalize=normalize)
     same_space(asked, among, seen)
+    same_space(asked, among, bank)
     if (asked.fingerprint(), asked.shape) == (among.fingerprint(), among.shape):
         log.warning("queries and items are the same vectors: each finds itself first, which counts as any other hit")
     images = None if item_images is None else read_images(item_images, "item_images")
@@ -189,7 +193,7 @@ def open_inputs(
         sizes = (len(asked), len(among))
         pairs = read_truth(truth, *sizes, query_names.ids, item_names.ids)
         positives = Positives.from_pairs(*pairs, *sizes, complete=False)
-    return Inputs(asked, among, seen, query_names, item_names, positives, truth, stamps)
+    return Inputs(asked, among, seen, bank, query_names, item_names, positives, truth, stamps)
 
 
 def _open_reference(path: str, queries: str, normalize: bool | None) -> VectorFile:

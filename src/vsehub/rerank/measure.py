@@ -28,7 +28,7 @@ from vsehub.metrics.occurrences import KS, Occurrences, histogram, occurrence_me
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS, at_r
 from vsehub.neighbors.tiles import nearest_blocks
-from vsehub.neighbors.vectors import VectorSource
+from vsehub.neighbors.vectors import VectorSource, as_vectors
 from vsehub.rerank.parts import Parts, Pieces, kept
 
 log = logging.getLogger(__name__)
@@ -89,23 +89,29 @@ def measure(
     parts: Parts | None = None,
     device: torch.device | None = None,
     progress: bool = False,
+    reference_items: Any = None,
 ) -> Measured:
     """Rank by inner product, plainly and under each criterion, and measure each ranking.
 
-    queries (Q, D), items (M, D), reference (R, D) queries (None: the queries themselves, transductive): tensors, numpy
-    arrays, memory maps, or open files (`data.vectors`). criteria: name -> criterion. k: how deep the lists are.
+    queries (Q, D), items (M, D), reference (R, D) queries (None: the queries themselves, transductive), reference_items
+    (G, D) for criteria that take them (None: the items themselves): tensors, numpy arrays, memory maps, or open files
+    (`data.vectors`). criteria: name -> criterion. k: how deep the lists are.
     positives: which items answer which query; queries without one are left out of what is measured by it. parts: where
     what is found is kept until the work is done. device: where blocks are computed, None for where they are.
 
     One product of queries and items serves the plain and all corrected rankings, one of reference and items all
     criteria that go by column; a matching makes its own, one for each k that is measured. Raises InputError where
-    dimensions differ, a side is empty, k exceeds the items, or a criterion cannot take the reference or the sizes.
+    dimensions differ, a side is empty, k exceeds the items, a criterion cannot take the reference or the sizes, or none
+    takes the reference items.
     """
     criteria = {
         name: criterion for name, criterion in (criteria or {}).items() if not isinstance(criterion, NearestNeighbor)
     }
     sides = as_sides(queries, items, reference)
-    check_criteria(criteria, reference is not None, len(sides[0]), len(sides[1]), k)
+    check_criteria(criteria, reference is not None, len(sides[0]), len(sides[1]), k, reference_items is not None)
+    bank = None
+    if reference_items is not None:
+        bank = as_vectors("reference_items", reference_items, columns=sides[1].shape[1])
     _check_positives(positives, len(sides[0]), len(sides[1]))
     require(
         PLAIN not in criteria, f"a criterion is called {PLAIN}, the name of the plain ranking; give it another name"
@@ -117,10 +123,10 @@ def measure(
     matchings, searching = {}, 0.0
     for name, criterion in criteria.items():
         if criterion.matching is not None:
-            matchings[name], seconds = matched(criterion, name, asked, among, depths, parts)
+            matchings[name], seconds = matched(criterion, name, asked, among, depths, parts, bank)
             searching += seconds
     streamed = {name: criterion for name, criterion in criteria.items() if name not in matchings}
-    terms, fitting = fitted(streamed, among, seen, parts, progress)
+    terms, fitting = fitted(streamed, among, seen, parts, progress, bank)
 
     relevance = _relevance(positives)
     shallow = matchings if relevance is not None and k < relevance else ()
@@ -141,10 +147,20 @@ def measure(
     return Measured(rankings, reached(len(among)), {"reference": fitting, "search": searching})
 
 
-def check_criteria(criteria: Mapping[str, Any], inductive: bool, queries: int, items: int, k: int) -> None:
-    """InputError for a k that is no depth, and for a criterion that cannot take these sizes or this reference."""
+def check_criteria(
+    criteria: Mapping[str, Any], inductive: bool, queries: int, items: int, k: int, reference_items: bool = False
+) -> None:
+    """InputError for a k that is no depth, and for a criterion that cannot take these sizes or this reference.
+
+    reference_items: whether there are any, which at least one criterion must take.
+    """
     whole("k", k)
     require(k <= items, f"k is {k}; expected at most {items}, the number of items")
+    require(
+        not reference_items or any(criterion.takes_reference_items for criterion in criteria.values()),
+        f"reference_items: {', '.join(criteria) or PLAIN} does not look at reference items. Leave reference_items out, "
+        "or choose a criterion that takes them, e.g. dual_is",
+    )
     for name, criterion in criteria.items():
         require(
             criterion.inductive or not inductive,
@@ -318,6 +334,7 @@ def fitted(
     reference: VectorSource,
     parts: Parts | None,
     progress: bool,
+    reference_items: VectorSource | None = None,
 ) -> tuple[dict[str, Terms], float]:
     """The item terms of each criterion, and the seconds; those that go by column share one product."""
     together = [name for name, criterion in criteria.items() if criterion.columnwise and criterion.needs_reference]
@@ -325,7 +342,7 @@ def fitted(
     terms: dict[str, Terms] = {}
     total = 0.0
     for group in groups:
-        find = _fit([criteria[name] for name in group], items, reference, progress)
+        find = _fit([criteria[name] for name in group], items, reference, reference_items, progress)
         found, seconds = kept(parts, f"terms-{'-'.join(group)}", find)
         terms |= dict(zip(group, found, strict=True))
         total += seconds
@@ -333,27 +350,40 @@ def fitted(
 
 
 def _fit(
-    criteria: list[Correction], items: VectorSource, reference: VectorSource, progress: bool
+    criteria: list[Correction],
+    items: VectorSource,
+    reference: VectorSource,
+    reference_items: VectorSource | None,
+    progress: bool,
 ) -> Callable[[], Pieces]:
-    return lambda: fit_all(criteria, items, reference, progress)
+    return lambda: fit_all(criteria, items, reference, reference_items, progress)
 
 
 def matched(
-    criterion: Criterion, name: str, queries: VectorSource, items: VectorSource, depths: set[int], parts: Parts | None
+    criterion: Criterion,
+    name: str,
+    queries: VectorSource,
+    items: VectorSource,
+    depths: set[int],
+    parts: Parts | None,
+    reference_items: VectorSource | None = None,
 ) -> tuple[dict[int, tuple[Tensor, Tensor]], float]:
     """Values and positions (Q, k) of a matching for each k of depths, which is another matching each time."""
     lists: dict[int, tuple[Tensor, Tensor]] = {}
     total = 0.0
     for k in sorted(depths):
         log.info("%s: matching %d queries and %d items, k = %d", name, len(queries), len(items), k)
-        ((values, positions),), seconds = kept(parts, f"matched-{name}-{k}", _match(criterion, queries, items, k))
+        match = _match(criterion, queries, items, reference_items if criterion.takes_reference_items else None, k)
+        ((values, positions),), seconds = kept(parts, f"matched-{name}-{k}", match)
         lists[k] = values.cpu(), positions.cpu()
         total += seconds
     return lists, total
 
 
-def _match(criterion: Criterion, queries: VectorSource, items: VectorSource, k: int) -> Callable[[], Pieces]:
-    return lambda: [criterion.search(queries, items, k=k)]
+def _match(
+    criterion: Criterion, queries: VectorSource, items: VectorSource, reference_items: VectorSource | None, k: int
+) -> Callable[[], Pieces]:
+    return lambda: [criterion.search(queries, items, k=k, reference_items=reference_items)]
 
 
 def found_blocks(

@@ -30,6 +30,7 @@ def record(
         "queries": _side(inputs.queries, checked.norms["queries"]),
         "items": _side(inputs.items, checked.norms["items"]),
         "reference": _reference(inputs, checked, criteria),
+        "reference_items": _reference_items(inputs, checked, criteria),
         "k": k,
         "truth": _truth(inputs),
         **values(measured, criteria, inductive, inputs.query_names, inputs.item_names, seed),
@@ -56,6 +57,16 @@ def _reference(inputs: Inputs, checked: Checked, criteria: Mapping[str, Any]) ->
         return {"kind": "transductive", "set": "the queries themselves", "rows": len(inputs.queries)}
     side = _side(inputs.reference, checked.norms["reference"])
     return {"kind": "inductive", "set": side["path"], **side, "queries_in_it": checked.shared}
+
+
+def _reference_items(inputs: Inputs, checked: Checked, criteria: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Which items the criteria took further scores from; None where none does."""
+    if not any(criterion.takes_reference_items for criterion in criteria.values()):
+        return None
+    if inputs.reference_items is None:
+        return {"set": "the items themselves", "rows": len(inputs.items)}
+    side = _side(inputs.reference_items, checked.norms["reference_items"])
+    return {"set": side["path"], **side}
 
 
 def _truth(inputs: Inputs) -> dict[str, Any] | None:

@@ -64,12 +64,20 @@ class Matching(Criterion):
         rows = rows_of(scores)
         return self.match_rows(rows, len(scores), scores.shape[1], k)
 
-    def rescore(self, scores: Tensor, reference_scores: Tensor | None = None, k: int = 10) -> Tensor:
+    def rescore(
+        self,
+        scores: Tensor,
+        reference_scores: Tensor | None = None,
+        k: int = 10,
+        *,
+        reference_item_scores: Tensor | None = None,
+    ) -> Tensor:
         """Scores (Q, M) whose order is that of the ranking: the items of `match`, then the others; see `lift`.
 
-        reference_scores has to be None: there is no inductive form.
+        reference_scores and reference_item_scores have to be None: there is no inductive form.
         """
         self.refuse_reference(reference_scores)
+        self.correction.checked_item_scores(reference_item_scores, scores)
         pairs = self.match(scores, k)
         pairs = pairs[pairs[:, 0].argsort(stable=True)]
         ends = torch.bincount(pairs[:, 0], minlength=len(scores)).cumsum(0).tolist()
@@ -108,7 +116,9 @@ class Matching(Criterion):
         answer[row[which], item[which]] = lifted[which]
         return answer
 
-    def search(self, queries: Any, items: Any, reference: Any = None, k: int = 10) -> tuple[Any, Any]:
+    def search(
+        self, queries: Any, items: Any, reference: Any = None, k: int = 10, *, reference_items: Any = None
+    ) -> tuple[Any, Any]:
         """The k best items of each query by inner product, those it is matched with first, in bounded memory.
 
         queries (Q, D), items (M, D): tensors, numpy arrays, memory maps, or open files (`data.vectors`). Returns scores
@@ -117,6 +127,8 @@ class Matching(Criterion):
         or scores are NaN or infinite.
         """
         self.refuse_reference(reference)
+        if reference_items is not None:
+            self.correction.require_reference_items()
         return self.search_rows(lambda scores: scores, queries, items, k)
 
     def search_rows(self, correct: Callable[[Tensor], Tensor], queries: Any, items: Any, k: int) -> tuple[Any, Any]:

@@ -45,6 +45,8 @@ def evidence(record: dict) -> list[tuple[str, str]]:
     facts = [("reference", f"{kind}{of}{rows}: {REFERENCES[kind]}")]
     if kind != "none" and reference.get("queries_in_it"):
         facts.append(("in the reference", f"{reference['queries_in_it']:,} of the queries stand in it all the same"))
+    if bank := record.get("reference_items"):
+        facts.append(("reference items", f"{bank['set']} ({bank['rows']:,} rows)"))
     if truth := record.get("truth"):
         source = truth.get("path") or "memory"
         measured = truth["measured_queries"]
@@ -65,15 +67,15 @@ STEPS = {"look_through": "looking through the files", "reference": "reference", 
 
 
 def vectors_table(record: dict) -> Table:
-    """A row for each file of vectors: queries, items, and reference queries where they are others."""
+    """A row for each file of vectors: queries, items, and reference queries and items where they are others."""
     rows = []
-    for name in ("queries", "items", "reference"):
+    for name in ("queries", "items", "reference", "reference_items"):
         facts = record.get(name) or {}
-        if facts.get("path") or (name != "reference" and facts):
+        if facts.get("path") or (name in ("queries", "items") and facts):
             shape = " × ".join(f"{facts[key]:,}" for key in ("rows", "dim") if facts.get(key))
             values = [facts.get("path") or "in memory", shape, facts.get("dtype") or "–"]
             values += [_norms(facts.get("norms")), facts.get("fingerprint") or "–"]
-            rows.append([name, *map(str, values)])
+            rows.append([name.replace("_", " "), *map(str, values)])
     return Table(["vectors", "file", "shape", "type", "norms", "fingerprint"], rows, words=6, wrap=True)
 
 

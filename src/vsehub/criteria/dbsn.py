@@ -1,0 +1,38 @@
+"""Dual-bank Sinkhorn normalisation (Pan 2025, DBSN): Sinkhorn normalisation in which further items take their share."""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from vsehub.criteria.base import Columns, Terms
+from vsehub.criteria.sinkhorn import Sinkhorn
+
+
+class DualBankSinkhorn(Sinkhorn):
+    """s/τ + log v(item), v from normalising e^{s/τ} of reference queries x (items and reference items).
+
+    Reference queries, say captions of training images, belong to none of the items. Reference items to which they do
+    belong, the training images, take their share, so that the items' is closer to what their own queries would give.
+    Marginals are uniform over the queries and over all items together. temperature, rounds: see `Sinkhorn`; the
+    defaults are those of the authors' code. Without reference items the items are alone, which is `Sinkhorn`.
+    """
+
+    reference_items_as = "columns"
+    transductive_equal = Sinkhorn
+
+    def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
+        """-log v (M,) of the items."""
+        if reference_items is None:
+            return super().fit(columns)
+        items = 0
+
+        def union() -> Iterator[Tensor]:
+            nonlocal items
+            items = 0
+            for block in columns():
+                items += block.shape[1]
+                yield block
+            yield from reference_items()
+
+        (bias,) = super().fit(union)
+        return (bias[:items],)
