@@ -34,7 +34,8 @@ help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-22s %s\n", $$1, $$2}'
 
 INSTALL = if $(BIN)/uv --version >/dev/null 2>&1; then \
-	  UV_COMPILE_BYTECODE=$(COMPILE) $(BIN)/uv pip install --python $(BIN)/python $(VERSIONS) -e '.[$(1)]'; \
+	  echo "installing the packages: one to two minutes with a fast connection"; \
+	  UV_COMPILE_BYTECODE=$(COMPILE) $(BIN)/uv pip install --quiet --python $(BIN)/python $(VERSIONS) -e '.[$(1)]'; \
 	else $(BIN)/python -m pip install --quiet --disable-pip-version-check $(VERSIONS) -e '.[$(1)]'; fi
 
 setup: $(INSTALLED) ## create .venv and install everything at the pinned versions

@@ -49,6 +49,9 @@ CONTENTS = """
 :glob:
 :caption: Guide
 
+docs/guide
+docs/embeddings
+docs/results
 docs/*
 CONTRIBUTING
 CHANGELOG

@@ -43,12 +43,12 @@ TINY = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8")
         (["recipe=foo"], "recipe=foo is no choice of recipe"),
         (["sweep=k"], "sweep=k is a grid of runs; add -m"),
         (["loss=sum,max"], "loss=sum,max gives several choices; add -m"),
-        (["seed=0,1"], "seed=0,1 gives several values; add -m"),
+        (["seed=0,1"], r"seed=0,1 gives several values; add -m .* a list in brackets: 'seed=\[A,B\]', or quote"),
         (["loader=5"], "loader stands for several settings; set them one by one: loader.batch_size"),
         (["loss.gamma=high"], "loss.gamma is 'high'; expected a number"),
         (["trainer.enable_progress_bar=off"], "trainer.enable_progress_bar is 'off'; expected true or false"),
         (["retry_failed=maybe"], "retry_failed is 'maybe'; expected true or false"),
-        (["nonsense"], "'nonsense' is no setting: it has no =; settings are KEY=VALUE"),
+        (["nonsense"], "'nonsense' is no setting: it has no =; settings are KEY=VALUE, and `vsehub"),
     ],
 )
 def test_unknown_choices_and_settings(refused, tmp_path, overrides, message):
@@ -87,7 +87,9 @@ def test_the_papers_5k_is_asked_about(refused, tmp_path, arguments):
 
 
 def test_unknown_command(refused):
-    assert "unknown command 'trian'; choose one of train, evaluate, extract, report" in refused("trian")
+    assert "unknown command 'trian' (did you mean train?); choose one of train, evaluate, extract, report" in refused(
+        "trian"
+    )
 
 
 @pytest.mark.parametrize(

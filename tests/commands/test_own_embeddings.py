@@ -410,7 +410,7 @@ def spoil(files, name):
     ("name", "message"),
     [
         ("short", "cut.npy .*cut short"),
-        ("nan", "of 120 rows, counted from 0, 3, 50 hold NaN"),
+        ("nan", "of 120 rows, counted from 0: 3, 50 hold NaN"),
         ("dimensions", "queries .*: 300 rows of 16 numbers; items .*: 17 rows of 17 numbers"),
         ("transposed", "items (were|look) transposed"),
         ("no reference", r"bad.npy has shape \(0, 16\)|bad.npy holds .*\(0, 16\)"),

@@ -1,6 +1,8 @@
 """`vsehub search`: what it finds is what a dense ranking finds, its cache changes nothing, bad input is told."""
 
+import html
 import re
+import shlex
 import shutil
 from functools import partial
 
@@ -105,6 +107,9 @@ def test_texts_find_what_a_dense_ranking_finds(command, checkpoint, vsehub, tmp_
     assert page.count('<img class="thumb" src="data:image/jpeg;base64,') == 15
     assert "it&#39;s = ${big} [blue]\\”</h2>" in page
     assert "<script" not in page
+    typed = re.search(r"vsehub search out=search .*?(?=</dd>)", page)[0]
+    given = [f"checkpoint={checkpoint}", *texts, "k=5", "criterion=csls", "out=page"]
+    assert shlex.split(html.unescape(typed))[4:] == given, "the page's command is not the one that was typed"
 
 
 def test_an_image_finds_captions(command, checkpoint, tmp_path):

@@ -183,9 +183,9 @@ def test_bad_rows_are_refused_where_they_are_used(folder, bad):
     np.save(folder / "texts.npy", texts)
     data = source(folder, "train", "val", "test")
     held = {"nan": "NaN", "inf": "infinite values", "0.0": "only zeros"}[str(bad)]
-    with pytest.raises(InputError, match=rf"texts \(.*texts.npy\): of the rows, counted from 0, 3 hold {held}\. Make"):
+    with pytest.raises(InputError, match=rf"texts \(.*texts.npy\): of the rows, counted from 0: 3 hold {held}\. Make"):
         data.load("train")
-    with pytest.raises(InputError, match=rf"counted from 0, 11 hold {held}\."):
+    with pytest.raises(InputError, match=rf"counted from 0: 11 hold {held}\."):
         data.load("test")
     data.load("val")
 
@@ -195,10 +195,10 @@ def test_bad_rows_are_refused_where_they_are_used(folder, bad):
     [
         (
             [(0, 0), (1, 9)],
-            r"train.csv: line 3 name rows that the images do not have \(the first: '9'\). The images are",
+            r"train.csv: line 3 names rows that the images do not have \(the first: '9'\). The images are",
         ),
-        ([(12, 0)], r"line 2 name rows that the texts do not have"),
-        ([(0, "x")], r"line 2 give no row number .*The images have no ids"),
+        ([(12, 0)], r"line 2 names rows that the texts do not have"),
+        ([(0, "x")], r"line 2 gives no row number .*The images have no ids"),
         ([], "has no pairs"),
     ],
 )

@@ -83,8 +83,8 @@ def test_against_a_dictionary(truth):
     [
         ("", "is empty; expected the header query,item"),
         ("query,item\n", "has no pairs"),
-        ("\n\n", "header has 0 columns 'query'"),
-        ("0,1\n", "pairs.csv:1: the header has 0 columns 'query'; expected one. Columns there: 0, 1. The first line"),
+        ("\n\n", "header has no column 'query'"),
+        ("0,1\n", "pairs.csv:1: the header has no column 'query'; expected one. Columns there: 0, 1. The first line"),
         ("query;item\n0;1\n", "Columns there: query;item. "),
         ("query,item,query\n0,1,2\n", "header has 2 columns 'query'; expected one"),
         ("query,item\n0,1\n0,1,2\n", "pairs.csv:3: 3 entries; expected 2"),
@@ -95,20 +95,20 @@ def test_against_a_dictionary(truth):
             "query,item\n0,1\n\n1,x\n1,2.0\n1,\n",
             "lines 4, 5, 6 give no row number .the first: 'x'.. The items have no ids",
         ),
-        ("query,item\n99999999999999999999,1\n", "line 2 give no row number"),
+        ("query,item\n99999999999999999999,1\n", "line 2 gives no row number"),
         (
             "query,item\n0,1\n2,3\n-1,0\n3,4\n",
-            "line 4 give no row number .the first: '-1'.. The queries have no ids",
+            "line 4 gives no row number .the first: '-1'.. The queries have no ids",
         ),
-        ("query,item\n0,1\n2,3\n3,4\n", "line 4 name rows that the queries do not have .the first: '3'.. .* 0 to 2"),
-        ("query,item\n0,1\n2,4\n", "line 3 name rows that the items do not have .the first: '4'.. .* 0 to 3"),
+        ("query,item\n0,1\n2,3\n3,4\n", "line 4 names rows that the queries do not have .the first: '3'.. .* 0 to 2"),
+        ("query,item\n0,1\n2,4\n", "line 3 names rows that the items do not have .the first: '4'.. .* 0 to 3"),
         (
             "item,query\n\n" + "1,0\n" * 2 + "\n" + "2,0\n" + "1,0\n" * 6,
             "lines 4, 7, 8, 9, 10, ... .7 in all. repeat a pair that came before. Keep each pair once",
         ),
         ({"query": [0, 1], "items": [0, 1]}, "has the columns query, items; expected item"),
         ({"query": [0, 1], "item": [0.0, 1.0]}, "column item holds double. The items have no ids"),
-        ({"query": [0, 1, None], "item": [0, 1, 2]}, "row 2, counted from 0, have no query"),
+        ({"query": [0, 1, None], "item": [0, 1, 2]}, "row 2, counted from 0, has no query"),
         ({"query": [0, 1, 9, 9], "item": [0, 1, 2, 3]}, "rows 2, 3, counted from 0, name rows that the queries do not"),
         ({"query": [], "item": []}, "has no pairs"),
     ],
@@ -120,7 +120,7 @@ def test_bad_tables(truth, text, message):
 @pytest.mark.parametrize("entry", ["0x1", "0X1", " 1", "1 ", "\t1", "1e3", "1.0", "+1", "-0", "1_0", "\u0661", "0b1"])
 def test_only_plain_digits_are_row_numbers(truth, entry):
     for given in (f"query,item\n0,1\n1,{entry}\n", {"query": [0, 1], "item": ["1", entry]}):
-        assert re.search(r"(line 3|row 1, counted from 0,) give no row number", refused(truth, given, 4, 4))
+        assert re.search(r"(line 3|row 1, counted from 0,) gives no row number", refused(truth, given, 4, 4))
     assert truth("query,item\n0,01\n", 4, 4) == [(0, 1)]
 
 
@@ -129,9 +129,9 @@ def test_fields_of_any_length(truth):
     for length in (200_000, 3_000_000):
         text = "query,item,note\n0,1,x\n2,3," + length * "y" + "\n1,{},z\n"
         assert truth(text.format(0), 3, 4) == [(0, 1), (2, 3), (1, 0)]
-        assert "line 4 give no row number" in refused(truth, text.format("x"), 3, 4)
+        assert "line 4 gives no row number" in refused(truth, text.format("x"), 3, 4)
         assert "pairs.csv:4: 4 entries; expected 3" in refused(truth, text.format("0,0"), 3, 4)
-        assert "the header has 0 columns 'item'" in refused(truth, "query," + length * "i" + "\n0,0\n", 3, 4)
+        assert "the header has no column 'item'" in refused(truth, "query," + length * "i" + "\n0,0\n", 3, 4)
     assert csv.field_size_limit() == 131_072
 
 

@@ -168,13 +168,13 @@ def test_captions_of_any_length(tmp_path):
 
 def test_bad_files(tmp_path):
     path = written(tmp_path, ("0", "a", "b"), header=("image", "caption", "false"))
-    with pytest.raises(InputError, match="0 columns 'foil'"):
+    with pytest.raises(InputError, match="no column 'foil'"):
         read_foils(path, 3)
     path.write_bytes(b"image,caption,foil\n0,caf\xe9,b\n")
     with pytest.raises(InputError, match="cannot be read as a UTF-8"):
         read_foils(path, 3)
     path.write_bytes(b"")
-    with pytest.raises(InputError, match="0 columns 'image'"):
+    with pytest.raises(InputError, match="no column 'image'"):
         read_foils(path, 3)
     with pytest.raises(InputError, match="no such file or folder"):
         read_foils(tmp_path / "absent.csv", 3)

@@ -107,5 +107,8 @@ def out_folder(out: str | None, checkpoint: Path) -> Path:
         return Path(out)
     run = checkpoint.parent.parent
     if not (run / "run.json").is_file():
-        raise InputError(f"{checkpoint} lies in no run folder; say where the evaluation goes: out=FOLDER")
+        raise InputError(
+            f"checkpoint: {checkpoint} lies in no run folder; say where the evaluation goes: out=FOLDER, or give "
+            "RUN_FOLDER/checkpoints/best.safetensors"
+        )
     return run / "evaluations"

@@ -7,7 +7,7 @@ from importlib import import_module
 from io import TextIOWrapper
 
 from vsehub import __version__
-from vsehub.checks import InputError
+from vsehub.checks import InputError, nearest
 
 COMMANDS = {
     "train": "train encoders with a loss; -m: a sweep; resume=RUN_FOLDER: continue a run",
@@ -56,7 +56,8 @@ def main() -> None:
         return
     command = arguments[0]
     if command not in COMMANDS:
-        print(f"vsehub: unknown command {command!r}; choose one of {', '.join(COMMANDS)}", file=sys.stderr)
+        known = f"{nearest(command, COMMANDS)}; choose one of {', '.join(COMMANDS)}"
+        print(f"vsehub: unknown command {command!r}{known}", file=sys.stderr)
         raise SystemExit(2)
     # Hydra reads the overrides from sys.argv and names its program after the first entry.
     sys.argv = [f"vsehub {command}", *arguments[1:]]

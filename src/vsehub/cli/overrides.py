@@ -179,8 +179,8 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
         else:
             require(
                 several or not one.is_sweep_override(),
-                f"{one.input_line} gives several values; add -m to run the command for each of them, or quote a text "
-                f"with commas within the argument: \"{name}='A, B'\"",
+                f"{one.input_line} gives several values; add -m to run the command for each of them, put a list in "
+                f"brackets: '{name}=[A,B]', or quote a text with commas within the argument: \"{name}='A, B'\"",
             )
             values.append(one)
     if values:
@@ -196,8 +196,8 @@ def parsed(word: str, config: str) -> Override:
         return OverridesParser.create().parse_override(word)
     except HydraException as error:
         raise InputError(
-            f"{word!r} is no setting{'' if '=' in word else ': it has no ='}; settings are KEY=VALUE, as in "
-            f"{key if _KEY.match(key) else 'seed'}=1, and `vsehub {config.replace('_', '-')} --help` lists them"
+            f"{word!r} is no setting{'' if '=' in word else ': it has no ='}; settings are KEY=VALUE, and "
+            f"`vsehub {config.replace('_', '-')} --help` lists them"
         ) from error
 
 

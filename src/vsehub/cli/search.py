@@ -23,13 +23,21 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command; bare arguments are texts, data.KEY=VALUE is for settings of the checkpoint's data."""
+    command = f"{sys.argv[0]} {shlex.join(sys.argv[1:])}"
     arguments = with_texts(sys.argv[1:], "query")
     sys.argv = [sys.argv[0], *(f"+{argument}" if argument.startswith("data.") else argument for argument in arguments)]
-    app.run(search, "search")
+
+    def task(cfg: DictConfig) -> None:
+        search(cfg, command)
+
+    app.run(task, "search")
 
 
-def search(cfg: DictConfig) -> None:
-    """Search with `cfg.query` and `cfg.image`, print what is found and write its gallery to `cfg.out`."""
+def search(cfg: DictConfig, command: str) -> None:
+    """Search with `cfg.query` and `cfg.image`, print what is found and write its gallery to `cfg.out`.
+
+    command: the command as it was typed, for the gallery.
+    """
     texts = plain(cfg)["query"]
     require(
         isinstance(texts, list) and not any(isinstance(text, list | dict) for text in texts),
@@ -81,7 +89,6 @@ def search(cfg: DictConfig) -> None:
         galleries.append(shown.of_image(row, [said], found[0]))
     name = model.source.name
     summary = f"The {cfg.split} split of {name}: {len(split.images):,} images with {len(split.captions):,} captions."
-    command = f"{sys.argv[0]} {shlex.join(sys.argv[1:])}"
     origin = [("checkpoint", str(cfg.checkpoint)), ("command", command)]
     missing = len(set(shown.thumbnails.missing))
     shown.thumbnails.warn()

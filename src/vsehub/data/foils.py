@@ -72,10 +72,11 @@ def _read(path: Path) -> tuple[list[int], list[dict[str, str]], bool]:
             reader = csv.DictReader(file, strict=True)
             header = reader.fieldnames or []
             for column in COLUMNS:
+                count = header.count(column)
                 require(
-                    header.count(column) == 1,
-                    f"{path}:1: the header has {header.count(column)} columns {column!r}; expected one. The first line "
-                    f"names the columns, separated by commas: {','.join(COLUMNS)},type. There are: "
+                    count == 1,
+                    f"{path}:1: the header has {f'{count} columns' if count else 'no column'} {column!r}; expected one."
+                    f" The first line names the columns, separated by commas: {','.join(COLUMNS)},type. There are: "
                     f"{', '.join(header)[:_SHOWN]}",
                 )
             for row in reader:

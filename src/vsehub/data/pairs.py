@@ -62,7 +62,7 @@ class VectorRows:
             block = self.chosen[first : first + _BLOCK_ROWS]
             unusable.add(block, row_norms(self.file.take(block)).cpu().numpy())
         unusable.refuse(
-            f"{self.file}: of the rows, counted from 0,", "Make these vectors again, or leave their pairs out"
+            f"{self.file}: of the rows, counted from 0:", "Make these vectors again, or leave their pairs out"
         )
 
 

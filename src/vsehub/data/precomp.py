@@ -62,7 +62,7 @@ def look_through(path: Path, features: np.ndarray, rows_are_captions: bool) -> b
             groups = bits.reshape(-1, REPEAT, bits.shape[1])
             broken.add(first // REPEAT, (groups[:, 1:] != groups[:, :1]).any(axis=(1, 2)))
     unusable.refuse(
-        f"{path}: of {len(features)} feature rows, counted from 0,",
+        f"{path}: of {len(features)} feature rows, counted from 0:",
         "Extract the features of these images again, or leave the images and their captions out",
     )
     images = len(features) // REPEAT

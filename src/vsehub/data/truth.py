@@ -67,13 +67,19 @@ class PairTable:
         return places
 
     def refuse(self, mask: np.ndarray, what: str, advice: str, column: str | None = None) -> NoReturn:
-        """InputError naming the first lines of the pairs where mask (P,) is true, and the first's entry in `column`."""
+        """InputError naming the first lines of the pairs where mask (P,) is true, and the first's entry in `column`.
+
+        what: what they do, beginning with a verb in the plural.
+        """
         bad = np.flatnonzero(mask)
         named = bad[:NAMED].tolist()
         unit = ("line" if self._csv else "row") + ("s" if len(bad) > 1 else "")
         numbers = listed(self._lines(named) if self._csv else named, len(bad))
         entry = "" if column is None else f" (the first: {str(self._columns[column][named[0]])[:_SHOWN]!r})"
         counted = "" if self._csv else ", counted from 0,"
+        if len(bad) == 1:
+            verb, _, rest = what.partition(" ")
+            what = f"{'has' if verb == 'have' else f'{verb}s'} {rest}"
         fail(f"{self.path}: {unit} {numbers}{counted} {what}{entry}. {advice}")
 
     def _whole(self, column: str, side: str, entries: "pa.ChunkedArray") -> np.ndarray:
@@ -102,11 +108,12 @@ class PairTable:
         try:
             header = self._header()
             for column in COLUMNS:
+                count = header.count(column)
                 require(
-                    header.count(column) == 1,
-                    f"{self.path}:1: the header has {header.count(column)} columns {column!r}; expected one. Columns "
-                    f"there: {', '.join(header)[:_SHOWN]}. The first line names the columns, separated by commas: "
-                    "query,item",
+                    count == 1,
+                    f"{self.path}:1: the header has {f'{count} columns' if count else 'no column'} {column!r}; expected"
+                    f" one. Columns there: {', '.join(header)[:_SHOWN]}. The first line names the columns, separated"
+                    " by commas: query,item",
                 )
             table = self._arrow_table()
         except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:

@@ -181,7 +181,7 @@ import numpy as np
 
 index = faiss.read_index({file!r})  # {facts.items:,} items
 {effort}queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim}), normalised as the items were
-last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking
+last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking, products the plain scores
 products, positions = index.search(np.hstack([queries, last]), {k})  # best first; -1: none found
-scores = {facts.scale!r} * products - {facts.mean_bias!r}  # the corrected scores; products are the plain ones
+scores = {facts.scale!r} * products - {facts.mean_bias!r}  # the corrected scores
 """

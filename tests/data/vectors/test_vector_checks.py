@@ -35,7 +35,7 @@ def test_bad_rows_are_numbered_and_counted(tmp_path, make):
         given = open_vectors(tmp_path / "v.npy" if make == "file" else make(array), "items", normalize=normalize)
         message = refused(look_through, given)
         assert message.startswith(f"items ({tmp_path}/v.npy): of " if make == "file" else "items: of ")
-        assert "of 100 rows, counted from 0, 7, 51 hold NaN; 50 hold infinite values; 1, 2, 3, 5, 8, ... (7" in message
+        assert "of 100 rows, counted from 0: 7, 51 hold NaN; 50 hold infinite values; 1, 2, 3, 5, 8, ... (7" in message
 
 
 def test_extreme_rows_are_normalised_exactly():
@@ -51,7 +51,7 @@ def test_extreme_rows_are_normalised_exactly():
     torch.testing.assert_close(given.rows(0, 6), torch.tensor(expected))
     torch.testing.assert_close(given.take([4, 0]), torch.tensor([[0.6, 0.8], [1, 0]]))
     wide = open_vectors(np.array([[1e300, 0.0], [0.0, 1e-300]]))
-    assert "of 2 rows as float32, counted from 0, 0 hold infinite values; 1 hold only zeros." in refused(
+    assert "of 2 rows as float32, counted from 0: 0 hold infinite values; 1 hold only zeros." in refused(
         look_through, wide
     )
 
@@ -63,7 +63,7 @@ def test_norms_are_unit_or_said():
     array[3] *= 1.002
     message = refused(look_through, open_vectors(array, "queries"))
     assert re.search(
-        "norms of the rows lie between 1 and 1.002; 99.0% are 1 within 0.001, rows 3 are not. Set ", message
+        r"lie between 1 and 1.002; 1 of 100 differ from 1 by more than 0.001 \(rows, counted from 0: 3\). Set ", message
     )
     assert "normalize=true to divide" in message
     assert "normalize=false to take" in message

@@ -229,7 +229,7 @@ def test_ids_that_are_no_text(tmp_path, code, order):
         ),
         ({"v": pa.array([[], [1.0]])}, "begins with a row without numbers; expected a list of floats in every row"),
         ({"v": [[1, 2], [3, 4]]}, "0 matrices of floats; .* Arrays there: v .* int64"),
-        ({"a": [1.0, None, 2.0, None], "b": [1.0, 2.0, 3.0, None]}, "rows, counted from 0, 1, 3 lack a number"),
+        ({"a": [1.0, None, 2.0, None], "b": [1.0, 2.0, 3.0, None]}, "rows, counted from 0: 1, 3 lack a number"),
         ({"a": [1.0, 2.0], "b": [1, 2]}, "the columns b .1 in all. hold whole numbers among 1 columns of floats"),
         ({"caption": IDS}, r"no column of floats or of lists of floats; columns there: caption \(string\)"),
         ({"v": pa.array([], pa.list_(pa.float32()))}, "has no rows"),

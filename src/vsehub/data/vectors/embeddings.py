@@ -182,15 +182,15 @@ def look_through(vectors: VectorFile, progress: bool = False) -> Norms:
             bar.update(row_bytes * len(rows))
     as_what = " as float32" if vectors.dtype == torch.float64 else ""
     unusable.refuse(
-        f"{vectors}: of {len(vectors)} rows{as_what}, counted from 0,",
+        f"{vectors}: of {len(vectors)} rows{as_what}, counted from 0:",
         "Embed what they stand for again, or leave these rows out on both sides",
     )
     measured = Norms(least, most, 1 - off.count / len(vectors), tolerance)
     require(
         vectors.normalize is not None or off.count == 0,
-        f"{vectors}: the norms of the rows lie between {least:.4g} and {most:.4g}; {measured.unit_share:.1%} are 1 "
-        f"within {tolerance:g}, rows {off} are not. Set normalize=true to divide each row by its norm (cosine), or "
-        "normalize=false to take the inner products as they are",
+        f"{vectors}: the norms of the rows lie between {least:.4g} and {most:.4g}; {off.count:,} of {len(vectors):,} "
+        f"differ from 1 by more than {tolerance:g} (rows, counted from 0: {off}). Set normalize=true to divide each "
+        "row by its norm (cosine), or normalize=false to take the inner products as they are",
     )
     return measured
 

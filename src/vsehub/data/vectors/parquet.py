@@ -161,7 +161,7 @@ def _refuse(label: str, bad: dict[str, RowErrors]) -> None:
     """InputError naming the bad rows, if there are any."""
     found = faults(bad)
     require(
-        not found, f"{label}: of the rows, counted from 0, {found}. Give every row all its numbers, or leave it out"
+        not found, f"{label}: of the rows, counted from 0: {found}. Give every row all its numbers, or leave it out"
     )
 
 

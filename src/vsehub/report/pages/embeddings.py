@@ -132,7 +132,8 @@ class Column(NamedTuple):
 
 
 TRUTH = (
-    *(Column("truth", f"r{k}", f"R@{k}", 1, 1, f"queries with an answer among the {k} nearest") for k in (1, 5, 10)),
+    Column("truth", "r1", "R@1", 1, 1, "queries whose nearest item answers them"),
+    *(Column("truth", f"r{k}", f"R@{k}", 1, 1, f"queries with an answer among the {k} nearest items") for k in (5, 10)),
     Column(
         "truth", "map_r", "mAP@R", 1, 1, "mean average precision of a query's first R items, R being how many answer it"
     ),
