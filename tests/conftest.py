@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "experiments" / "torture"))
 sys.path.insert(0, str(ROOT / "tests"))
 
-from input_setups import SMALL
-from warm import Warm, leave_figures_undrawn, one_mode
+from input_setups import SMALL  # noqa: E402 (in experiments/torture)
+from warm import Warm, leave_figures_undrawn, one_mode  # noqa: E402
 
 LIMIT = 480  # seconds that a command may take
 
