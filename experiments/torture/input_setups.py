@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-# A tiny training of eight steps an epoch: the warm-up ends in the second, so that the first schedule step falls into it.
+# A tiny training of eight steps an epoch: the warm-up ends in the second, and the first schedule step falls into it.
 SMALL = (
     "data.size=tiny",
     "embedding_dim=16",
