@@ -53,7 +53,7 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
 def found(script, tmp_path_factory):
     base = tmp_path_factory.mktemp("torture")
     (base / "sample.py").write_text(SAMPLE)
-    return json.loads(script(base / "sample.py", TORTURE, base).out.rpartition("FOUND")[2])
+    return json.loads(script(base / "sample.py", TORTURE, base, UNDRAWN="1").out.rpartition("FOUND")[2])
 
 
 def test_a_sample_of_kills_and_faults(found):
