@@ -1,6 +1,5 @@
 """Whole programs: training, evaluation and reports; some through the console script itself."""
 
-import csv
 import hashlib
 import json
 import shutil
@@ -10,15 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from run_files import rows
 
 FLICKR8K = Path(__file__).parents[3] / "shared" / "data" / "flickr8k" / "global"
-TIMES = {"seconds", "val/seconds", "bank/seconds"}
-
-
-def rows(run):
-    """metrics.csv without what the clock says."""
-    with (run / "metrics.csv").open() as handle:
-        return [{name: value for name, value in row.items() if name not in TIMES} for row in csv.DictReader(handle)]
 
 
 def record(run):
