@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 STEPS = 8  # an epoch of the tiny data
-EPOCHS = 4
+EPOCHS = 3
 SETTINGS = (f"trainer.max_epochs={EPOCHS}", "trainer.log_every_n_steps=1")
 
 
@@ -20,7 +20,7 @@ def kill(process, logged, before=lambda: None):
     while True:
         assert process.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < deadline, "it logs nothing"
-        time.sleep(0.002)
+        time.sleep(0.01)
         if max(logged(), default=0) > STEPS and 0 < max(logged()) % STEPS < STEPS - 2:
             process.send_signal(signal.SIGSTOP)
             last = max(logged())

@@ -10,24 +10,17 @@ import pytest
 from filelock import FileLock
 from hydra._internal.hydra import Hydra
 
+from vsehub.cli import overrides
 from vsehub.cli.main import main
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from warm import Warm
-
 ROOT = Path(__file__).parents[1]
-LIMIT = 480  # seconds that a command may take
+sys.path.insert(0, str(ROOT / "experiments" / "torture"))
+sys.path.insert(0, str(ROOT / "tests"))
 
-# Eight steps an epoch: the warm-up ends within the second, so that the first schedule step falls into it.
-SMALL = (
-    "data.size=tiny",
-    "embedding_dim=16",
-    "text_encoder.word_dim=8",
-    "image_encoder.width=4",
-    "loader.batch_size=64",
-    "callbacks.warmup.steps=12",
-)
+from input_setups import SMALL  # noqa: E402 (in experiments/torture)
+from warm import Warm, leave_figures_undrawn, one_mode  # noqa: E402
+
+LIMIT = 480  # seconds that a command may take
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +52,8 @@ def vsehub(environment, request):
     """A function that runs the command line and returns its output; `small` adds a tiny set-up.
 
     start=True returns the running process instead, its output going to output.txt. console=True takes the console
-    script, in a process of its own, instead of a fork of one that has imported all.
+    script, in a process of its own, instead of a fork of one that has imported all. Such a fork draws no figures where
+    UNDRAWN is given.
     """
 
     def run(*arguments, cwd, small=False, start=False, status=0, console=False, **variables):
@@ -102,13 +96,36 @@ def script(environment, warm):
 
 @pytest.fixture(scope="session", autouse=True)
 def composed_once():
-    """In this process Hydra composes a configuration once less: for hydra.mode alone, which no test of it here sets.
+    """In this process Hydra composes a configuration for a command once instead of three times.
 
-    That is a third of what most refusals take. Commands in processes of their own do it.
+    Not for hydra.mode alone, and not again to check settings against the same defaults. Console scripts do both.
     """
+    found, compose = {}, overrides._defaults
+
+    def defaults(config, folders, chosen):
+        key = (config, *chosen)
+        if folders[1:]:
+            return compose(config, folders, chosen)
+        if key not in found:
+            found[key] = compose(config, folders, chosen)
+        return found[key]
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Hydra, "get_mode", lambda self, config_name, overrides: None)
+        patch.setattr(Hydra, "get_mode", one_mode)
+        patch.setattr(overrides, "_defaults", defaults)
         yield
+
+
+@pytest.fixture(scope="session")
+def small():
+    """The settings of a tiny training."""
+    return SMALL
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Figures are made, but their files are empty pictures: drawing takes most of a report's time."""
+    leave_figures_undrawn(monkeypatch.setattr)
 
 
 @pytest.fixture(autouse=True)

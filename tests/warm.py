@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -132,9 +133,11 @@ def serve(name: str) -> None:
     import gc
 
     import forked
+    from hydra._internal.hydra import Hydra
     from inputs import load
 
     load()
+    Hydra.get_mode = one_mode
     gc.collect()
     gc.freeze()  # a child's collections leave these pages as they are, shared
     listening = socket.socket(socket.AF_UNIX)
@@ -173,6 +176,8 @@ def answer(connection: socket.socket, asked: dict, forked) -> None:
         connection.close()
         os.environ.clear()
         os.environ.update(asked["environment"])
+        if os.environ.pop("UNDRAWN", ""):
+            leave_figures_undrawn(setattr)
 
     def script() -> None:
         subprocess.run = functools.partial(run, forked, subprocess.run)
@@ -186,6 +191,24 @@ def answer(connection: socket.socket, asked: dict, forked) -> None:
     connection.sendall(f"{running.pid}\n".encode())
     running.wait(limit=float("inf"))
     connection.sendall(f"{os.waitstatus_to_exitcode(running._status)}\n".encode())
+
+
+def one_mode(hydra, config_name, overrides) -> None:
+    """In place of `Hydra.get_mode`, which composes all for the setting hydra.mode alone: nothing here sets it."""
+
+
+def leave_figures_undrawn(patch: Callable) -> None:
+    """Have figures saved as pictures of one pixel, by `patch`, which is called as `setattr`."""
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    def save(figure, file, format, **settings):
+        if format == "svg":
+            file.write(b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"></svg>')
+        else:
+            Image.new("RGB", (1, 1)).save(file, format)
+
+    patch(Figure, "savefig", save)
 
 
 def run(forked, run_anything, command, check=False, **settings) -> subprocess.CompletedProcess:

@@ -21,8 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from fuzz import Reader
-from mutations import mutate
+from mutations import Reader, mutate
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 

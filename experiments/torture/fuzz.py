@@ -22,16 +22,15 @@ import time
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-import mutations
 import numpy as np
+from mutations import Reader
 
 from vsehub.checks import InputError
 
@@ -41,22 +40,6 @@ MEMORY = 1 << 30  # bytes that a case may take beyond what the process has
 LONGEST = 4000  # characters of a message: beyond that it is not clear
 WORKERS = min(4, os.cpu_count() or 1)
 _ARENAS = -8  # glibc's M_ARENA_MAX
-
-Mutate = Callable[[bytes, np.random.Generator], tuple[bytes, str]]
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A reader of files.
-
-    make: writes a valid file into a folder, with what belongs to it, the same each time, and returns its path. read:
-    reads that path and looks at the answer: raises InputError where the file is refused, anything else where the answer
-    is none of a file's. mutate: changes the bytes; a format with checksums mends them.
-    """
-
-    make: Callable[[Path], Path]
-    read: Callable[[Path], Any]
-    mutate: Mutate = mutations.mutate
 
 
 def run(

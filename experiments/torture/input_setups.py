@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+# A tiny training of eight steps an epoch: the warm-up ends in the second, and the first schedule step falls into it.
 SMALL = (
     "data.size=tiny",
     "embedding_dim=16",
     "text_encoder.word_dim=8",
     "image_encoder.width=4",
     "loader.batch_size=64",
-    "trainer.max_epochs=1",
+    "callbacks.warmup.steps=12",
 )
+SHORT = (*SMALL, "trainer.max_epochs=1")
 WORDS = ("a red circle", "a green star above a square", "two blue squares", "a yellow ring", "a small star")
 
 
@@ -94,8 +96,8 @@ MADE = {
 }
 # Set-ups that commands of vsehub make, in an empty folder: what is given before, the commands.
 TRAINED = {
-    "run": ((), [["train", *SMALL, "hydra.run.dir=run"]]),
-    "other": ((), [["train", *SMALL, "hydra.run.dir=other", "data.seed=1"]]),
+    "run": ((), [["train", *SHORT, "hydra.run.dir=run"]]),
+    "other": ((), [["train", *SHORT, "hydra.run.dir=other", "data.seed=1"]]),
     "vector_run": (
         ("pairs",),
         [

@@ -35,7 +35,7 @@ from typing import Any
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
-from input_setups import MADE, SMALL, TRAINED, place, tidy, write
+from input_setups import MADE, SHORT, TRAINED, place, tidy, write
 
 TABLE = Path(__file__).parent / "inputs.yaml"
 LIMIT = 60  # seconds a case may take
@@ -116,7 +116,7 @@ def read_cases(path: Path = TABLE) -> list[Case]:
 
 def _words(part: str | list[str]) -> Iterator[str]:
     for word in shlex.split(part) if isinstance(part, str) else part:
-        yield from SMALL if word == "SMALL" else (word,)
+        yield from SHORT if word == "SMALL" else (word,)
 
 
 class Harness:

@@ -1,6 +1,9 @@
 """Ways to damage a file, by accident, as disks and editors do, and on purpose, by somebody who knows the format."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -187,3 +190,17 @@ _CHANGES: dict[str, Callable[[bytearray, np.random.Generator], bytearray]] = {
     "word": _word,
     "lines": _lines,
 }
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A reader of files, and how they are damaged.
+
+    make: writes a valid file into a folder, with what belongs to it, the same each time, and returns its path. read:
+    reads that path and looks at the answer: raises InputError where the file is refused, anything else where the answer
+    is none of a file's. mutate: changes the bytes; a format with checksums mends them.
+    """
+
+    make: Callable[[Path], Path]
+    read: Callable[[Path], Any]
+    mutate: Callable[[bytes, np.random.Generator], tuple[bytes, str]] = mutate

@@ -12,17 +12,13 @@ from typing import Any
 import calls
 import forked
 import numpy as np
+from input_setups import SMALL
 
 OUT = "out"  # the folder that a command fills, below the one that it runs in
-EPOCHS = 3
+EPOCHS = 2
 TRAIN = (
     "train",
-    "data.size=tiny",
-    "embedding_dim=16",
-    "text_encoder.word_dim=8",
-    "image_encoder.width=4",
-    "loader.batch_size=64",
-    "callbacks.warmup.steps=12",
+    *SMALL,
     "trainer.accelerator=cpu",
     f"trainer.max_epochs={EPOCHS}",
 )

@@ -61,7 +61,7 @@ def given(tmp_path):
 
 
 @pytest.mark.parametrize("page", WRITTEN)
-def test_lines_followed_one_after_the_other(page, given, run_here, tmp_path):
+def test_lines_followed_one_after_the_other(page, given, run_here, undrawn, tmp_path):
     commands = written(page)
     assert [command for command, *_ in commands] == WRITTEN[page]
     if any(setting.startswith("index=") for command in commands for setting in command):

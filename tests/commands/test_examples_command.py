@@ -12,7 +12,7 @@ from vsehub.cli.examples import best_run
 
 
 @pytest.fixture
-def report(run_here, tmp_path):
+def report(run_here, tmp_path, undrawn):
     """A function that runs `vsehub report` and returns its page, or what it says when it fails."""
 
     def run(*arguments, status=0):

@@ -1,6 +1,5 @@
 """Training under noise and measuring foils, as commands; foils made and converted."""
 
-import csv
 import importlib.util
 import json
 import shutil
@@ -12,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from broken_off import stopped
+from run_files import rows
 
 from vsehub.checks import InputError
 from vsehub.data import Scenes
@@ -22,12 +22,6 @@ SMALL = (
     *("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8", "image_encoder.width=4"),
     *("loader.batch_size=64", "callbacks.warmup.steps=4"),
 )
-TIMES = {"seconds", "val/seconds", "bank/seconds"}
-
-
-def rows(run):
-    with (run / "metrics.csv").open() as handle:
-        return [{name: value for name, value in row.items() if name not in TIMES} for row in csv.DictReader(handle)]
 
 
 def record(run):

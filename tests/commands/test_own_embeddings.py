@@ -59,7 +59,7 @@ def files(tmp_path):
 
 
 @pytest.fixture
-def here(files, monkeypatch, capsys):
+def here(files, undrawn, monkeypatch, capsys):
     """A function that runs a command in the folder, in this process, and returns what it says on both streams."""
 
     def run(*arguments, status=0):

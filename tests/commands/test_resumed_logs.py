@@ -66,5 +66,6 @@ def test_tensorboard(resumed):
     ends = [STEPS * (epoch + 1) - 1 for epoch in range(EPOCHS)]
     assert [row["step"] for row in rows if "val/rsum" in row] == ends
     assert [image.step for image in shown.Images("val/n_10")] == ends
+    assert "test/text_summary" in shown.Tags()["tensors"]
     recorded = [float(row["val/rsum"]) for row in csv_rows(folder / "metrics.csv")]
     assert [row["val/rsum"] for row in rows if "val/rsum" in row] == pytest.approx(recorded, rel=1e-6)

@@ -30,15 +30,7 @@ LAUNCHERS = {
     "submitit_slurm": "hydra_plugins.hydra_submitit_launcher",
     "ray": "hydra_plugins.hydra_ray_launcher",
 }
-SHORT = ("loss=sum", "trainer.max_epochs=1")
-SUITES = (
-    "data.size=tiny",
-    "embedding_dim=16",
-    "text_encoder.word_dim=8",
-    "image_encoder.width=4",
-    "loader.batch_size=64",
-    "callbacks.warmup.steps=12",
-)
+SHORT = ("trainer.max_epochs=1", "trainer.limit_train_batches=2")
 TIMES = ("seconds", "val/seconds")
 
 
@@ -154,7 +146,7 @@ def state(run):
 
 def test_a_killed_sweep_goes_on_where_it_stopped(vsehub, tmp_path):
     """Killed in its second run: the first stays as it is, the second goes on in place, all ends as an unbroken one."""
-    command = ("train", "-m", "loss=sum", "trainer.max_epochs=3", "seed=0,1")
+    command = ("train", "-m", "loss=sum", "trainer.max_epochs=2", "seed=0,1")
     (tmp_path / "broken").mkdir()
     (tmp_path / "whole").mkdir()
     process = vsehub(*command, cwd=tmp_path / "broken", small=True, start=True)
@@ -184,11 +176,12 @@ def test_a_killed_sweep_goes_on_where_it_stopped(vsehub, tmp_path):
         assert history(runs[seed]) == history(unbroken[seed])
         for key in ("best", "metrics", "status", "epochs"):
             assert record(runs[seed])[key] == record(unbroken[seed])[key]
+    assert record(runs[0])["metrics"] != record(runs[1])["metrics"], "the swept seed changes nothing"
 
 
-def test_a_failed_run_ends_nothing_and_is_tried_again_on_demand(run_here, tmp_path, capsys):
+def test_a_failed_run_ends_nothing_and_is_tried_again_on_demand(run_here, small, tmp_path):
     """γ = -1 is refused as the loss is built; the runs beside it go on. The same command then trains nothing."""
-    command = ("train", "-m", "loss=hal", "trainer.max_epochs=1", "loss.gamma=-1,30", *SUITES, "hydra.sweep.dir=sweep")
+    command = ("train", "-m", "loss=hal", "loss.gamma=-1,30", *SHORT, *small, "hydra.sweep.dir=sweep")
     said = run_here(*command, status=1)
     (failed,) = [path.parent for path in (tmp_path / "sweep").glob("*/traceback.txt")]
     (finished,) = by_seed(tmp_path / "sweep").values()
@@ -292,8 +285,8 @@ def test_a_folder_with_another_run_is_left_alone(job):
 @needs("joblib")
 def test_two_sweeps_at_once_share_their_runs(vsehub, tmp_path):
     """Joblib with a run named twice, and a second command beside it: every run is trained once, by one of them."""
-    command = ("train", "-m", *SHORT, "seed=0,0,1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
-    other = ("train", "-m", *SHORT, "seed=1,0", "hydra.sweep.dir=sweep")
+    command = ("train", "-m", "loss=sum", *SHORT, "seed=0,0,1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    other = ("train", "-m", "loss=sum", *SHORT, "seed=1,0", "hydra.sweep.dir=sweep")
     beside = vsehub(*other, cwd=tmp_path, small=True, start=True)
     done = vsehub(*command, "hydra.sweep.dir=sweep", cwd=tmp_path, small=True)
     assert beside.wait(200) == 0, (tmp_path / "output.txt").read_text()
@@ -310,9 +303,9 @@ def test_two_sweeps_at_once_share_their_runs(vsehub, tmp_path):
 @pytest.mark.skipif(
     not installed("hydra_plugins.hydra_optuna_sweeper"), reason="Optuna is not installed: extra `sweep`"
 )
-def test_optuna_goes_on_and_takes_failures(run_here, tmp_path):
+def test_optuna_goes_on_and_takes_failures(run_here, small, tmp_path):
     """Two trials on validation rsum; again with a third: the two are found, and a failing one ends nothing."""
-    command = ("train", "-m", "sweep=gamma_epsilon", "hydra/sweeper=optuna", "trainer.max_epochs=1", *SUITES)
+    command = ("train", "-m", "sweep=gamma_epsilon", "hydra/sweeper=optuna", *SHORT, *small)
     said = run_here(*command, "hydra.sweeper.n_trials=2")
     assert "2 runs finished, 0 skipped (finished before), 0 failed" in said
     sweep = tmp_path / "runs" / "sweeps" / "gamma_epsilon-optuna"

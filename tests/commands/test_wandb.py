@@ -96,36 +96,26 @@ def test_summaries_are_the_records(sweep, synced):
         summary = last_line(synced, offline.stem.removeprefix("run-"), "wandb-summary.json")
         assert {name: summary[name] for name in record["metrics"]} == pytest.approx(record["metrics"])
         assert summary["best/val/rsum"] == record["best"]["val/rsum"]
+        assert record["status"] == "finished"
 
 
 def last_line(server, run, name):
     return {key: value for line in server.files[run, name] for key, value in line.items()}
 
 
-@pytest.mark.parametrize("swept", [False, True])
-def test_a_killed_offline_run_goes_on_in_its_own(vsehub, tmp_path, swept):
-    """Resumed, and as a run of a study's sweep: `wandb sync` makes one finished run of it, each row once."""
-    settings = ["logger=wandb", f"study={STUDY}", *SETTINGS]
+def test_a_killed_offline_run_goes_on_in_its_own(vsehub, tmp_path):
+    """As a run of a study's sweep, given again: `wandb sync` makes one finished run of it, each row once."""
+    settings = ["logger=wandb", f"study={STUDY}", *SETTINGS, f"hydra.sweep.dir={tmp_path}", "hydra.sweep.subdir=run"]
+    command = ["train", "-m", "seed=5", *settings]
     absent = {"NETRC": str(tmp_path / "absent")}
-    if swept:
-        again = ["-m", "seed=5", *settings, f"hydra.sweep.dir={tmp_path}", "hydra.sweep.subdir=run"]
-        first = again
-    else:
-        again, first = [f"resume={tmp_path / 'run'}"], [*settings, f"hydra.run.dir={tmp_path / 'run'}"]
     folder = tmp_path / "run"
-    process = vsehub("train", *first, cwd=tmp_path, small=True, start=True, **absent)
+    process = vsehub(*command, cwd=tmp_path, small=True, start=True, **absent)
     kill(process, lambda: journal_steps(folder))
     (killed,) = folder.glob("wandb/offline-run-*")
     begun = record(folder)
-    if not swept:
-        (folder / "run.json").write_text(json.dumps(begun | {"wandb": {"id": "../../elsewhere"}}))
-        said = vsehub("train", *again, cwd=tmp_path, status=2, **absent)
-        assert "run.json names the wandb run '../../elsewhere', which is not a wandb id" in said.err
-        assert "Traceback" not in said.err
-        (folder / "run.json").write_text(json.dumps(begun))
     assert begun["status"] == "running"
     assert begun["wandb"] == {"id": killed.name.rsplit("-", 1)[1], "project": "vsehub", "entity": None}
-    vsehub("train", *again, cwd=tmp_path, small=swept, **absent)
+    vsehub(*command, cwd=tmp_path, small=True, **absent)
     assert record(folder)["status"] == "finished"
     assert record(folder)["wandb"] == begun["wandb"]
     assert (folder / "wandb" / f"replaced-{killed.name}").is_dir()
@@ -156,8 +146,20 @@ def test_a_killed_online_run_goes_on_in_its_own(vsehub, tmp_path, sent):
         assert [row["trainer/global_step"] for row in history() if "train/loss" in row][-1:] in (
             ([last], [last - 1]) if sent else ([],)
         )
+        if sent:
+            refuse_another_id(vsehub, folder, online)
         vsehub("train", f"resume={folder}", cwd=tmp_path, **online)
     require_one_whole_run(server, folder)
+
+
+def refuse_another_id(vsehub, folder, online):
+    """Resuming refuses a record with an id of wandb's that is none; the record is then as before."""
+    begun = record(folder)
+    (folder / "run.json").write_text(json.dumps(begun | {"wandb": {"id": "../../elsewhere"}}))
+    said = vsehub("train", f"resume={folder}", cwd=folder.parent, status=2, **online)
+    assert "run.json names the wandb run '../../elsewhere', which is not a wandb id" in said.err
+    assert "Traceback" not in said.err
+    (folder / "run.json").write_text(json.dumps(begun))
 
 
 def journal_steps(folder):

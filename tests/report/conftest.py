@@ -48,14 +48,25 @@ def evaluation(rsum: float, seed: int = 0, criterion: str = "nns", **changes) ->
 
 
 @pytest.fixture
-def write_run(tmp_path):
+def write_run(tmp_path, run_writer):
     """A function that writes a run folder below tmp_path / "runs" and returns its path."""
+    return run_writer(tmp_path / "runs")
+
+
+@pytest.fixture(scope="session")
+def run_writer():
+    """The function `writer`."""
+    return writer
+
+
+def writer(runs: Path):
+    """A function that writes a run folder below `runs` and returns its path."""
 
     def write(
         label="hal", seed=0, rsums=(300.0,), epochs=4, config=None, folder=None, evaluations=None, **changes
     ) -> Path:
         name = changes.get("name", f"scenes-{label}-{seed}")
-        path = tmp_path / "runs" / (folder or name)
+        path = runs / (folder or name)
         (path / "evaluations").mkdir(parents=True)
         data = {"images": 2000, "captions": 10000, "fingerprint": "ab12cd34ef56"}
         record = {
@@ -104,7 +115,7 @@ def write_run(tmp_path):
     return write
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_evaluation():
     """The function `evaluation`."""
     return evaluation

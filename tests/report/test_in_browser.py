@@ -144,7 +144,7 @@ def assert_quiet(browser, page):
 
 
 @pytest.mark.parametrize("page", ["report", "embeddings", "gallery"], indirect=True)
-def test_a_page_as_it_is_seen(browser, page):
+def test_a_page_as_it_is_seen_and_printed(browser, page):
     for width, dark in ((360, False), (360, True), (1280, False), (1280, True)):
         browser.open(page, width, dark=dark)
         seen = browser.evaluate(LOOK)
@@ -158,15 +158,11 @@ def test_a_page_as_it_is_seen(browser, page):
             pixels = np.asarray(shot.crop(tuple(map(round, figure["box"]))), dtype=float)
             assert (np.median(pixels) < 60) == dark, "the figure's ground is not the page's"
             assert (np.abs(pixels - np.median(pixels)) > 60).mean() > 0.005, "the figure is empty"
-
-
-@pytest.mark.parametrize("page", ["report", "embeddings"], indirect=True)
-def test_a_page_as_it_is_printed(browser, page):
     browser.open(page, 1031, dark=True, print_=True)  # A4 across, without its margins
     seen = browser.evaluate(LOOK)
     assert [seen[fault] for fault in ("broken", "over")] == [[], []]
     assert seen["ground"] == 1, "a dark page is printed on white"
-    assert max(seen["tables"]) <= 1031, "a table is cut off"
+    assert max(seen["tables"], default=0) <= 1031, "a table is cut off"
     pdf = browser.pdf()
     assert b"/MediaBox [0 0 841" in pdf or b"/MediaBox [0 0 842" in pdf
 

@@ -65,6 +65,7 @@ def test_an_evaluation_that_was_changed_by_hand(write_run, changed):
     assert str(file) in str(caught.value)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_killed_at_once_is_noted_not_dropped(tmp_path, write_run):
     write_run("max", 0)
     killed = write_run("hal", 1, rsums=(), status="running", name="killed", data={}, config={}, best=None)

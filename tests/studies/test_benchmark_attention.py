@@ -1,12 +1,11 @@
 """The benchmark runs at small sizes; what it measures is not tested."""
 
 import json
-import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
+from script_modules import script_modules
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
 NAMES = ("common", "attention")
@@ -15,11 +14,8 @@ NAMES = ("common", "attention")
 @pytest.fixture
 def benchmark():
     """The script as a module, without leaving its name or its neighbours' behind."""
-    sys.path.insert(0, str(FOLDER))
-    yield [import_module(name) for name in NAMES][-1]
-    sys.path.remove(str(FOLDER))
-    for name in NAMES:
-        del sys.modules[name]
+    with script_modules(FOLDER, NAMES) as found:
+        yield found[NAMES[-1]]
 
 
 def test_it_writes_its_results(benchmark, tmp_path, capsys):

@@ -1,12 +1,11 @@
 """The matching benchmark runs at tiny sizes; what it measures is not tested."""
 
-import sys
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
+from script_modules import script_modules
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
 NAMES = ("common", "evaluation", "matching")
@@ -16,11 +15,8 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def benchmark():
     """The script as a module, without leaving its name or its neighbours' behind."""
-    sys.path.insert(0, str(FOLDER))
-    yield [import_module(name) for name in NAMES][-1]
-    sys.path.remove(str(FOLDER))
-    for name in NAMES:
-        del sys.modules[name]
+    with script_modules(FOLDER, NAMES) as found:
+        yield found[NAMES[-1]]
 
 
 def test_both_ways_find_the_same(benchmark, monkeypatch):

@@ -1,13 +1,12 @@
 """The benchmark at a million items runs at tiny sizes; what it measures is not tested."""
 
 import json
-import sys
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from script_modules import script_modules
 
 from vsehub.metrics import Occurrences, occurrence_metrics
 from vsehub.neighbors.faiss import load_faiss
@@ -20,11 +19,8 @@ TINY = ("--items", "2000", "--queries", "30", "--dim", "16", "--rounds", "1", "-
 @pytest.fixture(scope="module")
 def scripts():
     """The scripts as modules, without leaving their names behind."""
-    sys.path.insert(0, str(FOLDER))
-    yield {name: import_module(name) for name in NAMES}
-    sys.path.remove(str(FOLDER))
-    for name in NAMES:
-        del sys.modules[name]
+    with script_modules(FOLDER, NAMES) as found:
+        yield found
 
 
 @pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")

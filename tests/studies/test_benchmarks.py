@@ -2,11 +2,11 @@
 
 import json
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
+from script_modules import script_modules
 
 from vsehub.training.datamodule import RetrievalDataModule
 
@@ -18,11 +18,8 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def scripts():
     """The scripts as modules, without leaving their names behind."""
-    sys.path.insert(0, str(FOLDER))
-    yield {name: import_module(name) for name in NAMES}
-    sys.path.remove(str(FOLDER))
-    for name in NAMES:
-        del sys.modules[name]
+    with script_modules(FOLDER, NAMES) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ def grid(script, tmp_path):
     """A function that runs the script and returns what it says, or with start=True the running process."""
 
     def run(*arguments, start=False):
-        done = script("grid/grid.py", *arguments, cwd=tmp_path, start=start)
+        done = script("grid/grid.py", *arguments, cwd=tmp_path, start=start, UNDRAWN="1")
         return done if start else done.out + done.err
 
     return run

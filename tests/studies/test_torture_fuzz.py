@@ -19,6 +19,7 @@ sys.path.insert(0, str(TORTURE))
 
 import fuzz  # noqa: E402 (in experiments/torture, found by the line above)
 from formats import READERS, save_parquet, vectors  # noqa: E402
+from mutations import Reader  # noqa: E402
 
 
 def test_a_sample_of_every_reader():
@@ -48,7 +49,7 @@ def readers_of(read):
         (folder / "file.txt").write_text("content")
         return folder / "file.txt"
 
-    return {"made up": fuzz.Reader(make, read)}
+    return {"made up": Reader(make, read)}
 
 
 def refuses(path):
@@ -153,7 +154,7 @@ def test_a_footer_that_makes_arrow_end_the_process(how):
         with suppress(AssertionError):  # the answer is not looked at here
             vectors(path, lambda path: np.zeros(0))
 
-    assert fuzz.run(None, seed=0, cases=150, readers={"parquet": fuzz.Reader(make, read, flipped)})["wrong"] == []
+    assert fuzz.run(None, seed=0, cases=150, readers={"parquet": Reader(make, read, flipped)})["wrong"] == []
 
 
 def test_the_command(script, tmp_path):

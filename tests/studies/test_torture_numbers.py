@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from script_modules import script_modules
 
 from vsehub.criteria import CSLS, InvertedSoftmax, RelaxedGreedyMatching, base
 from vsehub.metrics import occurrences as hubness
@@ -19,11 +20,8 @@ NAMES = ("drawing", "oracles", "criterion_cases", "metric_cases", "numeric")
 @pytest.fixture(scope="module")
 def numeric():
     """The script as a module, without leaving its name or its neighbour's behind."""
-    sys.path.insert(0, str(FOLDER))
-    yield [import_module(name) for name in NAMES][-1]
-    sys.path.remove(str(FOLDER))
-    for name in NAMES:
-        del sys.modules[name]
+    with script_modules(FOLDER, NAMES) as found:
+        yield found[NAMES[-1]]
 
 
 def test_a_thousand_cases(numeric):
