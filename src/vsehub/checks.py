@@ -64,13 +64,13 @@ def probability(name: str, value: Any) -> None:
 
 
 def boolean(name: str, value: Any, or_none: bool = False) -> None:
-    """Raise InputError unless `value` is True or False, or None where that is allowed; words such as "no" are not."""
+    """Raise InputError unless `value` is True or False, or None if that is allowed; words such as "no" are not."""
     if not (isinstance(value, bool) or (or_none and value is None)):
         fail(f"{name} is {value!r}; expected {'true, false or null' if or_none else 'true or false'}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """ " (did you mean NAME?)" with the name most like `name`, for a message; "" where none is like it."""
+    """ " (did you mean NAME?)" with the name most like `name`, for a message; "" if none is like it."""
     folded = {one.lower(): one for one in names}
     near = get_close_matches(name.lower(), list(folded), n=1, cutoff=0.6)
     return f" (did you mean {folded[near[0]]}?)" if near else ""

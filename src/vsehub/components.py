@@ -58,7 +58,7 @@ class Components:
     """The classes that each group may name: those of the yaml files below `folders`, and those of `trust`.
 
     folders: each holds a folder a group (`loss/`, `criterion/`, ...) with a yaml file a choice, as conf/ does. trust:
-    further classes by their full names, "package.module.Class". Raises InputError where one is no such name.
+    further classes by their full names, "package.module.Class". Raises InputError if one is not a such name.
     """
 
     folders: Sequence[Path]
@@ -92,7 +92,7 @@ class Components:
         return partial(call, **settings) if is_partial else call(**settings)
 
     def find(self, group: str, node: Mapping[str, Any]) -> Callable[..., Any]:
-        """The class that `node` names, imported; InputError where no yaml of the group names it."""
+        """The class that `node` names, imported; InputError if no yaml of the group names it."""
         target = node.get(TARGET) if isinstance(node, Mapping) else None
         if not isinstance(target, str):
             fail(f"{group} is {node!r}; expected a component: a choice, as in {group}=NAME")
@@ -149,7 +149,7 @@ def _read_yaml(path: Path) -> Any:
         try:
             _PARSED[key] = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} is no yaml: {' '.join(str(error).split())}") from error
+            raise InputError(f"{path} is not a yaml: {' '.join(str(error).split())}") from error
     return _PARSED[key]
 
 
@@ -164,7 +164,7 @@ def _nodes(value: Any) -> Iterable[dict[str, Any]]:
 
 
 def _require_plain(name: str, value: Any) -> None:
-    """InputError where a value that is no component's slot holds a component, or anything but plain values."""
+    """InputError if a value that is no component's slot holds a component, or anything but plain values."""
     if isinstance(value, Mapping):
         require(
             TARGET not in value,
@@ -216,7 +216,7 @@ def _annotations(made: Callable[..., Any]) -> dict[str, Any]:
 
 
 def require_kind(name: str, value: Any, kind: Any) -> None:
-    """Raise InputError where a plain value is not of the declared kind; kinds that are no plain values pass."""
+    """Raise InputError if a plain value is not of the declared kind; kinds that are not plain values pass."""
     wanted = _plain_kinds(kind)
     if wanted is None or any(_is(value, one) for one in wanted):
         return
@@ -242,7 +242,7 @@ def _words(kind: Any) -> str:
 
 
 def _plain_kinds(kind: Any) -> tuple[Any, ...] | None:
-    """The plain kinds that an annotation admits; None where it admits others, which are not checked here.
+    """The plain kinds that an annotation admits; None if it admits others, which are not checked here.
 
     A kind is a type, a `Literal`, or, for a tuple of a certain length, its members' annotations.
     """

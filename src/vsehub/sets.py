@@ -102,7 +102,7 @@ class Rows(Protocol):
 
 
 def concatenated(parts: Sequence[Encoding]) -> Encoding:
-    """Rows of all parts in order. Raises InputError where some parts are tensors and others `Sets`."""
+    """Rows of all parts in order. Raises InputError if some parts are tensors and others `Sets`."""
     sets = [part for part in parts if isinstance(part, Sets)]
     tensors = [part for part in parts if isinstance(part, Tensor)]
     require(not (sets and tensors), "parts are tensors and Sets; expected parts of one kind")

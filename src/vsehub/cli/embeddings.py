@@ -95,7 +95,7 @@ class Settings:
                 require_vectors(name, split_path(path)[0])
 
     def output(self) -> Output:
-        """The folder `out`; InputError where it holds something else, or a result that is not to be replaced."""
+        """The folder `out`; InputError if it holds something else, or a result that is not to be replaced."""
         return Output(self.out, self.kind, self.written, self.overwrite)
 
 

@@ -74,7 +74,7 @@ def paths(value: str | ListConfig) -> list[str]:
 def described(checkpoints: list[str]) -> list[dict]:
     """{"checkpoint", "label", "seed"} of each member, by its run.json.
 
-    Raises InputError where one lies in no run folder, or they were trained on data sets that differ.
+    Raises InputError if one lies in no run folder, or they were trained on data sets that differ.
     """
     members, first = [], None
     for checkpoint in checkpoints:
@@ -101,7 +101,7 @@ def described(checkpoints: list[str]) -> list[dict]:
 
 
 def out_folder(out: str | None, checkpoint: Path) -> Path:
-    """Where the evaluation goes; InputError where the checkpoint lies in no run folder and no folder is given."""
+    """Where the evaluation goes; InputError if the checkpoint lies in no run folder and no folder is given."""
     if out is not None:
         require_writable(out)
         return Path(out)

@@ -44,11 +44,11 @@ class Ranker(NamedTuple):
 
 
 def asked(cfg: DictConfig) -> Comparison | None:
-    """The comparison that `cfg.examples` asks for, None where it asks for none.
+    """The comparison that `cfg.examples` asks for, None if it asks for none.
 
     Without `cfg.against` a run's plain ranking is compared with the one under `cfg.criterion` (CSLS where none is
     given); with it, the ranking of the run `cfg.against` with that of `cfg.examples`, both under `cfg.criterion` (plain
-    where none is given). Raises InputError where a setting has no effect, a run has no checkpoint, or the two runs'
+    where none is given). Raises InputError if a setting has no effect, a run has no checkpoint, or the two runs'
     test data differ.
     """
     if cfg.examples in (None, False):
@@ -62,9 +62,9 @@ def asked(cfg: DictConfig) -> Comparison | None:
 
 
 def run_folder(name: str, path: str) -> Path:
-    """The run folder; InputError where it is none, or has no checkpoint."""
+    """The run folder; InputError if it is none, or has no checkpoint."""
     folder = existing(name, path, "Give a run folder, as `vsehub train` wrote it")
-    require((folder / "run.json").is_file(), f"{name}: {folder} is no run folder: it holds no run.json; name one run")
+    require((folder / "run.json").is_file(), f"{name}: {folder} is not a run folder: it holds no run.json; name one run")
     require(
         (folder / "checkpoints" / "best.safetensors").is_file(),
         f"{name}: {folder} has no checkpoints/best.safetensors to rank with; name a run that kept its checkpoint",
@@ -75,7 +75,7 @@ def run_folder(name: str, path: str) -> Path:
 def best_run(folders: list[str]) -> Path:
     """Of the runs that kept their checkpoint the one with the highest validation rsum.
 
-    Raises InputError where there is none, and where they are of several data sets.
+    Raises InputError if there is none, or if they are of several data sets.
     """
     found = []
     for folder in find_runs(folders):
@@ -124,7 +124,7 @@ NEAREST = 5  # items of a query's list: so many thumbnails stand beside each oth
 def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
     """What two rankings make of the split `cfg.split`, in both directions, as the page shows it.
 
-    Raises InputError where the runs' data differ, or a criterion cannot take the reference.
+    Raises InputError if the runs' data differ, or a criterion cannot take the reference.
     """
     one_of("split", cfg.split, SPLITS)
     one_of("reference", cfg.reference, tuple(REFERENCES))
@@ -162,7 +162,7 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
 
 
 def _reference(criterion: Criterion, cfg: DictConfig) -> str:
-    """The split whose queries a criterion sees; InputError where it cannot take the one that is asked for."""
+    """The split whose queries a criterion sees; InputError if it cannot take the one that is asked for."""
     if cfg.reference == "queries" or not criterion.needs_reference:
         return cfg.split
     require(criterion.inductive, transductive_only(cfg.criterion_name))

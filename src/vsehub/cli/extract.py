@@ -134,7 +134,7 @@ def built(cfg: DictConfig, splits: "Mapping[str, CaptionedImages]") -> "Backbone
         )
     require(
         components(cfg.trust).find("image_encoder", plain(cfg.image_encoder)) is ImageBackbone,
-        f"{cfg.image_encoder['_target_'].split('.')[-1]} is no pretrained network; give image_encoder=resnet152, "
+        f"{cfg.image_encoder['_target_'].split('.')[-1]} is not a pretrained network; give image_encoder=resnet152, "
         "vgg19, inception_resnet_v2, torchvision or timm",
     )
     shape = list(splits[cfg.splits[0]].images.shape[1:])
@@ -219,7 +219,7 @@ def record(
 
 
 def build_source(cfg: DictConfig) -> "Source":
-    """The data source of `cfg.data`; InputError where a mandatory setting is missing, or noise is asked for."""
+    """The data source of `cfg.data`; InputError if a mandatory setting is missing, or noise is asked for."""
     from vsehub.cli.nodes import components, plain
     from vsehub.components import make
     from vsehub.data.noise import Noise

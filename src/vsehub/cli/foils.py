@@ -64,7 +64,7 @@ def measure_foils(cfg: DictConfig, checkpoint: str, folder: Path) -> None:
 
 
 def existing_foil(path: str) -> Path:
-    """The path of the table; InputError where it is no file."""
+    """The path of the table; InputError if it is not a file."""
     found = existing("foil", path, "Give a .csv with the columns image, caption and foil")
     require(found.is_file(), f"foil: {path} is a folder; give a .csv with the columns image, caption and foil")
     return found

@@ -114,7 +114,7 @@ def _readable(argument: str, several: bool, parser: OverridesParser) -> str:
 
 
 def _is_text(key: str, value: str) -> bool:
-    # `report examples=true` is no folder's name.
+    # `report examples=true` is not a folder's name.
     return key != "examples" or value not in ("true", "false")
 
 
@@ -138,7 +138,7 @@ def ordered(arguments: Sequence[str]) -> list[str]:
     if "--version" not in first:
         known = vars(parser.parse_args(first))
         for name in _NOT_OURS:
-            require(known[name] is None, f"--{name.replace('_', '-')} is no option of vsehub; leave it out")
+            require(known[name] is None, f"--{name.replace('_', '-')} is not an option of vsehub; leave it out")
     return [*first, *rest]
 
 
@@ -192,11 +192,11 @@ def parsed(word: str, config: str) -> Override:
     """The parsed override; InputError if `word` is none."""
     key = word.partition("=")[0]
     try:
-        require(key != "", f"{word!r} is no setting: it has no key before the =; settings are KEY=VALUE, as in seed=1")
+        require(key != "", f"{word!r} is not a setting: it has no key before the =; settings are KEY=VALUE, as in seed=1")
         return OverridesParser.create().parse_override(word)
     except HydraException as error:
         raise InputError(
-            f"{word!r} is no setting{'' if '=' in word else ': it has no ='}; settings are KEY=VALUE, as in "
+            f"{word!r} is not a setting{'' if '=' in word else ': it has no ='}; settings are KEY=VALUE, as in "
             f"{key if _KEY.match(key) else 'seed'}=1, and `vsehub {config.replace('_', '-')} --help` lists them"
         ) from error
 
@@ -235,7 +235,7 @@ def _checked_choice(override: Override, folders: Sequence[Path], several: bool) 
         shown = names if len(names) <= 30 else [*names[:10], f"... ({len(names)} in all)"]
         require(
             isinstance(choice, str | int | float) and str(choice) in names,
-            f"{name}={'null' if choice is None else choice} is no choice of {name}{nearest(str(choice), names)}; "
+            f"{name}={'null' if choice is None else choice} is not a choice of {name}{nearest(str(choice), names)}; "
             f"choose one of {', '.join(shown)}",
         )
     return f"{name}={given[0]}"
@@ -291,7 +291,7 @@ def _like(key: str, names: list[str]) -> str:
 
 
 def _check_kind(key: str, value: Any, default: Any, names: list[str]) -> None:
-    """InputError where a value cannot stand where `default` stood.
+    """InputError if a value cannot stand where `default` stood.
 
     Of a setting of a part (its key has a point) an unset default says nothing: the part's constructor does.
     """
@@ -338,7 +338,7 @@ def with_texts(arguments: Sequence[str], key: str) -> list[str]:
     """The arguments, with all texts gathered in one list `key=[...]`.
 
     A text is an argument that is neither an option nor a setting, or that comes as `key=TEXT`. A list `key=[...]` in
-    Hydra's own grammar is kept. Raises InputError where texts and such a list are mixed.
+    Hydra's own grammar is kept. Raises InputError if texts and such a list are mixed.
     """
     texts, rest, listed = [], [], False
     for number, argument in enumerate(arguments):

@@ -17,7 +17,7 @@ def resumed(folder: Path, overrides: list[str]) -> tuple[DictConfig, dict[str, A
     """The configuration of the unfinished run in `folder`, changed by key=value overrides, and its record.
 
     Only settings that leave the run's record true can be changed: the number of epochs, where the data lie, and those
-    of the machine. Raises InputError for other changes, and where the folder holds no run or one that was moved.
+    of the machine. Raises InputError for other changes, or if the folder holds no run or one that was moved.
     """
     cfg, record = recorded(folder)
     changes = [override for override in overrides if not override.startswith("resume=")]
@@ -30,7 +30,7 @@ def resumed(folder: Path, overrides: list[str]) -> tuple[DictConfig, dict[str, A
 
 
 def recorded(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
-    """The configuration of the run in `folder`, and its record; InputError where there is none or it was moved."""
+    """The configuration of the run in `folder`, and its record; InputError if there is none or it was moved."""
     record = read_record(run_record(folder), RUN, "Start a new run in another folder")
     cfg = literal(record["config"])
     # Lightning keeps the best checkpoint's score by its path alone: elsewhere any later epoch would pass for the best.
@@ -45,20 +45,20 @@ def recorded(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
 
 
 def run_record(folder: Path) -> Path:
-    """The run.json of a run's folder, or InputError where there is none."""
+    """The run.json of a run's folder, or InputError if there is none."""
     return existing(
         "resume", folder / "run.json", "Give the folder of a run that `vsehub train` started; it holds a run.json"
     )
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint to go on from, or None where the run was killed before its first."""
+    """The checkpoint to go on from, or None if the run was killed before its first."""
     path = folder / "checkpoints" / "last.ckpt"
     return path if path.is_file() else None
 
 
 def require_same_data(record: dict[str, Any], data: dict[str, dict]) -> None:
-    """Raise InputError where a split is not the one that the run was started with."""
+    """Raise InputError if a split is not the one that the run was started with."""
     for split, facts in data.items():
         before = (record["data"].get(split) or {}).get("fingerprint")
         require(

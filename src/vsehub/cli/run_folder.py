@@ -100,7 +100,7 @@ class RunFolder(Callback):
 
 
 def require_new(folder: Path) -> None:
-    """Raise InputError where `folder` is a file, or holds anything but the remains of a killed start."""
+    """Raise InputError if `folder` is a file, or holds anything but the remains of a killed start."""
     if not folder.exists() and not folder.is_symlink():
         return
     require(folder.is_dir(), f"hydra.run.dir: {folder} is a file; give another folder")
@@ -121,7 +121,7 @@ def require_new(folder: Path) -> None:
 
 
 def forget_start(folder: Path) -> None:
-    """Remove the remains of a start that was killed before its record was written: the run begins anew."""
+    """Remove the remains of a start that was killed before its record was written: the run begins again."""
     (folder / INDEX_FILE).unlink(missing_ok=True)
     for logs in ("csv", "tensorboard"):
         for version in (folder / logs).glob("version_*"):

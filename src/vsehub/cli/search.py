@@ -116,7 +116,7 @@ def listed(gallery: "Gallery") -> str:
 
 
 def word_notes(text: str, vocabulary: "Words", max_words: int | None) -> list[str]:
-    """A sentence on the words that the checkpoint does not know; InputError where it knows none."""
+    """A sentence on the words that the checkpoint does not know; InputError if it knows none."""
     from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, tokenize
 
     if not isinstance(vocabulary, Vocabulary):  # subwords spell every word
@@ -141,7 +141,7 @@ def _with_nearest(word: str, vocabulary: "Vocabulary") -> str:
 
 
 def image_row(image: str, split: "CaptionedImages") -> int:
-    """The row of the image of this name, or of this row number; InputError where there is none."""
+    """The row of the image of this name, or of this row number; InputError if there is none."""
     names = split.names or []
     if image in names:
         return names.index(image)

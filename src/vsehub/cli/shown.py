@@ -32,7 +32,7 @@ class Shown:
     """A split's images by name, caption and thumbnail.
 
     folder: where the image files lie, or None: the pixels of the split itself, where it has any. plain: scores are
-    plain similarities; else these stand beside the scores. Raises InputError where there are no names to find files by.
+    plain similarities; else these stand beside the scores. Raises InputError if there are no names to find files by.
     """
 
     def __init__(self, split: CaptionedImages, folder: str | None, plain: bool):
@@ -64,7 +64,7 @@ class Shown:
         return [self.split.text_of(t) for t in (self.split.image_index == row).nonzero()[0]]
 
     def thumbnail(self, row: int) -> str | None:
-        """The image as a data URL; None where it cannot be shown."""
+        """The image as a data URL; None if it cannot be shown."""
         if self._files is not None:
             name = self.name(row)
             return self.thumbnails(self._files.image(row) or Path(name), name)

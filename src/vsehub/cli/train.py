@@ -51,7 +51,7 @@ def main() -> None:
 def finished(folder: Path, changes: list[str]) -> bool:
     """Whether the run in `folder` is finished, which is then said; asked before Hydra writes anything.
 
-    Raises InputError where there is no run, and for changes to one that is finished.
+    Raises InputError if there is no run, and for changes to one that is finished.
     """
     record = read_record(run_record(folder), RUN, "Start a new run in another folder")
     if record["status"] != "finished":
@@ -123,7 +123,7 @@ def train(cfg: DictConfig) -> float:
 def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
     """The run's configuration, its folder, and, if it continues, its record so far.
 
-    Raises InputError where the row that is asked for trains nothing, and where the run cannot go on.
+    Raises InputError if the row that is asked for trains nothing, or if the run cannot go on.
     """
     hydra_config = HydraConfig.get()
     choices = hydra_config.runtime.choices
@@ -183,7 +183,7 @@ def loaded(
 ) -> "tuple[RetrievalDataModule, dict[str, dict]]":
     """The data with all splits that the run needs, and each split's facts.
 
-    Raises InputError where they are not those that the run was started with, or too few to train or to measure on.
+    Raises InputError if they are not those that the run was started with, or too few to train or to measure on.
     """
     from vsehub.data.overlap import warn_of_shared
     from vsehub.data.sources import describe_split
@@ -206,7 +206,7 @@ def loaded(
 
 
 def prepare(module: "RetrievalModule", data: "RetrievalDataModule", checkpoint: Path | None) -> None:
-    """Give the text encoder its first word vectors; InputError where module, data and checkpoint do not fit."""
+    """Give the text encoder its first word vectors; InputError if module, data and checkpoint do not fit."""
     from vsehub.evaluation.checkpoint import fitting
     from vsehub.training.checkpoint import load_state, require_same_vocabulary
 

@@ -36,7 +36,7 @@ def dashboard(cfg: DictConfig) -> None:
 
 
 def require_free(out: Path, overwrite: bool) -> None:
-    """Raise InputError where `out` is a folder, a foreign file, or an earlier view that is not to be replaced."""
+    """Raise InputError if `out` is a folder, a foreign file, or an earlier view that is not to be replaced."""
     require_writable(out.parent)
     if not out.exists():
         return

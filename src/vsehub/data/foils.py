@@ -87,7 +87,7 @@ def _read(path: Path) -> tuple[list[int], list[dict[str, str]], bool]:
                 rows.append(row)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as a UTF-8 .csv ({error}); give a table of pairs") from error
-    require(len(rows) > 0, f"{path} has no pairs; expected one a line after the header")
+    require(len(rows) > 0, f"{path} has no pairs; expected one per line after the header")
     return lines, rows, "type" in header
 
 

@@ -68,7 +68,7 @@ class NoiseIndex:
     """The images that captions are given to under noise.
 
     numbers: of the protocol "captions" (T,), the image that each caption is given to; of "images" (I,), the image that
-    the captions of each image are given to. rate: the share permuted. seed: of the draw, None where it is not known.
+    the captions of each image are given to. rate: the share permuted. seed: of the draw, None if it is not known.
     data: the fingerprint of the training split without noise.
     """
 
@@ -99,7 +99,7 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
 
     Published are .npy files of T image numbers (NCR), of T caption positions, position t being the caption that goes
     with caption t's image (RDE), or of I image numbers (DECL). protocol, rate: as set by the user; None and 0: what the
-    file has. Raises InputError where the file is damaged, is of other data or of another protocol or rate, or does not
+    file has. Raises InputError if the file is damaged, is of other data or of another protocol or rate, or does not
     give every image as many captions as it had.
     """
     path = existing("data.noise.index", path, f"Give a run's {INDEX_FILE}, or a published .npy")
@@ -117,7 +117,7 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
         ) from error
     require(
         numbers.ndim == 1 and numbers.dtype.kind in "iu",
-        f"data.noise.index: {path} holds {numbers.dtype} {numbers.shape}; expected whole numbers, one a caption or an "
+        f"data.noise.index: {path} holds {numbers.dtype} {numbers.shape}; expected whole numbers, one per caption or an "
         "image",
     )
     numbers = numbers.astype(np.int64)
@@ -139,7 +139,7 @@ def _require_facts(path: Path, facts: Any) -> None:
     require(
         version == VERSION,
         f"data.noise.index: {path} is of version {version!r}; this vsehub reads version {VERSION}. Use the vsehub that "
-        "wrote it, or draw the noise anew: data.noise.protocol, data.noise.rate and no data.noise.index",
+        "wrote it, or draw the noise again: data.noise.protocol, data.noise.rate and no data.noise.index",
     )
 
     def is_number(value: Any, *kinds: type) -> bool:
@@ -211,7 +211,7 @@ def _require_permutation(path: Path, index: NoiseIndex, clean: CaptionedImages) 
         good = len(numbers) == images and _is_permutation(numbers, images)
     if not good:
         fail(
-            f"data.noise.index: {path} is no permutation of protocol {index.protocol} over {images} images (numbered "
+            f"data.noise.index: {path} is not a permutation of protocol {index.protocol} over {images} images (numbered "
             f"from 0) and {len(clean.captions)} captions; give the file of this data, whole"
         )
 
@@ -255,7 +255,7 @@ class NoisySource:
         self.facts: dict[str, Any] | None = None
 
     def load(self, split: str) -> CaptionedImages:
-        """The split. InputError where texts may belong to several images, or where no caption changes its image."""
+        """The split. InputError if texts may belong to several images, or if no caption changes its image."""
         clean = self._source.load(split)
         if split != "train":
             return clean

@@ -18,7 +18,7 @@ from vsehub.io.rows import UnusableRows
 log = logging.getLogger(__name__)
 
 _BLOCK_ROWS = 65536
-_TABLE = "Give a .csv or .parquet with the columns query (the text) and item (the image), a pair a line"
+_TABLE = "Give a .csv or .parquet with the columns query (the text) and item (the image), one pair per line"
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class VectorRows:
         return found.reshape(*np.shape(rows), self.shape[1])
 
     def look_through(self) -> None:
-        """Read all rows once, in bounded memory; InputError where some cannot be divided by their norms."""
+        """Read all rows once, in bounded memory; InputError if some cannot be divided by their norms."""
         unusable = UnusableRows()
         for first in range(0, len(self), _BLOCK_ROWS):
             block = self.chosen[first : first + _BLOCK_ROWS]
@@ -77,7 +77,7 @@ class Pairs:
     images, texts: .npy, .npz, .safetensors or .parquet, as `open_vectors` takes them. train, val, test, pairs: .csv or
     .parquet. val_share, test_share, seed: of the splits that are drawn; a share of 0 makes none. image_ids, text_ids:
     text files of one id a line, where the vectors' file has none. name: for reports, by default the name of the
-    table's folder. Raises InputError where files are missing, where both or neither way of splitting is given, or where
+    table's folder. Raises InputError if files are missing, if both or neither way of splitting is given, or where
     a share is negative or they leave nothing to train on.
     """
 
@@ -119,8 +119,8 @@ class Pairs:
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test"; the rows of its pairs are read through once, in bounded memory.
 
-        InputError where there is no such split, where a table is damaged or names rows or ids that are not there, where
-        a pair is in two tables, or where rows hold NaN, infinite values or only zeros.
+        InputError if there is no such split, if a table is damaged or names rows or ids that are not there, where
+        a pair is in two tables, or if rows hold NaN, infinite values or only zeros.
         """
         one_of("split", split, SPLITS)
         if split not in self._splits:
@@ -170,7 +170,7 @@ def drawn(pairs: np.ndarray, shares: dict[str, float], seed: int, name: str) -> 
     """Pairs (P, 2) in "train" and the splits of `shares`, connected ones together, drawn by seed.
 
     A split gets whole groups of connected pairs, up to its share of all pairs; train gets the rest and all groups that
-    are larger than the smallest share. name: for messages. InputError where a split would be empty.
+    are larger than the smallest share. name: for messages. InputError if a split would be empty.
     """
     images, texts = pairs.max(axis=0) + 1
     ends = pairs[:, 0], pairs[:, 1] + images

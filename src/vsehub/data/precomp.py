@@ -19,7 +19,7 @@ _BLOCK_BYTES = 16 << 20
 def open_features(path: Path) -> np.ndarray:
     """The memory-mapped array of `path`: (rows, dim) or (images, regions, dim), float16 or float32.
 
-    InputError where the file is cut short, is no .npy file or holds something else.
+    InputError if the file is cut short, is no .npy file or holds something else.
     """
     try:
         features: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -48,8 +48,8 @@ def open_features(path: Path) -> np.ndarray:
 def look_through(path: Path, features: np.ndarray, rows_are_captions: bool) -> bool:
     """Read every row once. True where each image's row stands five times in a row, as VSE++ writes it.
 
-    rows_are_captions: whether there are as many rows as captions, so that rows may be repeated. InputError where rows
-    hold NaN, infinite values or only zeros (a region may be zero, an image may not), or where most images but not all
+    rows_are_captions: whether there are as many rows as captions, so that rows may be repeated. InputError if rows
+    hold NaN, infinite values or only zeros (a region may be zero, an image may not), or if most images but not all
     are repeated five times.
     """
     repeated = rows_are_captions and _sample_repeats(features)
@@ -128,7 +128,7 @@ class Precomp:
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test"; its features are read through once, in bounded memory.
 
-        InputError where a file is missing or damaged, where features and captions do not match in number, or where a
+        InputError if a file is missing or damaged, if features and captions do not match in number, or if a
         feature row holds NaN, infinite values or only zeros.
         """
         one_of("split", split, SPLITS)
@@ -169,7 +169,7 @@ class Precomp:
             return names
         require(
             len(names) == captions,
-            f"{path} has {len(names)} lines; expected {images}, one an image, or {captions}, one a caption. "
+            f"{path} has {len(names)} lines; expected {images}, one per image, or {captions}, one per caption. "
             "Take the file from the same extraction as the features, or remove it: it is optional",
         )
         step = captions // images

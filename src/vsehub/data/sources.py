@@ -39,7 +39,7 @@ class CaptionedImages:
     images: (I, ...), one entry for each image. captions: T strings, or vectors (T, D) where the texts are of another
     modality. image_index: (T,) integers; captions[t] describes images[image_index[t]]. names: I file names for reports,
     or None. pairs: (P, 2) integers, image and caption of all pairs, where a caption may belong to several images; None:
-    the pairs of image_index. Raises InputError where there are no images, or captions and image_index differ in number.
+    the pairs of image_index. Raises InputError if there are no images, or captions and image_index differ in number.
     """
 
     images: ArrayLike
@@ -101,7 +101,7 @@ class Source(Protocol):
     name: str
 
     def load(self, split: str) -> CaptionedImages:
-        """The split "train", "val" or "test". Raises InputError where it is missing or damaged."""
+        """The split "train", "val" or "test". Raises InputError if it is missing or damaged."""
 
 
 def describe_split(split: CaptionedImages) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _DIGITS = 18  # of a row number at most: such a number fits into 64 bits
 class PairTable:
     """The columns query and item of a .csv (UTF-8, with a header) or .parquet file; other columns are not read.
 
-    InputError where the file is damaged, lacks a column or has no pairs.
+    InputError if the file is damaged, lacks a column or has no pairs.
     """
 
     def __init__(self, path: Path):
@@ -34,11 +34,11 @@ class PairTable:
             path.is_file() and path.suffix.lower() in (".csv", ".parquet"),
             f"{path} is no .csv or .parquet file; expected a table of pairs with the columns query and item",
         )
-        require(path.stat().st_size > 0, f"{path} is empty; expected the header query,item and a pair a line")
+        require(path.stat().st_size > 0, f"{path} is empty; expected the header query,item and one pair per line")
         self.path = path
         self._csv = path.suffix.lower() == ".csv"
         self._columns = self._read_csv() if self._csv else self._read_parquet()
-        require(len(self._columns["query"]) > 0, f"{path} has no pairs; expected one a line after the header")
+        require(len(self._columns["query"]) > 0, f"{path} has no pairs; expected one per line after the header")
 
     def rows(self, column: str, side: str, count: int, ids: Sequence[str] | None) -> Tensor:
         """The entries of `column` as row numbers (P,) int64 of `side`, which has `count` rows.
@@ -152,7 +152,7 @@ class PairTable:
             return next(filter(None, csv.reader(file)), [])
 
     def _lines(self, pairs: list[int]) -> list[int]:
-        """The line numbers of pairs, which are given in rising order; empty lines are no pairs."""
+        """The line numbers of pairs, which are given in rising order; empty lines are not pairs."""
         with long_fields(), self.path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
             reader = csv.reader(file)
             filled = (reader.line_num for record in reader if record)  # slow: only for messages
@@ -185,14 +185,14 @@ class PairTable:
 
 
 def read_ids(path: str | Path, name: str = "ids") -> list[str]:
-    """The ids in a UTF-8 text file, one a line. InputError where one comes twice or a line is empty."""
+    """The ids in a UTF-8 text file, one per line. InputError if one comes twice or a line is empty."""
     ids = read_lines(existing(name, path, "Give a text file with one id a line"), "id")
     distinct_ids(str(path), ids)
     return ids
 
 
 def read_labels(path: str | Path, name: str = "labels") -> list[str]:
-    """The captions, or other texts to show, in a UTF-8 text file, one a line; any may be repeated."""
+    """The captions, or other texts to show, in a UTF-8 text file, one per line; any may be repeated."""
     return read_lines(existing(name, path, "Give a text file with one caption a line"), "caption")
 
 
@@ -227,7 +227,7 @@ def read_truth(
     sides = {"query": ("queries", queries, query_ids), "item": ("items", items, item_ids)}
     for name, count, ids in sides.values():
         if ids is not None:
-            require(len(ids) == count, f"{name}: {len(ids)} ids for {count} rows; expected one a row")
+            require(len(ids) == count, f"{name}: {len(ids)} ids for {count} rows; expected one per row")
             distinct_ids(f"the ids of the {name}", ids)
     table = PairTable(existing("truth", path, "Give a table of pairs with the columns query and item"))
     query, item = (table.rows(column, *side) for column, side in sides.items())

@@ -48,7 +48,7 @@ class EncodedCache:
 
 
 def _read(path: Path, key: dict[str, str]) -> Tensor | None:
-    """The kept vectors; None where there are none, they are of something else, or the file is damaged."""
+    """The kept vectors; None if there are none, they are of something else, or the file is damaged."""
     try:
         with safe_open(path, "pt") as kept:
             return kept.get_tensor("vectors") if kept.metadata() == key else None

@@ -32,7 +32,7 @@ class Checkpoint:
     """What a checkpoint holds.
 
     weights: the model's state. config: the resolved configuration of model, data and loader, in plain values.
-    vocabulary: None where texts are vectors. image_shape, text_shape: of one image, and of one text that is a vector.
+    vocabulary: None if texts are vectors. image_shape, text_shape: of one image, and of one text that is a vector.
     """
 
     path: Path
@@ -86,7 +86,7 @@ def _ordered(stored: bytes) -> bytearray:
 
 
 def checkpoint_file(path: str | Path) -> Path:
-    """The path of a checkpoint; InputError where there is no file, or one of another kind by its name."""
+    """The path of a checkpoint; InputError if there is no file, or one of another kind by its name."""
     require(isinstance(path, str | Path), f"checkpoint is {path}; expected one file")
     path = existing("checkpoint", path, f"Give the path of a checkpoint, e.g. RUN_FOLDER/checkpoints/best{SUFFIX}")
     best = path / "checkpoints" / f"best{SUFFIX}"
@@ -102,7 +102,7 @@ def checkpoint_file(path: str | Path) -> Path:
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """A checkpoint, on the CPU.
 
-    Raises InputError where the file is missing, cut short, none of ours or of another version, or its weights do not
+    Raises InputError if the file is missing, cut short, none of ours or of another version, or its weights do not
     fit its vocabulary.
     """
     path = checkpoint_file(path)
@@ -129,7 +129,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def described(path: Path, weights: dict[str, Tensor], description: str | Mapping[str, Any]) -> Checkpoint:
-    """The checkpoint of weights and a description, JSON or plain values; InputError where they do not fit."""
+    """The checkpoint of weights and a description, JSON or plain values; InputError if they do not fit."""
     try:
         values = json.loads(description) if isinstance(description, str) else description
         config, words, image_shape, text_shape = (values[key] for key in _KEYS)
@@ -159,7 +159,7 @@ def described(path: Path, weights: dict[str, Tensor], description: str | Mapping
 def restore(checkpoint: Checkpoint, components: Components) -> Model:
     """The model of a checkpoint, in eval mode; no loss, optimizer or schedule is built.
 
-    components: the classes that the checkpoint may name. Raises InputError for others, and where the weights do not fit
+    components: the classes that the checkpoint may name. Raises InputError for others, or if the weights do not fit
     the parts that the configuration describes.
     """
     config, path = checkpoint.config, checkpoint.path
@@ -201,7 +201,7 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
 def text_sizes(node: Mapping[str, Any], vocabulary: Words | None, text_shape: tuple[int, ...] | None) -> dict[str, Any]:
     """The sizes that a text encoder is given by the data.
 
-    Raises InputError where one takes captions and the other has vectors.
+    Raises InputError if one takes captions and the other has vectors.
     """
     encoder = str(node.get("_target_")).split(".")[-1]
     if vocabulary is None:
@@ -220,7 +220,7 @@ def text_sizes(node: Mapping[str, Any], vocabulary: Words | None, text_shape: tu
 def fitting(
     split: CaptionedImages, image_shape: tuple[int, ...] | None, text_shape: tuple[int, ...] | None
 ) -> CaptionedImages:
-    """The split; InputError where its features are of other sizes than those that a model was made for."""
+    """The split; InputError if its features are of other sizes than those that a model was made for."""
     require_shape("images", split.images, image_shape)
     if not isinstance(split.captions, list):
         require_shape("texts", split.captions, text_shape)
@@ -228,7 +228,7 @@ def fitting(
 
 
 def require_shape(side: str, rows: ArrayLike, shape: tuple[int, ...] | None) -> None:
-    """Raise InputError where a row's shape is not the one that a model was made for; pictures may be of any size."""
+    """Raise InputError if a row's shape is not the one that a model was made for; pictures may be of any size."""
     trained, given = list(shape or ()), list(rows.shape[1:])
     pictures = len(trained) > 2 and len(given) > 2
     require(

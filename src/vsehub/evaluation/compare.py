@@ -77,8 +77,8 @@ def compare(
     """Compare two rankings, each scores and a criterion, by the metrics that `evaluate` gives for them.
 
     k: one of `KS`. examples: how many of the queries that turned, each way, are drawn by `seed`. shown: items of their
-    lists, in which of equal scores the wrong item comes first, as R@k counts it. Raises InputError for another k, and
-    where the two rank other queries or items, or other items answer the queries.
+    lists, in which of equal scores the wrong item comes first, as R@k counts it. Raises InputError for another k, or
+    if the two rank other queries or items, or other items answer the queries.
     """
     one_of("k", k, KS)
     positives = before[0].positives

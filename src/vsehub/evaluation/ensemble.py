@@ -44,7 +44,7 @@ class MeanSimilarity(Similarity):
 
     @property
     def largest(self) -> float | None:
-        """The mean of the bounds, None where one has none."""
+        """The mean of the bounds, None if one has none."""
         bounds = [similarity.largest for similarity in self.similarities]
         known = [bound for bound in bounds if bound is not None]
         return sum(known) / len(known) if len(known) == len(bounds) else None
@@ -63,7 +63,7 @@ class MeanSimilarity(Similarity):
 def together(splits: Sequence[EncodedSplit]) -> EncodedSplit:
     """A split that several models have encoded, as one encoded split.
 
-    Raises InputError where they encoded different splits.
+    Raises InputError if they encoded different splits.
     """
     first = splits[0]
     for other in splits[1:]:
@@ -88,7 +88,7 @@ class Ensemble:
         return sorted(member.sha256 for member in self.members)
 
     def split(self, name: str) -> CaptionedImages:
-        """A split of the data; InputError where it is missing, or its features are of a size that one model refuses."""
+        """A split of the data; InputError if it is missing, or its features are of a size that one model refuses."""
         splits = [member.split(name) for member in self.members]
         return splits[0]
 

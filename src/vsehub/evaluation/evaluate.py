@@ -117,7 +117,7 @@ def evaluate(
     """The metrics of a split under a criterion of `vsehub.criteria`.
 
     reference: the split whose images and texts the criterion takes as reference queries (inductive); None takes each
-    fold's own queries (transductive). Raises InputError where the protocol asks for more images than there are, or a
+    fold's own queries (transductive). Raises InputError if the protocol asks for more images than there are, or a
     reference is given to a criterion that has no inductive form.
     """
     return measured(folds_of(split, similarity, protocol, reference), criterion, reference is not None)

@@ -30,7 +30,7 @@ class Measurement:
     """A split, a criterion, which reports call `name`, and a protocol under which a model is measured.
 
     reference: "queries" lets the criterion see the queries (transductive), "train" the training queries (inductive).
-    tuned: the criterion's settings are chosen on the validation split first. Raises InputError where that is the split
+    tuned: the criterion's settings are chosen on the validation split first. Raises InputError if that is the split
     to measure, or the reference holds the queries themselves.
     """
 
@@ -85,7 +85,7 @@ class Measurement:
     def file(self, model: TrainedModel | Ensemble, folder: Path) -> Path:
         """Where the record of this measurement belongs, by a digest of all its settings.
 
-        Raises InputError where the split has too few images for the protocol.
+        Raises InputError if the split has too few images for the protocol.
         """
         self.protocol.slices(len(model.split(self.split).images))
         text = json.dumps(self.settings(model), sort_keys=True, default=str)
@@ -99,7 +99,7 @@ class Measurement:
 def measure(model: TrainedModel | Ensemble, asked: Measurement) -> dict[str, Any]:
     """The record of a measurement: what was measured, how, and the metrics.
 
-    Its "contributions" are each image's part of rsum, for paired tests. Raises InputError where the split does not fit
+    Its "contributions" are each image's part of rsum, for paired tests. Raises InputError if the split does not fit
     the protocol.
     """
     start = time.perf_counter()

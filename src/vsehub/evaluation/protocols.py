@@ -12,7 +12,7 @@ KNOWN = {"single": (None, 1), "c1": (1000, 1), "c2": (1000, 5), "full5k": (5000,
 class Protocol:
     """Folds of consecutive images, each ranked by itself; metrics are means over the folds.
 
-    name: as reports print it. fold_images: images a fold, None for the whole split. folds: how many. c1 is one fold of
+    name: as reports print it. fold_images: images per fold, None for the whole split. folds: how many. c1 is one fold of
     1,000, c2 the mean over five folds of 1,000 (the papers' "5k"), full5k one fold of 5,000; other folds go by another
     name. Raises InputError for folds that are not positive, and for a known name with other folds than its own.
     """
@@ -41,7 +41,7 @@ class Protocol:
         return images if self.fold_images is None else self.fold_images * self.folds
 
     def slices(self, images: int) -> list[slice]:
-        """The folds of a split of so many images. Raises InputError where the split has too few."""
+        """The folds of a split of so many images. Raises InputError if the split has too few."""
         if self.fold_images is None:
             return [slice(0, images)]
         needed = self.fold_images * self.folds

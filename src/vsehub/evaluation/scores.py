@@ -21,8 +21,8 @@ class DirectedScores:
 
     direction: "i2t" has images as queries and texts as items, "t2i" the reverse. Similarities that are inner products
     are computed from their vectors, made once. What fits into one block is kept, for the next criterion to be measured.
-    matrix: gives all scores (I, T) of the split, for similarities that cost more than their scores' memory; None where
-    they are computed anew each time.
+    matrix: gives all scores (I, T) of the split, for similarities that cost more than their scores' memory; None if
+    they are computed again each time.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ def _products(queries: Rows, items: Rows) -> Tensor:
 
 
 def both_directions(split: EncodedSplit, similarity: Similarity, reference: EncodedSplit) -> dict[str, DirectedScores]:
-    """ "i2t" and "t2i" scores of a split; those of a similarity that is no inner product are computed once for both."""
+    """ "i2t" and "t2i" scores of a split; those of a similarity that is not an inner product are computed once for both."""
     costly = not similarity.inner_product and len(split.images) * len(split.texts) <= MATRIX_ELEMENTS
     matrix = cache(lambda: similarity(split.images, split.texts)) if costly else None
     return {side: DirectedScores(split, side, similarity, reference, matrix) for side in DIRECTIONS}

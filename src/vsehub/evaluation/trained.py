@@ -46,7 +46,7 @@ def load(
     data: settings of its data that have changed since training, e.g. {"root": FOLDER}. trust, config_dir: further
     classes that the checkpoint may name, by their full names or by the yaml files of a folder with the groups of conf/.
     batch_size: images or texts encoded at a time. device: by default the GPU where there is one. Raises InputError
-    where the checkpoint cannot be read or names a class that is not known.
+    if the checkpoint cannot be read or names a class that is not known.
     """
     folders = [conf_folder()] + ([] if config_dir is None else [Path(config_dir)])
     return TrainedModel(path, Components(folders, trust), data, batch_size, device)
@@ -58,7 +58,7 @@ class TrainedModel:
     components: the classes that the checkpoint may name. keep: encoded splits are kept in files beside the checkpoint
     and read from there. The others: see `load`.
 
-    config: the resolved configuration of model, data and loader, in plain values. vocabulary: None where texts are
+    config: the resolved configuration of model, data and loader, in plain values. vocabulary: None if texts are
     vectors. splits: those that are loaded already. sha256: of the checkpoint.
     """
 
@@ -110,14 +110,14 @@ class TrainedModel:
     def source(self) -> Source:
         """The data that the model was trained on, without noise, with what has changed since.
 
-        Raises InputError where a change is no setting of that data, and where the data cannot be found.
+        Raises InputError if a change is not a setting of that data, or if the data cannot be found.
         """
         node = {key: value for key, value in self.config["data"].items() if key != "noise"}
         settings = [str(key) for key in node if key != "_target_"]
         for key in self._changes:
             require(
                 key in settings,
-                f"data.{key} is no setting of the checkpoint's data{nearest(str(key), settings)}; choose among "
+                f"data.{key} is not a setting of the checkpoint's data{nearest(str(key), settings)}; choose among "
                 f"{', '.join(settings)}",
             )
         # What a checkpoint does not decide: where caches are written, say.
@@ -130,7 +130,7 @@ class TrainedModel:
         self.source, self.splits = source, splits
 
     def split(self, name: str) -> CaptionedImages:
-        """A split of the source; InputError where it is missing, or its features are of another size."""
+        """A split of the source; InputError if it is missing, or its features are of another size."""
         if name not in self.splits:
             self.splits[name] = self.source.load(name)
         return fitting(self.splits[name], self.model.image_shape, self.model.text_shape)
@@ -181,7 +181,7 @@ class TrainedModel:
         criterion: of `vsehub.criteria`, None for plain similarity. One that takes reference queries gets all texts
         (all images) of the split `reference`: inductive, so that a query's ranking does not depend on its company.
         Raises InputError for a criterion that matches queries with items, a k above the number of items, and a
-        similarity that is no inner product of vectors.
+        similarity that is not an inner product of vectors.
         """
         if (texts is None) == (images is None):
             fail("give either texts or images to search for")
@@ -194,7 +194,7 @@ class TrainedModel:
         kind = type(self.similarity).__name__
         require(
             self.similarity.inner_product,
-            f"checkpoint: {self.path} was trained with {kind}, which is no inner product of vectors; search needs one",
+            f"checkpoint: {self.path} was trained with {kind}, which is not an inner product of vectors; search needs one",
         )
         asked, found = ("texts", "images") if images is None else ("images", "texts")
         loaded = self.split(split)

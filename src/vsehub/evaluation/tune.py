@@ -43,7 +43,7 @@ def tune(
 
     reference: as in `evaluate`. Of equal values the first in the grid's order is chosen. A matching criterion gets a
     value for each k of `KS`, the one with the largest sum of both directions' R@k (EMNLP table 4); in a chain this is
-    done for every setting of the correction. Raises InputError where the criterion has no settings.
+    done for every setting of the correction. Raises InputError if the criterion has no settings.
     """
     require(criterion.tunable, f"{type(criterion).__name__} has no settings to tune; leave tune=true out")
     corrections = criterion.correction.grid()

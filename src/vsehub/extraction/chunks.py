@@ -80,17 +80,17 @@ class ChunkFiles(UnfinishedWork):
         return self.path(chunk.name).is_file()
 
     def write(self, chunk: Chunk, features: np.ndarray) -> None:
-        """Store a chunk's features (stop - start, ...), wholly or not at all."""
+        """Store a chunk's features (stop - start, ...), completely or not at all."""
         self.store(chunk.name, {_FEATURES: features})
 
     def read(self, chunk: Chunk) -> np.ndarray:
-        """The chunk's features; InputError where its file is damaged, which removes it, or absent."""
+        """The chunk's features; InputError if its file is damaged, which removes it, or absent."""
         stored = self.load(chunk.name)
         features = None if stored is None else stored.get(_FEATURES)
         if features is None or features.ndim == 0 or len(features) != chunk.stop - chunk.start:
             path = self.path(chunk.name)
             path.unlink(missing_ok=True)
-            fail(f"{path} was damaged and has been removed; give the same command again to extract its images anew")
+            fail(f"{path} was damaged and has been removed; give the same command again to extract its images again")
         return features
 
     def wait(self, chunks: Sequence[Chunk], patience: float, say: Callable[[str], None]) -> None:

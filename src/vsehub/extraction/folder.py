@@ -62,7 +62,7 @@ def kept_captions(loaded: CaptionedImages, each: int) -> list[str]:
 def assemble(
     folder: Path, splits: Mapping[str, CaptionedImages], chunks: Sequence[Chunk], files: ChunkFiles, each: int
 ) -> dict[str, dict[str, Any]]:
-    """Write the layout's files, each wholly or not at all; returns {"bytes", "sha256"} of each by its name."""
+    """Write the layout's files, each completely or not at all; returns {"bytes", "sha256"} of each by its name."""
     written = {}
     for split, loaded in splits.items():
         features, captions, ids = file_names([split])
@@ -120,7 +120,7 @@ def finished(
     """Whether the folder holds the finished extraction of these settings, its files as they were written.
 
     overwrite: an earlier extraction is removed, and the answer is False. thoroughly: read the files and compare
-    checksums, not only sizes. Raises InputError where files have changed, and where the folder holds something else
+    checksums, not only sizes. Raises InputError if files have changed, or if the folder holds something else
     that is not to be replaced.
     """
     require(folder.is_dir() or not folder.exists(), f"out: {folder} is a file; give out=FOLDER")
@@ -178,7 +178,7 @@ def require_room(folder: Path, size: int) -> None:
 
 
 def verify(folder: Path, written: Mapping[str, Mapping[str, Any]], thoroughly: bool) -> None:
-    """InputError where a file is absent, of another size or, if `thoroughly`, of other bytes than were written."""
+    """InputError if a file is absent, of another size or, if `thoroughly`, of other bytes than were written."""
     for name, facts in written.items():
         path = folder / name
         wrong = "is missing" if not path.is_file() else None

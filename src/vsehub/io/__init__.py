@@ -1,1 +1,1 @@
-"""Files that are written wholly or not at all and read strictly; the folders and records of commands."""
+"""Files that are written completely or not at all and read strictly; the folders and records of commands."""

@@ -60,7 +60,7 @@ class NpyHeader:
 
     @classmethod
     def read(cls, file: IO[bytes]) -> "NpyHeader":
-        """Read the header, which leaves the file at the numbers; ValueError where there is none."""
+        """Read the header, which leaves the file at the numbers; ValueError if there is none."""
         version = np.lib.format.read_magic(file)
         readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         if version not in readers:
@@ -81,7 +81,7 @@ class NpyHeader:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def require_room(self, path: Path, length: int) -> None:
-        """Raise InputError where `length` bytes of `path` are too few for the numbers, ValueError for objects."""
+        """Raise InputError if `length` bytes of `path` are too few for the numbers, ValueError for objects."""
         if self.dtype.hasobject:
             raise ValueError("it holds Python objects, which are not read")
         require(
@@ -91,13 +91,13 @@ class NpyHeader:
         )
 
     def mapped(self, path: Path, begin: int, length: int) -> np.ndarray:
-        """The array, whose `length` bytes lie in `path` from `begin` on; InputError where they are too few."""
+        """The array, whose `length` bytes lie in `path` from `begin` on; InputError if they are too few."""
         self.require_room(path, length)
         return np.memmap(path, self.dtype, "r", begin, self.shape, "F" if self.fortran else "C")
 
 
 def load_array(path: Path) -> np.ndarray:
-    """The array of a .npy file, in memory. InputError or ValueError where the file is damaged or holds objects."""
+    """The array of a .npy file, in memory. InputError or ValueError if the file is damaged or holds objects."""
     with path.open("rb") as file:
         header = NpyHeader.read(file)
         header.require_room(path, path.stat().st_size - file.tell())
@@ -118,7 +118,7 @@ def members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 @contextmanager
 def opened_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[tuple[IO[bytes], NpyHeader]]:
-    """A member, opened at its numbers, and its header; InputError where the header claims more than it can hold."""
+    """A member, opened at its numbers, and its header; InputError if the header claims more than it can hold."""
     with archive.open(info) as member:
         header = NpyHeader.read(member)
         deflated = info.compress_type == zipfile.ZIP_DEFLATED
@@ -144,7 +144,7 @@ class ScratchRows:
     """Rows that are written block after block to an unnamed file, and then read as one array. A context manager.
 
     Unlike `scratch_array` it reserves nothing for a number of rows that a damaged file only claims. what: the content,
-    for the message. InputError where the temporary folder lacks the room.
+    for the message. InputError if the temporary folder lacks the room.
     """
 
     def __init__(self, dtype: np.dtype, what: str):
@@ -177,7 +177,7 @@ class ScratchRows:
 def scratch_array(shape: tuple[int, ...], dtype: np.dtype, what: str) -> np.ndarray:
     """A writable array in an unnamed file of the temporary folder ($TMPDIR), removed when nothing refers to it.
 
-    what: the content, for the message. InputError where the folder lacks the room.
+    what: the content, for the message. InputError if the folder lacks the room.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     with tempfile.TemporaryFile(prefix="vsehub-") as file:

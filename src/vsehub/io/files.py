@@ -1,4 +1,4 @@
-"""Files that are written wholly or not at all, folders that one process holds, and the folder for caches."""
+"""Files that are written completely or not at all, folders that one process holds, and the folder for caches."""
 
 import errno
 import glob
@@ -94,7 +94,7 @@ def remove_abandoned(path: Path) -> None:
 
 
 def claimed(folder: Path, doing: str) -> FileLock:
-    """The lock of a folder, held until it is released or the process ends; InputError where another process holds it.
+    """The lock of a folder, held until it is released or the process ends; InputError if another process holds it.
 
     doing: what the message says that the other process does in the folder. The folder is made where there is none.
     """

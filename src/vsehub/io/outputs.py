@@ -14,7 +14,7 @@ VERSION = 1
 
 
 def require_writable(folder: str | Path) -> None:
-    """Raise InputError where nothing can be written to the folder of `out`, which need not be there yet."""
+    """Raise InputError if nothing can be written to the folder of `out`, which need not be there yet."""
     require(str(folder).strip() != "", "out is empty; give out=FOLDER")
     place = Path(folder)
     require(place.is_dir() or not os.path.lexists(place), f"out: {folder} is a file; give out=FOLDER")

@@ -55,7 +55,7 @@ EXTRACTION = Kind("an extraction's manifest", 1, {"settings": dict, "files": dic
 
 
 def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:
-    """The record in `path`. InputError where it is damaged or of another version; hint: what to do then."""
+    """The record in `path`. InputError if it is damaged or of another version; hint: what to do then."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -81,7 +81,7 @@ def checked_record(record: Any, kind: Kind, name: str, hint: str) -> dict[str, A
     for key in kind.numbers:
         held = record.get(key) or {}
         word = next((name for name, one in held.items() if type(one) not in (int, float, type(None))), None)
-        require(word is None, f"{name}: {key}/{word} is {held.get(word)!r}, which is no number. {hint}")
+        require(word is None, f"{name}: {key}/{word} is {held.get(word)!r}, which is not a number. {hint}")
     for key, values in kind.choices.items():
         require(
             record[key] in values,

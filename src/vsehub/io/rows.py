@@ -62,7 +62,7 @@ class UnusableRows:
             found.add(rows, mask)
 
     def refuse(self, what: str, advice: str) -> None:
-        """InputError where there are any. what: begins the message, before the rows; advice: ends it."""
+        """InputError if there are any. what: begins the message, before the rows; advice: ends it."""
         found = faults(self._found)
         require(not found, f"{what} {found}. {advice}")
 

@@ -13,7 +13,7 @@ def read_lines(path: Path, what: str) -> list[str]:
     """The lines of a UTF-8 file without their ends: `\\n` or `\\r\\n`, nothing else.
 
     A missing newline after the last line and a byte order mark are allowed. what: what a line is ("caption"), for the
-    messages. InputError for a folder, where a line is blank or not UTF-8, and where there are no lines.
+    messages. InputError for a folder, if a line is blank or not UTF-8, or if there are no lines.
     """
     require(path.is_file(), f"{path} is a folder; give a UTF-8 text file with one {what} a line")
     data = path.read_bytes().removeprefix(codecs.BOM_UTF8)

@@ -21,12 +21,12 @@ _SHOWN = 40  # settings named in a message, and characters of each
 
 
 class UnfinishedWork:
-    """Named parts of unfinished work, each a dictionary of arrays that is written wholly or not at all.
+    """Named parts of unfinished work, each a dictionary of arrays that is written completely or not at all.
 
     Several processes may write to one folder. folder: made when the first part is written. settings: JSON of all that
     the parts depend on; the command that continues must have the same. overwrite: parts of other settings are removed.
-    Raises InputError where the folder holds parts of other settings or another version, and `overwrite` is false, and
-    where it is not a folder of parts.
+    Raises InputError if the folder holds parts of other settings or another version, and `overwrite` is false, or
+    if it is not a folder of parts.
     """
 
     def __init__(self, folder: str | Path, settings: Mapping[str, Any], overwrite: bool = False):
@@ -39,7 +39,7 @@ class UnfinishedWork:
     def begin(self) -> None:
         """Write the settings, so that another process finds them; `store` does so where it has not been done.
 
-        InputError where another process has begun other work in the folder since.
+        InputError if another process has begun other work in the folder since.
         """
         self._take_over(overwrite=False)
         if not (self.folder / SETTINGS).is_file():
@@ -51,7 +51,7 @@ class UnfinishedWork:
         return self.folder / f"{name}{ENDING}"
 
     def load(self, name: str) -> dict[str, np.ndarray] | None:
-        """The arrays of a part; None where it is absent, or damaged and has therefore been removed."""
+        """The arrays of a part; None if it is absent, or damaged and has therefore been removed."""
         path = self.path(name)
         if not path.is_file():
             return None
@@ -115,7 +115,7 @@ class UnfinishedWork:
 
 
 def differing(settings: Mapping[str, Any], found: object) -> list[str]:
-    """The names of settings that `found`, read from JSON, has with other values; all of them where it is no object."""
+    """The names of settings that `found`, read from JSON, has with other values; all of them where it is not an object."""
     if not isinstance(found, dict):
         return list(settings)
     names = {**settings, **found}

@@ -16,8 +16,8 @@ def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None =
 
     scores: (I, T), higher is closer. ks: neighbourhood sizes. positives: (I, T) boolean, at least one in every row and
     column; None leaves out the metrics of bad hubs. Returns what `occurrence_metrics` does for each direction under
-    "i2t/" (items are texts) and "t2i/" (items are images), and "hs_sum", the sum of all skews. Raises InputError where
-    scores is no matrix, is empty or holds NaN, positives is no mask of its shape or a k is not positive.
+    "i2t/" (items are texts) and "t2i/" (items are images), and "hs_sum", the sum of all skews. Raises InputError if
+    scores is not a matrix, is empty or holds NaN, positives is not a mask of its shape or a k is not positive.
     """
     matrix("scores", scores)
     if positives is not None:
@@ -36,7 +36,7 @@ def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None =
 def k_occurrences(scores: Tensor, ks: tuple[int, ...] = KS) -> dict[int, Tensor]:
     """N_k of each item for each k: scores (Q, M) -> (M,) counts; of equal scores the lower item is nearer.
 
-    Raises InputError where scores is no matrix, is empty or holds NaN, or a k is not positive.
+    Raises InputError if scores is not a matrix, is empty or holds NaN, or a k is not positive.
     """
     return _counted(scores, ks).counts
 
@@ -65,7 +65,7 @@ def occurrence_metrics(
     hubs, items with N_k >= 2k), "largest_hub_k". With k = 1 also "share_0" (items with N_1 = 0) and "share_1" (= 1),
     "share_2", "share_5", "share_10" (>= 2, 5, 10) of ACL table 5. Shares are fractions of 1.
 
-    bad: for each k the (M,) counts BN_k of the slots in which an item is no positive of the query (Radovanović 2010).
+    bad: for each k the (M,) counts BN_k of the slots in which an item is not a positive of the query (Radovanović 2010).
     Given them, also per k: "bad_share_k" (share of the slots that are wrong), "bad_skew_k" and "largest_bad_hub_k".
     judged: how many queries bad was counted over; None takes all.
     """
@@ -99,7 +99,7 @@ def occurrence_metrics(
 def gini(counts: Tensor) -> float:
     """Gini index Σ_ij |n_i - n_j| / (2 M Σ n) of the counts (M,); 0 where all are equal, 1 - 1/M where one has all.
 
-    Raises InputError for counts that are negative, NaN or infinite, and where there are none.
+    Raises InputError for counts that are negative, NaN or infinite, or if there are none.
     """
     n = _checked(counts).sort().values
     places = torch.arange(1 - len(n), len(n), 2, dtype=n.dtype, device=n.device)  # 2i - M - 1 of the i-th smallest
@@ -109,7 +109,7 @@ def gini(counts: Tensor) -> float:
 def atkinson(counts: Tensor) -> float:
     """Atkinson index 1 - mean(√n)² / mean(n), ε = 1/2, of the counts (M,); 0 where all are equal.
 
-    Raises InputError for counts that are negative, NaN or infinite, and where there are none.
+    Raises InputError for counts that are negative, NaN or infinite, or if there are none.
     """
     n = _checked(counts)
     # The same number as a variance, which does not take one of two nearly equal numbers from the other.
@@ -119,7 +119,7 @@ def atkinson(counts: Tensor) -> float:
 def skewness(counts: Tensor) -> float:
     """Population skewness m3 / m2^1.5 of the counts (M,); 0 where all are equal.
 
-    Raises InputError for counts that are negative, NaN or infinite, and where there are none.
+    Raises InputError for counts that are negative, NaN or infinite, or if there are none.
     """
     n = _checked(counts)
     centred = n - n.mean()
@@ -133,8 +133,8 @@ def skew_sum(metrics: dict[str, float]) -> float:
 
 
 def _checked(counts: Tensor) -> Tensor:
-    """The counts in float64, or InputError where they are none."""
-    require(counts.ndim == 1 and len(counts) > 0, f"counts has shape {tuple(counts.shape)}; expected one an item, (M,)")
+    """The counts in float64, or InputError if they are none."""
+    require(counts.ndim == 1 and len(counts) > 0, f"counts has shape {tuple(counts.shape)}; expected one per item, (M,)")
     n = counts.double()
     least, most = n.aminmax()
     require(
@@ -155,7 +155,7 @@ class Occurrences:
 
     items: M. ks: neighbourhood sizes. counts: for each k the (M,) N_k of the queries added so far. bad: for each k the
     (M,) BN_k, how many of the judged queries have the item among their k nearest without its being a positive of
-    theirs. judged: how many queries were judged. Raises InputError where items or a k is not positive.
+    theirs. judged: how many queries were judged. Raises InputError if items or a k is not positive.
     """
 
     def __init__(self, items: int, ks: tuple[int, ...] = KS, device: torch.device | str = "cpu"):
@@ -174,7 +174,7 @@ class Occurrences:
         """Count the lists of some queries.
 
         nearest: (b, K) positions of each query's nearest items, nearest first. wrong: (b, K) boolean, True where the
-        item is no positive of the query; None where that is not known. Raises InputError where the lists are shorter
+        item is not a positive of the query; None if that is not known. Raises InputError if the lists are shorter
         than the largest k (and than the items), hold a position outside of 0 to M - 1, or wrong is of another shape.
         """
         matrix("nearest", nearest)

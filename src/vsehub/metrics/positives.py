@@ -24,7 +24,7 @@ class Positives:
 
     @classmethod
     def from_mask(cls, mask: Tensor) -> "Positives":
-        """From a boolean (Q, M) mask. Raises InputError where it is empty or a query has no positive."""
+        """From a boolean (Q, M) mask. Raises InputError if it is empty or a query has no positive."""
         require(
             mask.ndim == 2 and mask.dtype == torch.bool,
             f"positives is {mask.dtype} {tuple(mask.shape)}; expected a boolean matrix (queries, items)",
@@ -35,7 +35,7 @@ class Positives:
 
     @classmethod
     def from_ids(cls, query_ids: Tensor, item_ids: Tensor) -> "Positives":
-        """Pairs whose ids are equal: query_ids (Q,), item_ids (M,). Raises InputError where a query has none."""
+        """Pairs whose ids are equal: query_ids (Q,), item_ids (M,). Raises InputError if a query has none."""
         sorted_ids, order = item_ids.sort(stable=True)
         first = torch.searchsorted(sorted_ids, query_ids)
         counts = torch.searchsorted(sorted_ids, query_ids, right=True) - first
@@ -47,7 +47,7 @@ class Positives:
     def from_pairs(cls, query: Tensor, item: Tensor, queries: int, items: int, complete: bool = True) -> "Positives":
         """From pairs (P,), (P,) of positions in any order; a pair given twice counts once.
 
-        complete: False allows queries without a positive. Raises InputError where the sides differ in length, a
+        complete: False allows queries without a positive. Raises InputError if the sides differ in length, a
         position lies outside of 0 to `queries` - 1 or `items` - 1, there is no pair at all, or, when complete, a query
         has none.
         """
@@ -69,7 +69,7 @@ class Positives:
     def hits(self, positions: Tensor, first: int = 0) -> Tensor:
         """Which entries of lists of items are positives: positions (b, K) -> boolean (b, K).
 
-        Row i is the list of query `first` + i. Raises InputError for rows that are no queries' and positions that are
+        Row i is the list of query `first` + i. Raises InputError for rows that are not queries' and positions that are
         no items'.
         """
         matrix("positions", positions)
@@ -104,7 +104,7 @@ class Positives:
 
 
 def checked_positions(name: str, positions: Tensor, count: int) -> Tensor:
-    """Positions as int64, or InputError where they are no whole numbers or one lies outside of 0 to `count` - 1."""
+    """Positions as int64, or InputError if they are not whole numbers or one lies outside of 0 to `count` - 1."""
     require(
         not positions.dtype.is_floating_point and positions.dtype not in (torch.bool, torch.complex64),
         f"{name} is {positions.dtype}; expected whole numbers, positions from 0",

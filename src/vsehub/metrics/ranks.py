@@ -41,7 +41,7 @@ class Ranking:
 def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: tuple[int, ...] = ()) -> Ranking:
     """Rank from blocks (first query, scores (b, M)) that cover all queries in order.
 
-    Raises InputError where scores are NaN or no floating-point numbers, or a block does not fit or is missing.
+    Raises InputError if scores are NaN or no floating-point numbers, or a block does not fit or is missing.
     """
     starts = [0, *positives.counts.cumsum(0).tolist()]
     device = positives.query.device

@@ -23,7 +23,7 @@ def list_metrics(
     positions: (Q, K) each query's items, best first; the order given is the order. Returns "r1", ... for each k (share
     of the queries with a positive among the first k) and "map_r", "r_precision", all in %, and "queries": over how
     many queries, those with a positive, the means are taken. relevance: False leaves out map_r and r_precision, which
-    need lists as deep as the most positives of a query. Raises InputError where the lists are not deep enough for
+    need lists as deep as the most positives of a query. Raises InputError if the lists are not deep enough for
     what is asked (a list of all items always is), repeat an item or hold a position that is no item's.
     """
     for k in ks:
@@ -119,7 +119,7 @@ def _check_depth(depth: int, positives: Positives, ks: tuple[int, ...], relevanc
 
 
 def _check_repeats(positions: Tensor, first: int) -> None:
-    """InputError where a list names an item twice: a positive would be found twice."""
+    """InputError if a list names an item twice: a positive would be found twice."""
     ordered = positions.sort(dim=1).values
     twice = (ordered[:, 1:] == ordered[:, :-1]).nonzero()
     if len(twice):

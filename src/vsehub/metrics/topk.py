@@ -79,7 +79,7 @@ def _joined(best: Best | None, later: Best, k: int) -> Best:
 def _entering(block: Tensor, k: int, kept: Tensor | None) -> tuple[Tensor, Tensor, Tensor] | None:
     """What of a block (b, m) may be among the k largest: rows (n,) of it, and (n, w) values and columns of each.
 
-    In the order of the columns, short lines end in -inf. kept: the k largest values so far. None where this is most of
+    In the order of the columns, short lines end in -inf. kept: the k largest values so far. None if this is most of
     the block, or less than k values are known.
     """
     groups = block.shape[1] // GROUP

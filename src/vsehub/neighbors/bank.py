@@ -28,7 +28,7 @@ class Relation:
     """Which images and texts belong together: pairs, any number each way.
 
     pairs: (P, 2) int64, image and text; a pair given twice counts once. images, texts: how many of each there are.
-    Raises InputError where a pair lies outside of them.
+    Raises InputError if a pair lies outside of them.
     """
 
     def __init__(self, pairs: Tensor, images: int, texts: int):
@@ -68,7 +68,7 @@ class Relation:
 class MemoryBank:
     """M encoded pairs and an index over each side.
 
-    k: neighbours a query; None takes 0.88 % of the bank, at least 10. backend: "faiss", "exact", or "auto": FAISS
+    k: neighbours per query; None takes 0.88 % of the bank, at least 10. backend: "faiss", "exact", or "auto": FAISS
     where it is installed and can search on the vectors' device, else exact. exclude: "image" leaves out entries of the
     query's own image, or, where a `relation` says which texts belong to which images, all that belong to the query;
     "batch_captions" (the authors' code) leaves out entries whose caption is anywhere in the batch, for every query.
@@ -102,7 +102,7 @@ class MemoryBank:
 
         images, texts: (M, D) vectors whose inner products are the similarities; with a `similarity` that is none, M
         encodings as it takes them. image_ids, caption_ids: (M,) integers. relation: where texts may belong to several
-        images. Raises InputError where shapes differ or too few entries would be left to find k neighbours for every
+        images. Raises InputError if shapes differ or too few entries would be left to find k neighbours for every
         query.
         """
         if similarity is None:
@@ -120,7 +120,7 @@ class MemoryBank:
         self._images, self._texts = make_index(images.detach(), "images"), make_index(texts.detach(), "texts")
 
     def plan(self, image_ids: Tensor, caption_ids: Tensor, relation: Relation | None = None) -> None:
-        """Settle k for a bank of these pairs (M,), (M,); InputError where it would leave too few neighbours."""
+        """Settle k for a bank of these pairs (M,), (M,); InputError if it would leave too few neighbours."""
         size = len(image_ids)
         self._relation = relation
         self.k = self.asked_k if self.asked_k is not None else max(K_LEAST, round(K_SHARE * size))
@@ -140,7 +140,7 @@ class MemoryBank:
     def query(self, images: Encoding, texts: Encoding, image_ids: Tensor, caption_ids: Tensor) -> NeighborStats:
         """The k largest similarities of N pairs to the bank, both ways, largest first, without gradient.
 
-        images, texts: N, of the kind that `fill` got. image_ids, caption_ids: (N,). Raises InputError where the bank is
+        images, texts: N, of the kind that `fill` got. image_ids, caption_ids: (N,). Raises InputError if the bank is
         empty, dimensions differ or exclusion leaves fewer than k entries.
         """
         if self._images is None or self._texts is None:

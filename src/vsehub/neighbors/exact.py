@@ -1,4 +1,4 @@
-"""Indexes in torch: exact inner-product search, and search by a similarity that is no inner product of vectors.
+"""Indexes in torch: exact inner-product search, and search by a similarity that is not an inner product of vectors.
 
 The latter scores every entry (`ScoredIndex`) or a shortlist of them (`ShortlistIndex`).
 """
@@ -39,7 +39,7 @@ class ExactIndex:
     def search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Similarities and positions (Q, k) of the k nearest of each query (Q, D), largest similarity first.
 
-        Raises InputError where dimensions differ or k exceeds the vectors.
+        Raises InputError if dimensions differ or k exceeds the vectors.
         """
         check_query(queries, self.vectors.shape[1], k, len(self))
         found = [
@@ -64,7 +64,7 @@ class ScoredIndex:
     def search(self, queries: Encoding, k: int) -> tuple[Tensor, Tensor]:
         """Similarities and positions (Q, k) of the k nearest of each query, largest similarity first.
 
-        Raises InputError where k exceeds the entries.
+        Raises InputError if k exceeds the entries.
         """
         require(0 < k <= len(self), f"k is {k}; expected 1 to {len(self)}, the number of entries in the index")
         rows = max(1, BLOCK_ELEMENTS // len(self))
@@ -97,7 +97,7 @@ class ShortlistIndex:
     def search(self, queries: Sets, k: int) -> tuple[Tensor, Tensor]:
         """Similarities and positions (Q, k), largest first: the k best of each query's shortlist.
 
-        Raises InputError where k exceeds the entries.
+        Raises InputError if k exceeds the entries.
         """
         require(0 < k <= len(self), f"k is {k}; expected 1 to {len(self)}, the number of entries in the index")
         candidates = self._means.search(_mean_directions(queries), min(len(self), k * self.shortlist))[1]

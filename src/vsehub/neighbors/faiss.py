@@ -15,7 +15,7 @@ BLAS_FROM_QUERIES = 20
 
 
 def load_faiss() -> ModuleType | None:
-    """The faiss module with its torch bridge, or None where it is not installed.
+    """The faiss module with its torch bridge, or None if it is not installed.
 
     torch is imported first (at the top of this file): with faiss first the process gets two OpenMP pools.
     """
@@ -46,7 +46,7 @@ class FaissIndex:
     """A flat inner-product index over (M, D) float32 vectors.
 
     CUDA vectors go into a GPU index where FAISS has one; tensors are handed over as they are, by pointer. Raises
-    InputError where FAISS is missing.
+    InputError if FAISS is missing.
     """
 
     def __init__(self, vectors: Tensor):
@@ -69,7 +69,7 @@ class FaissIndex:
     def search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Similarities and positions (Q, k) of the k nearest of each query (Q, D), largest similarity first.
 
-        The answer is on the vectors' device. Raises InputError where dimensions differ or k exceeds the vectors.
+        The answer is on the vectors' device. Raises InputError if dimensions differ or k exceeds the vectors.
         """
         check_query(queries, self._index.d, k, len(self))
         with torch.cuda.device(self._device) if self.gpu else contextlib.nullcontext():

@@ -37,7 +37,7 @@ def nearest(
     """For each correction (None: the scores as they are) values and positions (Q, k), best first.
 
     All corrections share one product of queries and items. Of equal values the lower position comes first. progress:
-    a label shows a bar. Raises InputError where k exceeds the items.
+    a label shows a bar. Raises InputError if k exceeds the items.
     """
     parts = [found for _, found in nearest_blocks(queries, items, k, corrections, progress)]
     return [

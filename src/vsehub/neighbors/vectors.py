@@ -30,7 +30,7 @@ def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torc
     """`vectors` as `VectorSource`: a tensor, a numpy array (memory-mapped or not) or something that has `rows` already.
 
     columns: the dimension it must have. device: where a tensor's blocks go, None for where they are. Raises InputError
-    where it is no matrix of floating-point numbers, has no row or another dimension.
+    if it is not a matrix of floating-point numbers, has no row or another dimension.
     """
     source = vectors
     if not isinstance(source, VectorSource):

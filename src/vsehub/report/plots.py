@@ -38,7 +38,7 @@ RC: dict[Any, Any] = {  # newer versions of matplotlib type each key
 class Picture:
     """A drawn plot: file stem, caption, the setting it belongs to (None: training), and its renderings.
 
-    narrow: as SVG, drawn anew for the width of a phone; None where the plot has one form.
+    narrow: as SVG, drawn again for the width of a phone; None if the plot has one form.
     """
 
     name: str
@@ -97,7 +97,7 @@ def ranking_colours(names: Sequence[str]) -> dict[str, str]:
 
 
 def occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float) -> Picture:
-    """Share of the items that are among the k nearest of at least N queries, a line a ranking, in log-log.
+    """Share of the items that are among the k nearest of at least N queries, one line per ranking, in log-log.
 
     histograms: ranking -> {"occurrences", "items"}, as `metrics.hubness.histogram` gives it. fair: the mean N_k.
     """

@@ -45,7 +45,7 @@ def recipe(run: Run) -> dict[str, str]:
     for split, facts in sorted((run.record.get("data") or {}).items()):
         settings[f"{FINGERPRINT}{split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
     settings[NOISE] = noise_text(run) or "none"
-    if "noise" in run.record:  # drawn anew by each seed, of the same data
+    if "noise" in run.record:  # drawn again by each seed, of the same data
         settings[f"{FINGERPRINT}train"] = run.record["noise"]["clean_fingerprint"][:12]
     if "precision" in run.record:  # the one used; the config may say "auto"
         settings["trainer.precision"] = str(run.record["precision"])
@@ -86,7 +86,7 @@ def series_of(runs: Sequence[Run]) -> dict[str, Series]:
 
 
 def variants(recipes: Sequence[dict[str, str]]) -> list[str]:
-    """A short name of each recipe among its peers: what differs, "recipe n" where much does, "" where nothing does."""
+    """A short name of each recipe among its peers: what differs, "recipe n" where much does, "" if nothing does."""
     keys = differing(recipes)
     values = [tuple(settings.get(key, "absent") for key in keys) for settings in recipes]
     short = [tuple(map(_short, row)) for row in values]

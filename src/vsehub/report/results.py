@@ -179,7 +179,7 @@ PAIRED_CAPTION = (
 def paired(
     runs: Sequence[Run], series: dict[str, Series], frame: pd.DataFrame, recipes: dict[Series, dict[str, str]]
 ) -> pd.DataFrame:
-    """The paired tests that the evaluations allow: a row a pair, with the setting and the family it belongs to.
+    """The paired tests that the evaluations allow: one row per pair, with the setting and the family it belongs to.
 
     Two kinds of family: all losses measured under one criterion, and all criteria of one loss against plain search.
     Left out are evaluations without each image's values, cases that have a seed twice, losses whose data differ, and

@@ -77,7 +77,7 @@ def read_run(folder: Path, path: str) -> Run:
 
 
 def refuse_mixed_protocols(runs: Sequence[Run]) -> None:
-    """Raise InputError where one protocol's name stands for different folds: their values are not comparable."""
+    """Raise InputError if one protocol's name stands for different folds: their values are not comparable."""
     found: dict[tuple[str, str], dict[tuple, str]] = {}
     for run in runs:
         for name, one in run.evaluations.items():
@@ -126,5 +126,5 @@ def read_history(file: Path) -> pd.DataFrame:
         fail(f"{file} is not a table of comma-separated values ({' '.join(str(error).split())}). {hint}")
     require("epoch" in history, f"{file} has no column 'epoch', so it is not a run's. {hint}")
     words = [name for name in history if not pd.api.types.is_numeric_dtype(history[name])]
-    require(not words, f"{file}: the column {(words or [''])[0]} holds what is no number. {hint}")
+    require(not words, f"{file}: the column {(words or [''])[0]} holds what is not a number. {hint}")
     return history

@@ -38,7 +38,7 @@ def sign_flip_p(differences: np.ndarray, flips: int = FLIPS, seed: int = 0) -> n
         random flips (Phipson and Smyth 2010), so that no p is 0. All differences zero: p = 1.
 
     Raises:
-        InputError: differences is no such matrix, is empty or holds values that are not finite.
+        InputError: differences is not a such matrix, is empty or holds values that are not finite.
     """
     differences = _checked(differences)
     images = len(differences)
@@ -184,7 +184,7 @@ class Pair(NamedTuple):
 
 
 def compare(cases: Mapping[str, Parts], pairs: Sequence[Pair]) -> pd.DataFrame:
-    """Paired tests of a family of comparisons, over which Holm corrects: a row a pair, in the order given.
+    """Paired tests of a family of comparisons, over which Holm corrects: one row per pair, in the order given.
 
     Args:
         cases: name -> each seed's contributions. Only the seeds that both cases of a pair have count.

@@ -36,7 +36,7 @@ FEWEST_POINTS = 5  # of a search whose points share no values
 class Sweep(NamedTuple):
     """The finished runs of one loss whose recipes differ only in numbers.
 
-    fixed: in words, what tells them from other runs of that loss; "" where nothing does. keys: the settings that vary.
+    fixed: in words, what tells them from other runs of that loss; "" if nothing does. keys: the settings that vary.
     table: a row for each of their values, best on validation first: the keys, n, seeds, val, val std, test, test std;
     rsum, mean and sample standard deviation over the seeds. grid: whether values recur, so that one setting can be
     followed with the others held.
@@ -257,7 +257,7 @@ def _is_number(value: object) -> bool:
 
 
 def _value(text: str, key: str, like: dict) -> float:
-    """The parameter of an evaluation on test; NaN where it is no number or the others are not those of validation."""
+    """The parameter of an evaluation on test; NaN where it is not a number or the others are not those of validation."""
     one = json.loads(text)
     same = {k: v for k, v in one.items() if k != key} == {k: v for k, v in like.items() if k != key}
     return float(one[key]) if same and _is_number(one.get(key)) else math.nan

@@ -26,8 +26,8 @@ class Names:
     """The ids, labels and images of n rows, each None where they are not given.
 
     images: a file for each row, or a folder in which a row's image is named after its id; symbolic links in it are
-    followed. Raises InputError where there is not one id, label or file for each row; where a folder comes without ids
-    or with ids that lead outside it; and where it has images of none of the first ids.
+    followed. Raises InputError if there is not one id, label or file for each row; where a folder comes without ids
+    or with ids that lead outside it; or if it has images of none of the first ids.
     """
 
     side: str
@@ -42,7 +42,7 @@ class Names:
             count = self.rows if given is None or isinstance(given, Path) else len(given)
             require(
                 count == self.rows,
-                f"{self.side} has {self.rows} rows, but there are {count} {what}; expected one a row",
+                f"{self.side} has {self.rows} rows, but there are {count} {what}; expected one per row",
             )
         if isinstance(self.images, Path):
             if self.ids is None:
@@ -54,14 +54,14 @@ class Names:
                 self._require_images(self.images, self.ids)
 
     def of(self, row: int) -> dict[str, str | None]:
-        """The "id" and "label" of a row, None where it has none."""
+        """The "id" and "label" of a row, None if it has none."""
         return {
             "id": None if self.ids is None else self.ids[row],
             "label": None if self.labels is None else self.labels[row],
         }
 
     def image(self, row: int) -> str | None:
-        """The row's image file, None where there is none."""
+        """The row's image file, None if there is none."""
         if not isinstance(self.images, Path) or self.ids is None:
             return self.images[row] if isinstance(self.images, Sequence) else None
         name, folder = str(self.ids[row]), self.images
@@ -87,13 +87,13 @@ class Names:
 
 
 def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
-    """A folder as it is, or the paths in a text file, one a line.
+    """A folder as it is, or the paths in a text file, one per line.
 
     Relative paths start from the folder of the text file and must stay in it, so that a list that comes with a data set
     names no other files. Absolute paths are taken as they are, since only the owner of the machine can have written
     them. All are only opened as pictures. InputError naming the line of a relative path that leads outside.
     """
-    path = existing(name, path, "Give a folder of images named after their ids, or a text file with a path a line")
+    path = existing(name, path, "Give a folder of images named after their ids, or a text file with one path per line")
     if path.is_dir():
         return path
     lines = read_lines(path, "path")
@@ -168,7 +168,7 @@ def open_inputs(
     item_labels: str | None = None,
     item_images: str | None = None,
 ) -> Inputs:
-    """Open the files. InputError where one cannot be read, or they do not fit each other.
+    """Open the files. InputError if one cannot be read, or they do not fit each other.
 
     queries, items, reference: files of vectors, see `open_vectors`. Ids in text files replace those that the files of
     vectors hold.

@@ -98,7 +98,7 @@ def measure(
     what is found is kept until the work is done. device: where blocks are computed, None for where they are.
 
     One product of queries and items serves the plain and all corrected rankings, one of reference and items all
-    criteria that go by column; a matching makes its own, one for each k that is measured. Raises InputError where
+    criteria that go by column; a matching makes its own, one for each k that is measured. Raises InputError if
     dimensions differ, a side is empty, k exceeds the items, or a criterion cannot take the reference or the sizes.
     """
     criteria = {
@@ -142,7 +142,7 @@ def measure(
 
 
 def check_criteria(criteria: Mapping[str, Any], inductive: bool, queries: int, items: int, k: int) -> None:
-    """InputError for a k that is no depth, and for a criterion that cannot take these sizes or this reference."""
+    """InputError for a k that is not a depth, and for a criterion that cannot take these sizes or this reference."""
     whole("k", k)
     require(k <= items, f"k is {k}; expected at most {items}, the number of items")
     for name, criterion in criteria.items():
@@ -200,7 +200,7 @@ class Tally:
         return self._counted[k].counts[k]
 
     def wrong(self, k: int) -> Tensor | None:
-        """BN_k (M,): how often an item is a wrong answer; None where positives are not known."""
+        """BN_k (M,): how often an item is a wrong answer; None if positives are not known."""
         return None if self.positives is None else self._counted[k].bad[k]
 
     def hubness(self) -> dict[str, float]:
@@ -219,7 +219,7 @@ class Tally:
     def truth(self) -> dict[str, float | None] | None:
         """ "r1", "r5", "r10", "map_r", "r_precision" in % of the queries that have a positive; None without positives.
 
-        map_r and r_precision are None where the lists are not deep enough for them.
+        map_r and r_precision are None if the lists are not deep enough for them.
         """
         if self.positives is None:
             return None
@@ -292,7 +292,7 @@ def _of_matchings(found: Mapping[int, tuple[Tensor, Tensor]], rows: slice, deepe
 
 
 def _relevance(positives: Positives | None) -> int | None:
-    """How deep lists must be for mAP@R and R-Precision, None where that is too deep."""
+    """How deep lists must be for mAP@R and R-Precision, None if that is too deep."""
     most = 0 if positives is None else int(positives.counts.max())
     return most if 0 < most <= DEEPEST else None
 

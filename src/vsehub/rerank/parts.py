@@ -18,7 +18,7 @@ class Parts(UnfinishedWork):
     """Named lists of tuples of tensors, each with the seconds that finding it took."""
 
     def get(self, name: str) -> tuple[Pieces, float] | None:
-        """A part, on the CPU, and its seconds; None where it is absent or damaged."""
+        """A part, on the CPU, and its seconds; None if it is absent or damaged."""
         stored = self.load(name)
         try:
             return None if stored is None else _pieces(stored)

@@ -26,11 +26,11 @@ def write_ranking(
     query_ids: Sequence[str] | None = None,
     item_ids: Sequence[str] | None = None,
 ) -> None:
-    """Write a ranking, best first, as a table (query, rank, item, score), wholly or not at all.
+    """Write a ranking, best first, as a table (query, rank, item, score), completely or not at all.
 
     positions: (Q, K) row numbers of items. scores: (Q, K), stored as float64 if they are, else as float32. query_ids: Q
     strings, item_ids: one string for each item, by which the table names them; None: row numbers from 0. Ranks count
-    from 1. InputError where shapes or ids do not fit.
+    from 1. InputError if shapes or ids do not fit.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -83,8 +83,8 @@ def read_ranking(
 ) -> tuple[Tensor, Tensor]:
     """The ranking in a table of `write_ranking`, whose rows may be in any order: positions (Q, K) int64, scores (Q, K).
 
-    query_ids, item_ids: the ids by which the table names rows, in the rows' order; None where it has row numbers.
-    InputError where the file is damaged, an id is unknown, or not every query has every rank from 1 to K once.
+    query_ids, item_ids: the ids by which the table names rows, in the rows' order; None if it has row numbers.
+    InputError if the file is damaged, an id is unknown, or not every query has every rank from 1 to K once.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

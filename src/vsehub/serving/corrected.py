@@ -58,7 +58,7 @@ class ServedIndex:
         queries: (Q, D) vectors, normalised as the items were; see `criteria.base.Criterion.search`. Values are a·s - b,
         or s where corrected is false; numpy arrays where the queries are one, else tensors on the CPU. Where an
         approximate index finds fewer than k items, the list ends in positions -1 and values -inf. Raises InputError
-        where dimensions differ or k exceeds the items.
+        if dimensions differ or k exceeds the items.
         """
         asked = as_vectors("queries", queries, columns=self.facts.dim)
         require(0 < k <= len(self), f"k is {k}; expected 1 to {len(self)}, the number of items in the index")
@@ -87,7 +87,7 @@ def build_index(
     items: a tensor, a numpy array, a memory map or an open file (`data.vectors`); the index holds them as float32, and
     beside it no more than blocks of them. bias: b (M,), scale: a, of an `ItemBias`. kind: "flat" is exact; "ivf" and
     "hnsw" are approximate (`measured_recall` says how much). seed: of the sample that the lists of "ivf" are trained
-    on. progress: a label shows a bar. Raises InputError where FAISS is missing or the bias does not fit the items.
+    on. progress: a label shows a bar. Raises InputError if FAISS is missing or the bias does not fit the items.
     """
     one_of("index", kind, KINDS)
     positive("scale", scale)
@@ -116,7 +116,7 @@ def build_index(
 
 
 def load_index(path: str | Path) -> ServedIndex:
-    """The index that `ServedIndex.save` wrote; InputError where the file is damaged or foreign, or FAISS is missing."""
+    """The index that `ServedIndex.save` wrote; InputError if the file is damaged or foreign, or FAISS is missing."""
     index, stored = read_index(required_faiss(*FAISS_FOR), path)
     try:
         facts = IndexFacts(**{field.name: stored[field.name] for field in fields(IndexFacts)})
@@ -143,7 +143,7 @@ def measured_recall(
     """{"plain", "corrected"}: mean share of the k best items that the index finds, against exact search.
 
     queries (Q, D), of which `sample` are drawn by seed; items, bias, scale: what the index was built from. Of items
-    that score alike another one counts as missed. Raises InputError where dimensions differ or k exceeds the items.
+    that score alike another one counts as missed. Raises InputError if dimensions differ or k exceeds the items.
     """
     drawn = as_vectors("queries", sampled(as_vectors("queries", queries, columns=index.facts.dim), sample, seed)[0])
     items = as_vectors("items", items, columns=index.facts.dim, device=drawn.rows(0, 1).device)

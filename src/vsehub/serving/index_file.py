@@ -27,7 +27,7 @@ from vsehub.io.files import atomic
 INNER_PRODUCT = 0  # FAISS's number of the metric
 _MOST_CANDIDATES = 1 << 20  # of a graph's search: room for so many is made for each query
 KINDS = ("flat", "ivf", "hnsw")
-# Lists: 4 a square root of the items; k-means wants at least 39 vectors a list, and more than 64 change little.
+# Lists: 4 a square root of the items; k-means wants at least 39 vectors per list, and more than 64 change little.
 LISTS_A_ROOT, LEAST_A_LIST, TRAINED_A_LIST = 4, 39, 64
 # Of so many lists one is searched, and at least these.
 LISTS_A_PROBE, LEAST_PROBES = 16, 16
@@ -95,7 +95,7 @@ def write_index(faiss: ModuleType, index: Any, facts: dict[str, Any], path: str 
 
 
 def read_index(faiss: ModuleType, path: str | Path) -> tuple[Any, dict[str, Any]]:
-    """The index and its facts; InputError where the file is cut short, damaged or not an index of vsehub.
+    """The index and its facts; InputError if the file is cut short, damaged or not an index of vsehub.
 
     The checksum tells damage. Against malice `require_layout` checks the file before FAISS sees it, and FAISS reserves
     no more than the file's size for any part of it.
@@ -141,7 +141,7 @@ def _facts(path: Path) -> dict[str, Any]:
         )
         require(
             mark == MARK and length <= min(_MOST_FACTS, size - ending),
-            f"index: {path} is no index of vsehub, or it is cut short (its last bytes do not say so); {_AGAIN}",
+            f"index: {path} is not an index of vsehub, or it is cut short (its last bytes do not say so); {_AGAIN}",
         )
         handle.seek(size - ending - length)
         try:
@@ -245,7 +245,7 @@ def _ivf(content: _Bytes, items: int, dimensions: int) -> None:
     )
     sizes = content.vector(np.uint64)
     if form == b"sprs":  # the number of each list that is not empty, then its size
-        _expect(len(sizes) % 2 == 0, "its list sizes are no pairs")
+        _expect(len(sizes) % 2 == 0, "its list sizes are not pairs")
         numbers, sizes = sizes[::2], sizes[1::2]
         rising = len(numbers) < 2 or bool((numbers[1:] > numbers[:-1]).all())
         _expect(

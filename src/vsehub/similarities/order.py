@@ -33,7 +33,7 @@ class Order(Similarity):
         return self.shift
 
     def forward(self, images: Tensor, texts: Tensor) -> Tensor:
-        """Scores (I, T) of (I, D) against (T, D). Raises InputError where the sizes D differ."""
+        """Scores (I, T) of (I, D) against (T, D). Raises InputError if the sizes D differ."""
         matrix("images", images)
         matrix("texts", texts, columns=images.shape[1])
         return self.shift - _Violations.apply(*(F.normalize(side, dim=-1).abs() for side in (images, texts)))

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 ALL_SPLITS = ("train", "restval", "val", "test")  # restval: COCO's validation images that Karpathy left for training
 _RESTVAL = "restval"
 _NAMED_LEFT_OUT = 20  # files named in a warning: more than in an error, since only the warning names them
-_HALF = "holds half of a surrogate pair, which is no character; write the missing text"
+_HALF = "holds half of a surrogate pair, which is not a character; write the missing text"
 _LAYOUT = (
     '{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": "A dog ."}, ...]}, ...]}, the layout of '
     "dataset_coco.json, dataset_flickr30k.json and dataset_flickr8k.json"
@@ -31,7 +31,7 @@ _LAYOUT = (
 
 
 class Entry(NamedTuple):
-    """An image of the json. folder: the json's `filepath` (COCO: "train2014" or "val2014"), "" where it has none."""
+    """An image of the json. folder: the json's `filepath` (COCO: "train2014" or "val2014"), "" if it has none."""
 
     filename: str
     folder: str
@@ -45,11 +45,11 @@ class Entry(NamedTuple):
 
 
 def read_entries(path: Path) -> tuple[str | None, list[Entry]]:
-    """The data set's name, None where the file has none, and its images in the order of the file.
+    """The data set's name, None if the file has none, and its images in the order of the file.
 
-    White space in captions becomes single spaces, so that a caption is one line. InputError where the file is damaged
-    or of another layout; where an image has no captions or an empty one, is of an unknown split or comes twice; and
-    where its path leads outside the folder of images.
+    White space in captions becomes single spaces, so that a caption is one line. InputError if the file is damaged
+    or of another layout; where an image has no captions or an empty one, is of an unknown split or comes twice; or
+    if its path leads outside the folder of images.
     """
     try:
         content = json.loads(path.read_bytes())
@@ -74,7 +74,7 @@ def _entry(path: Path, number: int, image: Any) -> Entry:
         require(_encodes(value), f"json: {path}: image {number}, counted from 0: {key} {value!r} {_HALF}")
         return value
 
-    require(isinstance(image, dict), f"json: {path}: image {number}, counted from 0, is no object; expected {_LAYOUT}")
+    require(isinstance(image, dict), f"json: {path}: image {number}, counted from 0, is not an object; expected {_LAYOUT}")
     filename, sentences = text("filename"), image.get("sentences")
     if not isinstance(sentences, list) or not sentences:
         fail(f"json: {path}: image {number}, {filename}, has no captions (sentences); expected {_LAYOUT}")
@@ -107,7 +107,7 @@ def _entry(path: Path, number: int, image: Any) -> Entry:
 
 
 def _refuse_repeats(path: Path, entries: list[Entry]) -> None:
-    """InputError where a picture comes twice, in one split or in two."""
+    """InputError if a picture comes twice, in one split or in two."""
     splits: dict[str, list[str]] = {}
     for entry in entries:
         splits.setdefault(entry.place, []).append(entry.split)
@@ -180,7 +180,7 @@ class Karpathy(Component):
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test", in the json's order; the first time, every file is decoded as a check.
 
-        InputError where the json is damaged or lacks the split, where files are missing and, with `unreadable` "stop",
+        InputError if the json is damaged or lacks the split, if files are missing and, with `unreadable` "stop",
         where files cannot be decoded.
         """
         one_of("split", split, SPLITS)
@@ -194,7 +194,7 @@ class Karpathy(Component):
         return CaptionedImages(pictures, captions, index, [entry.filename for entry in kept])
 
     def _entries(self, split: str) -> list[Entry]:
-        """The json's images of a split, for train those of restval too if chosen; InputError where there are none."""
+        """The json's images of a split, for train those of restval too if chosen; InputError if there are none."""
         joined = {split, _RESTVAL} if split == self._restval else {split}
         entries = [entry for entry in self._read[1] if entry.split in joined]
         require(len(entries) > 0, f"json: {self.json} has no split {split!r}; it has {_counted(self._read[1])}")
@@ -204,7 +204,7 @@ class Karpathy(Component):
         return entries
 
     def _located(self, split: str, entries: list[Entry]) -> list[str]:
-        """Each image's path in the folder; InputError where files are missing."""
+        """Each image's path in the folder; InputError if files are missing."""
         paths = [self._path(entry) for entry in entries]
         found = [path for path in paths if path is not None]
         missing = [entry.filename for entry, path in zip(entries, paths, strict=True) if path is None]

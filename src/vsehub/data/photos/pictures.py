@@ -19,7 +19,7 @@ from vsehub.io.files import cache_folder, read_object, write_text
 
 log = logging.getLogger(__name__)
 
-# By hand, since ImageOps.exif_transpose also writes the EXIF anew, which fails where other entries of it are damaged:
+# By hand, since ImageOps.exif_transpose also writes the EXIF again, which fails where other entries of it are damaged:
 # of 4,000 JPEGs with changed EXIF bytes it refused 16 whose orientation and pixels can be read.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -56,7 +56,7 @@ def read_part(path: str | Path, choose: Callable[[int, int], Part]) -> np.ndarra
 
     Resizing is bilinear and antialiased. The file's content becomes upright (EXIF) 8-bit RGB: transparency is laid on
     white, 16 bits are scaled to 8, CMYK follows its Adobe marker, of several frames the first is taken. Raises
-    InputError where the file cannot be decoded.
+    InputError if the file cannot be decoded.
     """
     try:
         with Image.open(path) as file:
@@ -75,7 +75,7 @@ def read_part(path: str | Path, choose: Callable[[int, int], Part]) -> np.ndarra
 
 
 def damage(path: str | Path) -> str | None:
-    """Why a picture cannot be decoded, wholly and at full size; None where it can."""
+    """Why a picture cannot be decoded, wholly and at full size; None if it can."""
     try:
         with Image.open(path) as file:
             _upright_rgb(file, _orientation(file))
@@ -177,7 +177,7 @@ class Pictures:
 
     files: the paths. augments: whether training takes `augmented` pictures. threads: how many decode at a time; None is
     one for each core, at most 8. Holds no threads between reads, so that it can be pickled and forked. Raises
-    InputError for sizes that are no whole numbers, `resize` below `size`, and crops other than 1 and 10.
+    InputError for sizes that are not whole numbers, `resize` below `size`, and crops other than 1 and 10.
     """
 
     dtype = np.dtype(np.uint8)
@@ -216,7 +216,7 @@ class Pictures:
     def __getitem__(self, index: int | slice | np.ndarray) -> np.ndarray:
         """One picture (3, size, size), or (n, 3, size, size) by a slice or row numbers; ten crops likewise.
 
-        Raises IndexError beyond the last row, InputError where a file can no longer be decoded.
+        Raises IndexError beyond the last row, InputError if a file can no longer be decoded.
         """
         rows = np.arange(len(self))[index]
         pixels = np.empty((rows.size, *self.shape[1:]), np.uint8)

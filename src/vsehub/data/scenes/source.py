@@ -54,7 +54,7 @@ class Scenes(Component):
     def load(self, split: str) -> CaptionedImages:
         """The split, rendered the first time: images (I, 3, 64, 64) uint8, a read-only memory map; 5 I captions.
 
-        Raises InputError for an unknown split and where the cache folder cannot be written.
+        Raises InputError for an unknown split or if the cache folder cannot be written.
         """
         one_of("split", split, SPLITS)
         cached = self._read(split)

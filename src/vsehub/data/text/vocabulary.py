@@ -46,7 +46,7 @@ def tokenize(caption: str) -> list[str]:
 class Vocabulary:
     """The words a model knows, numbered from 0: `<pad> <start> <end> <unk>`, then the rest.
 
-    words: all of them in order, including the four special ones. InputError where these do not come first, an entry is
+    words: all of them in order, including the four special ones. InputError if these do not come first, an entry is
     not a word, or one comes twice.
     """
 
@@ -69,7 +69,7 @@ class Vocabulary:
     def build(cls, captions: Iterable[str], min_count: int = 4) -> "Vocabulary":
         """The vocabulary of the words that are at least `min_count` times in `captions`.
 
-        The most frequent word comes first, equally frequent ones in alphabetical order. InputError where there is none.
+        The most frequent word comes first, equally frequent ones in alphabetical order. InputError if there is none.
         """
         require(min_count >= 1, f"min_count is {min_count!r}; expected a whole number from 1 up")
         require(not isinstance(captions, str), "captions is one string; expected a list of them")
@@ -106,7 +106,7 @@ class Vocabulary:
 
     @classmethod
     def from_json(cls, text: str) -> "Vocabulary":
-        """The vocabulary that `to_json` wrote; InputError where the text is anything else."""
+        """The vocabulary that `to_json` wrote; InputError if the text is anything else."""
         try:
             words = json.loads(text)
         except json.JSONDecodeError as error:
@@ -141,7 +141,7 @@ class Subwords:
     def of_model(cls, model: str) -> "Subwords":
         """The subwords of a model of the transformers library: a local folder, or a name that is in its cache.
 
-        InputError where transformers is missing, the model is not found, or it has no fast tokenizer.
+        InputError if transformers is missing, the model is not found, or it has no fast tokenizer.
         """
         try:
             from transformers import AutoTokenizer
@@ -183,7 +183,7 @@ class Subwords:
 
     @classmethod
     def from_json(cls, text: str) -> "Subwords":
-        """The subwords that `to_json` wrote; InputError where the text is anything else or `tokenizers` is missing."""
+        """The subwords that `to_json` wrote; InputError if the text is anything else or `tokenizers` is missing."""
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
@@ -205,7 +205,7 @@ Words = Vocabulary | Subwords
 
 
 def stored(words: Words | None) -> list[str] | dict[str, str] | None:
-    """The plain values for a checkpoint: a list of words, {"subwords": JSON}, or None where texts are vectors."""
+    """The plain values for a checkpoint: a list of words, {"subwords": JSON}, or None if texts are vectors."""
     if words is None:
         return None
     return {"subwords": words.to_json()} if isinstance(words, Subwords) else list(words.words)

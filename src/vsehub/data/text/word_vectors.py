@@ -18,7 +18,7 @@ def read_word_vectors(path: str | Path, words: list[str]) -> tuple[np.ndarray, n
 
     path: a line for each word, followed by its dim numbers, separated by spaces; fastText's `.vec` begins with a line
     "count dim". Of a word that comes twice the first line counts. Lines of other words are skipped. Raises InputError
-    where the file has another layout, is cut short, has anything but dim finite numbers for a wanted word, or holds
+    if the file has another layout, is cut short, has anything but dim finite numbers for a wanted word, or holds
     none of the words.
     """
     path = existing("word vectors", path, "Give a text file of GloVe (.txt) or fastText (.vec)")

@@ -30,7 +30,7 @@ class VectorFile:
     name: "queries" or "items", for messages. source: (n, D) floats, bfloat16 from a file as int16 bits. dtype: the type
     of the floats. ids: n strings, or None. path: the file, with `::key` where one was given, or None. normalize: True
     divides each row by its norm as it is read; False and None leave the rows as they are, but with None `look_through`
-    refuses rows that are no unit vectors.
+    refuses rows that are not unit vectors.
     """
 
     name: str
@@ -57,13 +57,13 @@ class VectorFile:
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows `start` to `stop` - 1: (stop - start, D) float32, contiguous, a copy.
 
-        Rows of a tensor are on its device, others on the CPU. InputError where the range exceeds the rows.
+        Rows of a tensor are on its device, others on the CPU. InputError if the range exceeds the rows.
         """
         require(0 <= start <= stop <= len(self), f"rows {start} to {stop} of {self} were asked for; it has {len(self)}")
         return self._ready(self.source[start:stop])
 
     def take(self, indices: Tensor | np.ndarray | list[int]) -> Tensor:
-        """The rows `indices` (b,), in their order: (b, D) float32. InputError where one is out of range."""
+        """The rows `indices` (b,), in their order: (b, D) float32. InputError if one is out of range."""
         indices = torch.as_tensor(indices)
         whole = indices.numel() == 0 or not (indices.is_floating_point() or indices.dtype == torch.bool)
         require(
@@ -112,7 +112,7 @@ def open_vectors(
     path: `file.npz::key` names one of several arrays (of a .parquet, a column of lists), as `key` does. Ids come from
     an array `ids` of a .npz and a column `id` of a .parquet. normalize: see `VectorFile`. Files are mapped, not read;
     what cannot be (.parquet, compressed .npz) is unpacked once into an unnamed file in the temporary folder.
-    InputError where a file is absent, damaged or of another format, and where numbers are no floats.
+    InputError if a file is absent, damaged or of another format, or if numbers are not floats.
     """
     if isinstance(path, np.ndarray | Tensor):
         require(key is None, f"{name}: key is {key!r} but an array was given; a key chooses among the arrays of a file")
@@ -165,8 +165,8 @@ class Norms:
 def look_through(vectors: VectorFile, progress: bool = False) -> Norms:
     """The norms of all rows, which are read once, in bounded memory. progress: show a bar where there is much to read.
 
-    A norm counts as 1 within 1e-3, in half precision within 1e-2. InputError where rows hold NaN, infinite values or
-    only zeros, and where `vectors.normalize` is None and rows are no unit vectors.
+    A norm counts as 1 within 1e-3, in half precision within 1e-2. InputError if rows hold NaN, infinite values or
+    only zeros, or if `vectors.normalize` is None and rows are not unit vectors.
     """
     half = vectors.dtype in (torch.float16, torch.bfloat16)
     tolerance = 1e-2 if half else 1e-3
@@ -213,4 +213,4 @@ def _advice(given: list[VectorFile]) -> str:
     if not options:
         return "Give vectors of the same model on all sides"
     names = " or the ".join(" and ".join(one.name for one in option) for option in options)
-    return f"It looks as if the {names} were transposed, a vector a column: save array.T, a vector a row"
+    return f"It looks as if the {names} were transposed, one vector per column: save array.T, one vector per row"

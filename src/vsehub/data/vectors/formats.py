@@ -39,7 +39,7 @@ def checked_kind(label: str, shape: tuple[int, ...], dtype: str) -> torch.dtype:
     )
     require(
         len(shape) == 2 and min(shape) > 0,
-        f"{label} has shape {shape}; expected (rows, dim), a vector a row, with at least one of each",
+        f"{label} has shape {shape}; expected (rows, dim), one vector per row, with at least one of each",
     )
     return FLOATS[dtype]
 
@@ -60,7 +60,7 @@ def chosen(path: Path, key: str | None, found: Mapping[str, tuple[tuple[int, ...
 
 
 def read_npy(path: Path, key: str | None) -> Stored:
-    """The array of a .npy file, mapped. key: must be None. InputError where the file is damaged or holds no matrix."""
+    """The array of a .npy file, mapped. key: must be None. InputError if the file is damaged or holds no matrix."""
     require(key is None, f"{path} is one array without a name; remove '::{key}'")
     with readable(path), path.open("rb") as file:
         header = NpyHeader.read(file)
@@ -71,7 +71,7 @@ def read_npy(path: Path, key: str | None) -> Stored:
 def read_npz(path: Path, key: str | None) -> Stored:
     """The matrix `key` of a .npz file, or its only one, and the ids of its array `ids`.
 
-    Uncompressed arrays are mapped. InputError where the file is damaged, or holds no such matrix or ids.
+    Uncompressed arrays are mapped. InputError if the file is damaged, or holds no such matrix or ids.
     """
     with readable(path), zipfile.ZipFile(path) as archive:
         arrays = members(archive)
@@ -121,20 +121,20 @@ def _as_strings(path: Path, array: np.ndarray) -> list[str]:
         codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))).view(np.uint32)
         require(
             not (((codes >= 0xD800) & (codes <= 0xDFFF)) | (codes > 0x10FFFF)).any(),
-            f"{path}::ids holds numbers that are no characters. Copy, download or write it again",
+            f"{path}::ids holds numbers that are not characters. Copy, download or write it again",
         )
     strings: list[str] = (np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(str)).tolist()
     return strings
 
 
 def read_safetensors(path: Path, key: str | None) -> Stored:
-    """The matrix `key` of a .safetensors file, or its only one, mapped. InputError where the file is damaged."""
+    """The matrix `key` of a .safetensors file, or its only one, mapped. InputError if the file is damaged."""
     from safetensors import SafetensorError, safe_open
 
     with readable(path, SafetensorError):
         # Opened only for its checks: its torch tensors are private maps, which fail for files larger than the memory.
         with safe_open(path, framework="np") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is not a mapping)
             found = {
                 name: (tuple(one.get_shape()), _SAFETENSORS.get(one.get_dtype(), one.get_dtype()))
                 for name, one in slices.items()

@@ -26,7 +26,7 @@ _PANDAS_INDEX = "__index_level_"
 def read_parquet(path: Path, key: str | None) -> Stored:
     """A column of lists of floats of one length, or all float columns in their order; ids from a column `id`.
 
-    key: the column of lists to take, where there are several. InputError where the file is damaged, a number or a row
+    key: the column of lists to take, where there are several. InputError if the file is damaged, a number or a row
     is missing, or lengths differ.
     """
     import pyarrow as pa
@@ -37,7 +37,7 @@ def read_parquet(path: Path, key: str | None) -> Stored:
     with readable(path, pa.ArrowException), pq.ParquetFile(path, **settings) as file:
         schema = file.schema_arrow
         require(len(set(schema.names)) == len(schema), f"{path} has two columns of one name; rename one of them")
-        require(file.metadata.num_rows > 0, f"{path} has no rows; expected a vector a row")
+        require(file.metadata.num_rows > 0, f"{path} has no rows; expected one vector per row")
         types = {name: _list_type(schema.field(name).type) for name in schema.names}
         lists = {name: kind for name, kind in types.items() if kind is not None}
         array = _from_columns(path, file) if not lists and key is None else _from_lists(path, file, key, lists)
@@ -135,7 +135,7 @@ def _from_columns(path: Path, file: "pq.ParquetFile") -> np.ndarray:
 def _batches(
     path: Path, file: "pq.ParquetFile", columns: list[str], nested: bool = False
 ) -> Iterator[tuple[int, "pa.RecordBatch"]]:
-    """(first row, batch) over all rows of some columns; InputError where there are not as many as the file says.
+    """(first row, batch) over all rows of some columns; InputError if there are not as many as the file says.
 
     nested: whether the columns are lists, whose bytes are not an even share of a row's.
     """

@@ -15,8 +15,8 @@ def split_path(path: str) -> tuple[Path, str | None]:
 
 
 def require_vectors(name: str, file: Path) -> None:
-    """InputError where `file` is absent, a folder, empty, or of a format that holds no vectors."""
-    existing(name, file, f"Give a file of vectors, one a row: {_FORMATS}")
+    """InputError if `file` is absent, a folder, empty, or of a format that holds no vectors."""
+    existing(name, file, f"Give a file of vectors, one per row: {_FORMATS}")
     require(file.is_file(), f"{name}: {file} is a folder; give one of its files: {_FORMATS}")
     require(
         file.suffix.lower() in SUFFIXES,

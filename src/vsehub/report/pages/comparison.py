@@ -19,7 +19,7 @@ class Entry(NamedTuple):
     Attributes:
         text: an image's name, or a caption.
         label: what stands below the text of a hub.
-        thumbnail: a data URL; None where there is no picture, or it could not be made.
+        thumbnail: a data URL; None if there is no picture, or it could not be made.
         pictured: whether this is an image that lists show as a picture.
     """
 

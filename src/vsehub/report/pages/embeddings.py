@@ -235,7 +235,7 @@ class Measure(NamedTuple):
         return "better" if (gain > 0) == self.more_is_better else "worse"
 
     def of(self, ranking: dict) -> float | None:
-        """The value of a ranking, None where it was not measured."""
+        """The value of a ranking, None if it was not measured."""
         return (ranking.get(self.part) or {}).get(self.key)
 
     def _shown(self, value: float) -> float:
@@ -310,7 +310,7 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
     """One HTML file that carries its plot and thumbnails and needs no network.
 
     record: what result.json of the two commands holds. pictures: what each "image" of the record's hubs stands for, a
-    file or pixels (3, H, W); None where it is a file's path itself. What is null in the record is left out. Raises
+    file or pixels (3, H, W); None if it is a file's path itself. What is null in the record is left out. Raises
     InputError for a record of another schema.
     """
     checked_record(record, EMBEDDINGS, "the record", "Run the command again")

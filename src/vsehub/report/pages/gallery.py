@@ -15,7 +15,7 @@ class Found(NamedTuple):
     """One thing that was found.
 
     score: by which it is ranked. similarity: the plain one where it is another, else None. name: of its image, None
-    where there is none to name. caption: what is said of it. thumbnail: a data URL, or None. own: the image's own.
+    if there is none to name. caption: what is said of it. thumbnail: a data URL, or None. own: the image's own.
     """
 
     rank: int
@@ -31,7 +31,7 @@ class Gallery(NamedTuple):
     """What one query found, best first.
 
     heading: the query. notes: sentences on it. pictured: whether what was found is shown as pictures. name, thumbnail:
-    of the image that is the query, None where it is a text.
+    of the image that is the query, None if it is a text.
     """
 
     heading: str
@@ -54,7 +54,7 @@ def write_gallery(
     """Write the page as index.html in the folder `out`, atomically, and return its path.
 
     summary: what was searched and how. facts: where it comes from, (name, text). missing: how many pictures could not
-    be shown. overwrite: an earlier gallery is replaced. Raises InputError where `out` holds something that is not to be
+    be shown. overwrite: an earlier gallery is replaced. Raises InputError if `out` holds something that is not to be
     replaced.
     """
     output = gallery_output(out, overwrite)
@@ -66,5 +66,5 @@ def write_gallery(
 
 
 def gallery_output(out: str | Path, overwrite: bool) -> Output:
-    """The folder of a gallery; InputError where it holds something that is not to be replaced."""
+    """The folder of a gallery; InputError if it holds something that is not to be replaced."""
     return Output(out, "a gallery", [PAGE], overwrite)

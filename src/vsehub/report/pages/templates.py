@@ -61,7 +61,7 @@ def bars(
 ) -> list[dict[str, str | None]]:
     """A bar a ranking: its name, colour and count, and the widths in % of the count and of its wrong part.
 
-    colours: ranking -> colour. counts, wrong: one a ranking. scale: the count of a whole bar.
+    colours: ranking -> colour. counts, wrong: one per ranking. scale: the count of a whole bar.
     """
     return [
         {

@@ -25,7 +25,7 @@ class CrossAttention(Similarity):
     All vectors are l2-normalised here; a zero vector has cosine 0 with all and no gradient.
 
     No attended vector is built: the scores follow from one product of all regions with all words and from Gram
-    matrices, in panels of bounded memory. Raises InputError for what is no choice, and for encodings that are no sets.
+    matrices, in panels of bounded memory. Raises InputError for what is not a choice, and for encodings that are not sets.
     """
 
     takes = "sets"

@@ -155,7 +155,7 @@ class AttendedCosines(torch.autograd.Function):
     """Unit vectors of sources (U, D) and queries (V, D) -> each query's cosine with what it attends: (sets, V).
 
     runs: the source sets. lengths: of the query sets; their sum is V. keep: whether the raw scores (U, V) are kept for
-    the gradient; otherwise they lie in `scratch`, and are computed anew for it.
+    the gradient; otherwise they lie in `scratch`, and are computed again for it.
     """
 
     @staticmethod
