@@ -255,7 +255,7 @@ class NoisySource:
         self.facts: dict[str, Any] | None = None
 
     def load(self, split: str) -> CaptionedImages:
-        """The split. InputError if texts may belong to several images, or if no caption changes its image."""
+        """The split. Raises InputError if texts may belong to several images, or if no caption changes its image."""
         clean = self._source.load(split)
         if split != "train":
             return clean

@@ -56,7 +56,7 @@ class VectorRows:
         return found.reshape(*np.shape(rows), self.shape[1])
 
     def look_through(self) -> None:
-        """Read all rows once, in bounded memory; InputError if some cannot be divided by their norms."""
+        """Read all rows once, in bounded memory. Raises InputError if some cannot be divided by their norms."""
         unusable = UnusableRows()
         for first in range(0, len(self), _BLOCK_ROWS):
             block = self.chosen[first : first + _BLOCK_ROWS]
@@ -170,7 +170,7 @@ def drawn(pairs: np.ndarray, shares: dict[str, float], seed: int, name: str) -> 
     """Pairs (P, 2) in "train" and the splits of `shares`, connected ones together, drawn by seed.
 
     A split gets whole groups of connected pairs, up to its share of all pairs; train gets the rest and all groups that
-    are larger than the smallest share. name: for messages. InputError if a split would be empty.
+    are larger than the smallest share. name: for messages. Raises InputError if a split would be empty.
     """
     images, texts = pairs.max(axis=0) + 1
     ends = pairs[:, 0], pairs[:, 1] + images

@@ -19,7 +19,7 @@ _BLOCK_BYTES = 16 << 20
 def open_features(path: Path) -> np.ndarray:
     """The memory-mapped array of `path`: (rows, dim) or (images, regions, dim), float16 or float32.
 
-    InputError if the file is cut short, is no .npy file or holds something else.
+    Raises InputError if the file is cut short, is no .npy file or holds something else.
     """
     try:
         features: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -128,7 +128,7 @@ class Precomp:
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test"; its features are read through once, in bounded memory.
 
-        InputError if a file is missing or damaged, if features and captions do not match in number, or if a
+        Raises InputError if a file is missing or damaged, if features and captions do not match in number, or if a
         feature row holds NaN, infinite values or only zeros.
         """
         one_of("split", split, SPLITS)

@@ -26,7 +26,7 @@ _DIGITS = 18  # of a row number at most: such a number fits into 64 bits
 class PairTable:
     """The columns query and item of a .csv (UTF-8, with a header) or .parquet file; other columns are not read.
 
-    InputError if the file is damaged, lacks a column or has no pairs.
+    Raises InputError if the file is damaged, lacks a column or has no pairs.
     """
 
     def __init__(self, path: Path):
@@ -185,7 +185,7 @@ class PairTable:
 
 
 def read_ids(path: str | Path, name: str = "ids") -> list[str]:
-    """The ids in a UTF-8 text file, one per line. InputError if one comes twice or a line is empty."""
+    """The ids in a UTF-8 text file, one per line. Raises InputError if one comes twice or a line is empty."""
     ids = read_lines(existing(name, path, "Give a text file with one id a line"), "id")
     distinct_ids(str(path), ids)
     return ids

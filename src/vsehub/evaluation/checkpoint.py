@@ -86,7 +86,7 @@ def _ordered(stored: bytes) -> bytearray:
 
 
 def checkpoint_file(path: str | Path) -> Path:
-    """The path of a checkpoint; InputError if there is no file, or one of another kind by its name."""
+    """The path of a checkpoint. Raises InputError if there is no file, or one of another kind by its name."""
     require(isinstance(path, str | Path), f"checkpoint is {path}; expected one file")
     path = existing("checkpoint", path, f"Give the path of a checkpoint, e.g. RUN_FOLDER/checkpoints/best{SUFFIX}")
     best = path / "checkpoints" / f"best{SUFFIX}"
@@ -129,7 +129,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def described(path: Path, weights: dict[str, Tensor], description: str | Mapping[str, Any]) -> Checkpoint:
-    """The checkpoint of weights and a description, JSON or plain values; InputError if they do not fit."""
+    """The checkpoint of weights and a description, JSON or plain values. Raises InputError if they do not fit."""
     try:
         values = json.loads(description) if isinstance(description, str) else description
         config, words, image_shape, text_shape = (values[key] for key in _KEYS)
@@ -220,7 +220,7 @@ def text_sizes(node: Mapping[str, Any], vocabulary: Words | None, text_shape: tu
 def fitting(
     split: CaptionedImages, image_shape: tuple[int, ...] | None, text_shape: tuple[int, ...] | None
 ) -> CaptionedImages:
-    """The split; InputError if its features are of other sizes than those that a model was made for."""
+    """The split. Raises InputError if its features are of other sizes than those that a model was made for."""
     require_shape("images", split.images, image_shape)
     if not isinstance(split.captions, list):
         require_shape("texts", split.captions, text_shape)

@@ -130,7 +130,7 @@ class TrainedModel:
         self.source, self.splits = source, splits
 
     def split(self, name: str) -> CaptionedImages:
-        """A split of the source; InputError if it is missing, or its features are of another size."""
+        """A split of the source. Raises InputError if it is missing, or its features are of another size."""
         if name not in self.splits:
             self.splits[name] = self.source.load(name)
         return fitting(self.splits[name], self.model.image_shape, self.model.text_shape)

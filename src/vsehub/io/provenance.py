@@ -1,4 +1,4 @@
-"""What a result depends on besides its settings: code, versions of libraries, hardware."""
+"""The origin of a result besides its settings: code, versions of libraries, hardware."""
 
 import os
 import platform

@@ -112,7 +112,7 @@ def build_report(
 
 
 def report_output(out: str | Path, overwrite: bool) -> Output:
-    """The folder of a report; InputError if it holds something that is not to be replaced."""
+    """The folder of a report. Raises InputError if it holds something that is not to be replaced."""
     return Output(out, "a report", SURE, overwrite)
 
 

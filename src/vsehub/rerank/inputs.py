@@ -1,4 +1,4 @@
-"""Inputs of a comparison of rankings: vectors, names of their rows and true pairs, opened and checked."""
+"""Opening and checking the inputs of a comparison of rankings: vectors, names of their rows, true pairs."""
 
 import logging
 import os
@@ -17,17 +17,17 @@ from vsehub.rerank.leakage import refuse_shared
 
 log = logging.getLogger(__name__)
 
-_LOOKED = 100  # ids whose images are looked for before the work begins
+_LOOKED = 100  # ids whose images are looked for at the start
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 
 
 @dataclass(frozen=True)
 class Names:
-    """The ids, labels and images of n rows, each None where they are not given.
+    """The ids, labels and images of n rows, each None if not given.
 
-    images: a file for each row, or a folder in which a row's image is named after its id; symbolic links in it are
-    followed. Raises InputError if there is not one id, label or file for each row; where a folder comes without ids
-    or with ids that lead outside it; or if it has images of none of the first ids.
+    images: one file per row, or a folder in which a row's image is named after its id; symbolic links in it are
+    followed. Raises InputError if there is not one id, label or file per row, if a folder is given without ids or with
+    ids that lead outside it, or if it has no image for any of the first ids.
     """
 
     side: str
@@ -69,7 +69,7 @@ class Names:
         return next((str(folder / one) for one in candidates if (folder / one).is_file()), None)
 
     def _require_images(self, folder: Path, ids: Sequence[str]) -> None:
-        """InputError unless all ids name files inside the folder, and one of the first files is there."""
+        """Raise InputError unless all ids name files inside the folder, and one of the first files is there."""
         outside = [row for row, one in enumerate(ids) if not stays_inside(str(one))]
         if outside:
             fail(
@@ -91,7 +91,7 @@ def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
 
     Relative paths start from the folder of the text file and must stay in it, so that a list that comes with a data set
     names no other files. Absolute paths are taken as they are, since only the owner of the machine can have written
-    them. All are only opened as pictures. InputError naming the line of a relative path that leads outside.
+    them. All are only opened as pictures. Raises InputError naming the line of a relative path that leads outside.
     """
     path = existing(name, path, "Give a folder of images named after their ids, or a text file with one path per line")
     if path.is_dir():
@@ -108,7 +108,7 @@ def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
 
 @dataclass(frozen=True)
 class Checked:
-    """Results of reading all rows: the norms of each side, and how many queries are rows of the reference too."""
+    """Results of reading all rows: the norms of each side, and the number of queries that are in the reference."""
 
     norms: dict[str, Norms]
     shared: int
@@ -116,10 +116,10 @@ class Checked:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Opened inputs. reference: None if the queries serve as their own. truth: None if it is unknown.
+    """Opened inputs. reference: None if the queries are the reference. truth: None if unknown.
 
-    truth_path: the file that `truth` was read from. stamps: size, time of the last change and place on the disk of each
-    file of vectors, from before it was opened.
+    truth_path: the file from which `truth` was read. stamps: size, modification time and inode of each file of vectors,
+    taken before it was opened.
     """
 
     queries: VectorFile
@@ -143,7 +143,7 @@ class Inputs:
         return Checked(norms, 0 if self.reference is None else refuse_shared(self.queries, self.reference))
 
     def identity(self) -> dict[str, Any]:
-        """JSON that differs wherever the vectors differ: hash of a sample, shape, file size and last change."""
+        """JSON that identifies the vectors: hash of a sample, shape, file size and modification time."""
         found: dict[str, Any] = {"reference": None, "normalize": self.queries.normalize}
         for name, side in self.sides.items():
             stat = _file(str(side.path)).stat()
@@ -151,7 +151,7 @@ class Inputs:
         return found
 
     def changed(self) -> list[Path]:
-        """The files of vectors that were changed or replaced after they had been opened."""
+        """The files of vectors that have changed or been replaced since they were opened."""
         return [file for file, before in self.stamps.items() if _stamp(file) != before]
 
 
@@ -168,10 +168,10 @@ def open_inputs(
     item_labels: str | None = None,
     item_images: str | None = None,
 ) -> Inputs:
-    """Open the files. InputError if one cannot be read, or they do not fit each other.
+    """Open the files. Raises InputError if one cannot be read, or they do not fit each other.
 
-    queries, items, reference: files of vectors, see `open_vectors`. Ids in text files replace those that the files of
-    vectors hold.
+    queries, items, reference: files of vectors, see `open_vectors`. Ids in text files replace ids in the files of
+    vectors.
     """
     named = [path for path in (queries, items, reference) if path is not None]
     stamps = {file: _stamp(file) for file in map(_file, named)}

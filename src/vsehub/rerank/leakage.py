@@ -23,7 +23,7 @@ def shared_rows(queries: VectorSource, reference: VectorSource) -> int:
 
 
 def refuse_shared(queries: VectorSource, reference: VectorSource) -> int:
-    """The number of queries that the reference holds; InputError if they are more than `ALLOWED` of them.
+    """The number of queries that the reference holds. Raises InputError if they are more than `ALLOWED` of them.
 
     Fewer are logged as a warning.
     """

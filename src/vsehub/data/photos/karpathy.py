@@ -107,7 +107,7 @@ def _entry(path: Path, number: int, image: Any) -> Entry:
 
 
 def _refuse_repeats(path: Path, entries: list[Entry]) -> None:
-    """InputError if a picture comes twice, in one split or in two."""
+    """Raise InputError if a picture comes twice, in one split or in two."""
     splits: dict[str, list[str]] = {}
     for entry in entries:
         splits.setdefault(entry.place, []).append(entry.split)
@@ -180,7 +180,7 @@ class Karpathy(Component):
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test", in the json's order; the first time, every file is decoded as a check.
 
-        InputError if the json is damaged or lacks the split, if files are missing and, with `unreadable` "stop",
+        Raises InputError if the json is damaged or lacks the split, if files are missing and, with `unreadable` "stop",
         where files cannot be decoded.
         """
         one_of("split", split, SPLITS)
@@ -204,7 +204,7 @@ class Karpathy(Component):
         return entries
 
     def _located(self, split: str, entries: list[Entry]) -> list[str]:
-        """Each image's path in the folder; InputError if files are missing."""
+        """Each image's path in the folder. Raises InputError if files are missing."""
         paths = [self._path(entry) for entry in entries]
         found = [path for path in paths if path is not None]
         missing = [entry.filename for entry, path in zip(entries, paths, strict=True) if path is None]
@@ -228,7 +228,7 @@ class Karpathy(Component):
         return Counter(entry.filename for entry in self._read[1])
 
     def _without_damaged(self, split: str, files: list[str]) -> list[str | None]:
-        """The files, None in place of those that cannot be decoded; InputError unless these may be left out."""
+        """The files, None in place of those that cannot be decoded. Raises InputError unless these may be left out."""
         reasons = damaged(self.images, files, self._threads, self._cache)
         named = [f"{file} ({reason})" for file, reason in reasons.items()]
         said = f"{len(named):,} of {len(files):,} files of the split {split!r} cannot be decoded"

@@ -106,7 +106,7 @@ class Vocabulary:
 
     @classmethod
     def from_json(cls, text: str) -> "Vocabulary":
-        """The vocabulary that `to_json` wrote; InputError if the text is anything else."""
+        """The vocabulary that `to_json` wrote. Raises InputError if the text is anything else."""
         try:
             words = json.loads(text)
         except json.JSONDecodeError as error:
@@ -141,7 +141,7 @@ class Subwords:
     def of_model(cls, model: str) -> "Subwords":
         """The subwords of a model of the transformers library: a local folder, or a name that is in its cache.
 
-        InputError if transformers is missing, the model is not found, or it has no fast tokenizer.
+        Raises InputError if transformers is missing, the model is not found, or it has no fast tokenizer.
         """
         try:
             from transformers import AutoTokenizer
@@ -212,7 +212,7 @@ def stored(words: Words | None) -> list[str] | dict[str, str] | None:
 
 
 def restored(value: Any) -> Words | None:
-    """The vocabulary or subwords of which `stored` made the values; InputError for other values."""
+    """The vocabulary or subwords of which `stored` made the values. Raises InputError for other values."""
     if value is None:
         return None
     if isinstance(value, dict):

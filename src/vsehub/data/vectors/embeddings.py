@@ -57,13 +57,13 @@ class VectorFile:
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows `start` to `stop` - 1: (stop - start, D) float32, contiguous, a copy.
 
-        Rows of a tensor are on its device, others on the CPU. InputError if the range exceeds the rows.
+        Rows of a tensor are on its device, others on the CPU. Raises InputError if the range exceeds the rows.
         """
         require(0 <= start <= stop <= len(self), f"rows {start} to {stop} of {self} were asked for; it has {len(self)}")
         return self._ready(self.source[start:stop])
 
     def take(self, indices: Tensor | np.ndarray | list[int]) -> Tensor:
-        """The rows `indices` (b,), in their order: (b, D) float32. InputError if one is out of range."""
+        """The rows `indices` (b,), in their order: (b, D) float32. Raises InputError if one is out of range."""
         indices = torch.as_tensor(indices)
         whole = indices.numel() == 0 or not (indices.is_floating_point() or indices.dtype == torch.bool)
         require(
@@ -82,7 +82,7 @@ class VectorFile:
             yield first, self.rows(first, min(first + step, len(self)))
 
     def with_ids(self, ids: list[str]) -> "VectorFile":
-        """The same vectors with other ids; InputError unless there is one for each row and none comes twice."""
+        """The same vectors with other ids. Raises InputError unless there is one for each row and none comes twice."""
         require(len(ids) == len(self), f"{self} has {len(self)} rows but {len(ids)} ids came; expected one id a row")
         distinct_ids(f"the ids of {self}", ids)
         return replace(self, ids=ids)
@@ -112,7 +112,7 @@ def open_vectors(
     path: `file.npz::key` names one of several arrays (of a .parquet, a column of lists), as `key` does. Ids come from
     an array `ids` of a .npz and a column `id` of a .parquet. normalize: see `VectorFile`. Files are mapped, not read;
     what cannot be (.parquet, compressed .npz) is unpacked once into an unnamed file in the temporary folder.
-    InputError if a file is absent, damaged or of another format, or if numbers are not floats.
+    Raises InputError if a file is absent, damaged or of another format, or if numbers are not floats.
     """
     if isinstance(path, np.ndarray | Tensor):
         require(key is None, f"{name}: key is {key!r} but an array was given; a key chooses among the arrays of a file")
@@ -196,7 +196,7 @@ def look_through(vectors: VectorFile, progress: bool = False) -> Norms:
 
 
 def same_space(queries: VectorFile, items: VectorFile, reference: VectorFile | None = None) -> None:
-    """InputError unless all have the same dimension; the message says which look transposed (D, n)."""
+    """Raise InputError unless all have the same dimension; the message says which look transposed (D, n)."""
     given = [queries, items] + ([] if reference is None else [reference])
     if len({one.shape[1] for one in given}) == 1:
         return

@@ -71,7 +71,7 @@ def read_npy(path: Path, key: str | None) -> Stored:
 def read_npz(path: Path, key: str | None) -> Stored:
     """The matrix `key` of a .npz file, or its only one, and the ids of its array `ids`.
 
-    Uncompressed arrays are mapped. InputError if the file is damaged, or holds no such matrix or ids.
+    Uncompressed arrays are mapped. Raises InputError if the file is damaged, or holds no such matrix or ids.
     """
     with readable(path), zipfile.ZipFile(path) as archive:
         arrays = members(archive)
@@ -128,7 +128,7 @@ def _as_strings(path: Path, array: np.ndarray) -> list[str]:
 
 
 def read_safetensors(path: Path, key: str | None) -> Stored:
-    """The matrix `key` of a .safetensors file, or its only one, mapped. InputError if the file is damaged."""
+    """The matrix `key` of a .safetensors file, or its only one, mapped. Raises InputError if the file is damaged."""
     from safetensors import SafetensorError, safe_open
 
     with readable(path, SafetensorError):

@@ -135,7 +135,7 @@ def _from_columns(path: Path, file: "pq.ParquetFile") -> np.ndarray:
 def _batches(
     path: Path, file: "pq.ParquetFile", columns: list[str], nested: bool = False
 ) -> Iterator[tuple[int, "pa.RecordBatch"]]:
-    """(first row, batch) over all rows of some columns; InputError if there are not as many as the file says.
+    """(first row, batch) over all rows of some columns. Raises InputError if there are not as many as the file says.
 
     nested: whether the columns are lists, whose bytes are not an even share of a row's.
     """

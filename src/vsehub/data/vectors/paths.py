@@ -15,7 +15,7 @@ def split_path(path: str) -> tuple[Path, str | None]:
 
 
 def require_vectors(name: str, file: Path) -> None:
-    """InputError if `file` is absent, a folder, empty, or of a format that holds no vectors."""
+    """Raise InputError if `file` is absent, a folder, empty, or of a format that holds no vectors."""
     existing(name, file, f"Give a file of vectors, one per row: {_FORMATS}")
     require(file.is_file(), f"{name}: {file} is a folder; give one of its files: {_FORMATS}")
     require(

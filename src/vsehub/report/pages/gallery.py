@@ -66,5 +66,5 @@ def write_gallery(
 
 
 def gallery_output(out: str | Path, overwrite: bool) -> Output:
-    """The folder of a gallery; InputError if it holds something that is not to be replaced."""
+    """The folder of a gallery. Raises InputError if it holds something that is not to be replaced."""
     return Output(out, "a gallery", [PAGE], overwrite)

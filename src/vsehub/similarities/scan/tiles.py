@@ -43,7 +43,7 @@ class Unit(torch.autograd.Function):
 def gram(vectors: Tensor) -> Tensor:
     """Gram matrices of sets (n, s, D) -> (n, s, s), the diagonal raised by s times the rounding error.
 
-    So the norm of vectors that cancel stays above its own rounding error.
+    This keeps the norm of a sum of vectors that cancel above its rounding error.
     """
     matrices = torch.bmm(vectors, vectors.mT)
     matrices.diagonal(dim1=1, dim2=2).mul_(1 + vectors.shape[1] * torch.finfo(vectors.dtype).eps)
@@ -93,7 +93,7 @@ class Attention(NamedTuple):
         of_gram: Tensor,
         scratch: Scratch,
     ) -> None:
-        """From the gradient (n, q) of the cosines: write raw's to `of_raw`, add gram's, symmetric, to `of_gram`."""
+        """From the gradient (n, q) of the cosines, write raw's to `of_raw` and add gram's, symmetric, to `of_gram`."""
         names = ("normalised", "weights", "attended", "work")
         normalised, weights, attended, work = (scratch(name, raw.shape) for name in names)
         saved = self.normalisation.forward(raw, member, normalised, work)
@@ -127,7 +127,7 @@ ON_CPU, ON_GPU = (1 << 18, 16), (1 << 25, 64)
 
 
 class Run(NamedTuple):
-    """Neighbouring source sets of one length, so that they need no padding, and their Gram matrices (n, s, s)."""
+    """Adjacent source sets of equal length, which need no padding, and their Gram matrices (n, s, s)."""
 
     sets: slice
     vectors: slice
@@ -135,7 +135,7 @@ class Run(NamedTuple):
     grams: Tensor
 
     def of(self, vectors: Tensor) -> Tensor:
-        """The run's part (n, s, ...) of something that has a row for each source vector, a view."""
+        """The run's part (n, s, ...) of a tensor with one row per source vector, as a view."""
         return vectors[self.vectors].unflatten(0, (-1, self.length))
 
 
