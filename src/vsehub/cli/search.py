@@ -15,7 +15,7 @@ from vsehub.cli.overrides import with_texts
 if TYPE_CHECKING:
     from vsehub.criteria.base import Criterion
     from vsehub.data.sources import CaptionedImages
-    from vsehub.data.text.vocabulary import Vocabulary, Words
+    from vsehub.data.text.vocabulary import Words
     from vsehub.evaluation.trained import TrainedModel
     from vsehub.report.pages.gallery import Gallery
 
@@ -132,7 +132,6 @@ def word_notes(text: str, vocabulary: "Words", max_words: int | None) -> list[st
     )
     cut = [f"Read to its word {max_words}, as in training."] if len(numbers) < len(words) else []
     return [*([f"Not known to the checkpoint: {said}."] if unknown else []), *cut]
-
 
 
 def image_row(image: str, split: "CaptionedImages") -> int:

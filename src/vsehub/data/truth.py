@@ -1,4 +1,4 @@
-"""Pairs of queries and items that answer them, ids and labels, from the user's own files."""
+"""Pairs of queries and the items that answer them, ids and labels, from the user's files."""
 
 import csv
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COLUMNS = ("query", "item")
 _SHOWN = 500  # characters of a header or an entry
 _MOST_BLOCK = 2**31 - 1  # bytes that Arrow reads in one block
-_DIGITS = 18  # of a row number at most: such a number fits into 64 bits
+_DIGITS = 18  # of a row number at most, so that it fits into 64 bits
 
 
 class PairTable:
@@ -32,7 +32,7 @@ class PairTable:
     def __init__(self, path: Path):
         require(
             path.is_file() and path.suffix.lower() in (".csv", ".parquet"),
-            f"{path} is no .csv or .parquet file; expected a table of pairs with the columns query and item",
+            f"{path} is not a .csv or .parquet file; expected a table of pairs with the columns query and item",
         )
         require(path.stat().st_size > 0, f"{path} is empty; expected the header query,item and one pair per line")
         self.path = path
@@ -43,8 +43,8 @@ class PairTable:
     def rows(self, column: str, side: str, count: int, ids: Sequence[str] | None) -> Tensor:
         """The entries of `column` as row numbers (P,) int64 of `side`, which has `count` rows.
 
-        ids: of the rows, in their order; None: the entries are row numbers counted from 0. InputError naming the lines
-        whose entries are neither.
+        ids: of the rows, in their order; None: the entries are row numbers counted from 0. Raises InputError naming the
+        lines with other entries.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -67,7 +67,7 @@ class PairTable:
         return places
 
     def refuse(self, mask: np.ndarray, what: str, advice: str, column: str | None = None) -> NoReturn:
-        """InputError naming the first lines of the pairs where mask (P,) is true, and the first's entry in `column`."""
+        """Raise InputError naming the lines of pairs where mask (P,) is true, and the first one's entry in `column`."""
         bad = np.flatnonzero(mask)
         named = bad[:NAMED].tolist()
         unit = ("line" if self._csv else "row") + ("s" if len(bad) > 1 else "")
@@ -125,7 +125,7 @@ class PairTable:
             size = self.path.stat().st_size
             if not arrow.ReadOptions().block_size < size < _MOST_BLOCK:
                 raise
-        # A line longer than a block is an error to Arrow: the file is read again in one block.
+        # Arrow fails on a line longer than a block: then the file is read again in one block.
         whole = arrow.ReadOptions(block_size=size)
         return arrow.read_csv(self.path, read_options=whole, parse_options=parse, convert_options=convert)
 
@@ -152,7 +152,7 @@ class PairTable:
             return next(filter(None, csv.reader(file)), [])
 
     def _lines(self, pairs: list[int]) -> list[int]:
-        """The line numbers of pairs, which are given in rising order; empty lines are not pairs."""
+        """The line numbers of pairs, which are given in ascending order; empty lines are not counted as pairs."""
         with long_fields(), self.path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
             reader = csv.reader(file)
             filled = (reader.line_num for record in reader if record)  # slow: only for messages
@@ -164,7 +164,7 @@ class PairTable:
             return lines
 
     def _damage(self, error: Exception) -> str:
-        """Where and how the csv is damaged: the first line that is not UTF-8 or has too few or too many entries."""
+        """The damage of a csv, for the message: its first line that is not UTF-8 or has a wrong number of entries."""
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 try:
@@ -186,18 +186,18 @@ class PairTable:
 
 def read_ids(path: str | Path, name: str = "ids") -> list[str]:
     """The ids in a UTF-8 text file, one per line. Raises InputError if one comes twice or a line is empty."""
-    ids = read_lines(existing(name, path, "Give a text file with one id a line"), "id")
+    ids = read_lines(existing(name, path, "Give a text file with one id per line"), "id")
     distinct_ids(str(path), ids)
     return ids
 
 
 def read_labels(path: str | Path, name: str = "labels") -> list[str]:
     """The captions, or other texts to show, in a UTF-8 text file, one per line; any may be repeated."""
-    return read_lines(existing(name, path, "Give a text file with one caption a line"), "caption")
+    return read_lines(existing(name, path, "Give a text file with one caption per line"), "caption")
 
 
 def distinct_ids(name: str, ids: Sequence[str]) -> None:
-    """InputError saying where an id of `ids` comes twice. name: what the message calls the ids."""
+    """Raise InputError for an id that is repeated in `ids`. name: the name of the ids in the message."""
     if len(set(ids)) == len(ids):
         return
     seen: dict[str, int] = {}
@@ -219,10 +219,10 @@ def read_truth(
 ) -> tuple[Tensor, Tensor]:
     """The pairs of a table with the columns query and item, in its order: query (P,) and item (P,), int64 row numbers.
 
-    path: a .csv (UTF-8, with a header, columns in any order, others ignored) or .parquet. An entry is an id where the
-    side has ids, else a row number counted from 0. A query may have any number of items, or none. queries, items: how
-    many rows each side has. InputError naming the lines where an id is unknown, a row number is out of range, or a pair
-    comes twice.
+    path: a .csv (UTF-8, with a header, columns in any order, others ignored) or .parquet. An entry is an id if the side
+    has ids, else a row number counted from 0. A query may have any number of items, or none. queries, items: the number
+    of rows of each side. Raises InputError naming the lines with an unknown id, a row number out of range, or a
+    repeated pair.
     """
     sides = {"query": ("queries", queries, query_ids), "item": ("items", items, item_ids)}
     for name, count, ids in sides.values():

@@ -1,4 +1,4 @@
-"""Scores of one direction of an encoded split, block by block, so that the whole matrix is never held unless asked."""
+"""Scores of one direction of an encoded split, block by block, without holding the whole matrix."""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -20,9 +20,9 @@ class DirectedScores:
     """Scores of Q queries against M items, and of R reference queries against the same items.
 
     direction: "i2t" has images as queries and texts as items, "t2i" the reverse. Similarities that are inner products
-    are computed from their vectors, made once. What fits into one block is kept, for the next criterion to be measured.
-    matrix: gives all scores (I, T) of the split, for similarities that cost more than their scores' memory; None if
-    they are computed again each time.
+    are computed from their vectors, which are made once. Scores that fit into one block are kept for the next
+    criterion. matrix: a function that returns all scores (I, T) of the split, for similarities that are expensive; None
+    computes scores each time.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class DirectedScores:
         self.positives = _positives(split, direction)
 
     def rows(self, index: Tensor | slice) -> Tensor:
-        """Whole rows (b, M) of some queries."""
+        """The scores (b, M) of some queries with all items."""
         if self._matrix is not None:
             return self._whole(self._matrix)[index]
         return self._between(self.queries[index], self.items)
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """(first query, whole rows (b, M)) over all queries in order."""
+        """(first query, scores (b, M) with all items) over all queries in order."""
         size = max(1, BLOCK_ELEMENTS // len(self.items))
         if len(self.queries) <= size:
             yield 0, self._once("rows", lambda: self.rows(slice(None)))
@@ -56,11 +56,11 @@ class DirectedScores:
             yield first, self.rows(slice(first, first + size))
 
     def columns(self) -> Iterator[Tensor]:
-        """Blocks (R, m) of the reference queries' scores over all items in order; a column is one stretch of memory."""
+        """Blocks (R, m) of the reference queries' scores over all items in order; columns are contiguous."""
         size = max(1, BLOCK_ELEMENTS // len(self.reference))
         matrix = self._matrix
         if matrix is not None and self._own:
-            # Only the largest of matrices would not fit into a block here, and they are held already.
+            # The matrix is held already, so no smaller blocks are needed.
             yield self._once("columns", lambda: self._whole(matrix).T.contiguous().T)
             return
         if len(self.items) <= size:
@@ -99,7 +99,7 @@ def _products(queries: Rows, items: Rows) -> Tensor:
 
 
 def both_directions(split: EncodedSplit, similarity: Similarity, reference: EncodedSplit) -> dict[str, DirectedScores]:
-    """ "i2t" and "t2i" scores of a split; those of a similarity that is not an inner product are computed once for both."""
+    """The "i2t" and "t2i" scores of a split; without inner products they are computed once for both directions."""
     costly = not similarity.inner_product and len(split.images) * len(split.texts) <= MATRIX_ELEMENTS
     matrix = cache(lambda: similarity(split.images, split.texts)) if costly else None
     return {side: DirectedScores(split, side, similarity, reference, matrix) for side in DIRECTIONS}

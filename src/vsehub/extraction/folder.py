@@ -153,7 +153,7 @@ def finished(
 
 
 def _written(path: Path, files: dict[str, Any], splits: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The files of a manifest; InputError unless they are those of the splits, each with its size and checksum."""
+    """The files of a manifest. Raises InputError unless they are those of the splits, with size and checksum."""
     optional = {name for name in file_names(splits) if name.endswith(IDS)}
     require(
         set(files) | optional == set(file_names(splits))

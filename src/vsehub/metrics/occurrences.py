@@ -134,7 +134,7 @@ def skew_sum(metrics: dict[str, float]) -> float:
 
 def _checked(counts: Tensor) -> Tensor:
     """The counts in float64. Raises InputError if they are none."""
-    require(counts.ndim == 1 and len(counts) > 0, f"counts has shape {tuple(counts.shape)}; expected (M,), M at least 1")
+    require(counts.ndim == 1 and len(counts) > 0, f"counts has shape {tuple(counts.shape)}; expected (M,), with M > 0")
     n = counts.double()
     least, most = n.aminmax()
     require(

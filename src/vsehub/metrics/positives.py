@@ -104,7 +104,7 @@ class Positives:
 
 
 def checked_positions(name: str, positions: Tensor, count: int) -> Tensor:
-    """Positions as int64. Raises InputError if they are not whole numbers or one lies outside of 0 to `count` - 1."""
+    """Positions as int64. Raises InputError if they are not whole numbers from 0 to `count` - 1."""
     require(
         not positions.dtype.is_floating_point and positions.dtype not in (torch.bool, torch.complex64),
         f"{name} is {positions.dtype}; expected whole numbers, positions from 0",

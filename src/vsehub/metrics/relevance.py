@@ -86,7 +86,7 @@ def at_r_of_scores(scores: Tensor, nearest: Tensor, row: Tensor, hits: Tensor, c
 
 def _at_r_of_sorted(scores: Tensor, nearest: Tensor, own: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """The same from the positives' scores own (b, n), descending, padded with -inf; D and n at least the largest R."""
-    cut = nearest.gather(1, (counts[:, None] - 1).clamp(min=0))  # the score at place R: lower scores are not among the first R
+    cut = nearest.gather(1, (counts[:, None] - 1).clamp(min=0))  # the score at place R
     reaching = (nearest >= cut).sum(dim=1, keepdim=True)
     hidden = ((nearest[:, -1:] == cut) & (own == cut)).any(dim=1)
     if nearest.shape[1] < scores.shape[1] and hidden.any():  # more items with the score of the cut may lie unlisted
@@ -107,13 +107,13 @@ def _at_or_above(falling: Tensor, values: Tensor) -> Tensor:
 
 
 def _check_depth(depth: int, positives: Positives, ks: tuple[int, ...], relevance: bool) -> None:
-    """Raise InputError unless lists so deep tell the recalls and, where asked, what stands in the first R places."""
+    """Raise InputError unless lists of this depth suffice for the recalls and, if wanted, for the first R places."""
     needed = min(max(ks, default=0), positives.items)
-    require(depth >= needed, f"positions lists {depth} items a query; recall at {max(ks, default=0)} needs {needed}")
+    require(depth >= needed, f"positions has {depth} items per query; recall at {max(ks, default=0)} needs {needed}")
     most = int(positives.counts.max())
     require(
         not relevance or depth >= most,
-        f"positions lists {depth} items a query; mAP@R and R-Precision need {most}, the most positives of a query. "
+        f"positions has {depth} items per query; mAP@R and R-Precision need {most}, the most positives of a query. "
         f"Search {most} deep, or leave them out with relevance=False",
     )
 

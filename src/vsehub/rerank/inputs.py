@@ -69,7 +69,7 @@ class Names:
         return next((str(folder / one) for one in candidates if (folder / one).is_file()), None)
 
     def _require_images(self, folder: Path, ids: Sequence[str]) -> None:
-        """Raise InputError unless all ids name files inside the folder, and one of the first files is there."""
+        """Raise InputError unless all ids name files inside the folder, and one of the first files exists."""
         outside = [row for row, one in enumerate(ids) if not stays_inside(str(one))]
         if outside:
             fail(
@@ -87,11 +87,11 @@ class Names:
 
 
 def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
-    """A folder as it is, or the paths in a text file, one per line.
+    """A folder unchanged, or the paths listed in a text file, one per line.
 
     Relative paths start from the folder of the text file and must stay in it, so that a list that comes with a data set
-    names no other files. Absolute paths are taken as they are, since only the owner of the machine can have written
-    them. All are only opened as pictures. Raises InputError naming the line of a relative path that leads outside.
+    cannot name other files. Absolute paths are allowed, since only the machine's owner can know them. All files are
+    only opened as pictures. Raises InputError naming the line of a relative path that leads outside.
     """
     path = existing(name, path, "Give a folder of images named after their ids, or a text file with one path per line")
     if path.is_dir():

@@ -282,7 +282,7 @@ def _beginning(found: tuple[Tensor, ...]) -> Lists:
 
 
 def _of_matchings(found: Mapping[int, tuple[Tensor, Tensor]], rows: slice, deepest: int) -> Lists:
-    """The lists of the matching that was made for k; for a k for which none was made, the beginning of the deepest."""
+    """The lists of the matching for k or, if there is none for this k, the beginning of the deepest one's."""
 
     def lists(k: int) -> tuple[Tensor, Tensor]:
         values, positions = found.get(k, found[deepest])

@@ -104,7 +104,7 @@ def read_index(faiss: ModuleType, path: str | Path) -> tuple[Any, dict[str, Any]
     facts = _facts(path)
     require(
         _checksum(path, facts["bytes"]) == facts["crc32"],
-        f"index: {path} is damaged: it is not what was written (checksum). Copy it again, or {_AGAIN}",
+        f"index: {path} is damaged: its checksum is wrong. Copy it again, or {_AGAIN}",
     )
     require_layout(path, facts["bytes"], facts["kind"], facts["items"], facts["dim"] + 1)
     try:

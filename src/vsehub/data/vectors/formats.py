@@ -20,7 +20,7 @@ _CHUNK_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Stored:
-    """A matrix as its file holds it.
+    """A matrix as stored in its file.
 
     array: (n, D), memory-mapped, read-only; bfloat16, which numpy lacks, as int16 bits. dtype: the type of the numbers.
     ids: n strings, or None.
@@ -32,7 +32,7 @@ class Stored:
 
 
 def checked_kind(label: str, shape: tuple[int, ...], dtype: str) -> torch.dtype:
-    """The torch dtype of a matrix of floats. InputError, beginning with `label`, where it is something else."""
+    """The torch dtype of a matrix of floats. Raises InputError, beginning with `label`, if it is something else."""
     require(
         dtype in FLOATS,
         f"{label} holds {dtype}; expected one of {', '.join(FLOATS)}. Convert it, for example: array.astype('float32')",
@@ -60,7 +60,7 @@ def chosen(path: Path, key: str | None, found: Mapping[str, tuple[tuple[int, ...
 
 
 def read_npy(path: Path, key: str | None) -> Stored:
-    """The array of a .npy file, mapped. key: must be None. InputError if the file is damaged or holds no matrix."""
+    """The mapped array of a .npy file. key: must be None. Raises InputError if it is damaged or holds no matrix."""
     require(key is None, f"{path} is one array without a name; remove '::{key}'")
     with readable(path), path.open("rb") as file:
         header = NpyHeader.read(file)
@@ -95,7 +95,7 @@ def read_npz(path: Path, key: str | None) -> Stored:
 
 
 def _npz_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    """The array of an archive's member: mapped where it is not compressed, else inflated to a scratch file."""
+    """The array of an archive's member: mapped if it is not compressed, else unpacked to a scratch file."""
     with opened_member(path, archive, info) as (member, header):
         if info.compress_type == zipfile.ZIP_STORED:
             with path.open("rb") as file:
@@ -117,7 +117,7 @@ def _npz_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> 
 
 def _as_strings(path: Path, array: np.ndarray) -> list[str]:
     if array.dtype.kind == "U":
-        # Halves of surrogate pairs, and numbers beyond Unicode, which Python rejects.
+        # Halves of surrogate pairs, and numbers outside of Unicode, which Python rejects.
         codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))).view(np.uint32)
         require(
             not (((codes >= 0xD800) & (codes <= 0xDFFF)) | (codes > 0x10FFFF)).any(),
