@@ -32,7 +32,7 @@ def one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
 def positive(name: str, value: float) -> None:
     """Raise InputError unless `value` is a finite number above zero."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < math.inf:
-        raise InputError(f"{name} is {value!r}; expected a finite number above 0")
+        raise InputError(f"{name} is {value!r}; expected a number above 0, and a finite one")
 
 
 def matrix(name: str, array: Any, rows: int | None = None, columns: int | None = None) -> None:

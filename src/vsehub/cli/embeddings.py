@@ -252,7 +252,7 @@ def table(record: dict[str, Any]) -> str:
         [
             *lines,
             *_index(record["index"]),
-            f"a fair share is {k * queries['rows'] / items['rows']:.3g} queries an item; seconds: "
+            f"a fair share is {k * queries['rows'] / items['rows']:.3g} queries per item; seconds: "
             + ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items()),
         ]
     )

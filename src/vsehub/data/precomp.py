@@ -139,7 +139,7 @@ class Precomp:
             near = max(1, round(len(captions) / rows)) * rows
             raise InputError(
                 f"{features_path} has {rows} rows but {captions_path} has {len(captions)} captions; expected the same "
-                f"whole number of captions for every row ({near} captions would be {near // rows} a row). Take both "
+                f"whole number of captions for every row ({near} captions would be {near // rows} per row). Take both "
                 "files from the same extraction, whole, and give each image the same number of captions"
             )
         repeated = look_through(features_path, features, rows_are_captions=len(captions) == rows)

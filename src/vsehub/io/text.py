@@ -27,7 +27,7 @@ def read_lines(path: Path, what: str) -> list[str]:
             "Save the file as UTF-8, for example: iconv -f LATIN1 -t UTF-8"
         ) from error
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
-    require(len(lines) > 0, f"{path} is empty; expected one {what} a line")
+    require(len(lines) > 0, f"{path} is empty; expected one {what} per line")
     blank = [number for number, line in enumerate(lines, 1) if not line.strip()]
     if blank:
         raise InputError(

@@ -95,7 +95,7 @@ def build_index(
     items = as_vectors("items", items)
     require(
         tuple(bias.shape) == (len(items),),
-        f"bias has shape {tuple(bias.shape)}; expected ({len(items)},), one number an item",
+        f"bias has shape {tuple(bias.shape)}; expected ({len(items)},), one number per item",
     )
     require(bool(bias.isfinite().all()), "bias has NaN or infinite entries; look for such embeddings")
     faiss = required_faiss(*FAISS_FOR)

@@ -200,7 +200,7 @@ class Karpathy(Component):
         require(len(entries) > 0, f"json: {self.json} has no split {split!r}; it has {_counted(self._read[1])}")
         captions = [len(entry.captions) for entry in entries]
         each = f"{min(captions)}" if min(captions) == max(captions) else f"{min(captions)} to {max(captions)}"
-        log.info("%s: read %s, %s captions an image", split, _counted(entries), each)
+        log.info("%s: read %s, %s captions per image", split, _counted(entries), each)
         return entries
 
     def _located(self, split: str, entries: list[Entry]) -> list[str]:

@@ -88,7 +88,7 @@ def read_npz(path: Path, key: str | None) -> Stored:
             shape, kind = found["ids"]
             require(
                 len(shape) == 1 and re.match("str|bytes|u?int", kind) is not None,
-                f"{path}::ids is {kind} {shape}; expected one string or whole number a row: ids.astype(str)",
+                f"{path}::ids is {kind} {shape}; expected one string or whole number per row: ids.astype(str)",
             )
             ids = _as_strings(path, load_member(path, archive, arrays["ids"]))
         return Stored(array, dtype, ids)
