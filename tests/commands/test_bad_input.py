@@ -192,7 +192,7 @@ def test_a_finished_run_cannot_change(refused, run_here, trained):
 def test_a_run_takes_no_folder_of_somebody_else(refused, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
-    assert "holds notes.txt, which does not belong to a run; give another folder" in refused("train", "hydra.run.dir=mine")
+    assert "holds notes.txt, which does not belong to a run; give another" in refused("train", "hydra.run.dir=mine")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
     assert "mine/notes.txt is a file; give another folder" in refused("train", "hydra.run.dir=mine/notes.txt")
 

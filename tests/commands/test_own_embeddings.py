@@ -299,7 +299,10 @@ def test_a_folder_that_holds_a_result(files, here):
             "device is 'abacus', which is not available on this machine",
         ),
         (["queries=q.npy", "items=m.npy", "seed=none"], "seed is 'none'; expected a number"),
-        (["queries=q.npy", "items=m.npy", "item_ids=asked.txt"], r"there are 300 ids; expected one per row|comes twice"),
+        (
+            ["queries=q.npy", "items=m.npy", "item_ids=asked.txt"],
+            r"there are 300 ids; expected one per row|comes twice",
+        ),
         (["queries=q.npy", "items=m.npy", "item_labels=asked.txt"], "120 rows, but there are 300 labels"),
         (["queries=q.npy", "items=m.npy", "item_images=photos"], "are found by ids, which items does not have"),
         (["queries=q.npy", "items=m.npy", "truth=pairs.csv"], "pairs.csv: lines 2, 3, .* give no row number"),

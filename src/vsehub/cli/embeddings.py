@@ -223,37 +223,37 @@ TRUTH = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "map_r": "mAP@R", "r_precision
 
 
 def table(record: dict[str, Any]) -> str:
-    """A line for each ranking: recalls if the truth is known, hubness, and how much of the plain ranking changed."""
-    k = record["ks"][-1]
+    """The rankings for the terminal: recalls if the truth is known, hubness, and changes to the plain ranking."""
+    from vsehub.report.tables import Table
+
+    k, rankings = record["ks"][-1], record["rankings"]
     queries, items = record["queries"], record["items"]
-    lines = [
-        f"{queries['rows']:,} queries, {items['rows']:,} items, {items['dim']} dimensions; {_reference(record)}",
-        *_truth(record["truth"]),
+    columns = [
+        (f"skew N_{k}", "hubness", f"skew_{k}", ".2f"),
+        ("Gini", "hubness", f"gini_{k}", ".2f"),
+        ("antihubs", "hubness", f"antihub_rate_{k}", ".1%"),
+        ("largest hub", "hubness", f"largest_hub_{k}", ",.0f"),
     ]
-    width = max(len(ranking["criterion"]) for ranking in record["rankings"])
-    heading = "".join(f"{name:>8}" for name in TRUTH.values()) if record["truth"] else ""
-    skew = f"skew N_{k}"
-    heading += f"{skew:>11}{'Gini':>7}{'antihubs':>10}{'largest hub':>13}"
-    heading += f"{'wrong':>8}" if record["truth"] else ""
-    kept = f"top {record['k']} kept"
-    heading += f"{'1st moved':>11}{kept:>13}" if len(record["rankings"]) > 1 else ""
-    lines.append(f"{'':<{width}}{heading}")
-    for ranking in record["rankings"]:
-        found, hubness = ranking["truth"], ranking["hubness"]
-        line = "".join(_number(found[name], 8, ".1f") for name in TRUTH) if found else ""
-        line += f"{hubness[f'skew_{k}']:11.2f}{hubness[f'gini_{k}']:7.2f}{hubness[f'antihub_rate_{k}']:10.1%}"
-        line += f"{hubness[f'largest_hub_{k}']:13,.0f}"
-        line += f"{hubness[f'bad_share_{k}']:8.1%}" if found else ""
-        if ranking is not record["rankings"][0]:
-            line += f"{ranking['changed']['first']:11.1%}{ranking['changed']['overlap']:13.1%}"
-        lines.append(f"{ranking['criterion']:<{width}}{line}")
-    seconds = record["seconds"]
+    if record["truth"]:
+        recalls = [(heading, "truth", key, ".1f") for key, heading in TRUTH.items()]
+        columns = [*recalls, *columns, ("wrong", "hubness", f"bad_share_{k}", ".1%")]
+    if len(rankings) > 1:
+        columns += [
+            ("1st moved", "changed", "first", ".1%"),
+            (f"top {record['k']} kept", "changed", "overlap", ".1%"),
+        ]
+    rows = []
+    for ranking in rankings:
+        own = ranking if ranking is not rankings[0] else ranking | {"changed": {}}  # itself is not compared
+        rows.append([ranking["criterion"], *(_cell(own[part].get(key), form) for _, part, key, form in columns)])
+    seconds = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in record["seconds"].items())
     return "\n".join(
         [
-            *lines,
+            f"{queries['rows']:,} queries, {items['rows']:,} items, {items['dim']} dimensions; {_reference(record)}",
+            *_truth(record["truth"]),
+            Table(["", *(heading for heading, *_ in columns)], rows).terminal(),
             *_index(record["index"]),
-            f"a fair share is {k * queries['rows'] / items['rows']:.3g} queries per item; seconds: "
-            + ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items()),
+            f"a fair share is {k * queries['rows'] / items['rows']:.3g} queries per item; seconds: {seconds}",
         ]
     )
 
@@ -269,7 +269,7 @@ def _truth(truth: dict[str, Any] | None) -> list[str]:
     if truth is None:
         return []
     without = truth["queries_without"]
-    left_out = f"; {without:,} without a pair are left out of the recalls" if without else ""
+    left_out = f"; {without:,} without a pair are omitted from the recalls" if without else ""
     return [f"truth: {truth['pairs']:,} pairs of {truth['measured_queries']:,} queries{left_out}"]
 
 
@@ -283,5 +283,5 @@ def _index(index: dict[str, Any] | None) -> list[str]:
     ]
 
 
-def _number(value: float | None, width: int, form: str) -> str:
-    return f"{'-' if value is None else format(value, form):>{width}}"
+def _cell(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -80,14 +80,14 @@ def tiles(held: Tensor, items: VectorSource) -> Iterator[tuple[slice, slice, Ten
 
     The next tile overwrites the scores.
     """
-    gpu, scratch = held.is_cuda, Scratch()
+    gpu, buffer = held.is_cuda, MatrixBuffer()
     height, width = (GPU_TILE_QUERIES, GPU_TILE_ITEMS) if gpu else (TILE_QUERIES, TILE_ITEMS)
     for start in range(0, len(items), width):
         stop = min(start + width, len(items))
         block = items.rows(start, stop).to(held)
         for top in range(0, len(held), height):
             rows = slice(top, min(top + height, len(held)))
-            scores = scratch.matrix(rows.stop - top, stop - start, held)
+            scores = buffer.matrix(rows.stop - top, stop - start, held)
             yield rows, slice(start, stop), torch.mm(held[rows], block.T, out=scores)
 
 
@@ -98,14 +98,14 @@ def score_columns(
 
     A column is contiguous in memory, since reductions over the queries run along it. Each block overwrites the last.
     """
-    held, scratch = reference.rows(0, len(reference)), Scratch()
+    held, buffer = reference.rows(0, len(reference)), MatrixBuffer()
     width = max(LEAST_COLUMNS, COLUMN_ELEMENTS // len(held))
 
     def columns() -> Iterator[Tensor]:
         with tqdm(total=len(held) * len(items), desc=progress, disable=None if progress else True, **BAR) as bar:
             for start in range(0, len(items), width):
                 block = items.rows(start, min(start + width, len(items))).to(held)
-                scores = scratch.matrix(len(block), len(held), held)
+                scores = buffer.matrix(len(block), len(held), held)
                 yield torch.mm(block, held.T, out=scores).T
                 bar.update(len(held) * len(block))
 
@@ -148,7 +148,7 @@ class Corrected:
 
     def __init__(self, corrections: Sequence[TileCorrection | None]):
         self._corrections = corrections
-        self._scratch = Scratch()
+        self._buffer = MatrixBuffer()
 
     def of(self, scores: Tensor, rows: slice, columns: slice) -> Iterator[Tensor]:
         """The corrected scores (b, m) of each correction in turn; those of an `Affine` are divided by its factor.
@@ -174,7 +174,7 @@ class Corrected:
     def _memory(self, out: Tensor | None, scores: Tensor, dtype: torch.dtype) -> Tensor:
         if out is not None and out.dtype == dtype:
             return out
-        return self._scratch.matrix(len(scores), scores.shape[1], scores, dtype)
+        return self._buffer.matrix(len(scores), scores.shape[1], scores, dtype)
 
 
 def _strips(scores: Tensor) -> Iterator[slice]:
@@ -184,7 +184,7 @@ def _strips(scores: Tensor) -> Iterator[slice]:
         yield slice(top, min(top + height, len(scores)))
 
 
-class Scratch:
+class MatrixBuffer:
     """Memory for one matrix at a time, reused: touching fresh memory costs more than the arithmetic done in it."""
 
     def __init__(self) -> None:

@@ -7,17 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vsehub.checks import existing, fail, require
 from vsehub.data.truth import read_ids, read_labels, read_truth
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors, same_space
 from vsehub.data.vectors.paths import split_path
+from vsehub.io.rows import row_hashes
 from vsehub.io.text import read_lines, stays_inside
 from vsehub.metrics.positives import Positives
-from vsehub.rerank.leakage import refuse_shared
+from vsehub.neighbors.vectors import VectorSource
 
 log = logging.getLogger(__name__)
 
 _LOOKED = 100  # ids whose images are looked for at the start
+ALLOWED = 0.01  # share of queries in the reference: two people may write the same caption
+_BLOCK_BYTES = 16 << 20
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 
 
@@ -138,7 +143,7 @@ class Inputs:
         return found if self.reference is None else found | {"reference": self.reference}
 
     def check(self) -> Checked:
-        """Read every row once. InputError for rows that cannot be compared, and for a reference of the queries."""
+        """Read every row once. Raises InputError for unusable rows, and for a reference that holds the queries."""
         norms = {name: look_through(side, progress=True) for name, side in self.sides.items()}
         return Checked(norms, 0 if self.reference is None else refuse_shared(self.queries, self.reference))
 
@@ -222,3 +227,34 @@ def _stamp(file: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def shared_rows(queries: VectorSource, reference: VectorSource) -> int:
+    """The number of queries (Q, D) that are also in the reference (R, D), bit for bit as they are read.
+
+    Only 64-bit hashes of the rows are held.
+    """
+    return int(np.isin(_hashes(queries), _hashes(reference)).sum())
+
+
+def refuse_shared(queries: VectorSource, reference: VectorSource) -> int:
+    """The number of queries that the reference holds. Raises InputError if they are more than `ALLOWED` of them.
+
+    Fewer are logged as a warning.
+    """
+    count = shared_rows(queries, reference)
+    said = f"reference: {count} of {len(queries)} queries ({count / len(queries):.1%}) are in {reference} bit for bit"
+    require(
+        count <= ALLOWED * len(queries),
+        f"{said}, more than {ALLOWED:.0%}: results would be called inductive and be transductive. Give other queries, "
+        "e.g. training queries, or leave reference out: the queries themselves are then taken, and the record says so",
+    )
+    if count:
+        log.warning("%s; the criterion has seen them", said)
+    return count
+
+
+def _hashes(vectors: VectorSource) -> np.ndarray:
+    step = max(1, _BLOCK_BYTES // (4 * vectors.shape[1]))
+    blocks = (vectors.rows(first, min(first + step, len(vectors))) for first in range(0, len(vectors), step))
+    return np.concatenate([row_hashes(block.float().cpu().numpy()) for block in blocks])

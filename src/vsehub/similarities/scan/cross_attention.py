@@ -5,7 +5,7 @@ from torch import Tensor
 
 from vsehub.checks import one_of, positive, require
 from vsehub.sets import Sets
-from vsehub.similarities.scan.tiles import AttendedCosines, Attention, Scratch, Unit, runs
+from vsehub.similarities.scan.tiles import AttendedCosines, Attention, Buffers, Unit, runs
 from vsehub.similarities.scan.weights import NORMALISATIONS, POOLINGS
 from vsehub.types import Similarity
 
@@ -70,9 +70,9 @@ class CrossAttention(Similarity):
         found, lengths = runs(sources), queries.lengths.tolist()
         parts = _panels(lengths, _panel_size(sources) // len(sources.vectors))
         keep = len(parts) <= KEPT_PANELS and torch.is_grad_enabled()
-        scores, scratch = [], Scratch(sources.vectors)
+        scores, buffers = [], Buffers(sources.vectors)
         for part, vectors in zip(parts, queries.vectors.split([sum(part) for part in parts]), strict=True):
-            cosines = AttendedCosines.apply(self._attention(), found, part, keep, scratch, sources.vectors, vectors)
+            cosines = AttendedCosines.apply(self._attention(), found, part, keep, buffers, sources.vectors, vectors)
             scores.append(self._pooled(*_padded(cosines, torch.tensor(part, device=cosines.device))))
         return torch.cat(scores, dim=1)[order.argsort()]
 
