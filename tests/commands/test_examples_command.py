@@ -103,8 +103,8 @@ def test_the_best_run_is_that_of_validation(copied, report, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["criterion=csls"], "criterion came without examples"),
-        (["data.seed=1"], "data came without examples"),
+        (["criterion=csls"], "criterion has no effect without examples"),
+        (["data.seed=1"], "data has no effect without examples"),
         (["examples=nowhere"], "examples: no such file or folder: nowhere"),
         (["examples={run}", "criterion=nns"], "criterion=nns is the plain ranking itself"),
         (["examples={run}", "against={run}"], "is the run of examples itself"),

@@ -157,7 +157,7 @@ def test_a_second_search_encodes_nothing_until_something_changed(command, checkp
     [
         ([], "there is nothing to search for; give a text"),
         (["query=[]"], "there is nothing to search for"),
-        (["query=[a,b]", "more text"], r"texts and query=\[...\] both came"),
+        (["query=[a,b]", "more text"], r"both texts and query=\[...\] were given"),
         (["circle", "k=33"], "k is 33; expected at most 32, the number of images in the test split"),
         (["image=0", "k=161"], "k is 161; expected at most 160, the number of texts in the test split"),
         (["circle", "k=0"], "k is 0; expected a whole number above 0"),
