@@ -1,4 +1,4 @@
-"""Guards at the door: each raises InputError naming what came, what was expected and what to do."""
+"""Checks of input: each raises InputError saying what was given, what was expected and what to do."""
 
 import math
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 
 class InputError(ValueError):
-    """Bad input from outside; its message is written for the person who gave it."""
+    """Bad input; the message is written for the user who gave it."""
 
 
 def fail(message: str) -> NoReturn:
@@ -44,7 +44,7 @@ def matrix(name: str, array: Any, rows: int | None = None, columns: int | None =
 
 
 def existing(name: str, path: str | Path, hint: str) -> Path:
-    """The path, or InputError saying that it is absent, with `hint`: what to do."""
+    """The path. Raises InputError if it does not exist; hint: what to do, the end of the message."""
     path = Path(path)
     if not path.exists():
         raise InputError(f"{name}: no such file or folder: {path}. {hint}")
@@ -64,18 +64,18 @@ def probability(name: str, value: Any) -> None:
 
 
 def boolean(name: str, value: Any, or_none: bool = False) -> None:
-    """Raise InputError unless `value` is True or False, or None where that is allowed; words such as "no" are not."""
+    """Raise InputError unless `value` is True or False, or None if that is allowed; words such as "no" are not."""
     if not (isinstance(value, bool) or (or_none and value is None)):
         fail(f"{name} is {value!r}; expected {'true, false or null' if or_none else 'true or false'}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """ " (did you mean NAME?)" with the name most like `name`, for a message; "" where none is like it."""
+    """ " (did you mean NAME?)" with the most similar of `names`, for a message; "" if none is similar."""
     folded = {one.lower(): one for one in names}
     near = get_close_matches(name.lower(), list(folded), n=1, cutoff=0.6)
     return f" (did you mean {folded[near[0]]}?)" if near else ""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory could not be reserved; torch says it by a RuntimeError."""
+    """Whether an error means that memory could not be allocated; torch raises a RuntimeError."""
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error).lower())

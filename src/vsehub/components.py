@@ -1,7 +1,7 @@
-"""Components from plain values: which classes a group's yaml files name, and building one of them.
+"""Building components from plain values, restricted to the classes that a group's yaml files name.
 
-A configuration may come from an untrusted file, such as a checkpoint of another author. Building from it imports and
-calls only the classes that the yaml files of its group name (docs/security.md).
+A configuration may come from an untrusted file, such as someone else's checkpoint. Building from it only imports and
+calls classes that the yaml files of its group name (docs/security.md).
 """
 
 import importlib
@@ -23,16 +23,16 @@ from vsehub.checks import InputError, fail, is_out_of_memory, nearest, require
 TARGET, PARTIAL = "_target_", "_partial_"
 MISSING = "???"  # as OmegaConf writes a value that must be given
 _CLASS = re.compile(r"\w+(\.\w+)+")
-# Raised on as they are: their own messages say more than "refuses its settings".
+# Raised again unchanged: their messages say more than "refuses its settings".
 _NOT_REFUSALS = (OSError, ImportError, MemoryError)
 
 
 class Component:
-    """Base of classes that declare to the builder more than their constructor's signature says; others need no base.
+    """Base class of components that tell the builder more than their constructor's signature does.
 
     SLOTS: argument -> config group, for arguments that are themselves components, or lists of them. rebuilt: argument
     -> value that replaces the configured one when the component is built from a checkpoint, for arguments that name
-    files which may be gone or must not be written.
+    files which may no longer exist or must not be written.
     """
 
     SLOTS: Mapping[str, str] = {}
@@ -40,7 +40,7 @@ class Component:
 
 
 def declared(made: object) -> Component | type[Component]:
-    """What a class, or an object, declares to the builder: itself where it is a `Component`, else the defaults."""
+    """What a class or an object declares to the builder: itself if it is a `Component`, else the defaults."""
     if isinstance(made, Component) or (isinstance(made, type) and issubclass(made, Component)):
         return made
     return Component
@@ -57,8 +57,8 @@ def conf_folder() -> Path:
 class Components:
     """The classes that each group may name: those of the yaml files below `folders`, and those of `trust`.
 
-    folders: each holds a folder a group (`loss/`, `criterion/`, ...) with a yaml file a choice, as conf/ does. trust:
-    further classes by their full names, "package.module.Class". Raises InputError where one is no such name.
+    folders: each has one folder per group (`loss/`, `criterion/`, ...) with one yaml file per choice, like conf/.
+    trust: full names of further classes, "package.module.Class". Raises InputError if one is not such a name.
     """
 
     folders: Sequence[Path]
@@ -71,13 +71,13 @@ class Components:
         require(named, f"trust is {self.trust!r}; expected full names of classes, as in trust=mypackage.losses.Mine")
 
     def build(self, group: str, node: Mapping[str, Any], restored: bool = False, **given: Any) -> Any:
-        """The component that `node` describes, or, where its yaml says `_partial_`, a function that makes it.
+        """The component that `node` describes, or a function that makes it if its yaml says `_partial_`.
 
         node: `_target_`, the class, and plain values for its arguments. Arguments that are components themselves are
         those of `Component.SLOTS`. given: arguments that come from elsewhere. restored: the node comes from a
-        checkpoint, so that `Component.rebuilt` replaces what would read or write other files. Raises InputError for a
-        class that no yaml of the group names, for settings that are unknown, missing or of another kind, and for what
-        the constructor refuses.
+        checkpoint, so that `Component.rebuilt` replaces arguments that would read or write other files. Raises
+        InputError for a class that no yaml of the group names, for settings that are unknown, missing or of the wrong
+        type, and for everything that the constructor refuses.
         """
         made = self.find(group, node)
         settings = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)} | given
@@ -92,7 +92,7 @@ class Components:
         return partial(call, **settings) if is_partial else call(**settings)
 
     def find(self, group: str, node: Mapping[str, Any]) -> Callable[..., Any]:
-        """The class that `node` names, imported; InputError where no yaml of the group names it."""
+        """The imported class that `node` names. Raises InputError if no yaml of the group names it."""
         target = node.get(TARGET) if isinstance(node, Mapping) else None
         if not isinstance(target, str):
             fail(f"{group} is {node!r}; expected a component: a choice, as in {group}=NAME")
@@ -114,7 +114,7 @@ class Components:
         return sorted({path.stem for folder in self.folders for path in (folder / group).glob("*.yaml")})
 
     def path(self, group: str, choice: str) -> Path:
-        """The yaml file of a choice; InputError with the nearest names where there is none."""
+        """The yaml file of a choice. Raises InputError with the most similar name if there is none."""
         names = self.choices(group)
         for folder in reversed(self.folders):
             path = folder / group / f"{choice}.yaml"
@@ -133,7 +133,7 @@ class Components:
         for folder in self.folders:
             for path in sorted((folder / group).glob("*.yaml")):
                 content = _read_yaml(path)
-                # A file of the package _global_ has the group as a key among others.
+                # In a file of the package _global_ the group is one key among others.
                 own = content.get(group, content) if isinstance(content, dict) else content
                 found |= {node[TARGET]: bool(node.get(PARTIAL)) for node in _nodes(own)}
         return found
@@ -149,12 +149,12 @@ def _read_yaml(path: Path) -> Any:
         try:
             _PARSED[key] = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} is no yaml: {' '.join(str(error).split())}") from error
+            raise InputError(f"{path} is not a yaml file: {' '.join(str(error).split())}") from error
     return _PARSED[key]
 
 
 def _nodes(value: Any) -> Iterable[dict[str, Any]]:
-    """Every mapping that names a class, however deep."""
+    """Every mapping that names a class, at any depth."""
     if isinstance(value, dict):
         if isinstance(value.get(TARGET), str):
             yield value
@@ -164,7 +164,7 @@ def _nodes(value: Any) -> Iterable[dict[str, Any]]:
 
 
 def _require_plain(name: str, value: Any) -> None:
-    """InputError where a value that is no component's slot holds a component, or anything but plain values."""
+    """Raise InputError if a value outside of `Component.SLOTS` holds a component, or anything but plain values."""
     if isinstance(value, Mapping):
         require(
             TARGET not in value,
@@ -187,7 +187,7 @@ def _require_plain(name: str, value: Any) -> None:
 def _check_settings(
     group: str, made: Callable[..., Any], settings: Mapping[str, Any], given: Mapping[str, Any], is_partial: bool
 ) -> None:
-    """InputError for settings that the constructor does not have, lacks, or declares of another kind."""
+    """Raise InputError for settings that are unknown to the constructor, missing, or of the wrong type."""
     parameters = inspect.signature(made).parameters
     named = {name: one for name, one in parameters.items() if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)}
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
@@ -211,12 +211,12 @@ def _check_settings(
 def _annotations(made: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(made.__init__ if inspect.isclass(made) else made)
-    except (NameError, TypeError):  # a library's annotation that only its type checker can read
+    except (NameError, TypeError):  # an annotation that only a type checker can evaluate
         return {}
 
 
 def require_kind(name: str, value: Any, kind: Any) -> None:
-    """Raise InputError where a plain value is not of the declared kind; kinds that are no plain values pass."""
+    """Raise InputError if a plain value is not of the declared kind; other kinds are not checked."""
     wanted = _plain_kinds(kind)
     if wanted is None or any(_is(value, one) for one in wanted):
         return
@@ -242,7 +242,7 @@ def _words(kind: Any) -> str:
 
 
 def _plain_kinds(kind: Any) -> tuple[Any, ...] | None:
-    """The plain kinds that an annotation admits; None where it admits others, which are not checked here.
+    """The plain kinds that an annotation allows; None if it allows other kinds too, which are not checked.
 
     A kind is a type, a `Literal`, or, for a tuple of a certain length, its members' annotations.
     """
@@ -287,16 +287,16 @@ def _is(value: Any, kind: Any) -> bool:
 
 
 def make(group: str, made: Callable[..., Any], settings: Mapping[str, Any], /, **given: Any) -> Any:
-    """What a known class makes of plain values, which are checked as by `Components.build`.
+    """An object of a known class from plain values, which are checked as in `Components.build`.
 
-    group: what messages call the settings, as on the command line. given: arguments that come from elsewhere.
+    group: the name of the settings in messages, as on the command line. given: arguments that come from elsewhere.
     """
     _check_settings(group, made, {**settings, **given}, given, False)
     return _called(group, made, **settings, **given)
 
 
 def _called(group: str, made: Callable[..., Any], /, *args: Any, **settings: Any) -> Any:
-    """What the constructor makes; its refusal comes as an InputError."""
+    """The object that the constructor makes. Raises InputError if the constructor refuses its arguments."""
     try:
         return made(*args, **settings)
     except InputError as error:

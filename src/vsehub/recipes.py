@@ -5,7 +5,7 @@ Classes are compared by name, without their path, so that moving a file changes 
 
 import re
 
-# What may differ between two runs of one recipe: seeds, names, places, the machine's settings, and all that comes
+# Settings that may differ between two runs of one recipe: seeds, names, paths, the machine's settings, and everything
 # after training. The data are identified by their fingerprint, not by their path.
 NOT_RECIPE = re.compile(
     r"^(name|run_name|label|study|resume|retry_failed|final_split|criterion_name|(logger|hydra|criterion|protocol)(\..*)?)$"
@@ -13,8 +13,8 @@ NOT_RECIPE = re.compile(
     r"|^trainer\.(enable_.*|log_every_n_steps|accelerator|devices|num_sanity_val_steps|default_root_dir)$"
     r"|(^|\.)(seed|out|output_dir|run_folder|dirpath|save_dir|workers|num_workers|eval_batch_size)$"
 )
-# Not part of a recipe, but decisive for a run: its seeds, what is measured at its end, and its data, which before they
-# are read can only be identified by their path.
+# Settings that are not part of a recipe but affect a run's results: its seeds, what is measured at its end, and the
+# path of its data, which identifies them before they are read.
 COUNTS = re.compile(r"(^|\.)seed$|^final_split$|^(criterion|protocol)(\.|$)|^data\.(?!(cache|name)$)")
 _ADDED = "architecture"  # follows from other settings; written to run.json only
 
@@ -25,7 +25,7 @@ def in_recipe(key: str) -> bool:
 
 
 def decides(key: str) -> bool:
-    """Whether a setting, or any below it, affects a run's results; output folders and machine settings do not."""
+    """Whether a setting, or one nested in it, affects a run's results; output folders and machine settings do not."""
     return key != _ADDED and bool(COUNTS.search(key) or in_recipe(key))
 
 

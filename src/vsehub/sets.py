@@ -14,8 +14,8 @@ from vsehub.checks import require
 class Sets:
     """N sets of D-dimensional vectors, kept without padding.
 
-    vectors: (V, D), set after set. lengths: (N,) int64 on the same device, how many vectors each set has, at least 1;
-    their sum is V. Behaves like a tensor of N rows where code only counts, indexes, moves or concatenates rows.
+    vectors: (V, D), set after set. lengths: (N,) int64 on the same device, the number of vectors in each set, at least
+    1; their sum is V. Can be counted, indexed, moved and concatenated like a tensor of N rows.
     """
 
     vectors: Tensor
@@ -35,7 +35,7 @@ class Sets:
         return len(self.lengths)
 
     def __getitem__(self, index: slice | Tensor) -> "Sets":
-        """The sets of a slice or of row numbers (n,), in that order; of a slice, their vectors are a view."""
+        """The sets of a slice or of row numbers (n,), in that order; for a slice, the vectors are a view."""
         ends = self.lengths.cumsum(0)
         if isinstance(index, slice):
             first, last, step = index.indices(len(self))
@@ -51,7 +51,7 @@ class Sets:
         return Sets(self.vectors[(ends - self.lengths)[index].repeat_interleave(lengths) + within], lengths)
 
     def padded(self) -> tuple[Tensor, Tensor]:
-        """(N, L, D) with zeros behind each set, and the mask (N, L) of what is inside."""
+        """(N, L, D), each set padded with zeros, and the mask (N, L) of the vectors that are not padding."""
         longest = int(self.lengths.max()) if len(self) else 0
         inside = torch.arange(longest, device=self.device) < self.lengths[:, None]
         return self.vectors.new_zeros(*inside.shape, self.vectors.shape[1]).index_put((inside,), self.vectors), inside
@@ -64,16 +64,16 @@ class Sets:
 
     @property
     def device(self) -> torch.device:
-        """Where the vectors are."""
+        """The device of the vectors."""
         return self.vectors.device
 
     def to(self, *where: Any) -> "Sets":
-        """On another device, as `Tensor.to`."""
+        """The sets on another device, like `Tensor.to`."""
         vectors = self.vectors.to(*where)
         return Sets(vectors, self.lengths.to(vectors.device))
 
     def cpu(self) -> "Sets":
-        """In main memory."""
+        """The sets in main memory."""
         return Sets(self.vectors.cpu(), self.lengths.cpu())
 
     def float(self) -> "Sets":
@@ -89,20 +89,20 @@ Encoding = Tensor | Sets
 
 
 class Rows(Protocol):
-    """N encodings of whatever kind, where code only counts and indexes them."""
+    """N encodings of any kind, for code that only counts and indexes them."""
 
     @property
     def device(self) -> torch.device:
-        """Where they are."""
+        """The device of the encodings."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: slice | Tensor, /) -> "Rows":
-        """Those of a slice or of row numbers (n,)."""
+        """The encodings of a slice or of row numbers (n,)."""
 
 
 def concatenated(parts: Sequence[Encoding]) -> Encoding:
-    """Rows of all parts in order. Raises InputError where some parts are tensors and others `Sets`."""
+    """The rows of all parts in order. Raises InputError if some parts are tensors and others `Sets`."""
     sets = [part for part in parts if isinstance(part, Sets)]
     tensors = [part for part in parts if isinstance(part, Tensor)]
     require(not (sets and tensors), "parts are tensors and Sets; expected parts of one kind")

@@ -33,14 +33,14 @@ TINY = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8")
     [
         (
             ["loss=hall"],
-            r"loss=hall is no choice of loss \(did you mean hal\?\); choose one of hal, hard_neg_nce, infonce, ",
+            r"loss=hall is not a choice of loss \(did you mean hal\?\); choose one of hal, hard_neg_nce, infonce, ",
         ),
         (["loss.gama=3"], r"there is no setting 'loss.gama' \(did you mean loss.gamma\?\)"),
         (["lr=1"], r"there is no setting 'lr' \(did you mean optimizer.lr\?\)"),
         (["losss=hal"], r"there is no setting 'losss' \(did you mean loss\?\)"),
         (["criterion.k=3"], "there is no setting 'criterion.k'"),
         (["+foo=1"], "there is no setting 'foo'"),
-        (["recipe=foo"], "recipe=foo is no choice of recipe"),
+        (["recipe=foo"], "recipe=foo is not a choice of recipe"),
         (["sweep=k"], "sweep=k is a grid of runs; add -m"),
         (["loss=sum,max"], "loss=sum,max gives several choices; add -m"),
         (["seed=0,1"], r"seed=0,1 gives several values; add -m .* a list in brackets: 'seed=\[A,B\]', or quote"),
@@ -48,7 +48,7 @@ TINY = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8")
         (["loss.gamma=high"], "loss.gamma is 'high'; expected a number"),
         (["trainer.enable_progress_bar=off"], "trainer.enable_progress_bar is 'off'; expected true or false"),
         (["retry_failed=maybe"], "retry_failed is 'maybe'; expected true or false"),
-        (["nonsense"], "'nonsense' is no setting: it has no =; settings are KEY=VALUE, and `vsehub"),
+        (["nonsense"], "'nonsense' is not a setting: it has no =; settings are KEY=VALUE, and `vsehub"),
     ],
 )
 def test_unknown_choices_and_settings(refused, tmp_path, overrides, message):
@@ -166,7 +166,7 @@ def test_resume(refused, run_here, trained, tmp_path):
     record = json.loads((stopped / "run.json").read_text()) | {"status": "stopped"}
     (stopped / "run.json").write_text(json.dumps(record))
     said = refused("train", f"resume={stopped}")
-    assert f"was started in {trained} and continues only there; move it back" in said
+    assert f"was started in {trained} and can only continue there; move it back" in said
     record["config"] |= {"run_folder": str(stopped)}
     (stopped / "run.json").write_text(json.dumps(record))
     before = {path: path.read_bytes() for path in stopped.rglob("*.*") if path.is_file() and path.name != "train.log"}
@@ -185,12 +185,12 @@ def test_resume(refused, run_here, trained, tmp_path):
 
 def test_a_finished_run_cannot_change(refused, run_here, trained):
     before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
-    assert "is finished after 4 epochs: nothing is left to do" in run_here("train", f"resume={trained}")
+    assert "is finished after 4 epochs; nothing to do" in run_here("train", f"resume={trained}")
     for change in ("seed=5", "trainer.max_epochs=9", "optimizer.lr=1"):
-        assert f"its record cannot change any more; start a new run for {change}" in refused(
+        assert f"its record can no longer change; start a new run for {change}" in refused(
             "train", f"resume={trained}", change
         )
-    assert f"hydra.run.dir: {trained} holds a run already; `vsehub train resume={trained}` continues it" in refused(
+    assert f"hydra.run.dir: {trained} already holds a run; continue it with `vsehub train resume={trained}`" in refused(
         "train", f"hydra.run.dir={trained}"
     )
     assert before == {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
@@ -199,7 +199,7 @@ def test_a_finished_run_cannot_change(refused, run_here, trained):
 def test_a_run_takes_no_folder_of_somebody_else(refused, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
-    assert "holds notes.txt, which is not a run's; give another folder" in refused("train", "hydra.run.dir=mine")
+    assert "holds notes.txt, which does not belong to a run; give another" in refused("train", "hydra.run.dir=mine")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
     assert "mine/notes.txt is a file; give another folder" in refused("train", "hydra.run.dir=mine/notes.txt")
 
@@ -221,7 +221,7 @@ def test_checkpoints_that_are_none(refused, trained, tmp_path):
     assert f"is the state of a training under way, which only resume= reads; give the model: {best}" in last
     assert "split is 'dev'; choose one of" in refused("evaluate", f"checkpoint={best}", "split=dev")
     unknown = refused("evaluate", f"checkpoint={best}", "data.rooot=here", "out=out")
-    assert "data.rooot is no setting of the checkpoint's data; choose among size, seed, cache" in unknown
+    assert "data.rooot is not a setting of the checkpoint's data; choose among size, seed, cache" in unknown
     for name, keep in (("short", 0.5), ("stump", 0.01), ("empty", 0)):
         whole = best.read_bytes()
         (tmp_path / name).write_bytes(whole[: int(keep * len(whole))])

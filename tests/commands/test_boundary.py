@@ -36,11 +36,11 @@ def covered():
     ("raised", "status", "message"),
     [
         (InputError("k is 0; expected 1"), 2, "k is 0; expected 1"),
-        (KeyboardInterrupt(), 130, "interrupted; whole files were kept"),
+        (KeyboardInterrupt(), 130, "interrupted; complete files were kept"),
         (PermissionError(errno.EACCES, "Permission denied", "out/x"), 1, "out/x: Permission denied"),
         (OSError(errno.ENOSPC, "No space left on device", "out/x"), 1, r"the disk is full \(out/x\)"),
         (MemoryError(), 1, "out of memory"),
-        (KeyError("lost"), 1, "KeyError: 'lost'. This is a fault of vsehub, not of yours; its traceback: "),
+        (KeyError("lost"), 1, "KeyError: 'lost'. This is a bug in vsehub, not your mistake; its traceback: "),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -57,7 +57,7 @@ def test_errors(capsys, raised, status, message):
 
 def test_a_covered_signal_is_still_one(capsys):
     code, said = ended(capsys, covered)
-    assert (code, "terminated; whole files were kept" in said) == (143, True)
+    assert (code, "terminated; complete files were kept" in said) == (143, True)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 

@@ -91,7 +91,7 @@ def test_a_checkpoint_is_self_contained(trained, vsehub, tmp_path):
     assert f"rsum {again['metrics']['rsum']:.1f}" in done.out
     assert list((tmp_path / "elsewhere").iterdir()) == []
     refused = vsehub("evaluate", f"checkpoint={alone}", cwd=tmp_path, status=2)
-    assert "lies in no run folder; say where the evaluation goes: out=FOLDER" in refused.err
+    assert "is not in a run folder; give a folder for the evaluation: out=FOLDER" in refused.err
 
 
 def test_evaluate_and_report(trained, vsehub, tmp_path):

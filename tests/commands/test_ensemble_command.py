@@ -98,7 +98,7 @@ def test_a_fitted_inductive_criterion_and_the_report(runs, vsehub):
             "[hal/checkpoints/best.safetensors,other/checkpoints/best.safetensors]",
             "was trained on other data (scenes) than",
         ),
-        ("[hal/checkpoints/best.safetensors,alone.safetensors]", "lies in no run folder"),
+        ("[hal/checkpoints/best.safetensors,alone.safetensors]", "is not in a run folder"),
         ("[hal/checkpoints/best.safetensors,absent.safetensors]", "no such file or folder: absent.safetensors"),
         ("[]", "checkpoint is an empty list"),
     ],

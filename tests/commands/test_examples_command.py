@@ -65,7 +65,7 @@ def test_what_the_page_says_is_what_evaluation_measures(report, run_here, traine
         counts = [round(queries * share / 100) for share in right]
         shares = " ".join(f"{count} ({share:.1f} %)" for count, share in zip(counts, right, strict=True))
         assert f"{query}s whose first {item} is right, of {queries} {shares}" in text
-        turned = [re.search(rf"{query}s that turned {way} (\d+)", text)[1] for way in ("right", "wrong")]
+        turned = [re.search(rf"{query}s that became {way} (\d+)", text)[1] for way in ("right", "wrong")]
         assert int(turned[0]) - int(turned[1]) == counts[1] - counts[0]
     assert page.count('class="thumb" src="data:image/jpeg') >= 12 + 1
     turned = re.findall(r"<h5>(nns|is)</h5><ol.*?>\n<li( class=\"right\")?>", page)
@@ -103,15 +103,15 @@ def test_the_best_run_is_that_of_validation(copied, report, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["criterion=csls"], "criterion came without examples"),
-        (["data.seed=1"], "data came without examples"),
+        (["criterion=csls"], "criterion has no effect without examples"),
+        (["data.seed=1"], "data has no effect without examples"),
         (["examples=nowhere"], "examples: no such file or folder: nowhere"),
-        (["examples={run}", "criterion=nns"], "criterion=nns is what others are compared with"),
+        (["examples={run}", "criterion=nns"], "criterion=nns is the plain ranking itself"),
         (["examples={run}", "against={run}"], "is the run of examples itself"),
         (["examples={run}", "criterion=csls+rgm", "reference=train"], "no inductive form"),
         (["examples={run}", "split=train", "reference=train"], "the reference holds the queries themselves"),
         (["examples={run}", "images={run}/run.json"], "is a file; give the folder"),
-        (["examples={run}/checkpoints"], "is no run folder"),
+        (["examples={run}/checkpoints"], "is not a run folder"),
     ],
 )
 def test_bad_input_is_told(report, trained, arguments, told):

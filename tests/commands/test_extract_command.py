@@ -70,7 +70,7 @@ def test_killed_it_goes_on_and_the_bytes_are_the_same(command, vsehub, weights, 
     parts.mkdir()  # as if it had been killed when all was written and its parts were not removed yet
     (parts / "settings.json").write_text(settings)
     (parts / "train-000000000.part.npz").touch()
-    assert "this extraction already" in command(*PIECES, "out=killed", "verify=true")
+    assert "already holds this extraction" in command(*PIECES, "out=killed", "verify=true")
     assert not parts.exists()
 
 
@@ -88,7 +88,7 @@ def test_two_processes_share_the_work(command, vsehub, weights, tmp_path):
         said.append((tmp_path / str(rank) / "output.txt").read_text())
         assert status == 0, said[-1]
     assert contents(tmp_path / "two") == contents(tmp_path / "one")
-    assert "process 1 of 2 has done its part: 80 images" in said[1]
+    assert "process 1 of 2 has finished its part: 80 images" in said[1]
     assert manifest(tmp_path / "two")["run"] | {"images": 80, "processes": 2} == manifest(tmp_path / "two")["run"]
 
 
@@ -162,7 +162,7 @@ def test_what_is_refused(command, weights, tmp_path, monkeypatch):
     said = command("image_encoder.weights=nan.pth", "out=a", status=2)
     assert "train: of the features, those of scene-train-000000, scene-train-000001, " in said
     assert "hold NaN" in said
-    assert "ImageCNN is no pretrained network; give image_encoder=resnet152" in command(
+    assert "ImageCNN is not a pretrained network; give image_encoder=resnet152" in command(
         "out=b", model=("data=scenes", "data.size=tiny"), status=2
     )
     assert "data.json is not set" in command("out=b", model=(), status=2)

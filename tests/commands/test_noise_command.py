@@ -157,7 +157,7 @@ def test_foils_are_measured(trained, made, run_here, tmp_path):
     other, first = (one["metrics"]["all"] for one in (json.loads(path.read_text()), found))
     assert (other["right"], other["ties"]) == (len(table) - first["right"] - first["ties"], first["ties"])
 
-    assert "leave tune, criterion out" in run_here(
+    assert "omit tune, criterion" in run_here(
         "evaluate", best, f"foil={made}", "criterion=csls", "tune=true", f"out={tmp_path}", status=2
     )
     assert "name images that the split does not have" in run_here(

@@ -247,7 +247,7 @@ def test_a_matching(files, here):
     refused = here("rerank", *ALL, "criterion=rgm", "reference=train.npy", "out=other", status=2)
     assert "rgm matches the queries themselves with the items" in refused
     refused = here("rerank", *ALL, "criterion=gm", "index=flat", "out=other", status=2)
-    assert "gm does not rank by the score less a term of the item" in refused
+    assert "gm does not rank by the score minus a term of the item" in refused
 
 
 def test_one_item_and_one_query(files, here):
@@ -289,7 +289,7 @@ def test_a_killed_command_goes_on(files, here, monkeypatch):
         return whole(*arguments, start=start, **settings)
 
     monkeypatch.setattr(search, "nearest_blocks", counted)
-    assert "going on from query 128 of 300" in here("rerank", *ALL, "criterion=qb_norm", "out=there")
+    assert "continuing from query 128 of 300" in here("rerank", *ALL, "criterion=qb_norm", "out=there")
     assert started == [128]
     assert {path.name for path in (files / "there").iterdir()} == {"ranking.parquet", "result.json", "index.html", MARK}
     ranking = [(files / out / "ranking.parquet").read_bytes() for out in ("there", "unbroken")]
@@ -304,7 +304,7 @@ def test_a_folder_that_holds_a_result(files, here):
     here("diagnose", *ALL, "out=there", "criteria=[is]")
     before = (files / "there" / "result.json").read_bytes()
     said = here("diagnose", "queries=absent.npy", "items=m.npy", "out=there", status=2)
-    assert "out: there holds a diagnosis already. Give another out=FOLDER, or overwrite=true to replace it" in said
+    assert "out: there already holds a diagnosis. Give another out=FOLDER, or overwrite=true to replace it" in said
     for overwrite in ("true", "false"):
         said = here("rerank", *ALL, "out=there", f"overwrite={overwrite}", status=2)
         assert "holds a diagnosis, not a reranking of this version. Give another out=FOLDER" in said
@@ -330,7 +330,10 @@ def test_a_folder_that_holds_a_result(files, here):
             "device is 'abacus', which is not available on this machine",
         ),
         (["queries=q.npy", "items=m.npy", "seed=none"], "seed is 'none'; expected a number"),
-        (["queries=q.npy", "items=m.npy", "item_ids=asked.txt"], r"there are 300 ids; expected one a row|comes twice"),
+        (
+            ["queries=q.npy", "items=m.npy", "item_ids=asked.txt"],
+            r"there are 300 ids; expected one per row|comes twice",
+        ),
         (["queries=q.npy", "items=m.npy", "item_labels=asked.txt"], "120 rows, but there are 300 labels"),
         (["queries=q.npy", "items=m.npy", "item_images=photos"], "are found by ids, which items does not have"),
         (["queries=q.npy", "items=m.npy", "truth=pairs.csv"], "pairs.csv: lines 2, 3, .* give no row number"),
@@ -347,14 +350,14 @@ def test_settings_of_one_command(files, here):
     sides = ("queries=q.npy", "items=m.npy")
     assert "index is 'pq'; choose one of flat, ivf, hnsw" in here("rerank", *sides, "index=pq", status=2)
     refused = here("rerank", *sides, "criterion=qb_norm", "index=flat", status=2)
-    assert "qb_norm does not rank by the score less a term of the item" in refused
-    assert "choose one of csls, dn, is, nnn, nns, sinkhorn, or leave index out" in refused
+    assert "qb_norm does not rank by the score minus a term of the item" in refused
+    assert "choose one of csls, dn, is, nnn, nns, sinkhorn, or omit index" in refused
     assert "criterion csls: criterion.k is 0; expected a whole number" in here(
         "rerank", *sides, "criterion.k=0", status=2
     )
     unknown = here("diagnose", *sides, "criteria=[csls,clsl]", status=2)
     assert "criterion is 'clsl' (did you mean csls?); choose one of assignment, csls, " in unknown
-    assert "criteria names one twice: is, is" in here("diagnose", *sides, "criteria=[is,is]", status=2)
+    assert "criteria names a criterion twice: is, is" in here("diagnose", *sides, "criteria=[is,is]", status=2)
 
 
 def test_a_criterion_that_a_function_makes_is_not_among_those_of_an_index(files, here):
@@ -362,7 +365,7 @@ def test_a_criterion_that_a_function_makes_is_not_among_those_of_an_index(files,
     (files / "own" / "criterion" / "made.yaml").write_text("_target_: functools.reduce\n")
     sides = ("queries=q.npy", "items=m.npy")
     refused = here("rerank", "--config-dir", "own", *sides, "criterion=qb_norm", "index=flat", status=2)
-    assert "choose one of csls, dn, is, nnn, nns, sinkhorn, or leave index out" in refused
+    assert "choose one of csls, dn, is, nnn, nns, sinkhorn, or omit index" in refused
 
 
 def spoil(files, name):

@@ -101,7 +101,7 @@ def test_criteria_and_a_report(run, vsehub, tmp_path):
 def test_a_resumed_run_ends_as_the_unbroken_one(run, lexicon, vsehub, tmp_path):
     vsehub("train", *files(lexicon), *SETTINGS, *BANK, "trainer.max_epochs=2", "hydra.run.dir=broken", cwd=tmp_path)
     refused = vsehub("train", "resume=broken", "trainer.max_epochs=3", cwd=tmp_path, status=2)
-    assert "is finished, its record cannot change any more" in refused.err
+    assert "is finished, so its record can no longer change" in refused.err
     stopped(tmp_path / "broken")
     vsehub("train", "resume=broken", "trainer.max_epochs=3", cwd=tmp_path)
     assert rows(tmp_path / "broken") == rows(run)
@@ -119,7 +119,10 @@ def test_shares_and_what_cannot_be(run, lexicon, vsehub, tmp_path):
     assert sum(counted) == 320
     best = f"checkpoint={run / 'checkpoints' / 'best.safetensors'}"
     refused = vsehub("search", best, "a dog", cwd=tmp_path, status=2)
-    assert "was trained on texts that are vectors, so it reads no words; search needs one trained on" in refused.err
+    assert (
+        "was trained on texts that are vectors, so it cannot read words; search needs one that was trained on"
+        in refused.err
+    )
     refused = vsehub("train", *one_table, "text_encoder=text_gru", "hydra.run.dir=gru", cwd=tmp_path, status=2)
     assert "the data's texts are vectors (10,), but TextGRU takes captions; give text_encoder=" in refused.err
     refused = vsehub("train", "data=pairs", "data.images=a.npy", "hydra.run.dir=none", cwd=tmp_path, status=2)

@@ -13,7 +13,7 @@ def test_a_start_that_was_killed_is_no_obstacle(tmp_path):
         (tmp_path / name).touch()
     (tmp_path / "noise_index.npz").touch()
     (tmp_path / "csv" / "version_0").mkdir(parents=True)
-    with pytest.raises(InputError, match=r"holds csv, noise_index.npz, which is not a run's"):
+    with pytest.raises(InputError, match=r"holds csv, noise_index.npz, which does not belong to a run"):
         require_new(tmp_path)
     lock = claimed(tmp_path, "training")
     require_new(tmp_path)

@@ -160,7 +160,7 @@ def test_a_second_search_encodes_nothing_until_something_changed(command, checkp
     assert sorted(encoded) == [1, 32, 480]
     shutil.rmtree(tmp_path / "best.encoded")
     (tmp_path / "best.encoded").write_text("where the folder would be")
-    assert "was not kept, the next search encodes it again" in command(
+    assert "could not be stored; the next search encodes it again" in command(
         f"checkpoint={checkpoint}", "a red circle", "k=2"
     )
 
@@ -170,19 +170,19 @@ def test_a_second_search_encodes_nothing_until_something_changed(command, checkp
     [
         ([], "there is nothing to search for; give a text"),
         (["query=[]"], "there is nothing to search for"),
-        (["query=[a,b]", "more text"], r"texts and query=\[...\] both came"),
+        (["query=[a,b]", "more text"], r"both texts and query=\[...\] were given"),
         (["circle", "k=33"], "k is 33; expected at most 32, the number of images in the test split"),
         (["image=0", "k=161"], "k is 161; expected at most 160, the number of texts in the test split"),
         (["circle", "k=0"], "k is 0; expected a whole number above 0"),
         (["circle", "split=dev"], "split is 'dev'; choose one of 'train', 'val', 'test'"),
         (["circle", "reference=queries"], "reference is 'queries'; choose one of"),
-        (["circle", "data.rooot=x"], "data.rooot is no setting of the checkpoint's data; choose among"),
-        (["image=scene-test-000123"], "no image 'scene-test-000123'; names like it: scene-test-0000.*row from 0 to 31"),
+        (["circle", "data.rooot=x"], "data.rooot is not a setting of the checkpoint's data; choose among"),
+        (["image=scene-test-000123"], "no image 'scene-test-000123'; .*did you mean scene-test-0000.*row from 0 to 31"),
         (["image=32"], "no image '32'.*row from 0 to 31"),
         (["image=scene, with = signs"], "no image 'scene, with = signs'"),
         (["circle", "image=99"], "no image '99'"),
         (["circle", "zxqv wvut"], "knows no word of the text 'zxqv wvut': zxqv, wvut"),
-        (["circel"], r"knows no word of the text 'circel': circel \(it knows circle\)"),
+        (["circel"], r"knows no word of the text 'circel': circel \(did you mean circle\?\)"),
         (["?!"], r"the text '\?!' holds no word"),
         (["circle", "images=absent"], "images: no such file or folder: absent. Give the folder of the image files"),
         (["circle", "images=best.safetensors"], "images: best.safetensors is a file"),

@@ -92,9 +92,9 @@ def test_what_is_said(caplog):
     }
     warn_of_shared(splits)
     assert caplog.messages == [
-        "36 of the 100 captions of val (36.0 %) are in train too, word for word",
-        "2 of the 52 images of test are in train too: results on test are too good",
-        "1 of the 52 images of test are in val too: results on test are too good",
+        "36 of the 100 captions of val (36.0 %) are also in train, word for word",
+        "2 of the 52 images of test are also in train: results on test are too good",
+        "1 of the 52 images of test are also in val: results on test are too good",
     ]
     caplog.clear()
     warn_of_shared({name: splits[name] for name in ("train",)})

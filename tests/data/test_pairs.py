@@ -171,8 +171,8 @@ def test_shared_sides_are_counted(folder, caplog):
     with caplog.at_level(logging.WARNING):
         source(folder, "train", "val", "test").load("test")
     assert [one.getMessage() for one in caplog.records] == [
-        "2 of the 4 images of test are in train too, with other pairs",
-        "2 of the 3 texts of test are in train too, with other pairs",
+        "2 of the 4 images of test are also in train, in other pairs",
+        "2 of the 3 texts of test are also in train, in other pairs",
     ]
 
 

@@ -103,7 +103,7 @@ def test_numbers_that_do_not_match(tmp_path, rows, captions):
 
 
 def test_ids_that_do_not_match(tmp_path):
-    assert "train_ids.txt has 3 lines; expected 2, one an image, or 10" in refused(
+    assert "train_ids.txt has 3 lines; expected 2, one per image, or 10" in refused(
         write(tmp_path, features(2), 10, ids=range(3))
     )
 
@@ -146,7 +146,7 @@ def test_a_zero_region_and_extreme_numbers_are_fine(tmp_path):
     [
         (b"one\n\nthree\n \n", r"train_caps.txt:2: the line is empty \(2 such of 4 lines\)"),
         (b"one\ntwo\n\n", "train_caps.txt:3: the line is empty"),
-        (b"", "train_caps.txt is empty; expected one caption a line"),
+        (b"", "train_caps.txt is empty; expected one caption per line"),
         (b"one\ncaf\xe9 x\n", r"train_caps.txt:2: byte 0xe9 at place 4 of the line is not UTF-8. .*iconv"),
     ],
 )

@@ -158,10 +158,10 @@ def test_bad_ids(truth):
 
 def test_files_that_are_no_tables(tmp_path):
     assert "truth: no such file or folder: " in refused(read_truth, tmp_path / "absent.csv", 1, 1)
-    assert "is no .csv or .parquet file" in refused(read_truth, tmp_path, 1, 1)
+    assert "is not a .csv or .parquet file" in refused(read_truth, tmp_path, 1, 1)
     for name in ("pairs.txt", "pairs.parquet"):
         (tmp_path / name).write_text("query,item\n0,0\n")
-    assert "is no .csv or .parquet file" in refused(read_truth, tmp_path / "pairs.txt", 1, 1)
+    assert "is not a .csv or .parquet file" in refused(read_truth, tmp_path / "pairs.txt", 1, 1)
     assert "cannot be read as .parquet" in refused(read_truth, tmp_path / "pairs.parquet", 1, 1)
     pq.write_table(pa.table({"query": [0], "item": [0], "remark": ["a"]}), tmp_path / "pairs.parquet")
     content = (tmp_path / "pairs.parquet").read_bytes()

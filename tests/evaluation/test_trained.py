@@ -73,7 +73,7 @@ def test_bad_input(model, ask, message):
 
 def test_bad_settings_and_data(trained):
     best = trained / "checkpoints" / "best.safetensors"
-    with pytest.raises(InputError, match="rooot is no setting of the checkpoint's data"):
+    with pytest.raises(InputError, match="rooot is not a setting of the checkpoint's data"):
         vsehub.load(best, data={"rooot": "x"}).split("test")
     with pytest.raises(InputError, match="expected full names of classes"):
         vsehub.load(best, trust=["no class"])

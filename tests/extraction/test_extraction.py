@@ -206,7 +206,7 @@ class TestChunkFiles:
         path = files.path(chunk.name)
         if damage != "of another size":
             path.write_bytes(path.read_bytes()[:-5] if damage == "cut" else b"no array")
-        with pytest.raises(InputError, match="was damaged and has been removed; give the same command again"):
+        with pytest.raises(InputError, match="was damaged and has been removed; run the same command again"):
             files.read(chunk)
         assert not files.done(chunk)
 

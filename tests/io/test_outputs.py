@@ -24,7 +24,7 @@ def test_ours_is_replaced_only_on_demand(tmp_path):
     folder = tmp_path / "out"
     written(folder)
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"holds a report already\. Give another out=FOLDER, or overwrite=true"):
+    with pytest.raises(InputError, match=r"already holds a report\. Give another out=FOLDER, or overwrite=true"):
         Output(folder, "a report", NAMES)
     again = Output(folder, "a report", NAMES, overwrite=True)
     again.begin(NAMES)

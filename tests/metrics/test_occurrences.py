@@ -121,7 +121,7 @@ NEAREST = torch.tensor([[0, 1, 2], [3, 2, 1]])
 @looped(
     ("call", "message"),
     [
-        (lambda found: found.add(NEAREST[:, :2]), "nearest lists 2 items a query; expected at least 3"),
+        (lambda found: found.add(NEAREST[:, :2]), "nearest lists 2 items per query; expected at least 3"),
         (lambda found: found.add(NEAREST - 1), "nearest holds positions -1 to 2; expected 0 to 3"),
         (lambda found: found.add(NEAREST, NEAREST), r"wrong is torch.int64 \(2, 3\); expected a boolean matrix"),
         (lambda found: found.add(NEAREST, NEAREST[:, :2] > 0), r"wrong is torch.bool \(2, 2\)"),

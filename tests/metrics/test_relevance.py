@@ -134,8 +134,11 @@ LISTS = torch.tensor([[0, 1, 2], [3, 2, 1]])
 @looped(
     ("call", "message"),
     [
-        (lambda p: list_metrics(LISTS[:, :2], p, (1,)), "lists 2 items a query; mAP@R and R-Precision need 3"),
-        (lambda p: list_metrics(LISTS, p, (1, 4)), "lists 3 items a query; recall at 4 needs 4"),
+        (
+            lambda p: list_metrics(LISTS[:, :2], p, (1,)),
+            "positions has 2 items per query; mAP@R and R-Precision need 3",
+        ),
+        (lambda p: list_metrics(LISTS, p, (1, 4)), "positions has 3 items per query; recall at 4 needs 4"),
         (lambda p: list_metrics(LISTS[:1], p, (1,)), r"positions has shape \(1, 3\); expected a matrix \(2, any\)"),
         (lambda p: list_metrics(LISTS + 1, p, (1,)), "positions holds positions 1 to 4; expected 0 to 3"),
         (lambda p: list_metrics(LISTS.double(), p, (1,)), "positions is torch.float64; expected whole numbers"),

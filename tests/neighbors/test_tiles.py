@@ -3,7 +3,7 @@ from looped import looped
 
 from vsehub.neighbors import tiles
 from vsehub.neighbors import tiles as corrections
-from vsehub.neighbors.tiles import Affine, Corrected, Scratch
+from vsehub.neighbors.tiles import Affine, Corrected, MatrixBuffer
 from vsehub.neighbors.vectors import as_vectors
 
 
@@ -54,10 +54,10 @@ def test_several_corrections_of_one_tile(rows, last, monkeypatch):
             assert values.dtype == expected.dtype
 
 
-def test_scratch_is_one_memory():
-    scratch, single = Scratch(), torch.zeros(1)
-    large, small = scratch.matrix(4, 5, single), scratch.matrix(2, 3, single)
+def test_buffer_is_one_memory():
+    buffer, single = MatrixBuffer(), torch.zeros(1)
+    large, small = buffer.matrix(4, 5, single), buffer.matrix(2, 3, single)
     assert small.data_ptr() == large.data_ptr()
     assert small.is_contiguous()
-    assert scratch.matrix(2, 3, single.double()).dtype == torch.float64
-    assert scratch.matrix(40, 5, single).shape == (40, 5)
+    assert buffer.matrix(2, 3, single.double()).dtype == torch.float64
+    assert buffer.matrix(40, 5, single).shape == (40, 5)

@@ -159,7 +159,7 @@ def test_bars_are_as_long_as_their_counts(measured):
         (
             {"kind": "inductive", "set": "train.npy", "path": "train.npy", "rows": 2000, "queries_in_it": 3},
             "inductive, train.npy (2,000 rows): the corrections saw none of the queries that they rank in the "
-            "reference 3 of the queries stand in it all the same",
+            "reference 3 of the queries are also in it",
         ),
         ({"kind": "none", "set": "none"}, "none: no ranking here looks at other queries"),
     ],

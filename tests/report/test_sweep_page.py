@@ -103,7 +103,7 @@ def test_one_setting_and_words_that_part_sweeps(write_point, tmp_path):
     table = settings_table(found[0])
     assert table.head == ["loss.k", "validation rsum", "test rsum", "seeds"]
     assert table.rows[0] == ["10", "210.0", "190.0", "1 (0)"]
-    assert sweep_notes(found[0]) == ["one seed: how much of a lead is chance these runs do not show"]
+    assert sweep_notes(found[0]) == ["one seed: these runs do not show how much of a lead is chance"]
 
 
 def test_points_that_share_no_value_and_settings_that_move_together(write_point, tmp_path):

@@ -6,9 +6,8 @@ import pytest
 from vsehub.checks import InputError
 from vsehub.data import open_vectors
 from vsehub.io.rows import row_hashes
-from vsehub.rerank import leakage as sharing
-from vsehub.rerank.inputs import Names, read_images
-from vsehub.rerank.leakage import refuse_shared, shared_rows
+from vsehub.rerank import inputs as sharing
+from vsehub.rerank.inputs import Names, read_images, refuse_shared, shared_rows
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

@@ -24,7 +24,7 @@ from vsehub.components import conf_folder
 from vsehub.io.files import is_full_disk
 
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
-# They refuse settings with errors of Python's own classes.
+# Libraries that raise Python's own error classes when they refuse a setting.
 _LIBRARIES = ("torch", "pytorch_lightning", "lightning_fabric", "torchvision", "faiss", "wandb")
 _WITHOUT_CHECK = {"--help", "-h", "--hydra-help", "--version", "--shell-completion", "-sc"}
 
@@ -41,7 +41,7 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
 
     @wraps(task)
     def guarded(cfg: DictConfig) -> float | None:
-        with boundary():  # before Hydra, which would print a line of its own
+        with boundary():  # inside Hydra, which would print its own message first
             return task(cfg)
 
     hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config)(guarded)()
@@ -49,12 +49,12 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
 
 @contextmanager
 def boundary() -> Iterator[None]:
-    """Turn every error of the command within into one line and a status, SIGTERM into status 143.
+    """Turn every error inside the block into one line on stderr and an exit status.
 
-    2: bad input. 1: the machine refused something, or the command itself failed; the traceback is then in the file that
-    the line names. 130: interrupted. VSEHUB_TRACEBACK=1 shows the traceback at once.
+    2: bad input. 1: the machine refused something, or the command itself failed; the line then names the file with the
+    traceback. 130: interrupted. 143: SIGTERM. VSEHUB_TRACEBACK=1 shows the traceback directly.
     """
-    before, logging.raiseExceptions = None, False  # what cannot be written as a log fails again as output
+    before, logging.raiseExceptions = None, False  # a log that cannot be written fails again as output
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         before = signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -62,7 +62,7 @@ def boundary() -> Iterator[None]:
         sys.stdout.flush()
     except BaseException as error:
         if isinstance(error, SystemExit) and not isinstance(error, Terminated):
-            raise  # its message is out
+            raise  # its message has been printed
         if os.environ.get("VSEHUB_TRACEBACK") == "1":
             raise
         end(*reported(_stop_behind(error) or error))
@@ -72,16 +72,16 @@ def boundary() -> Iterator[None]:
 
 
 class Terminated(SystemExit):
-    """SIGTERM came."""
+    """Raised on SIGTERM."""
 
 
 def _terminated(signum: int, frame: Any) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is left is tidying up
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
     raise Terminated(TERMINATED)
 
 
 def _behind(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and its causes and contexts, each once: errors that were unwrapped form rings."""
+    """The error with its causes and contexts, each once: an error that was unwrapped and raised again forms a ring."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -90,7 +90,7 @@ def _behind(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _stop_behind(error: BaseException) -> BaseException | None:
-    """The signal behind an error: libraries may have raised an error of their own while it passed through them."""
+    """The signal that caused an error, or None: a library may have replaced it by its own error."""
     return next((one for one in _behind(error) if isinstance(one, Terminated | KeyboardInterrupt)), None)
 
 
@@ -100,11 +100,11 @@ def reported(error: BaseException) -> tuple[str, int]:
         return str(error), BAD_INPUT
     if isinstance(error, KeyboardInterrupt | Terminated):
         what, status = ("terminated", TERMINATED) if isinstance(error, Terminated) else ("interrupted", INTERRUPTED)
-        return f"{what}; whole files were kept, and a command that can go on does when it is given again", status
+        return f"{what}; complete files were kept, and a command that can continue does so when it is run again", status
     if isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
         return explained(error), BAD_INPUT
     if is_full_disk(error):
-        return f"the disk is full ({_file(error) or 'while writing'}). Free room, then give the command again", FAILED
+        return f"the disk is full ({_file(error) or 'while writing'}). Free space, then run the command again", FAILED
     if isinstance(error, BrokenPipeError):
         return "the program that read the output has ended", FAILED
     if isinstance(error, OSError):
@@ -112,21 +112,21 @@ def reported(error: BaseException) -> tuple[str, int]:
         return f"{named + ': ' if named else ''}{error.strerror or error}", FAILED
     if is_out_of_memory(error):
         return (
-            f"out of memory: {_line(error) or 'nothing more could be reserved'}. Close other programs, or give "
-            "smaller batches or fewer items",
+            f"out of memory: {_line(error) or 'no more could be allocated'}. Close other programs, or use smaller "
+            "batches or fewer items",
             FAILED,
         )
     if isinstance(error, UnicodeError):
-        return f"a text is not in the encoding that was expected: {error}", BAD_INPUT
+        return f"a text is not in the expected encoding: {error}", BAD_INPUT
     if isinstance(error, ImportError) and not str(error.name or "").startswith("vsehub"):
-        return f"this needs what is not installed or cannot be loaded: {_line(error)}", FAILED
+        return f"a required package is not installed or cannot be loaded: {_line(error)}", FAILED
     log = _log_of(error)
     own_class = type(error).__module__.split(".")[0] in _LIBRARIES
     refusal = own_class or isinstance(error, ValueError | TypeError | RuntimeError | AssertionError)
     if _library(error) in _LIBRARIES and refusal:
         return f"{_library(error)} refuses: {_line(error)}. The traceback: {log}", BAD_INPUT
     return (
-        f"{type(error).__name__}: {_line(error)}. This is a fault of vsehub, not of yours; its traceback: {log}",
+        f"{type(error).__name__}: {_line(error)}. This is a bug in vsehub, not your mistake; its traceback: {log}",
         FAILED,
     )
 
@@ -147,7 +147,7 @@ def _library(error: BaseException) -> str:
 
 
 def _log_of(error: BaseException) -> str:
-    """The path of a file with the traceback; "above" where none can be written and it goes to stderr."""
+    """The path of a file with the traceback; "above" if it cannot be written and goes to stderr instead."""
     text = "".join(traceback.format_exception(error))
     try:
         with tempfile.NamedTemporaryFile("w", prefix="vsehub-", suffix=".log", delete=False, encoding="utf-8") as file:
@@ -162,7 +162,7 @@ def end(message: str, status: int = BAD_INPUT) -> NoReturn:
     """Exit with a message and a status."""
     try:
         sys.stdout.flush()
-    except OSError:  # a full disk or a reader that has ended: what is still to be written would fail again at the exit
+    except OSError:  # a full disk or a reader that has ended: the rest of the output would fail again at the exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     print(f"{sys.argv[0]}: {message}", file=sys.stderr)
     raise SystemExit(status)

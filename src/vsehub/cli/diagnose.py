@@ -1,4 +1,4 @@
-"""`vsehub diagnose`: the hubness of your own embeddings under several criteria; no ranking is written."""
+"""`vsehub diagnose`: measure the hubness of your own embeddings under several criteria; writes no ranking."""
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
@@ -14,10 +14,10 @@ def main() -> None:
 
 
 def diagnose(cfg: DictConfig) -> None:
-    """Measure the plain ranking of `cfg.items` for `cfg.queries` and that of each of `cfg.criteria`."""
+    """Measure the plain ranking of `cfg.items` for `cfg.queries`, and the ranking under each of `cfg.criteria`."""
     settings = Settings.of(cfg, "diagnose", "a diagnosis", (RESULT, PAGE))
     names = [str(name) for name in (cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria])]
-    require(len(set(names)) == len(names), f"criteria names one twice: {', '.join(names)}")
+    require(len(set(names)) == len(names), f"criteria names a criterion twice: {', '.join(names)}")
     known = components()
     files = {name: known.path("criterion", name) for name in names}
 

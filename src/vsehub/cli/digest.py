@@ -1,4 +1,4 @@
-"""Digests of settings, by which a sweep names the folders of its runs and recognises them."""
+"""Digests of settings: a sweep names the folders of its runs by them, and so recognises finished runs."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from vsehub.recipes import class_name, decides, named_classes
 
 
 def digest(cfg: DictConfig) -> str:
-    """Eight letters for a run's settings. 30 and 30.0 are the same, and null is the same as absent."""
+    """Eight letters for a run's settings. 30 equals 30.0, and null equals an absent setting."""
     return digest_of(dict(_settings(cfg)))
 
 
@@ -33,7 +33,7 @@ def _settings(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _value(node: DictConfig, key: str) -> Any:
-    """The value, unresolved where it cannot be resolved: training reports what is missing."""
+    """The value, unresolved if it cannot be resolved: training reports what is missing."""
     try:
         return node[key]
     except (MissingMandatoryValue, InterpolationResolutionError):

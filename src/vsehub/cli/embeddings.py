@@ -1,4 +1,4 @@
-"""What `rerank` and `diagnose` share: settings checked at the door, the comparison of rankings, its record."""
+"""The part that `rerank` and `diagnose` share: checked settings, the comparison of rankings, its record."""
 
 import logging
 import sys
@@ -20,7 +20,7 @@ from vsehub.io.files import alone, write_json
 from vsehub.io.outputs import Output
 from vsehub.io.records import EMBEDDINGS
 
-if TYPE_CHECKING:  # torch takes two seconds, which nobody waits for who has mistyped a file's name
+if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     import torch
 
     from vsehub.rerank.inputs import Inputs
@@ -30,16 +30,16 @@ if TYPE_CHECKING:  # torch takes two seconds, which nobody waits for who has mis
 log = logging.getLogger(__name__)
 
 RESULT, PAGE = "result.json", "index.html"
-PARTS = "parts"  # the unfinished work
+PARTS = "parts"  # the folder of unfinished work
 
 
 @dataclass(frozen=True)
 class Settings:
     """The settings that both commands have.
 
-    command, kind, written: the command's name, what it writes ("a diagnosis"), and the files of that. files: the
-    arguments of `open_inputs` that name files, None if not given. Raises InputError for what can be refused before
-    anything is read: a folder that cannot be written to, files of vectors that are absent.
+    command: its name. kind: what it writes ("a diagnosis"). written: the names of the files that it writes. files: the
+    arguments of `open_inputs` that name files, None if not given. Raises InputError for everything that can be refused
+    before anything is read, such as an output folder that cannot be written to or a missing file of vectors.
     """
 
     command: str
@@ -57,7 +57,7 @@ class Settings:
     def of(cls, cfg: DictConfig, command: str, kind: str, written: tuple[str, ...]) -> Self:
         """The settings of a command's configuration."""
         for name in ("queries", "items"):
-            require(not OmegaConf.is_missing(cfg, name), f"{name} is not set; give {name}=FILE, vectors in rows")
+            require(not OmegaConf.is_missing(cfg, name), f"{name} is not set; give {name}=FILE, one vector per row")
         files = {
             "queries": cfg.queries,
             "items": cfg["items"],
@@ -96,12 +96,12 @@ class Settings:
                 require_vectors(name, split_path(path)[0])
 
     def output(self) -> Output:
-        """The folder `out`; InputError where it holds something else, or a result that is not to be replaced."""
+        """The folder `out`. Raises InputError if it holds other files, or a result that must not be replaced."""
         return Output(self.out, self.kind, self.written, self.overwrite)
 
 
 def built(name: str, node: DictConfig | ListConfig) -> Any:
-    """The criterion of a configuration node, called `name` in what its constructor refuses."""
+    """The criterion of a configuration node; `name` begins the message of whatever its constructor refuses."""
     try:
         return build("criterion", node)
     except InputError as error:
@@ -110,7 +110,7 @@ def built(name: str, node: DictConfig | ListConfig) -> Any:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Measured rankings, their record, and where both go. began: by the clock of `time.perf_counter`."""
+    """Measured rankings, their record and their output folder. began: the start, by `time.perf_counter`."""
 
     inputs: "Inputs"
     measured: "Measured"
@@ -120,40 +120,40 @@ class Comparison:
     began: float
 
     def require_unchanged(self) -> None:
-        """Raise InputError, and drop the unfinished work, where a file of vectors changed after it had been opened."""
+        """Raise InputError, and drop the unfinished work, if a file of vectors has changed since it was opened."""
         changed = self.inputs.changed()
         if changed:
             self.parts.remove()
             fail(
-                f"{', '.join(map(str, changed))} changed while it was read, so that nothing of it can be used. Give "
-                "the command again when nothing writes to it any more"
+                f"{', '.join(map(str, changed))} changed while being read, so the result cannot be used. Run the "
+                "command again when no other program writes to it"
             )
 
     def finish(self) -> list[str]:
-        """Write the page and, last, the record; remove the parts. Returns the names of the files.
+        """Write the page, then the record, and remove the parts. Returns the names of the files.
 
-        Raises InputError, and leaves no result, where a file of vectors has changed.
+        Raises InputError, and leaves no result, if a file of vectors has changed.
         """
         from vsehub.report.pages.embeddings import write_embeddings_report
 
         try:
             self.require_unchanged()
         except InputError:
-            self.out.begin(())  # removes the ranking again
+            self.out.begin(())  # removes the ranking
             raise
         self.record["seconds"]["total"] = time.perf_counter() - self.began
         write_embeddings_report(self.record, self.out.folder)
         write_json(self.out / RESULT, self.record)
-        self.parts.remove()  # before the folder counts as finished: a kill in between leaves nothing behind
+        self.parts.remove()  # before the folder counts as finished: a kill in between leaves no parts behind
         self.out.finish()
         return [RESULT, PAGE]
 
 
 @contextmanager
 def compared(settings: Settings, criteria: Mapping[str, Any]) -> Iterator[Comparison]:
-    """The plain ranking and those of `criteria`, measured; all that can be refused is refused before that.
+    """The measured plain ranking and those under `criteria`. All checks come before the measuring.
 
-    The folder of the output belongs to this process until the block ends.
+    This process holds the output folder until the block ends.
     """
     from vsehub.io.provenance import code_version, hardware, versions
     from vsehub.rerank.inputs import open_inputs
@@ -165,13 +165,13 @@ def compared(settings: Settings, criteria: Mapping[str, Any]) -> Iterator[Compar
     device = device_named(settings.device)
     files = dict(settings.files)
     if files["reference"] is not None and not any(map(_reads_queries, criteria.values())):
-        log.warning("reference is not read: nothing here takes anything from other queries")
+        log.warning("reference is not read: none of these criteria uses reference queries")
         files["reference"] = None
     inputs = open_inputs(**files, normalize=settings.normalize)
     sizes = len(inputs.queries), len(inputs.items)
     check_criteria(criteria, inputs.reference is not None, *sizes, settings.k, inputs.reference_items is not None)
     with alone(Path(settings.out), "writing"):
-        out = settings.output()  # again: another process may have finished it
+        out = settings.output()  # checked again: another process may have finished in the meantime
         parts = Parts(out / PARTS, _work(inputs, criteria, device), settings.overwrite)
         checking = time.perf_counter()
         checked = inputs.check()
@@ -188,7 +188,7 @@ def compared(settings: Settings, criteria: Mapping[str, Any]) -> Iterator[Compar
             progress=True,
             reference_items=inputs.reference_items,
         )
-        # What an earlier run found took time as well.
+        # Add the time of an earlier run whose parts were reused.
         began -= max(0.0, sum(measured.seconds.values()) - (time.perf_counter() - measuring))
         whole_record = {
             "schema": EMBEDDINGS.version,
@@ -213,8 +213,7 @@ def _reads_queries(criterion: Any) -> bool:
 
 
 def _work(inputs: "Inputs", criteria: Mapping[str, Any], device: "torch.device") -> dict[str, Any]:
-    """All that the lists depend on: a command that differs in none of it continues unfinished work."""
-
+    """Everything that the lists depend on: a command with equal settings continues unfinished work."""
     return {
         "vsehub": __version__,
         **inputs.identity(),
@@ -227,37 +226,37 @@ TRUTH = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "map_r": "mAP@R", "r_precision
 
 
 def table(record: dict[str, Any]) -> str:
-    """A line for each ranking: recalls if the truth is known, hubness, and how much of the plain ranking changed."""
-    k = record["ks"][-1]
+    """The rankings for the terminal: recalls if the truth is known, hubness, and changes to the plain ranking."""
+    from vsehub.report.tables import Table
+
+    k, rankings = record["ks"][-1], record["rankings"]
     queries, items = record["queries"], record["items"]
-    lines = [
-        f"{queries['rows']:,} queries, {items['rows']:,} items, {items['dim']} dimensions; {_reference(record)}",
-        *_truth(record["truth"]),
+    columns = [
+        (f"skew N_{k}", "hubness", f"skew_{k}", ".2f"),
+        ("Gini", "hubness", f"gini_{k}", ".2f"),
+        ("antihubs", "hubness", f"antihub_rate_{k}", ".1%"),
+        ("largest hub", "hubness", f"largest_hub_{k}", ",.0f"),
     ]
-    width = max(len(ranking["criterion"]) for ranking in record["rankings"])
-    heading = "".join(f"{name:>8}" for name in TRUTH.values()) if record["truth"] else ""
-    skew = f"skew N_{k}"
-    heading += f"{skew:>11}{'Gini':>7}{'antihubs':>10}{'largest hub':>13}"
-    heading += f"{'wrong':>8}" if record["truth"] else ""
-    kept = f"top {record['k']} kept"
-    heading += f"{'1st moved':>11}{kept:>13}" if len(record["rankings"]) > 1 else ""
-    lines.append(f"{'':<{width}}{heading}")
-    for ranking in record["rankings"]:
-        found, hubness = ranking["truth"], ranking["hubness"]
-        line = "".join(_number(found[name], 8, ".1f") for name in TRUTH) if found else ""
-        line += f"{hubness[f'skew_{k}']:11.2f}{hubness[f'gini_{k}']:7.2f}{hubness[f'antihub_rate_{k}']:10.1%}"
-        line += f"{hubness[f'largest_hub_{k}']:13,.0f}"
-        line += f"{hubness[f'bad_share_{k}']:8.1%}" if found else ""
-        if ranking is not record["rankings"][0]:
-            line += f"{ranking['changed']['first']:11.1%}{ranking['changed']['overlap']:13.1%}"
-        lines.append(f"{ranking['criterion']:<{width}}{line}")
-    seconds = record["seconds"]
+    if record["truth"]:
+        recalls = [(heading, "truth", key, ".1f") for key, heading in TRUTH.items()]
+        columns = [*recalls, *columns, ("wrong", "hubness", f"bad_share_{k}", ".1%")]
+    if len(rankings) > 1:
+        columns += [
+            ("1st moved", "changed", "first", ".1%"),
+            (f"top {record['k']} kept", "changed", "overlap", ".1%"),
+        ]
+    rows = []
+    for ranking in rankings:
+        own = ranking if ranking is not rankings[0] else ranking | {"changed": {}}  # itself is not compared
+        rows.append([ranking["criterion"], *(_cell(own[part].get(key), form) for _, part, key, form in columns)])
+    seconds = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in record["seconds"].items())
     return "\n".join(
         [
-            *lines,
+            f"{queries['rows']:,} queries, {items['rows']:,} items, {items['dim']} dimensions; {_reference(record)}",
+            *_truth(record["truth"]),
+            Table(["", *(heading for heading, *_ in columns)], rows).terminal(),
             *_index(record["index"]),
-            f"a fair share is {k * queries['rows'] / items['rows']:.3g} queries an item; seconds: "
-            + ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items()),
+            f"a fair share is {k * queries['rows'] / items['rows']:.3g} queries per item; seconds: {seconds}",
         ]
     )
 
@@ -275,7 +274,7 @@ def _truth(truth: dict[str, Any] | None) -> list[str]:
     if truth is None:
         return []
     without = truth["queries_without"]
-    left_out = f"; {without:,} without a pair are left out of the recalls" if without else ""
+    left_out = f"; {without:,} without a pair are omitted from the recalls" if without else ""
     return [f"truth: {truth['pairs']:,} pairs of {truth['measured_queries']:,} queries{left_out}"]
 
 
@@ -289,5 +288,5 @@ def _index(index: dict[str, Any] | None) -> list[str]:
     ]
 
 
-def _number(value: float | None, width: int, form: str) -> str:
-    return f"{'-' if value is None else format(value, form):>{width}}"
+def _cell(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

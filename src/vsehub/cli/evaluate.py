@@ -1,4 +1,4 @@
-"""`vsehub evaluate`: a checkpoint measured on a split."""
+"""`vsehub evaluate`: measure a checkpoint on a split."""
 
 import sys
 from pathlib import Path
@@ -13,16 +13,16 @@ from vsehub.io.records import EVALUATION, RUN, read_record
 
 
 def main() -> None:
-    """Run the command; data.KEY=VALUE is for settings of the checkpoint's data, which no yaml can list."""
+    """Run the command; data.KEY=VALUE changes a setting of the checkpoint's data, which no yaml can list."""
     require_measuring(sys.argv[1:])
     sys.argv = [f"+{argument}" if argument.startswith("data.") else argument for argument in sys.argv]
     app.run(evaluate, "evaluate")
 
 
 def evaluate(cfg: DictConfig) -> float | None:
-    """Measure `cfg.checkpoint`, or the ensemble of those it lists, and write the evaluation beside the first.
+    """Measure `cfg.checkpoint`, or the ensemble of several, and write the evaluation beside the first one.
 
-    With `cfg.foil` true captions are held against false ones instead.
+    With `cfg.foil`, measure how often a true caption scores above a false one instead.
     """
     require(
         not OmegaConf.is_missing(cfg, "checkpoint"),
@@ -58,23 +58,23 @@ def evaluate(cfg: DictConfig) -> float | None:
         record = measure(model, asked) | ({"ensemble": members} if members else {})
         write_json(path, record)
         print(f"{table(record)}\nwritten to {path}")
-    return record["metrics"]["rsum"] if cfg.split == "val" else None  # a sweep may choose on validation alone
+    return record["metrics"]["rsum"] if cfg.split == "val" else None  # a sweep may only choose on validation
 
 
 def paths(value: str | ListConfig) -> list[str]:
-    """One checkpoint or several. Raises InputError for an empty list, and for one that names a file twice."""
+    """One or several checkpoints. Raises InputError if the list is empty or names a file twice."""
     found = [value] if isinstance(value, str) else [str(one) for one in value]
     require(len(found) > 0, "checkpoint is an empty list; give checkpoint=FILE, or checkpoint=[FILE,FILE]")
     places = [Path(one).resolve() for one in found]
     twice = next((one for one, place in zip(found, places, strict=True) if places.count(place) > 1), None)
-    require(twice is None, f"checkpoint: {twice} is given twice; an ensemble is of models that differ")
+    require(twice is None, f"checkpoint: {twice} is given twice; the models of an ensemble must differ")
     return found
 
 
 def described(checkpoints: list[str]) -> list[dict]:
-    """{"checkpoint", "label", "seed"} of each member, by its run.json.
+    """{"checkpoint", "label", "seed"} of each member, from its run.json.
 
-    Raises InputError where one lies in no run folder, or they were trained on data sets that differ.
+    Raises InputError if a member is in no run folder, or if the members were trained on different data.
     """
     members, first = [], None
     for checkpoint in checkpoints:
@@ -82,7 +82,7 @@ def described(checkpoints: list[str]) -> list[dict]:
         record = path.parent.parent / "run.json"
         require(
             record.is_file(),
-            f"checkpoint: {path} lies in no run folder, so that nothing says on which data it was trained; "
+            f"checkpoint: {path} is not in a run folder, so the data it was trained on are unknown; "
             "give the file where `vsehub train` wrote it",
         )
         run = read_record(record, RUN, "Give the checkpoint of another run")
@@ -94,21 +94,21 @@ def described(checkpoints: list[str]) -> list[dict]:
         require(
             all(data[split] == first[split] for split in shared),
             f"checkpoint: {path} was trained on other data ({run['dataset']}) than {checkpoints[0]}; the models of an "
-            "ensemble rank the same images and texts",
+            "ensemble must rank the same images and texts",
         )
         members.append({"checkpoint": str(path.resolve()), "label": run["label"], "seed": run["seed"]})
     return members
 
 
 def out_folder(out: str | None, checkpoint: Path) -> Path:
-    """Where the evaluation goes; InputError where the checkpoint lies in no run folder and no folder is given."""
+    """The folder for the evaluation. Raises InputError if none is given and the checkpoint is not in a run folder."""
     if out is not None:
         require_writable(out)
         return Path(out)
     run = checkpoint.parent.parent
     if not (run / "run.json").is_file():
         raise InputError(
-            f"checkpoint: {checkpoint} lies in no run folder; say where the evaluation goes: out=FOLDER, or give "
+            f"checkpoint: {checkpoint} is not in a run folder; give a folder for the evaluation: out=FOLDER, or give "
             "RUN_FOLDER/checkpoints/best.safetensors"
         )
     return run / "evaluations"

@@ -1,4 +1,4 @@
-"""A split encoded, ranked twice, and turned into what the page shows of it: names, captions, thumbnails."""
+"""Two rankings of a split, compared, with the names, captions and thumbnails that a report's page shows."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -26,9 +26,9 @@ DEFAULT = {"_target_": "vsehub.criteria.CSLS", "k": 10}
 
 
 class Ranker(NamedTuple):
-    """A run and a criterion, None for plain similarity: what ranks.
+    """A run and the criterion that ranks its scores (None: plain similarity).
 
-    name: short, among the two that are compared. criterion_name: as reports call it.
+    name: a short name that differs from the other ranker's. criterion_name: the criterion's name in reports.
     """
 
     folder: Path
@@ -39,21 +39,20 @@ class Ranker(NamedTuple):
 
     @property
     def checkpoint(self) -> Path:
-        """The weights."""
+        """The file of the weights."""
         return self.folder / "checkpoints" / "best.safetensors"
 
 
 def asked(cfg: DictConfig) -> Comparison | None:
-    """The comparison that `cfg.examples` asks for, None where it asks for none.
+    """The comparison that `cfg.examples` asks for, None if it asks for none.
 
-    Without `cfg.against` a run's plain ranking is compared with the one under `cfg.criterion` (CSLS where none is
-    given); with it, the ranking of the run `cfg.against` with that of `cfg.examples`, both under `cfg.criterion` (plain
-    where none is given). Raises InputError where a setting has no effect, a run has no checkpoint, or the two runs'
-    test data differ.
+    Without `cfg.against`, a run's plain ranking is compared with its ranking under `cfg.criterion` (default: CSLS).
+    With it, the rankings of the runs `cfg.against` and `cfg.examples` are compared, both under `cfg.criterion`
+    (default: plain). Raises InputError if a setting has no effect, a run has no checkpoint, or the runs' data differ.
     """
     if cfg.examples in (None, False):
         useless = [name for name in OPTIONS if cfg.get(name) is not None] + ["data"] * bool(cfg.data)
-        require(not useless, f"{', '.join(useless)} came without examples; give examples=RUN, or examples=true")
+        require(not useless, f"{', '.join(useless)} has no effect without examples; give examples=RUN or examples=true")
         return None
 
     folder = best_run(cfg.runs) if cfg.examples is True else run_folder("examples", cfg.examples)
@@ -62,9 +61,9 @@ def asked(cfg: DictConfig) -> Comparison | None:
 
 
 def run_folder(name: str, path: str) -> Path:
-    """The run folder; InputError where it is none, or has no checkpoint."""
+    """The run folder at `path`. Raises InputError if it is not a run folder, or has no checkpoint."""
     folder = existing(name, path, "Give a run folder, as `vsehub train` wrote it")
-    require((folder / "run.json").is_file(), f"{name}: {folder} is no run folder: it holds no run.json; name one run")
+    require((folder / "run.json").is_file(), f"{name}: {folder} is not a run folder, it has no run.json; name one run")
     require(
         (folder / "checkpoints" / "best.safetensors").is_file(),
         f"{name}: {folder} has no checkpoints/best.safetensors to rank with; name a run that kept its checkpoint",
@@ -73,9 +72,9 @@ def run_folder(name: str, path: str) -> Path:
 
 
 def best_run(folders: list[str]) -> Path:
-    """Of the runs that kept their checkpoint the one with the highest validation rsum.
+    """The run with the highest validation rsum among those that kept their checkpoint.
 
-    Raises InputError where there is none, and where they are of several data sets.
+    Raises InputError if there is none, or if the runs are on several data sets.
     """
     found = []
     for folder in find_runs(folders):
@@ -87,22 +86,22 @@ def best_run(folders: list[str]) -> Path:
     names = sorted({name for _, _, name in found})
     require(
         len(names) == 1,
-        f"examples=true: the runs are of several data sets ({', '.join(names)}), whose rsum cannot be compared; name a "
-        "run: examples=RUN",
+        f"examples=true: the runs are on several data sets ({', '.join(names)}), whose rsum cannot be compared; name "
+        "a run: examples=RUN",
     )
     return max(found, key=lambda one: one[0])[1]
 
 
 def rankers(cfg: DictConfig, folder: Path, other: Path | None) -> tuple[Ranker, Ranker]:
-    """The two that are compared, with names that tell them apart."""
+    """The two rankers to compare, with different names."""
     given, name = cfg.get("criterion"), cfg.criterion_name or "nns"
     if other is None:
-        require(name != "nns" or given is None, "criterion=nns is what others are compared with; give another: csls")
+        require(name != "nns" or given is None, "criterion=nns is the plain ranking itself; give another, e.g. csls")
         plain = Ranker(folder, _record(folder), None, "nns", "nns")
         if given is None:
             given, name = OmegaConf.create(DEFAULT), "csls"
         return plain, plain._replace(criterion=given, criterion_name=name, name=name)
-    require(other.resolve() != folder.resolve(), f"against: {other} is the run of examples itself; name another")
+    require(other.resolve() != folder.resolve(), f"against: {other} is the run of examples itself; name another run")
     records = _record(other), _record(folder)
     labels, seeds = ([one[key] for one in records] for key in ("label", "seed"))
     names = labels
@@ -118,13 +117,13 @@ def _record(folder: Path) -> dict:
     return read_record(folder / "run.json", RUN, "Train the run again, or name another")
 
 
-NEAREST = 5  # items of a query's list: so many thumbnails stand beside each other on a phone
+NEAREST = 5  # items shown of a query's list: as many thumbnails fit side by side on a phone
 
 
 def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
-    """What two rankings make of the split `cfg.split`, in both directions, as the page shows it.
+    """The comparison of two rankings of the split `cfg.split`, in both directions, for the page.
 
-    Raises InputError where the runs' data differ, or a criterion cannot take the reference.
+    Raises InputError if the runs' data differ, or if a criterion cannot take the reference.
     """
     one_of("split", cfg.split, SPLITS)
     one_of("reference", cfg.reference, tuple(REFERENCES))
@@ -154,15 +153,15 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
     facts = [
         ("ranked", f"the {cfg.split} split of {after.record['dataset']} as a whole: {sizes}"),
         *((one.name, _ranker_text(one, criterion, cfg)) for one, criterion in ranked),
-        ("ties", "of equal scores a wrong item's counts as higher, as for R@1"),
-        ("examples", "drawn by a fixed seed, of single runs; what holds over seeds is in the tables"),
+        ("ties", "among equal scores, wrong items count as higher, as for R@1"),
+        ("examples", "drawn with a fixed seed from single runs; the tables show the spread over seeds"),
     ]
     missing = len(set(shown.thumbnails.missing))
     return Comparison(facts, (before.name, after.name), directions, shown.pictured, missing)
 
 
 def _reference(criterion: Criterion, cfg: DictConfig) -> str:
-    """The split whose queries a criterion sees; InputError where it cannot take the one that is asked for."""
+    """The split whose queries a criterion sees. Raises InputError if it cannot take the requested reference."""
     if cfg.reference == "queries" or not criterion.needs_reference:
         return cfg.split
     require(criterion.inductive, transductive_only(cfg.criterion_name))
@@ -179,7 +178,7 @@ def loaded(ranker: Ranker, cfg: DictConfig) -> TrainedModel:
 
 
 def _ranker_text(ranker: Ranker, criterion: Criterion, cfg: DictConfig) -> str:
-    """Loss, seed and criterion of one of the two, and what the criterion takes as reference."""
+    """Loss, seed and criterion of a ranker, and the criterion's reference, in words."""
     name = criterion_text(
         ranker.criterion_name, ", ".join(f"{key} {value}" for key, value in criterion.parameters().items())
     )
@@ -192,14 +191,14 @@ def _ranker_text(ranker: Ranker, criterion: Criterion, cfg: DictConfig) -> str:
 
 
 class Entries:
-    """Images and texts of a split as the page shows them."""
+    """Images and texts of a split, as the page shows them."""
 
     def __init__(self, shown: Shown):
         self.shown = shown
         self._thumbnails: dict[int, str | None] = {}
 
     def direction(self, name: str, found: Compared) -> Direction:
-        """What was found in one direction, with the entries of all rows that the page shows."""
+        """The comparison in one direction, with the entries of all rows that the page shows."""
         turned = [*found.some_gained, *found.some_lost]
         hubs = {hub.item for hub in found.hubs}
         listed = {one.item for example in turned for one in (*example.before, *example.after)}
@@ -208,12 +207,12 @@ class Entries:
         return Direction(name, found, queries, {row: item(row, row in hubs) for row in sorted(hubs | listed)})
 
     def _image(self, row: int, hub: bool = False) -> Entry:
-        """An image; a hub's label is its first caption."""
+        """An image; a hub is labelled with its first caption."""
         label = next(iter(self.shown.captions(row)), None) if hub else None
         return Entry(self.shown.name(row), label, self._thumbnail(row), self.shown.pictured)
 
     def _text(self, row: int, hub: bool = False) -> Entry:
-        """A text; a hub has its image beside it."""
+        """A text; a hub is shown with its image."""
         if not hub:
             return Entry(self.shown.split.text_of(row))
         image = int(self.shown.split.image_index[row])

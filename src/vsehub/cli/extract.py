@@ -1,4 +1,4 @@
-"""`vsehub extract`: features of pictures from a pretrained network, in the layout of data=precomp."""
+"""`vsehub extract`: extract features of pictures with a pretrained network, in the layout of data=precomp."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def extract(cfg: DictConfig) -> None:
-    """Extract what is missing; the first of several processes assembles the files."""
+    """Extract the missing features; with several processes, the first one assembles the files."""
     import torch
 
     from vsehub.extraction import features, folder
@@ -57,34 +57,34 @@ def extract(cfg: DictConfig) -> None:
     whole_settings = settings | {"captions": each}
     if folder.finished(out, whole_settings, cfg.splits, cfg.overwrite, cfg.verify):
         if processes.rank == 0 and (out / folder.PARTS).exists():
-            with suppress(InputError):  # another command's
-                removed(ChunkFiles(out / folder.PARTS, settings))  # it was killed before it had removed them
+            with suppress(InputError):  # chunks of another command
+                removed(ChunkFiles(out / folder.PARTS, settings))  # the command was killed before it removed them
         how = "checksums" if cfg.verify else "sizes"
-        print(f"{out} holds this extraction already: nothing is done; the files' {how} are as they were written")
+        print(f"{out} already holds this extraction; nothing to do. The files' {how} are unchanged")
         return
     compute = backbone if cfg.regions is None else partial(backbone.regions, side=cfg.regions)
     folder.require_room(out, sum(sizes.values()) * bytes_each(compute, splits, device, dtype))
     chunks, files = chunks_of(sizes, cfg.chunk), ChunkFiles(out / folder.PARTS, settings, cfg.overwrite)
     for split, loaded in splits.items():
         left_out = len(loaded.captions) - each * sizes[split]
-        log.info("%s: %d images, %d captions of each; %d captions left out", split, sizes[split], each, left_out)
+        log.info("%s: %d images, %d captions of each; %d captions omitted", split, sizes[split], each, left_out)
 
     own = processes.own(chunks)
     images = features.extract(
         compute, splits, own, files, batch_size=cfg.batch_size, dtype=dtype, device=device, bf16=bf16
     )
     if processes.rank > 0:
-        print(f"process {processes.rank} of {processes.world} has done its part: {images} images")
+        print(f"process {processes.rank} of {processes.world} has finished its part: {images} images")
         return
     try:
-        if processes.world > 1:  # alone, it has found all, or another has taken them away
+        if processes.world > 1:  # a single process has extracted all, or another command has removed the chunks
             files.wait(chunks, cfg.patience, log.info)
         written = assemble(out, splits, chunks, files, each)
     except InputError:
         if not folder.finished(out, whole_settings, cfg.splits):
             raise
-        removed(files)  # the same command, given twice, has ended elsewhere and has taken the chunks away
-        print(f"{out} holds this extraction: another process has finished it")
+        removed(files)  # the same command was run twice, and the other one has finished and removed the chunks
+        print(f"{out} holds this extraction; another process has finished it")
         return
     timing = {
         "started": started,
@@ -99,13 +99,13 @@ def extract(cfg: DictConfig) -> None:
 
 
 def removed(files: "ChunkFiles") -> None:
-    """Remove the chunks; another process may be doing the same."""
+    """Remove the chunks; another process may be removing them as well."""
     with suppress(FileNotFoundError):
         files.remove()
 
 
 def refuse_settings(cfg: DictConfig, processes: int) -> None:
-    """InputError for what can be refused before anything is loaded."""
+    """Raise InputError for settings that can be refused before anything is loaded."""
     from vsehub.data.sources import SPLITS
 
     one_of("dtype", cfg.dtype, ("float16", "float32"))
@@ -118,23 +118,23 @@ def refuse_settings(cfg: DictConfig, processes: int) -> None:
     require(len(set(cfg.splits)) == len(cfg.splits) > 0, f"splits is {list(cfg.splits)}; name each wanted split once")
     require(
         not cfg.overwrite or processes == 1,
-        f"overwrite=true does not work with {processes} processes, of which one may have begun; remove {cfg.out} first",
+        f"overwrite=true does not work with {processes} processes, since one may have started; remove {cfg.out} first",
     )
 
 
 def built(cfg: DictConfig, splits: "Mapping[str, CaptionedImages]") -> "Backbone":
-    """The backbone of the chosen image encoder, in eval mode, for the data's pictures."""
+    """The backbone of the chosen image encoder for the data's pictures, in eval mode."""
     from vsehub.cli.nodes import build, components, plain
     from vsehub.encoders.pretrained.images import ImageBackbone
 
     for split, loaded in splits.items():
         require(
             loaded.written and loaded.pairs is None,
-            f"{split}: the layout holds pictures with captions of their own; this data's texts are of another kind",
+            f"{split}: the layout can only hold pictures that each have their own captions; this data's texts differ",
         )
     require(
         components(cfg.trust).find("image_encoder", plain(cfg.image_encoder)) is ImageBackbone,
-        f"{cfg.image_encoder['_target_'].split('.')[-1]} is no pretrained network; give image_encoder=resnet152, "
+        f"{cfg.image_encoder['_target_'].split('.')[-1]} is not a pretrained network; give image_encoder=resnet152, "
         "vgg19, inception_resnet_v2, torchvision or timm",
     )
     shape = list(splits[cfg.splits[0]].images.shape[1:])
@@ -143,7 +143,7 @@ def built(cfg: DictConfig, splits: "Mapping[str, CaptionedImages]") -> "Backbone
 
 
 def device_of(name: str, local: int) -> "torch.device":
-    """The device of that name; of several GPUs, the one that is this process's."""
+    """The device of that name; with several GPUs, the one for this process."""
     import torch
 
     from vsehub.cli.nodes import device_named
@@ -153,7 +153,7 @@ def device_of(name: str, local: int) -> "torch.device":
 
 
 def uses_bf16(precision: str, device: "torch.device") -> bool:
-    """Whether mixed precision is asked for, or "auto" and fast here."""
+    """Whether to compute in bfloat16: asked for, or "auto" on hardware where it is fast."""
     from vsehub.training.settings import resolve_precision
 
     return precision == "bf16" or (precision == "auto" and resolve_precision("auto", device.type) == "bf16-mixed")
@@ -165,7 +165,7 @@ def bytes_each(
     device: "torch.device",
     dtype: "torch.dtype",
 ) -> int:
-    """Bytes of one picture's features, measured on the first picture."""
+    """The bytes that one picture's features take, measured on the first picture."""
     import torch
 
     picture = torch.tensor(next(iter(splits.values())).images[:1], device=device)
@@ -176,7 +176,7 @@ def bytes_each(
 def work_settings(
     cfg: DictConfig, backbone: "Backbone", splits: "Mapping[str, CaptionedImages]", bf16: bool
 ) -> dict[str, Any]:
-    """All that the chunks depend on: a command that differs in none of it continues them."""
+    """Everything that the chunks depend on: a command with equal settings continues them."""
     return {
         "library": backbone.library,
         "model": backbone.model,
@@ -192,7 +192,7 @@ def work_settings(
 def record(
     cfg: DictConfig, backbone: "Backbone", splits: "Mapping[str, CaptionedImages]", settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The manifest: what the features are of, and what made them."""
+    """The manifest: which pictures the features are of, and how they were made."""
     from importlib import metadata
 
     from vsehub import __version__
@@ -219,12 +219,12 @@ def record(
 
 
 def build_source(cfg: DictConfig) -> "Source":
-    """The data source of `cfg.data`; InputError where a mandatory setting is missing, or noise is asked for."""
+    """The data source of `cfg.data`. Raises InputError if a mandatory setting is missing, or if noise is set."""
     from vsehub.cli.nodes import components, plain
     from vsehub.components import make
     from vsehub.data.noise import Noise
 
     node = plain(cfg.data)
     noise = make("data.noise", Noise, node.pop("noise", None) or {})
-    require(not noise.wanted, "data.noise is for training only; leave data.noise.rate and .index out")
+    require(not noise.wanted, "data.noise is for training only; omit data.noise.rate and data.noise.index")
     return components(cfg.get("trust")).build("data", node)

@@ -1,4 +1,4 @@
-"""`vsehub evaluate foil=FILE`: how often the true caption scores above the false one."""
+"""`vsehub evaluate foil=FILE`: measure how often the true caption scores above the false one."""
 
 import hashlib
 from pathlib import Path
@@ -25,7 +25,7 @@ def measure_foils(cfg: DictConfig, checkpoint: str, folder: Path) -> None:
     changed = [name for name, value in ({"tune": cfg.tune} | chosen).items() if as_given[name] != value]
     require(
         not changed,
-        f"foil compares two scores of one image as the model gives them; leave {', '.join(changed)} out",
+        f"foil compares two scores of one image as the model gives them; omit {', '.join(changed)}",
     )
     files = existing_foil(cfg.foil), Path(checkpoint)
     digest, weights = (hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
@@ -39,8 +39,8 @@ def measure_foils(cfg: DictConfig, checkpoint: str, folder: Path) -> None:
     vocabulary = model.vocabulary
     if vocabulary is None:
         fail(
-            f"checkpoint: {checkpoint} was trained on texts that are vectors, so it reads no foils; give one "
-            "trained on captions"
+            f"checkpoint: {checkpoint} was trained on texts that are vectors, so it cannot read foils; give one "
+            "that was trained on captions"
         )
     split = model.split(cfg.split)
     foils = read_foils(cfg.foil, len(split.images), split.names)
@@ -64,14 +64,14 @@ def measure_foils(cfg: DictConfig, checkpoint: str, folder: Path) -> None:
 
 
 def existing_foil(path: str) -> Path:
-    """The path of the table; InputError where it is no file."""
+    """The path of the table. Raises InputError if it is not a file."""
     found = existing("foil", path, "Give a .csv with the columns image, caption and foil")
     require(found.is_file(), f"foil: {path} is a folder; give a .csv with the columns image, caption and foil")
     return found
 
 
 def _unknown(vocabulary: Words, foils: Foils) -> dict | None:
-    """{"captions", "foils"}: each word that the vocabulary lacks, and in how many it is; None of subwords."""
+    """{"captions", "foils"}: word -> in how many texts, for words that the vocabulary lacks; None with subwords."""
     if not isinstance(vocabulary, Vocabulary):
         return None
     sides = {"captions": foils.captions, "foils": foils.foils}
@@ -79,7 +79,7 @@ def _unknown(vocabulary: Words, foils: Foils) -> dict | None:
 
 
 def table_of(record: dict) -> str:
-    """The metrics as a small table for the terminal, and what the model cannot tell apart."""
+    """The metrics as a table for the terminal, with the pairs and words that the model cannot tell apart."""
     metrics = record["metrics"]
     width = max(len(name) for name in metrics)
     lines = [
@@ -94,5 +94,5 @@ def table_of(record: dict) -> str:
             named = ", ".join(list(words)[:_SHOWN]) + (", ..." if len(words) > _SHOWN else "")
             lines.append(f"{len(words)} words of the {side} are unknown to the vocabulary: {named}")
     if record["read_alike"]:
-        lines.append(f"{record['read_alike']} pairs read alike to the model, word by word: ties, counted as wrong")
+        lines.append(f"{record['read_alike']} pairs are the same words to the model: ties, counted as wrong")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The second half of a command's --help: its groups with their choices, its settings with the comments of the yaml."""
+"""The second half of a command's --help: groups with their choices, and settings with the comments in their yaml."""
 
 import re
 import textwrap
@@ -20,7 +20,7 @@ _COMMENT = re.compile(r"\s#\s*(.*)$")
 
 
 def command_help(config: str, *, _root_: DictConfig) -> str:
-    """The text for the template of a command's help, with `$` doubled as Hydra's templates want it.
+    """The text that fills the template of a command's help, with each `$` doubled as Hydra's templates require.
 
     config: the name of the command's yaml. _root_: the composed configuration, which OmegaConf hands to resolvers.
     """
@@ -48,7 +48,7 @@ def command_help(config: str, *, _root_: DictConfig) -> str:
 
 
 def _group(config: str, folders: Sequence[Path], group: str, chosen: str | None) -> str:
-    """A group, its chosen component and the others; rows of papers are counted."""
+    """A group, its chosen component and the others; the rows of published tables are only counted."""
     files = {
         file.relative_to(folder / group).with_suffix("").as_posix(): file
         for folder in folders
@@ -62,7 +62,7 @@ def _group(config: str, folders: Sequence[Path], group: str, chosen: str | None)
 
 
 def _command_of(group: str, file: Path) -> str | None:
-    """The only command that an experiment or a sweep is for; None for a component."""
+    """The command that an experiment or a sweep is for; None for a component."""
     if group not in ("experiment", "sweep"):
         return None
     settings = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -71,7 +71,7 @@ def _command_of(group: str, file: Path) -> str | None:
 
 
 def _comments(file: Path, prefix: str) -> dict[str, str]:
-    """Dotted key -> the comment behind it in a yaml file."""
+    """Dotted key -> the comment after it in a yaml file."""
     text = file.read_text(encoding="utf-8")
     lines = text.splitlines()
     found = {}
@@ -88,12 +88,12 @@ def _comments(file: Path, prefix: str) -> dict[str, str]:
 
 
 def _leaves(root: DictConfig) -> Iterator[tuple[str, str]]:
-    """Dotted key and value of each setting, values of other settings filled in; without what Hydra itself derives."""
+    """Dotted key and value of each setting, with references to other settings resolved; omits what Hydra derives."""
     settings = {key: value for key, value in plain(root, resolve=False).items() if key != "hydra"}
     for name, value in leaves(settings):
         if name.split(".")[-1] in (TARGET, PARTIAL) or (isinstance(value, str) and "${hydra:" in value):
             continue
-        if value == {}:  # settings that no yaml can list
+        if value == {}:  # the user chooses the keys
             yield f"{name}.KEY", "VALUE"
         else:
             yield name, _shown(root, name, value)

@@ -17,10 +17,10 @@ COMMANDS = {
     "search": "search a data set with a checkpoint: texts find images, an image finds captions",
     "rerank": "rank your own embeddings with hubs corrected; optionally write an index that serves it",
     "diagnose": "measure the hubness of your own embeddings under several criteria",
-    "wandb-dashboard": "build a view of a wandb project that compares losses",
+    "wandb-dashboard": "build a view of a wandb project, comparing losses",
 }
 
-USAGE = f"""vsehub {__version__}: text-image matching with hubness fought, corrected and measured
+USAGE = f"""vsehub {__version__}: text-image matching, with hubness reduced in training, corrected and measured
 
 usage: vsehub COMMAND [key=value ...]
 
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def show(text: str) -> None:
-    """Print; exit with 1 and a message if the reader has ended or the disk is full."""
+    """Print `text`; exit with 1 and a message if the reader has ended or the disk is full."""
     try:
         print(text, flush=True)
     except OSError as error:
@@ -86,7 +86,7 @@ def read_utf8() -> None:
 
 
 def open_streams() -> None:
-    """Write output as UTF-8 whatever the locale, and discard it where its stream is closed."""
+    """Write output as UTF-8 in every locale, and discard it if its stream is closed."""
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -94,8 +94,8 @@ def open_streams() -> None:
 
 
 def require_working_folder() -> None:
-    """Raise InputError if the folder that the command was started in does not exist any more."""
+    """Raise InputError if the folder in which the command was started no longer exists."""
     try:
         os.getcwd()
     except OSError as error:
-        raise InputError("the working folder does not exist any more; change to one that does") from error
+        raise InputError("the working folder no longer exists; change to one that does") from error

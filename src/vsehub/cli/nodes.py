@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def plain(node: Any, resolve: bool = True) -> Any:
-    """Plain values of a configuration node, interpolations replaced by their values unless resolve is false."""
+    """The plain values of a configuration node; resolve: replace interpolations by their values."""
     return OmegaConf.to_container(node, resolve=resolve) if OmegaConf.is_config(node) else node
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted key and value of each setting in nested plain values; an empty mapping is a value."""
+    """Dotted key and value of each setting in nested plain values; an empty mapping counts as a value."""
     for key, value in values.items():
         if isinstance(value, dict) and value:
             yield from leaves(value, f"{prefix}{key}.")
@@ -31,7 +31,7 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def literal(values: dict[str, Any]) -> DictConfig:
-    """Plain values, from a file for example, as a configuration in which no text is an interpolation."""
+    """Plain values, for example from a file, as a configuration in which no text is read as an interpolation."""
     return OmegaConf.create(_literal(values))
 
 
@@ -50,7 +50,7 @@ def components(trust: str | Sequence[str] | None = None) -> Components:
 
 
 def _config_dir() -> list[Path]:
-    """The folder of --config-dir as Hydra keeps it: a job that another process runs has no command line."""
+    """The folder of --config-dir, from Hydra's state: a job in another process has no command line to read."""
     if not HydraConfig.initialized():
         return []
     sources = HydraConfig.get().runtime.config_sources
@@ -68,14 +68,14 @@ def choice(group: str) -> str:
 
 
 def device_named(name: str) -> "torch.device":
-    """The device; "auto" is the GPU if there is one. InputError for one that is not available on this machine."""
+    """The device; "auto" is the GPU if there is one. Raises InputError if it is not available on this machine."""
     import torch
 
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         tried = torch.zeros(1, device=str(name))
-        tried.cpu()  # nothing comes back from "meta"
+        tried.cpu()  # fails for "meta", which holds no values
         return tried.device
     except (RuntimeError, AssertionError) as error:
         raise InputError(

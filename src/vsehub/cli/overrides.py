@@ -1,4 +1,4 @@
-"""The overrides of the command line: file names and texts quoted for Hydra, every key and value checked."""
+"""Overrides on the command line: quotes file names and texts for Hydra, and checks every key and value."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -17,8 +17,7 @@ from vsehub.checks import InputError, fail, nearest, require
 from vsehub.cli.nodes import leaves, plain
 from vsehub.components import PARTIAL, TARGET
 
-# Settings that name files and folders, by the last part of their key: their values are texts, whatever characters they
-# have.
+# Settings that name files and folders, by the last part of their key. Their values are always texts.
 FILES = frozenset(
     [
         "queries",
@@ -65,32 +64,31 @@ WITH_VALUE = (
     "--info",
 )
 MULTIRUN = {"-m", "--multirun"}
-# Options of Hydra that have no use here: each command has one configuration, in one place.
+# Hydra's options that vsehub refuses: each command has exactly one configuration.
 _NOT_OURS = ("config_path", "config_name", "package", "experimental_rerun")
-# Ambiguous choices.
+# Choices that papers use with two meanings.
 HINTS = {
     ("protocol", "5k"): 'the papers\' "5k" is protocol=c2, the mean over five folds of 1,000 images; '
     "one ranking over 5,000 images, which later papers call 5K, is protocol=full5k",
     ("protocol", "1k"): 'on COCO the papers\' "1k" is protocol=c1, the first 1,000 images; the mean over five folds of '
     "1,000, which later papers call 1K, is protocol=c2; Flickr30k's 1,000 test images are the whole split: single",
 }
-_SIMPLE = re.compile(r"[\w./:@+-]*", re.ASCII)
-# What Hydra reads as a setting: a key, with its signs and package, directly before the sign.
+# What Hydra reads as a setting: a key, with its prefix and package, directly before the equals sign.
 _SETTING = re.compile(r"[+~]{0,2}[\w./@:-]+=|~[\w./@:-]+$")
 _KEY = re.compile(r"[+~]{0,2}[\w./@:-]+$")
 
 
 def quoted(text: str) -> str:
-    """The text as a value in Hydra's grammar that reads as the text itself."""
-    # OmegaConf would replace "${...}"; a backslash before it, and twice as many where there are some, keep it.
+    """The text, quoted so that Hydra's grammar reads it literally."""
+    # OmegaConf would replace "${...}": it is escaped by a backslash, and backslashes before it are doubled.
     text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
     return QuotedString(text=text, quote=Quote.single).with_quotes()
 
 
 def readable(arguments: Sequence[str]) -> list[str]:
-    """The arguments, with quotes around values that Hydra's grammar would refuse or read as something else.
+    """The arguments, with quotes around values that Hydra's grammar would refuse or misread.
 
-    These are names of files (not under -m, where commas separate the values of a sweep) and whatever does not parse.
+    These are file names (except with -m, where commas separate the values of a sweep) and values that do not parse.
     """
     several, parser = bool(MULTIRUN & set(arguments)), OverridesParser.create()
     return [
@@ -114,7 +112,7 @@ def _readable(argument: str, several: bool, parser: OverridesParser) -> str:
 
 
 def _is_text(key: str, value: str) -> bool:
-    # `report examples=true` is no folder's name.
+    # In `report examples=true` the value is not the name of a folder.
     return key != "examples" or value not in ("true", "false")
 
 
@@ -123,9 +121,9 @@ def _is_option(arguments: Sequence[str], number: int) -> bool:
 
 
 def ordered(arguments: Sequence[str]) -> list[str]:
-    """The arguments with Hydra's options first, since it refuses settings on both sides of one.
+    """The arguments with Hydra's options first: Hydra refuses settings on both sides of an option.
 
-    Raises InputError for an option that is unknown, lacks its value, or is of no use here.
+    Raises InputError for an option that is unknown, lacks its value, or is not supported.
     """
     first = [argument for number, argument in enumerate(arguments) if _is_option(arguments, number)]
     rest = [argument for number, argument in enumerate(arguments) if not _is_option(arguments, number)]
@@ -138,21 +136,21 @@ def ordered(arguments: Sequence[str]) -> list[str]:
     if "--version" not in first:
         known = vars(parser.parse_args(first))
         for name in _NOT_OURS:
-            require(known[name] is None, f"--{name.replace('_', '-')} is no option of vsehub; leave it out")
+            require(known[name] is None, f"--{name.replace('_', '-')} is not an option of vsehub; leave it out")
     return [*first, *rest]
 
 
 def config_dir(arguments: Sequence[str]) -> list[Path]:
-    """The folder of --config-dir, if one is given, among arguments that are `ordered`."""
+    """The folder that --config-dir gives, if any. arguments: as `ordered` returns them."""
     given = get_args_parser().parse_args(arguments).config_dir
     require(given is None or Path(given).is_dir(), f"--config-dir: no such folder: {given}")
     return [] if given is None else [Path(given)]
 
 
 def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> None:
-    """Raise InputError for overrides of unknown groups, choices and settings, and for values of another kind.
+    """Raise InputError for unknown groups, choices and settings, and for values of the wrong kind.
 
-    config: the command's yaml. folders: conf/ and, where one was given, that of --config-dir.
+    config: the name of the command's yaml. folders: conf/ and, if it was given, the folder of --config-dir.
     """
     several = bool(MULTIRUN & set(arguments))
     words = [one for number, one in enumerate(arguments) if not _is_option(arguments, number)]
@@ -189,14 +187,14 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
 
 
 def parsed(word: str, config: str) -> Override:
-    """The parsed override; InputError if `word` is none."""
+    """The parsed override. Raises InputError if `word` is not one."""
     key = word.partition("=")[0]
     try:
-        require(key != "", f"{word!r} is no setting: it has no key before the =; settings are KEY=VALUE, as in seed=1")
+        require(key != "", f"{word!r} is not a setting: there is no key before the =; settings are KEY=VALUE")
         return OverridesParser.create().parse_override(word)
     except HydraException as error:
         raise InputError(
-            f"{word!r} is no setting{'' if '=' in word else ': it has no ='}; settings are KEY=VALUE, and "
+            f"{word!r} is not a setting{'' if '=' in word else ': it has no ='}; settings are KEY=VALUE, and "
             f"`vsehub {config.replace('_', '-')} --help` lists them"
         ) from error
 
@@ -213,7 +211,7 @@ def _groups(folder: Path) -> Iterator[str]:
 
 
 def _checked_choice(override: Override, folders: Sequence[Path], several: bool) -> str:
-    """The override with one choice, the first of a sweep; InputError for a choice that has no yaml."""
+    """The override with a single choice: the first one if it is a sweep. Raises InputError if a choice has no yaml."""
     name, value = override.key_or_group, override.value()
     sweep = override.is_sweep_override()
     require(several or not sweep, f"{override.input_line} gives several choices; add -m to run the command for each")
@@ -235,14 +233,14 @@ def _checked_choice(override: Override, folders: Sequence[Path], several: bool) 
         shown = names if len(names) <= 30 else [*names[:10], f"... ({len(names)} in all)"]
         require(
             isinstance(choice, str | int | float) and str(choice) in names,
-            f"{name}={'null' if choice is None else choice} is no choice of {name}{nearest(str(choice), names)}; "
+            f"{name}={'null' if choice is None else choice} is not a choice of {name}{nearest(str(choice), names)}; "
             f"choose one of {', '.join(shown)}",
         )
     return f"{name}={given[0]}"
 
 
 def _defaults(config: str, folders: Sequence[Path], chosen: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """The settings before single ones are changed, nested, not resolved; and their dotted names."""
+    """The nested, unresolved settings before single ones are changed, and their dotted names."""
     own = [f"hydra.searchpath=[{','.join(quoted(f'file://{folder.resolve()}') for folder in folders[1:])}]"]
     try:
         with initialize_config_dir(str(folders[0]), version_base="1.3"):
@@ -254,14 +252,14 @@ def _defaults(config: str, folders: Sequence[Path], chosen: list[str]) -> tuple[
 
 
 def _check_values(values: Sequence[Override], settings: dict[str, Any], names: list[str], swept: bool) -> None:
-    """Check each value. swept: further choices of a part are tried, which may have settings that the first lacks."""
+    """Check each value. swept: several choices of a part are tried, and later ones may have more settings."""
     for one in values:
         key = one.key_or_group
         if one.is_delete():
             continue
         last = key.split(".")[-1]
         require(
-            not last.startswith("_") or last == "_target_", f"{key} cannot be set; a part takes only its own settings"
+            not last.startswith("_") or last == "_target_", f"{key} cannot be set; a part only takes its own settings"
         )
         if one.is_add() or one.is_force_add():
             top = key.split(".")[0]
@@ -291,9 +289,9 @@ def _like(key: str, names: list[str]) -> str:
 
 
 def _check_kind(key: str, value: Any, default: Any, names: list[str]) -> None:
-    """InputError where a value cannot stand where `default` stood.
+    """Raise InputError if a value cannot replace `default`.
 
-    Of a setting of a part (its key has a point) an unset default says nothing: the part's constructor does.
+    An unset default of a part's setting (a key with a dot) allows any value: the part's constructor checks it.
     """
     if isinstance(value, QuotedString):
         value = value.text
@@ -325,7 +323,7 @@ def _check_kind(key: str, value: Any, default: Any, names: list[str]) -> None:
 
 
 def explained(error: BaseException) -> str:
-    """The message of an error of Hydra or OmegaConf, in one line, without its advice."""
+    """The message of an error from Hydra or OmegaConf on one line, without its advice."""
     said = str(error) or str(error.__cause__ or "")
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     advice = ("full_key", "object_type", "reference_type", "To append", "Set the environment")
@@ -335,10 +333,10 @@ def explained(error: BaseException) -> str:
 
 
 def with_texts(arguments: Sequence[str], key: str) -> list[str]:
-    """The arguments, with all texts gathered in one list `key=[...]`.
+    """The arguments, with all texts collected in one list `key=[...]`.
 
-    A text is an argument that is neither an option nor a setting, or that comes as `key=TEXT`. A list `key=[...]` in
-    Hydra's own grammar is kept. Raises InputError where texts and such a list are mixed.
+    A text is an argument that is neither an option nor a setting, or one of the form `key=TEXT`. A list `key=[...]` in
+    Hydra's grammar is kept. Raises InputError if both are given.
     """
     texts, rest, listed = [], [], False
     for number, argument in enumerate(arguments):
@@ -350,5 +348,5 @@ def with_texts(arguments: Sequence[str], key: str) -> list[str]:
             listed |= bool(sign) and name == key
         else:
             texts.append(argument)
-    require(not (texts and listed), f"texts and {key}=[...] both came; give all texts one way")
+    require(not (texts and listed), f"both texts and {key}=[...] were given; give all texts in one of these forms")
     return [*rest, f"{key}=[{','.join(map(quoted, texts))}]"] if texts else rest

@@ -1,4 +1,4 @@
-"""`vsehub report RUNS...`: one table and one page over many runs."""
+"""`vsehub report RUNS...`: compare many runs in one table and one page."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from vsehub.cli.overrides import with_texts
 
 
 def main() -> None:
-    """Run the command; bare arguments are run folders, data.KEY=VALUE is for settings of a checkpoint's data."""
+    """Run the command; bare arguments are run folders, data.KEY=VALUE changes a setting of a checkpoint's data."""
     arguments = with_texts(sys.argv[1:], "runs")
     sys.argv = [sys.argv[0], *(f"+{argument}" if argument.startswith("data.") else argument for argument in arguments)]
     app.run(report, "report")

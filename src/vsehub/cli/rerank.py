@@ -1,4 +1,4 @@
-"""`vsehub rerank`: your own embeddings ranked with hubs corrected, measured before and after, and an index of them."""
+"""`vsehub rerank`: rank your own embeddings with hubs corrected, measure before and after, and build an index."""
 
 import time
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,7 @@ def rerank(cfg: DictConfig) -> None:
 
 
 def require_index(kind: str, name: str, criterion: "Criterion") -> None:
-    """InputError for an unknown kind of index, a criterion that no inner-product index can hold, or FAISS missing."""
+    """Raise InputError for an unknown kind, a criterion that an index cannot hold, or if FAISS is missing."""
     from vsehub.criteria import ItemBias
     from vsehub.neighbors.faiss import required_faiss
     from vsehub.serving.index_file import KINDS
@@ -57,10 +57,10 @@ def require_index(kind: str, name: str, criterion: "Criterion") -> None:
     require(kind in KINDS, f"index is {kind!r}; choose one of {', '.join(KINDS)}, or null for none")
     require(
         isinstance(criterion, ItemBias),
-        f"index: {name} does not rank by the score less a term of the item, which is all that an index can hold; "
-        f"choose one of {', '.join(indexed_criteria())}, or leave index out",
+        f"index: {name} does not rank by the score minus a term of the item, which is all that an index can hold; "
+        f"choose one of {', '.join(indexed_criteria())}, or omit index",
     )
-    required_faiss(f"index={kind}", "leave index out")
+    required_faiss(f"index={kind}", "omit index")
 
 
 def indexed_criteria() -> list[str]:
@@ -74,7 +74,7 @@ def indexed_criteria() -> list[str]:
 
 
 def write_index(found: Comparison, criterion: "ItemBias", kind: str, k: int, seed: int) -> list[str]:
-    """Write an index that gives the corrected ranking, and how to search it; describe it in the record."""
+    """Write an index that returns the corrected ranking, and a note on searching it; add both to the record."""
     import torch
 
     from vsehub.io.files import write_text
@@ -96,7 +96,7 @@ def write_index(found: Comparison, criterion: "ItemBias", kind: str, k: int, see
 
 
 def usage(index: "ServedIndex", record: dict[str, Any], k: int, has_ids: bool) -> str:
-    """How to search the index with FAISS and numpy only."""
+    """A note on searching the index with only FAISS and numpy."""
     from vsehub.serving import usage_note
 
     items, ranking = record["items"], record["rankings"][-1]
@@ -106,8 +106,8 @@ def usage(index: "ServedIndex", record: dict[str, Any], k: int, has_ids: bool) -
         reference += f", its reference items {record['reference_items']['set']}"
     return (
         f"# Searching {INDEX}\n\n"
-        f"The {items['rows']:,} vectors of {items['path']}, ranked by {ranking['criterion']}{reference}. FAISS and "
-        f"numpy are all it takes:\n\n"
+        f"The {items['rows']:,} vectors of {items['path']}, ranked by {ranking['criterion']}{reference}. Searching "
+        f"needs only FAISS and numpy:\n\n"
         f"```python\n{usage_note(index, k=k)}```\n\n"
         f"`positions` are rows of {items['path']}, counted from 0{ids}.\n"
     )

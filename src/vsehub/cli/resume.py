@@ -1,4 +1,4 @@
-"""Resuming a run: its own configuration, and the settings of it that the command line may change."""
+"""Resuming a run: its recorded configuration, and the settings that the command line may change."""
 
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ LONGER = "trainer.max_epochs"
 def resumed(folder: Path, overrides: list[str]) -> tuple[DictConfig, dict[str, Any]]:
     """The configuration of the unfinished run in `folder`, changed by key=value overrides, and its record.
 
-    Only settings that leave the run's record true can be changed: the number of epochs, where the data lie, and those
-    of the machine. Raises InputError for other changes, and where the folder holds no run or one that was moved.
+    Overrides may change the number of epochs, the paths of the data and the settings of the machine: the run's record
+    stays true. Raises InputError for other changes, or if the folder holds no run or a run that was moved.
     """
     cfg, record = recorded(folder)
     changes = [override for override in overrides if not override.startswith("resume=")]
@@ -30,41 +30,41 @@ def resumed(folder: Path, overrides: list[str]) -> tuple[DictConfig, dict[str, A
 
 
 def recorded(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
-    """The configuration of the run in `folder`, and its record; InputError where there is none or it was moved."""
+    """The configuration of the run in `folder`, and its record. Raises InputError if there is none or it was moved."""
     record = read_record(run_record(folder), RUN, "Start a new run in another folder")
     cfg = literal(record["config"])
-    # Lightning keeps the best checkpoint's score by its path alone: elsewhere any later epoch would pass for the best.
+    # Lightning identifies the best checkpoint only by its path: in another folder any later epoch would count as best.
     place = cfg.get("run_folder")
     require(
         isinstance(place, str) and Path(place).resolve() == folder.resolve(),
-        f"resume: the run in {folder} was started in {place} and continues only there; move it back",
+        f"resume: the run in {folder} was started in {place} and can only continue there; move it back",
     )
     if OmegaConf.select(cfg, "logger.save_dir") is not None:
-        cfg.logger.save_dir = place  # no record decides where files are written
+        cfg.logger.save_dir = place  # a record must not decide where files are written
     return cfg, record
 
 
 def run_record(folder: Path) -> Path:
-    """The run.json of a run's folder, or InputError where there is none."""
+    """The run.json of a run's folder. Raises InputError if there is none."""
     return existing(
         "resume", folder / "run.json", "Give the folder of a run that `vsehub train` started; it holds a run.json"
     )
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint to go on from, or None where the run was killed before its first."""
+    """The checkpoint to continue from, or None if the run was killed before its first checkpoint."""
     path = folder / "checkpoints" / "last.ckpt"
     return path if path.is_file() else None
 
 
 def require_same_data(record: dict[str, Any], data: dict[str, dict]) -> None:
-    """Raise InputError where a split is not the one that the run was started with."""
+    """Raise InputError if a split differs from the one with which the run was started."""
     for split, facts in data.items():
         before = (record["data"].get(split) or {}).get("fingerprint")
         require(
             before in (None, facts["fingerprint"]),
-            f"resume: the {split} data are not those that the run was started with ({facts['fingerprint']}, not "
-            f"{before}); give the same data, data.KEY=PLACE where they were moved, or start a new run",
+            f"resume: the {split} data differ from those with which the run was started ({facts['fingerprint']}, not "
+            f"{before}); give the same data (data.KEY=PATH if they were moved), or start a new run",
         )
 
 
@@ -83,8 +83,8 @@ def _require_changeable(cfg: DictConfig, name: str, value: Any) -> None:
     moved = name.startswith("data.") and not name.startswith("data.noise") and isinstance(value, str)
     if OmegaConf.is_config(node[last]) or not (moved or name == LONGER or not decides(name)):
         fail(
-            f"resume: {name}={value} would make the run's record false: {_shown(node[last])} until now. A run that "
-            f"continues can change {LONGER}, where its data lie, and settings of the machine; else start a new run"
+            f"resume: {name}={value} would make the run's record false: {_shown(node[last])} until now. A resumed run "
+            f"can only change {LONGER}, the paths of its data and settings of the machine; else start a new run"
         )
     if name == LONGER and not isinstance(value, int):
         raise InputError(f"resume: {name} is {value!r}; expected a whole number of epochs")

@@ -1,4 +1,4 @@
-"""The folder of a training run: empty or of a killed start, and used by one process at a time."""
+"""The folder of a training run: new, or left by a killed start, and used by one process at a time."""
 
 import shutil
 from collections.abc import Mapping
@@ -20,20 +20,20 @@ from vsehub.io.files import LOCK, claimed, remove_abandoned
 
 
 def require_training(cfg: DictConfig, name: str) -> None:
-    """Raise InputError, with the commands to run instead, where the chosen row only measures what another trains."""
+    """Raise InputError, with the commands to run instead, if the chosen row only measures another row's checkpoint."""
     trained = cfg.get("evaluates")
     require(
         trained is None,
-        f"experiment={name} trains nothing of its own, it measures what {trained} trains: run "
+        f"experiment={name} trains nothing; it measures the checkpoint that {trained} trains: run "
         f"`vsehub train experiment={trained} data.root=FOLDER`, then "
         f"`vsehub evaluate experiment={name} checkpoint=RUN_FOLDER/checkpoints/best.safetensors`",
     )
 
 
 def require_measuring(overrides: list[str]) -> None:
-    """Raise InputError, with the commands to run instead, where experiment= names settings for training.
+    """Raise InputError, with the commands to run instead, if experiment= names settings for training.
 
-    Asked before Hydra composes, which would only say that `vsehub evaluate` lacks the groups that such a file chooses.
+    Called before Hydra, whose error would only say that `vsehub evaluate` lacks the groups that such a file chooses.
     """
     for override in overrides:
         group, _, names = override.lstrip("+").partition("=")
@@ -54,24 +54,24 @@ def _refuse_training(name: str, settings: Mapping[str, Any]) -> None:
     )
 
 
-# Left by a run that was killed before its record was written: Hydra's notes, the log, the lock.
+# Files that a run leaves when it is killed before its record is written: Hydra's notes, the log, the lock.
 BEFORE_THE_RECORD = {".hydra", "train.log", LOCK}
-# Left as well if it had reached its loggers; taken for theirs only where there are a log and a lock.
+# More such files if the run had started its loggers. They count as remains only next to a log and a lock.
 OF_A_START = {INDEX_FILE, "csv", "tensorboard", "wandb"}
 
 
 class RunFolder(Callback):
-    """Claims the folder of a single run before Hydra writes into it; a sweep's runs are claimed one by one."""
+    """Claims the folder of a single run before Hydra writes to it; the runs of a sweep are claimed one by one."""
 
     held: ClassVar[FileLock | None] = None
-    made: ClassVar[list[Path]] = []  # the folder and those above it, where this command made them
+    made: ClassVar[list[Path]] = []  # those of the folder and its parents that this command created
     folder: ClassVar[Path | None] = None
-    before: ClassVar[set[str]] = set()  # what the folder held
+    before: ClassVar[set[str]] = set()  # the names that the folder held
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Refuse a folder that is taken; Hydra turns other exceptions in here into warnings."""
+        """Refuse a folder that is in use. The boundary is needed since Hydra turns exceptions here into warnings."""
         with app.boundary():
-            HydraConfig.instance().set_config(config)  # which Hydra itself does later; the folder's name asks for it
+            HydraConfig.instance().set_config(config)  # the folder's name needs it, and Hydra sets it only later
             folder = Path(config.hydra.run.dir)
             if config.resume is None:
                 require_new(folder)
@@ -95,18 +95,18 @@ class RunFolder(Callback):
                 for path in [folder / name for name in ours - cls.before if (folder / name).exists()]:
                     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
                 for path in cls.made:
-                    path.rmdir()  # not where anything else is in it
+                    path.rmdir()  # fails if anything else is in it
         cls.held, cls.folder, cls.before, cls.made = None, None, set(), []
 
 
 def require_new(folder: Path) -> None:
-    """Raise InputError where `folder` is a file, or holds anything but the remains of a killed start."""
+    """Raise InputError if `folder` is a file, or holds anything except the remains of a killed start."""
     if not folder.exists() and not folder.is_symlink():
         return
     require(folder.is_dir(), f"hydra.run.dir: {folder} is a file; give another folder")
     if (folder / "run.json").exists():
         fail(
-            f"hydra.run.dir: {folder} holds a run already; `vsehub train resume={folder}` continues it, or give "
+            f"hydra.run.dir: {folder} already holds a run; continue it with `vsehub train resume={folder}`, or give "
             "another folder"
         )
     remove_abandoned(folder / "run.json")  # of a start that was killed while it wrote its first record
@@ -115,16 +115,16 @@ def require_new(folder: Path) -> None:
     other = sorted(names - BEFORE_THE_RECORD - (OF_A_START if {"train.log", LOCK} <= names else set()))
     require(
         not other,
-        f"hydra.run.dir: {folder} holds {', '.join(other[:3])}{' and more' if len(other) > 3 else ''}, which is not a "
-        "run's; give another folder",
+        f"hydra.run.dir: {folder} holds {', '.join(other[:3])}{' and more' if len(other) > 3 else ''}, which does not "
+        "belong to a run; give another folder",
     )
 
 
 def forget_start(folder: Path) -> None:
-    """Remove the remains of a start that was killed before its record was written: the run begins anew."""
+    """Remove the remains of a start that was killed before its record was written, so that the run can start again."""
     (folder / INDEX_FILE).unlink(missing_ok=True)
     for logs in ("csv", "tensorboard"):
         for version in (folder / logs).glob("version_*"):
             shutil.rmtree(version, ignore_errors=True)
-        with suppress(OSError):  # there is none, or it holds something else
+        with suppress(OSError):  # absent, or it holds something else
             (folder / logs).rmdir()

@@ -1,6 +1,5 @@
 """`vsehub search TEXT...`: the images of a split that a text finds, as a list and as a page of thumbnails."""
 
-import difflib
 import shlex
 import shutil
 import sys
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import InputError, fail, one_of, require, whole
+from vsehub.checks import fail, nearest, one_of, require, whole
 from vsehub.cli import app
 from vsehub.cli.nodes import build, components, plain
 from vsehub.cli.overrides import with_texts
@@ -16,13 +15,13 @@ from vsehub.cli.overrides import with_texts
 if TYPE_CHECKING:
     from vsehub.criteria.base import Criterion
     from vsehub.data.sources import CaptionedImages
-    from vsehub.data.text.vocabulary import Vocabulary, Words
+    from vsehub.data.text.vocabulary import Words
     from vsehub.evaluation.trained import TrainedModel
     from vsehub.report.pages.gallery import Gallery
 
 
 def main() -> None:
-    """Run the command; bare arguments are texts, data.KEY=VALUE is for settings of the checkpoint's data."""
+    """Run the command; bare arguments are texts, data.KEY=VALUE changes a setting of the checkpoint's data."""
     command = f"{sys.argv[0]} {shlex.join(sys.argv[1:])}"
     arguments = with_texts(sys.argv[1:], "query")
     sys.argv = [sys.argv[0], *(f"+{argument}" if argument.startswith("data.") else argument for argument in arguments)]
@@ -34,14 +33,14 @@ def main() -> None:
 
 
 def search(cfg: DictConfig, command: str) -> None:
-    """Search with `cfg.query` and `cfg.image`, print what is found and write its gallery to `cfg.out`.
+    """Search with `cfg.query` and `cfg.image`, print the results and write their gallery to `cfg.out`.
 
     command: the command as it was typed, for the gallery.
     """
     texts = plain(cfg)["query"]
     require(
         isinstance(texts, list) and not any(isinstance(text, list | dict) for text in texts),
-        f"query is {texts!r}; expected texts in brackets, or each as an argument of its own",
+        f"query is {texts!r}; expected a list of texts in brackets, or each text as a separate argument",
     )
     require(
         bool(texts) or cfg.image is not None,
@@ -66,8 +65,8 @@ def search(cfg: DictConfig, command: str) -> None:
     model = TrainedModel(cfg.checkpoint, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size, keep=True)
     if model.vocabulary is None:
         fail(
-            f"checkpoint: {cfg.checkpoint} was trained on texts that are vectors, so it reads no words; search needs "
-            "one trained on captions. To search with vectors, give them to vsehub rerank"
+            f"checkpoint: {cfg.checkpoint} was trained on texts that are vectors, so it cannot read words; search "
+            "needs one that was trained on captions. To search with vectors, use vsehub rerank"
         )
     texts = [str(text) for text in texts]
     notes = [word_notes(text, model.vocabulary, model.max_words) for text in texts]
@@ -97,7 +96,7 @@ def search(cfg: DictConfig, command: str) -> None:
 
 
 def criterion_note(name: str, criterion: "Criterion", reference: str, asked: str, model: "TrainedModel") -> str:
-    """The criterion and, where it takes one, its reference; asked: "captions" or "images", as the queries are."""
+    """A sentence on the criterion and its reference, if it takes one. asked: "captions" or "images", the queries."""
     from vsehub.report.tables import criterion_text
 
     text = criterion_text(name, ", ".join(f"{key} {value}" for key, value in criterion.parameters().items()))
@@ -113,7 +112,7 @@ def criterion_note(name: str, criterion: "Criterion", reference: str, asked: str
 
 
 def listed(gallery: "Gallery") -> str:
-    """A gallery for the terminal: a line for each thing that was found; an image's own captions have a star."""
+    """A gallery for the terminal, one line per result; a star marks an image's own captions."""
     width = shutil.get_terminal_size((160, 24)).columns
     rows = [("rank", "score", "similarity", "image", "caption" if gallery.found[0].name is None else "first caption")]
     rows += [
@@ -127,7 +126,7 @@ def listed(gallery: "Gallery") -> str:
 
 
 def word_notes(text: str, vocabulary: "Words", max_words: int | None) -> list[str]:
-    """A sentence on the words that the checkpoint does not know; InputError where it knows none."""
+    """Notes on words that the checkpoint does not know or did not read. Raises InputError if it knows none."""
     from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, tokenize
 
     if not isinstance(vocabulary, Vocabulary):  # subwords spell every word
@@ -137,7 +136,7 @@ def word_notes(text: str, vocabulary: "Words", max_words: int | None) -> list[st
     require(bool(words), f"the text {text!r} holds no word; give one or more words")
     numbers = vocabulary.numbers(text)[:max_words]
     unknown = [word for word, number in zip(words, numbers, strict=False) if number == UNKNOWN]
-    said = ", ".join(_with_nearest(word, vocabulary) for word in dict.fromkeys(unknown))
+    said = ", ".join(f"{word}{nearest(word, vocabulary.words[4:])}" for word in dict.fromkeys(unknown))
     require(
         len(unknown) < len(numbers),
         f"the checkpoint knows no word of the text {text!r}: {said}. Give words of its training captions",
@@ -146,20 +145,12 @@ def word_notes(text: str, vocabulary: "Words", max_words: int | None) -> list[st
     return [*([f"Not known to the checkpoint: {said}."] if unknown else []), *cut]
 
 
-def _with_nearest(word: str, vocabulary: "Vocabulary") -> str:
-    near = difflib.get_close_matches(word, vocabulary.words[4:], n=1, cutoff=0.75)
-    return f"{word} (it knows {near[0]})" if near else word
-
-
 def image_row(image: str, split: "CaptionedImages") -> int:
-    """The row of the image of this name, or of this row number; InputError where there is none."""
+    """The row of an image, given by its name or its row number. Raises InputError if there is none."""
     names = split.names or []
     if image in names:
         return names.index(image)
     if image.isdecimal() and int(image) < len(split.images):
         return int(image)
-    near = difflib.get_close_matches(image, names, n=3)
-    hint = f"; names like it: {', '.join(near)}" if near else f"; the first name is {names[0]}" if names else ""
-    raise InputError(
-        f"image: the split has no image {image!r}{hint}. Give a name or a row from 0 to {len(split.images) - 1}"
-    )
+    hint = nearest(image, names) or (f"; the first name is {names[0]}" if names else "")
+    fail(f"image: the split has no image {image!r}{hint}. Give a name or a row from 0 to {len(split.images) - 1}")

@@ -1,4 +1,4 @@
-"""What a page shows of a split's rows: names, captions and thumbnails, and galleries of what a search found."""
+"""Names, captions and thumbnails of a split's rows for a page, and galleries of search results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,8 +31,8 @@ def hits_of(found: Hits) -> list[list[Hit]]:
 class Shown:
     """A split's images by name, caption and thumbnail.
 
-    folder: where the image files lie, or None: the pixels of the split itself, where it has any. plain: scores are
-    plain similarities; else these stand beside the scores. Raises InputError where there are no names to find files by.
+    folder: the folder of the image files; None takes the split's own pixels, if it has any. plain: the scores are plain
+    similarities; otherwise similarities are shown beside them. Raises InputError if the split does not name its files.
     """
 
     def __init__(self, split: CaptionedImages, folder: str | None, plain: bool):
@@ -41,12 +41,12 @@ class Shown:
         self._pixels = split.images.ndim == 4 and split.images.shape[1] == 3
         self._files = None
         if folder is not None:
-            path = existing("images", folder, "Give the folder of the image files, or leave images out")
+            path = existing("images", folder, "Give the folder of the image files, or omit images")
             require(path.is_dir(), f"images: {folder} is a file; give the folder of the image files")
             require(
                 split.names is not None,
-                "images: the data names no image files; put them into a file ..._ids.txt beside the captions, one a "
-                "line, or leave images out",
+                "images: the data names no image files; list them in a file ..._ids.txt beside the captions, one per "
+                "line, or omit images",
             )
             self._files = Names("images", len(split.images), ids=split.names, images=path)
 
@@ -56,15 +56,15 @@ class Shown:
         return self._files is not None or self._pixels
 
     def name(self, row: int) -> str:
-        """The image's file name, or its row."""
+        """The image's file name, or "row ROW" if it has none."""
         return f"row {row}" if self.split.names is None else self.split.names[row]
 
     def captions(self, row: int) -> list[str]:
-        """What the data says of an image."""
+        """The captions of an image."""
         return [self.split.text_of(t) for t in (self.split.image_index == row).nonzero()[0]]
 
     def thumbnail(self, row: int) -> str | None:
-        """The image as a data URL; None where it cannot be shown."""
+        """The image as a data URL; None if it cannot be shown."""
         if self._files is not None:
             name = self.name(row)
             return self.thumbnails(self._files.image(row) or Path(name), name)

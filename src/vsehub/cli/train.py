@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Run the command; with resume=FOLDER nothing but that folder is written to."""
+    """Run the command; with resume=FOLDER only that folder is written to."""
     folder = next((argument.removeprefix("resume=") for argument in sys.argv if argument.startswith("resume=")), None)
     if folder not in (None, "", "null"):
         changes = [one for one in sys.argv[1:] if not one.startswith("resume=")]
-        require(not MULTIRUN & set(changes), "resume continues one run; leave -m out")
+        require(not MULTIRUN & set(changes), "resume continues one run; omit -m")
         placed = [one for one in changes if one.startswith(("hydra.run.dir=", "hydra.output_subdir="))]
-        require(not placed, f"resume continues in the run's own folder; leave {' '.join(placed)} out")
+        require(not placed, f"resume continues in the run's own folder; omit {' '.join(placed)}")
         if finished(Path(folder), changes):
             return
         sys.argv += [f"hydra.run.dir={quoted(folder)}", "hydra.output_subdir=null"]
@@ -49,26 +49,26 @@ def main() -> None:
 
 
 def finished(folder: Path, changes: list[str]) -> bool:
-    """Whether the run in `folder` is finished, which is then said; asked before Hydra writes anything.
+    """Whether the run in `folder` is finished; if so, prints it. Called before Hydra writes anything.
 
-    Raises InputError where there is no run, and for changes to one that is finished.
+    Raises InputError if there is no run, or if `changes` are given for a finished run.
     """
     record = read_record(run_record(folder), RUN, "Start a new run in another folder")
     if record["status"] != "finished":
         return False
     require(
         not changes,
-        f"resume: the run in {folder} is finished, its record cannot change any more; start a new run for "
+        f"resume: the run in {folder} is finished, so its record can no longer change; start a new run for "
         f"{' '.join(changes)}",
     )
-    print(f"{folder} is finished after {record['epochs']} epochs: nothing is left to do")
+    print(f"{folder} is finished after {record['epochs']} epochs; nothing to do")
     return True
 
 
 def train(cfg: DictConfig) -> float:
-    """Train, then measure the best model; everything is written to the run's folder.
+    """Train, then measure the best model; write everything to the run's folder.
 
-    Returns the best validation rsum, by which a sweep may choose.
+    Returns the best validation rsum, for a sweep to choose by.
     """
     import torch
 
@@ -107,7 +107,7 @@ def train(cfg: DictConfig) -> float:
 
     with recorder.ending():
         if best is None:
-            fail("the training ended before an epoch was over; give trainer.max_time or trainer.max_steps more")
+            fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
         device = "cpu" if cfg.trainer.accelerator == "cpu" else None
         model = TrainedModel(best, components(cfg.trust), batch_size=data.eval_batch_size, device=device)
         model.use_data(data.source, data.splits)
@@ -123,9 +123,9 @@ def train(cfg: DictConfig) -> float:
 
 
 def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
-    """The run's configuration, its folder, and, if it continues, its record so far.
+    """The run's configuration, its folder, and the record of an earlier start if the run continues.
 
-    Raises InputError where the row that is asked for trains nothing, and where the run cannot go on.
+    Raises InputError if the chosen row trains nothing, or if the run cannot continue.
     """
     hydra_config = HydraConfig.get()
     choices = hydra_config.runtime.choices
@@ -138,16 +138,16 @@ def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
     cfg = OmegaConf.create(own)
     require(
         Path(cfg.run_folder).resolve() == folder.resolve(),
-        f"run_folder is {cfg.run_folder}, but the run's folder is {folder}; give hydra.run.dir=FOLDER alone",
+        f"run_folder is {cfg.run_folder}, but the run's folder is {folder}; give only hydra.run.dir=FOLDER",
     )
-    if in_sweep() and (folder / "run.json").is_file():  # one of the same settings
+    if in_sweep() and (folder / "run.json").is_file():  # the sweep has found that its settings are the same
         return cfg, folder, resumed(folder, [])[1]
     forget_start(folder)
     return cfg, folder, None
 
 
 def built(cfg: DictConfig) -> "tuple[Lightning, Measurement]":
-    """How the run trains, and what is then measured; what these refuse is refused before the data are read."""
+    """How the run trains, and what is measured afterwards. Bad settings are refused before the data are read."""
     from vsehub.evaluation.measurement import Measurement
     from vsehub.training.settings import check_numbers, check_trainer, resolve_precision, try_schedule
     from vsehub.training.train import Lightning
@@ -160,7 +160,7 @@ def built(cfg: DictConfig) -> "tuple[Lightning, Measurement]":
     for group in ("optimizer", "scheduler"):
         check_numbers(group, plain(cfg[group]))
     precision = resolve_precision(cfg.trainer.precision, cfg.trainer.accelerator)
-    bar = cfg.trainer.enable_progress_bar and sys.stderr.isatty()  # in a log file the epochs' lines say it all
+    bar = cfg.trainer.enable_progress_bar and sys.stderr.isatty()  # a log file has one line per epoch instead
     trainer = partial(build, "trainer", cfg.trainer, cfg.trust, precision=precision, enable_progress_bar=bar)
     _quiet()
     trainer(logger=False, enable_checkpointing=False)
@@ -183,9 +183,9 @@ def built(cfg: DictConfig) -> "tuple[Lightning, Measurement]":
 def loaded(
     cfg: DictConfig, asked: "Measurement", folder: Path, before: dict[str, Any] | None
 ) -> "tuple[RetrievalDataModule, dict[str, dict]]":
-    """The data with all splits that the run needs, and each split's facts.
+    """The data with all splits that the run needs, and each split's facts for the record.
 
-    Raises InputError where they are not those that the run was started with, or too few to train or to measure on.
+    Raises InputError if a resumed run's data have changed, or if there are too few to train or measure on.
     """
     from vsehub.data.overlap import warn_of_shared
     from vsehub.data.sources import describe_split
@@ -200,7 +200,7 @@ def loaded(
     if before is not None:
         require_same_data(before, described)
     check_batches(plain(cfg.trainer), len(data.train_dataloader()))
-    asked.protocol.slices(len(data.splits[cfg.final_split].images))  # said before hours of training
+    asked.protocol.slices(len(data.splits[cfg.final_split].images))  # raises now, not after hours of training
     for name, split in data.splits.items():
         log.info("%s: %d images, %d captions", name, len(split.images), len(split.captions))
     warn_of_shared(data.splits)
@@ -208,7 +208,7 @@ def loaded(
 
 
 def prepare(module: "RetrievalModule", data: "RetrievalDataModule", checkpoint: Path | None) -> None:
-    """Give the text encoder its first word vectors; InputError where module, data and checkpoint do not fit."""
+    """Set the text encoder's initial word vectors. Raises InputError if module, data and checkpoint do not fit."""
     from vsehub.evaluation.checkpoint import fitting
     from vsehub.training.checkpoint import load_state, require_same_vocabulary
 
@@ -223,7 +223,7 @@ def prepare(module: "RetrievalModule", data: "RetrievalDataModule", checkpoint: 
 def facts(
     cfg: DictConfig, data: "RetrievalDataModule", described: dict[str, dict], precision: str, folder: Path
 ) -> dict[str, Any]:
-    """What run.json says of a run before it trains; under noise its index is written into the folder."""
+    """The record of a run before it trains, for run.json; with noise, also writes the noise index to the folder."""
     from vsehub.data.noise import INDEX_FILE, NoisySource
     from vsehub.io.provenance import code_version, hardware, versions
 
@@ -250,19 +250,19 @@ def facts(
 
 
 def run_label(choices: Mapping[str, str]) -> str:
-    """What reports call the loss: "hal+mb" is HAL with the memory bank."""
+    """The loss's name in reports: "hal+mb" is HAL with the memory bank."""
     bank = choices["bank"]
     return choices["loss"] + {"none": "", "memory": "+mb"}.get(bank, f"+{bank}")
 
 
 def architecture(choices: Mapping[str, str]) -> str:
-    """Text and image encoder, and a similarity other than cosine: "text_gru+image_cnn", "text_gru+image_cnn+order"."""
+    """Text encoder, image encoder and, unless it is cosine, similarity: "text_gru+image_cnn+order"."""
     sides = [choices["text_encoder"], choices["image_encoder"], choices["similarity"]]
     return "+".join(side for side in sides if side != "cosine")
 
 
 def _quiet() -> None:
-    """Keep Lightning's hints about loader processes and its greetings off the screen; warnings of substance stay."""
+    """Silence Lightning's greetings and its hints about loader processes; other warnings stay."""
     warnings.filterwarnings("ignore", message=".*Checkpoint directory .* exists and is not empty.*")
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*module\\(s\\) in eval mode.*")  # frozen models stay there

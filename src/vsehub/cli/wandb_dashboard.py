@@ -1,4 +1,4 @@
-"""`vsehub wandb-dashboard`: the view of a wandb project that compares losses."""
+"""`vsehub wandb-dashboard`: build a view of a wandb project that compares losses."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def main() -> None:
 
 
 def dashboard(cfg: DictConfig) -> None:
-    """Save the view in the project of `cfg`, or offline write what would be sent; print where it is."""
+    """Save the view in the project, or, offline, only write it to `cfg.out`; print where it is."""
     from vsehub.io.files import write_json
     from vsehub.training.loggers.wandb import is_offline
     from vsehub.training.loggers.wandb_view import comparison, save, sent
@@ -28,7 +28,7 @@ def dashboard(cfg: DictConfig) -> None:
     view = comparison(cfg.entity, cfg.project, None if cfg.study is None else str(cfg.study))
     if offline:
         write_json(out, {"schema": SCHEMA, "url": None, "view": sent(view)})
-        print(f"offline: nothing was sent. The view: {out}; with an account, run this again with overwrite=true")
+        print(f"offline: nothing was sent. The view is in {out}; to send it, run this again online, overwrite=true")
         return
     url, written = save(view, None if cfg.view is None else str(cfg.view))
     write_json(out, {"schema": SCHEMA, "url": url, "view": written})
@@ -36,7 +36,7 @@ def dashboard(cfg: DictConfig) -> None:
 
 
 def require_free(out: Path, overwrite: bool) -> None:
-    """Raise InputError where `out` is a folder, a foreign file, or an earlier view that is not to be replaced."""
+    """Raise InputError if `out` is a folder, not a file of vsehub, or an earlier view that must not be replaced."""
     require_writable(out.parent)
     if not out.exists():
         return
@@ -46,4 +46,4 @@ def require_free(out: Path, overwrite: bool) -> None:
     except (ValueError, AttributeError, RecursionError):
         ours = False
     require(ours, f"out: {out} is a file that vsehub did not write; give another out=FILE.json")
-    require(overwrite, f"out: {out} holds a view already. Give another out=FILE.json, or overwrite=true to replace it")
+    require(overwrite, f"out: {out} already holds a view. Give another out=FILE.json, or overwrite=true to replace it")

@@ -1,4 +1,4 @@
-"""Data sources: images stored once, with captions that point at them, and files of vectors."""
+"""Data sources: images, each stored once, captions that refer to them, and files of vectors."""
 
 import lazy_loader
 

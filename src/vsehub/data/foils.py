@@ -1,4 +1,4 @@
-"""Files of foils: for an image a true caption and one that was made false (FOIL, Shekhar 2017)."""
+"""Files of foils: images, each with a true caption and one that was made false (FOIL, Shekhar 2017)."""
 
 import csv
 import re
@@ -34,7 +34,7 @@ class Foils:
 def read_foils(path: str | Path, images: int, names: list[str] | None = None) -> Foils:
     """The pairs of a .csv (UTF-8, with a header) with the columns image, caption, foil and, optional, type.
 
-    images: the number of images of the split. names: theirs, or None. All images of a file are given by name, or all by
+    images: the number of images in the split. names: their names, or None. A file gives all images by name, or all by
     row number counted from 0. Raises InputError naming the lines that lack an entry, name an unknown image, or have the
     same text twice.
     """
@@ -51,7 +51,7 @@ def read_foils(path: str | Path, images: int, names: list[str] | None = None) ->
 
 
 def unknown_words(vocabulary: Vocabulary, texts: Iterable[str]) -> Counter[str]:
-    """The words that the vocabulary lacks, each with the number of texts that hold it."""
+    """Words that the vocabulary lacks -> the number of texts that contain them."""
     return Counter(
         word
         for text in texts
@@ -63,7 +63,7 @@ def unknown_words(vocabulary: Vocabulary, texts: Iterable[str]) -> Counter[str]:
 def _read(path: Path) -> tuple[list[int], list[dict[str, str]], bool]:
     """The line numbers and entries of all records, and whether there are types.
 
-    By the csv module: Arrow, which reads tables of pairs, takes the rest of a file after an open quote for one entry.
+    Uses the csv module: Arrow, which reads tables of pairs, takes the rest of a file after an open quote as one entry.
     """
     lines: list[int] = []
     rows: list[dict[str, str]] = []
@@ -88,7 +88,7 @@ def _read(path: Path) -> tuple[list[int], list[dict[str, str]], bool]:
                 rows.append(row)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as a UTF-8 .csv ({error}); give a table of pairs") from error
-    require(len(rows) > 0, f"{path} has no pairs; expected one a line after the header")
+    require(len(rows) > 0, f"{path} has no pairs; expected one per line after the header")
     return lines, rows, "type" in header
 
 

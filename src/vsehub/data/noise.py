@@ -18,10 +18,10 @@ from vsehub.io.files import atomic
 log = logging.getLogger(__name__)
 
 PROTOCOLS = ("captions", "images")
-VERSION = 1  # of vsehub's own file; a file without a version is of the first
+VERSION = 1  # of vsehub's file; a file without a version has version 1
 INDEX_FILE = "noise_index.npz"  # in a run's folder
-# What a published file may move less than its rate: a handful of permuted captions come to their own image again
-# whatever the size of the data, and the papers round down.
+# How many fewer captions than its rate says a published file may move: a few permuted captions return to their own
+# image by chance, and the papers round down.
 _STAYED, _ROUNDED = 20, 1
 _UNREADABLE: tuple[type[Exception], ...] = (*DAMAGE, KeyError)
 
@@ -30,10 +30,10 @@ _UNREADABLE: tuple[type[Exception], ...] = (*DAMAGE, KeyError)
 class Noise:
     """The settings of the noise.
 
-    protocol: "captions" permutes single captions among images (NCR, Huang 2021); "images" permutes whole images with
+    protocol: "captions" permutes single captions among images (NCR, Huang 2021); "images" permutes images together with
     all their captions (DECL, Qin 2022). rate: the share of captions, or of images, that is permuted, in [0, 1). index:
-    a file with the images that captions are given to, instead of a draw; protocol and rate are then the file's, and
-    must agree with it where they are set. seed: of the draw. Raises InputError for other values.
+    a file with the image of each caption, used instead of a random draw; it has its own protocol and rate, with which
+    these must agree if they are set. seed: of the draw. Raises InputError for other values.
     """
 
     protocol: str | None = None
@@ -65,10 +65,10 @@ class Noise:
 
 @dataclass(frozen=True)
 class NoiseIndex:
-    """The images that captions are given to under noise.
+    """The assignment of captions to images under noise.
 
-    numbers: of the protocol "captions" (T,), the image that each caption is given to; of "images" (I,), the image that
-    the captions of each image are given to. rate: the share permuted. seed: of the draw, None where it is not known.
+    numbers: for the protocol "captions" (T,), the image to which each caption is assigned; for "images" (I,), the image
+    to which each image's captions are assigned. rate: the permuted share. seed: of the draw, None if unknown.
     data: the fingerprint of the training split without noise.
     """
 
@@ -79,16 +79,16 @@ class NoiseIndex:
     data: str
 
     def image_index(self, split: CaptionedImages) -> np.ndarray:
-        """(T,) int64: the image that each caption of the clean split is given to."""
+        """(T,) int64: the image to which each caption of the clean split is assigned."""
         return self.numbers.copy() if self.protocol == "captions" else self.numbers[split.image_index]
 
     def facts(self) -> dict[str, Any]:
-        """The entries of records; `fingerprint` is a short hash of the numbers."""
+        """The entries for records; `fingerprint` is a short hash of the numbers."""
         given = {"protocol": self.protocol, "rate": self.rate, "seed": self.seed, "clean_fingerprint": self.data}
         return given | {"fingerprint": hashlib.sha256(self.numbers.tobytes()).hexdigest()[:16]}
 
     def write(self, path: str | Path) -> None:
-        """Write a .npz of the numbers and, as JSON text, the facts; no pickle."""
+        """Write a .npz of the numbers and, as JSON text, the facts, without pickles."""
         with atomic(path) as handle:
             facts = json.dumps({"version": VERSION} | self.facts())
             np.savez_compressed(handle, numbers=self.numbers, facts=np.array(facts))
@@ -97,10 +97,10 @@ class NoiseIndex:
 def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = None, rate: float = 0) -> NoiseIndex:
     """An index for the clean training split, from a file of `NoiseIndex.write` or one that was published.
 
-    Published are .npy files of T image numbers (NCR), of T caption positions, position t being the caption that goes
-    with caption t's image (RDE), or of I image numbers (DECL). protocol, rate: as set by the user; None and 0: what the
-    file has. Raises InputError where the file is damaged, is of other data or of another protocol or rate, or does not
-    give every image as many captions as it had.
+    Published files are .npy files of T image numbers (NCR), of T caption positions, where position t is the caption for
+    caption t's image (RDE), or of I image numbers (DECL). protocol, rate: the user's settings; None and 0 accept the
+    file's. Raises InputError if the file is damaged, is of other data or of another protocol or rate, or does not give
+    every image as many captions as before.
     """
     path = existing("data.noise.index", path, f"Give a run's {INDEX_FILE}, or a published .npy")
     one_of("data.noise.index: the file's ending", path.suffix, (".npz", ".npy"))
@@ -117,8 +117,8 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
         ) from error
     require(
         numbers.ndim == 1 and numbers.dtype.kind in "iu",
-        f"data.noise.index: {path} holds {numbers.dtype} {numbers.shape}; expected whole numbers, one a caption or an "
-        "image",
+        f"data.noise.index: {path} holds {numbers.dtype} {numbers.shape}; expected whole numbers, one per caption or "
+        "one per image",
     )
     numbers = numbers.astype(np.int64)
     if own:
@@ -134,12 +134,12 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
 
 
 def _require_facts(path: Path, facts: Any) -> None:
-    """InputError unless the facts of vsehub's own file are of this version and of the types that `write` writes."""
+    """Raise InputError unless the facts in vsehub's own file have this version and the types that `write` writes."""
     version = facts.get("version", VERSION) if isinstance(facts, dict) else VERSION
     require(
         version == VERSION,
         f"data.noise.index: {path} is of version {version!r}; this vsehub reads version {VERSION}. Use the vsehub that "
-        "wrote it, or draw the noise anew: data.noise.protocol, data.noise.rate and no data.noise.index",
+        "wrote it, or draw the noise again: data.noise.protocol, data.noise.rate and no data.noise.index",
     )
 
     def is_number(value: Any, *kinds: type) -> bool:
@@ -200,7 +200,7 @@ def _published(
 
 
 def _require_permutation(path: Path, index: NoiseIndex, clean: CaptionedImages) -> None:
-    """InputError unless every image is given as many captions as it had or, by the protocol "images", another had."""
+    """Raise InputError unless each image gets as many captions as it had or, with protocol "images", another had."""
     images = len(clean.images)
     numbers = index.numbers
     inside = len(numbers) > 0 and numbers.min() >= 0 and numbers.max() < images
@@ -223,8 +223,8 @@ def _is_permutation(numbers: np.ndarray, size: int) -> bool:
 def drawn(noise: Noise, split: CaptionedImages) -> NoiseIndex:
     """An index in which round(rate x n) of the n captions or images, drawn by seed, are permuted at random.
 
-    As in the published protocols, a permuted caption may by chance stay where it was or come to another place of the
-    same image. noise: with a protocol.
+    As in the published protocols, a permuted caption may by chance keep its place or move within the same image.
+    noise: must have a protocol.
     """
     protocol = noise.protocol or fail("data.noise.protocol is not set")
     rng = np.random.default_rng([noise.seed, PROTOCOLS.index(protocol)])
@@ -243,9 +243,9 @@ def _permuted(size: int, rate: float, rng: np.random.Generator) -> np.ndarray:
 
 
 class NoisySource:
-    """A source with noise in its training captions; validation and test are as they were.
+    """A source with noise in its training captions; validation and test are unchanged.
 
-    kept: the index file of a resumed run; where it is there, it is used instead of another draw.
+    kept: the index file of a resumed run; if it exists, it is used instead of a new draw.
     """
 
     def __init__(self, source: Source, noise: Noise, kept: str | Path | None = None):
@@ -255,7 +255,10 @@ class NoisySource:
         self.facts: dict[str, Any] | None = None
 
     def load(self, split: str) -> CaptionedImages:
-        """The split. InputError where texts may belong to several images, or where no caption changes its image."""
+        """The split, with noise if it is "train".
+
+        Raises InputError if texts may belong to several images, or if no caption changes its image.
+        """
         clean = self._source.load(split)
         if split != "train":
             return clean

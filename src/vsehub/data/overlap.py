@@ -1,4 +1,4 @@
-"""Images and captions that two splits of a data set have in common, which would make a test too easy."""
+"""Images and captions that two splits of a data set share, which would make a test too easy."""
 
 import hashlib
 import logging
@@ -15,37 +15,37 @@ from vsehub.io.rows import row_hashes
 
 log = logging.getLogger(__name__)
 
-# Share of a split's captions that may be in another without a warning: generic ones ("a dog is running .") are in any
-# data set. In Flickr8k 0.6 % of the test captions are in train; in the embedded scenes, whose captions use few words,
-# 26 %. A split that is part of another shares all of them.
+# The share of a split's captions that may be in another split without a warning: every data set has generic captions
+# ("a dog is running ."). In Flickr8k 0.6 % of the test captions are in train; in the embedded scenes, whose captions
+# use few words, 26 %. A split that is part of another shares all of them.
 ALLOWED_CAPTIONS = 1 / 3
 _BLOCK_BYTES = 16 << 20
-_TAIL = 4096  # bytes of a picture file that are compared before the whole file is
+_TAIL = 4096  # bytes of a picture file that are compared before the whole files are
 
 
 @dataclass(frozen=True)
 class Shared:
-    """The numbers of images and captions of one split that are in another one too."""
+    """The numbers of images and captions of one split that are also in another split."""
 
     images: int
     captions: int
 
 
 def shared(a: CaptionedImages, b: CaptionedImages) -> Shared:
-    """The numbers of images and captions of `b` whose content is in `a` too.
+    """The numbers of images and captions of `b` whose content is also in `a`.
 
-    Features and pixels are compared as they are stored, by 64-bit hashes of their rows, which are read once in blocks;
-    picture files by hashes of all bytes of those that agree in size and in their last 4 KB. Captions that are strings
-    are compared as strings, vectors like features. Images of different kinds or types have nothing in common.
+    Stored features and pixels are compared by 64-bit hashes of their rows, which are read once in blocks. Picture files
+    of equal size and equal last 4 KB are compared by hashes of all bytes. Captions are compared as strings, vectors
+    like features. Images of different kinds or types have nothing in common.
     """
     return _compared(_Content(a), _Content(b))
 
 
 def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
-    """Log a warning for each two splits that share images, or more than a third of the second one's captions.
+    """Log a warning for any two splits that share images, or more than a third of the second split's captions.
 
     splits: by name, in any order; train is compared with val and test, val with test. Every row is hashed once. Splits
-    in which a text may belong to several images are skipped: `data.pairs` compares their row numbers.
+    in which a text may belong to several images are skipped, since `data.pairs` compares their row numbers.
     """
     splits = {name: split for name, split in splits.items() if split.pairs is None}
     order = sorted(splits, key=lambda name: SPLITS.index(name) if name in SPLITS else len(SPLITS))
@@ -55,18 +55,18 @@ def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
         images, captions = len(splits[second].images), len(splits[second].captions)
         if found.images:
             log.warning(
-                "%d of the %d images of %s are in %s too: results on %s are too good",
+                "%d of the %d images of %s are also in %s: results on %s are too good",
                 *(found.images, images, second, first, second),
             )
         if found.captions > ALLOWED_CAPTIONS * captions:
             log.warning(
-                "%d of the %d captions of %s (%.1f %%) are in %s too, word for word",
+                "%d of the %d captions of %s (%.1f %%) are also in %s, word for word",
                 *(found.captions, captions, second, 100 * found.captions / captions, first),
             )
 
 
 class _Content:
-    """What identifies the images and the captions of a split, computed once."""
+    """The identities of a split's images and captions, computed once."""
 
     def __init__(self, split: CaptionedImages):
         images, captions = split.images, split.captions
@@ -102,7 +102,7 @@ class _Hashes:
 
 
 class _Files:
-    """Picture files by their size, then their last bytes, then all bytes; each is read only where it is needed."""
+    """Picture files by their size, then their last bytes, then all bytes; files are only read if necessary."""
 
     def __init__(self, files: Sequence[str]):
         self._sizes = {file: os.path.getsize(file) for file in files}

@@ -1,4 +1,4 @@
-"""Any two modalities: two files of vectors and tables of the rows that belong together."""
+"""A source of any two modalities: two files of vectors, and tables of the rows that belong together."""
 
 import logging
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from vsehub.io.rows import UnusableRows
 log = logging.getLogger(__name__)
 
 _BLOCK_ROWS = 65536
-_TABLE = "Give a .csv or .parquet with the columns query (the text) and item (the image), a pair a line"
+_TABLE = "Give a .csv or .parquet with the columns query (the text) and item (the image), one pair per line"
 
 
 @dataclass(frozen=True, eq=False)
 class VectorRows:
-    """n rows of a file, which read like an array (n, D) of float32.
+    """n rows of a file, which can be indexed like an array (n, D) of float32.
 
     file: the vectors. chosen: (n,) int64, the numbers of the rows in the file.
     """
@@ -46,7 +46,7 @@ class VectorRows:
 
     @property
     def dtype(self) -> np.dtype:
-        """The type of the numbers that indexing gives."""
+        """The type of the numbers that indexing returns."""
         return np.dtype(np.float32)
 
     def __getitem__(self, index: int | slice | np.ndarray) -> np.ndarray:
@@ -56,7 +56,7 @@ class VectorRows:
         return found.reshape(*np.shape(rows), self.shape[1])
 
     def look_through(self) -> None:
-        """Read all rows once, in bounded memory; InputError where some cannot be divided by their norms."""
+        """Read all rows once, in bounded memory. Raises InputError if some cannot be divided by their norms."""
         unusable = UnusableRows()
         for first in range(0, len(self), _BLOCK_ROWS):
             block = self.chosen[first : first + _BLOCK_ROWS]
@@ -67,18 +67,18 @@ class VectorRows:
 
 
 class Pairs:
-    """Vectors of two modalities, called images and texts, any number of which belong together each way.
+    """Vectors of two modalities, called images and texts; each may belong to any number of the other.
 
-    Splits come from a table each (`train`, `val`, `test`), or are drawn by shares from one table `pairs`: pairs that
-    have an image or a text in common, directly or through others, stay in one split, so that no image or text is in
-    two. A table has the columns query, the text, and item, the image: ids where the side has ids, else row numbers
-    counted from 0. A pair given twice counts once. A split holds only the rows that its pairs name.
+    Each split has a table (`train`, `val`, `test`), or all are drawn by shares from one table `pairs`: pairs that share
+    an image or a text, directly or through other pairs, stay in one split, so that no image or text is in two. A table
+    has the columns query, the text, and item, the image: ids if the side has ids, else row numbers counted from 0. A
+    pair given twice counts once. A split only holds the rows that its pairs name.
 
-    images, texts: .npy, .npz, .safetensors or .parquet, as `open_vectors` takes them. train, val, test, pairs: .csv or
-    .parquet. val_share, test_share, seed: of the splits that are drawn; a share of 0 makes none. image_ids, text_ids:
-    text files of one id a line, where the vectors' file has none. name: for reports, by default the name of the
-    table's folder. Raises InputError where files are missing, where both or neither way of splitting is given, or where
-    a share is negative or they leave nothing to train on.
+    images, texts: .npy, .npz, .safetensors or .parquet, as in `open_vectors`. train, val, test, pairs: .csv or
+    .parquet. val_share, test_share, seed: for drawn splits; a share of 0 makes no split. image_ids, text_ids: text
+    files of one id per line, if the file of vectors has none. name: for reports, by default the name of the table's
+    folder. Raises InputError if files are missing, if both or neither way of splitting is given, if a share is
+    negative, or if the shares leave nothing for training.
     """
 
     def __init__(
@@ -117,10 +117,10 @@ class Pairs:
         self.name = next(iter(self._paths.values())).resolve().parent.name if name is None else name
 
     def load(self, split: str) -> CaptionedImages:
-        """The split "train", "val" or "test"; the rows of its pairs are read through once, in bounded memory.
+        """The split "train", "val" or "test"; the rows of its pairs are read once, in bounded memory.
 
-        InputError where there is no such split, where a table is damaged or names rows or ids that are not there, where
-        a pair is in two tables, or where rows hold NaN, infinite values or only zeros.
+        Raises InputError if there is no such split, if a table is damaged or names rows or ids that do not exist, if a
+        pair is in two tables, or if rows hold NaN, infinite values or only zeros.
         """
         one_of("split", split, SPLITS)
         if split not in self._splits:
@@ -139,7 +139,7 @@ class Pairs:
 
     @cached_property
     def _splits(self) -> dict[str, np.ndarray]:
-        """Each split's pairs (P, 2): rows of images and of texts, sorted by text, then image."""
+        """The pairs (P, 2) of each split: rows of images and of texts, sorted by text, then image."""
         tables = {role: PairTable(path) for role, path in self._paths.items()}
         keys = {role: self._keys(table) for role, table in tables.items()}
         if "pairs" in keys:
@@ -157,7 +157,7 @@ class Pairs:
         return splits
 
     def _keys(self, table: PairTable) -> np.ndarray:
-        """One number for each pair, rising by text, then image."""
+        """One number per pair, ascending by text, then image."""
         images = table.rows("item", "images", len(self._images), self._images.ids)
         texts = table.rows("query", "texts", len(self._texts), self._texts.ids)
         return (texts * len(self._images) + images).numpy()
@@ -167,10 +167,10 @@ class Pairs:
 
 
 def drawn(pairs: np.ndarray, shares: dict[str, float], seed: int, name: str) -> dict[str, np.ndarray]:
-    """Pairs (P, 2) in "train" and the splits of `shares`, connected ones together, drawn by seed.
+    """Pairs (P, 2) split into "train" and the splits of `shares`, drawn by seed; connected pairs stay together.
 
-    A split gets whole groups of connected pairs, up to its share of all pairs; train gets the rest and all groups that
-    are larger than the smallest share. name: for messages. InputError where a split would be empty.
+    A split gets complete groups of connected pairs, up to its share of all pairs; train gets the rest and all groups
+    that are larger than the smallest share. name: for messages. Raises InputError if a split would be empty.
     """
     images, texts = pairs.max(axis=0) + 1
     ends = pairs[:, 0], pairs[:, 1] + images
@@ -199,20 +199,20 @@ def drawn(pairs: np.ndarray, shares: dict[str, float], seed: int, name: str) -> 
     require(
         not empty,
         f"{name}: no pairs for {' and '.join(empty)}: the {len(pairs)} pairs form {len(sizes)} groups without an image "
-        f"or text in common, the largest of {sizes.max()} pairs. Give other shares, or tables of your own: data.train, "
+        f"or text in common, the largest of {sizes.max()} pairs. Give other shares, or a table per split: data.train, "
         "data.val, data.test",
     )
     return found
 
 
 def _warn_of_shared(splits: dict[str, np.ndarray]) -> None:
-    """Log a warning for the images and texts of val and test that are in train too, with other pairs."""
+    """Log a warning about images and texts of val and test that are also in train, in other pairs."""
     for split in [split for split in ("val", "test") if split in splits and "train" in splits]:
         for column, side in enumerate(("images", "texts")):
             own, trained = np.unique(splits[split][:, column]), splits["train"][:, column]
             shared = int(np.isin(own, trained).sum())
             if shared:
-                log.warning("%d of the %d %s of %s are in train too, with other pairs", shared, len(own), side, split)
+                log.warning("%d of the %d %s of %s are also in train, in other pairs", shared, len(own), side, split)
 
 
 def _opened(path: str | Path, side: str, ids: str | Path | None) -> VectorFile:

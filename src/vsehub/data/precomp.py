@@ -1,4 +1,4 @@
-"""Features extracted beforehand, in the folder layout of VSE++ and SCAN, which became the field's convention."""
+"""Precomputed features in the folder layout of VSE++ and SCAN, which became the field's convention."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ _BLOCK_BYTES = 16 << 20
 def open_features(path: Path) -> np.ndarray:
     """The memory-mapped array of `path`: (rows, dim) or (images, regions, dim), float16 or float32.
 
-    InputError where the file is cut short, is no .npy file or holds something else.
+    Raises InputError if the file is cut short, is not a .npy file or holds something else.
     """
     try:
         features: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -46,16 +46,16 @@ def open_features(path: Path) -> np.ndarray:
 
 
 def look_through(path: Path, features: np.ndarray, rows_are_captions: bool) -> bool:
-    """Read every row once. True where each image's row stands five times in a row, as VSE++ writes it.
+    """Check every row once; returns whether each image's row is repeated five times, as VSE++ writes it.
 
-    rows_are_captions: whether there are as many rows as captions, so that rows may be repeated. InputError where rows
-    hold NaN, infinite values or only zeros (a region may be zero, an image may not), or where most images but not all
+    rows_are_captions: whether there are as many rows as captions, so that rows may be repeated. Raises InputError if
+    rows hold NaN, infinite values or only zeros (a region may be zero, an image may not), or if most images but not all
     are repeated five times.
     """
     repeated = rows_are_captions and _sample_repeats(features)
     unusable, broken = UnusableRows(), RowErrors()
     for first, bits in _blocks(path, features):
-        # Without their sign bit floats order as integers, NaN last: one fast pass instead of three.
+        # Without their sign bit floats are ordered like integers, NaN last: one fast pass instead of three.
         largest = (bits & (2 ** (8 * bits.itemsize - 1) - 1)).max(axis=1)
         unusable.add(first, largest.view(features.dtype))
         if repeated:
@@ -104,15 +104,15 @@ def _blocks(path: Path, features: np.ndarray) -> Iterator[tuple[int, np.ndarray]
             progress.update(block.nbytes)
 
 
-_LAYOUT = "train_ims.npy (features), train_caps.txt (a caption a line), the same for dev and test"
+_LAYOUT = "train_ims.npy (features), train_caps.txt (one caption per line), the same for dev and test"
 
 
 class Precomp:
     """A folder of `{prefix}_ims.npy`, `{prefix}_caps.txt` and, optional, `{prefix}_ids.txt` (image file names).
 
-    Features are float16 or float32, (rows, dim) or (images, regions, dim), and stay on disk (memory-mapped). An image
-    has one row and as many consecutive captions as every other image (usually five); or, as VSE++ writes it, its row
-    five times, once for each caption, of which every fifth is used.
+    Features are float16 or float32, (rows, dim) or (images, regions, dim), and stay on disk (memory-mapped). Each image
+    has one row and the same number of consecutive captions (usually five). Or, as VSE++ writes it, its row is repeated
+    five times, once per caption, and every fifth row is used.
 
     root: the folder. name: for reports, by default the folder's name. train, val, test: the prefixes of the splits.
     """
@@ -126,9 +126,9 @@ class Precomp:
         self._prefixes = dict(zip(SPLITS, (train, val, test), strict=True))
 
     def load(self, split: str) -> CaptionedImages:
-        """The split "train", "val" or "test"; its features are read through once, in bounded memory.
+        """The split "train", "val" or "test"; its features are read once as a check, in bounded memory.
 
-        InputError where a file is missing or damaged, where features and captions do not match in number, or where a
+        Raises InputError if a file is missing or damaged, if features and captions do not match in number, or if a
         feature row holds NaN, infinite values or only zeros.
         """
         one_of("split", split, SPLITS)
@@ -139,7 +139,7 @@ class Precomp:
             near = max(1, round(len(captions) / rows)) * rows
             raise InputError(
                 f"{features_path} has {rows} rows but {captions_path} has {len(captions)} captions; expected the same "
-                f"whole number of captions for every row ({near} captions would be {near // rows} a row). Take both "
+                f"whole number of captions for every row ({near} captions would be {near // rows} per row). Take both "
                 "files from the same extraction, whole, and give each image the same number of captions"
             )
         repeated = look_through(features_path, features, rows_are_captions=len(captions) == rows)
@@ -148,7 +148,7 @@ class Precomp:
         return CaptionedImages(images, captions, image_index, self._names(split, len(images), len(captions)))
 
     def _path(self, split: str, ending: str) -> Path:
-        """The path of one of the split's files; InputError listing the splits that are there where it is missing."""
+        """The path of one of the split's files. Raises InputError listing the existing splits if it is missing."""
         prefix = self._prefixes[split]
         path = self.root / f"{prefix}_{ending}"
         if not path.is_file():
@@ -160,7 +160,7 @@ class Precomp:
         return path
 
     def _names(self, split: str, images: int, captions: int) -> list[str] | None:
-        """One name an image; None without an ids file, and where its lines name captions, not images."""
+        """One name per image; None without an ids file, or if its lines name captions, not images."""
         path = self.root / f"{self._prefixes[split]}_ids.txt"
         if not path.is_file():
             return None
@@ -169,7 +169,7 @@ class Precomp:
             return names
         require(
             len(names) == captions,
-            f"{path} has {len(names)} lines; expected {images}, one an image, or {captions}, one a caption. "
+            f"{path} has {len(names)} lines; expected {images}, one per image, or {captions}, one per caption. "
             "Take the file from the same extraction as the features, or remove it: it is optional",
         )
         step = captions // images

@@ -1,4 +1,4 @@
-"""The contract of data sources: images that are stored once, captions that point at them."""
+"""The contract of data sources: images, each stored once, and captions that refer to them."""
 
 import hashlib
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ SPLITS = ("train", "val", "test")
 
 
 class ArrayLike(Protocol):
-    """Rows that are indexed like an array's: an array, a memory map, picture files, rows of a file of vectors."""
+    """Rows that can be indexed like an array: an array, a memory map, picture files, rows of a file of vectors."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -24,7 +24,7 @@ class ArrayLike(Protocol):
 
     @property
     def dtype(self) -> "np.dtype[Any]":
-        """The type of the numbers that indexing gives."""
+        """The type of the numbers that indexing returns."""
 
     def __len__(self) -> int: ...
 
@@ -36,10 +36,10 @@ class ArrayLike(Protocol):
 class CaptionedImages:
     """One split of a data set.
 
-    images: (I, ...), one entry for each image. captions: T strings, or vectors (T, D) where the texts are of another
-    modality. image_index: (T,) integers; captions[t] describes images[image_index[t]]. names: I file names for reports,
-    or None. pairs: (P, 2) integers, image and caption of all pairs, where a caption may belong to several images; None:
-    the pairs of image_index. Raises InputError where there are no images, or captions and image_index differ in number.
+    images: (I, ...), one entry per image. captions: T strings, or vectors (T, D) if the texts are of another modality.
+    image_index: (T,) integers; captions[t] describes images[image_index[t]]. names: I file names for reports, or None.
+    pairs: (P, 2) integers, image and caption of all pairs, if a caption may belong to several images; None: the pairs
+    of image_index. Raises InputError if there are no images, or if captions and image_index differ in number.
     """
 
     images: ArrayLike
@@ -61,11 +61,11 @@ class CaptionedImages:
         return isinstance(self.captions, list)
 
     def name_of(self, row: int) -> str:
-        """The name of an image, or "image ROW" where images have no names."""
+        """The name of an image, or "image ROW" if images have no names."""
         return f"image {row}" if self.names is None else self.names[row]
 
     def text_of(self, row: int) -> str:
-        """A caption, or "text ROW" where texts are vectors."""
+        """A caption, or "text ROW" if texts are vectors."""
         return self.captions[row] if isinstance(self.captions, list) else f"text {row}"
 
     def training_pairs(self) -> np.ndarray:
@@ -75,7 +75,7 @@ class CaptionedImages:
         return np.stack([self.image_index, np.arange(len(self.captions))], axis=1).astype(np.int64)
 
     def fingerprint(self) -> str:
-        """A short hash of the captions, their images and a sample of image rows, which tells data sets apart."""
+        """A short hash of the captions, their images and a sample of image rows, to identify the data."""
         digest = hashlib.sha256()
         if isinstance(self.captions, list):
             digest.update("\n".join(self.captions).encode())
@@ -96,12 +96,12 @@ def _add_rows(digest: "hashlib._Hash", rows: ArrayLike) -> None:
 
 
 class Source(Protocol):
-    """A data set: a name for reports, and its splits, each loaded when it is asked for."""
+    """A data set: a name for reports, and its splits, each loaded on demand."""
 
     name: str
 
     def load(self, split: str) -> CaptionedImages:
-        """The split "train", "val" or "test". Raises InputError where it is missing or damaged."""
+        """The split "train", "val" or "test". Raises InputError if it is missing or damaged."""
 
 
 def describe_split(split: CaptionedImages) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Pairs of queries and items that answer them, ids and labels, from the user's own files."""
+"""Pairs of queries and the items that answer them, ids and labels, from the user's files."""
 
 import csv
 from collections.abc import Sequence
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 COLUMNS = ("query", "item")
 _SHOWN = 500  # characters of a header or an entry
 _MOST_BLOCK = 2**31 - 1  # bytes that Arrow reads in one block
-_DIGITS = 18  # of a row number at most: such a number fits into 64 bits
+_DIGITS = 18  # of a row number at most, so that it fits into 64 bits
 
 
 class PairTable:
     """The columns query and item of a .csv (UTF-8, with a header) or .parquet file; other columns are not read.
 
-    InputError where the file is damaged, lacks a column or has no pairs.
+    Raises InputError if the file is damaged, lacks a column or has no pairs.
     """
 
     def __init__(self, path: Path):
         require(
             path.is_file() and path.suffix.lower() in (".csv", ".parquet"),
-            f"{path} is no .csv or .parquet file; expected a table of pairs with the columns query and item",
+            f"{path} is not a .csv or .parquet file; expected a table of pairs with the columns query and item",
         )
-        require(path.stat().st_size > 0, f"{path} is empty; expected the header query,item and a pair a line")
+        require(path.stat().st_size > 0, f"{path} is empty; expected the header query,item and one pair per line")
         self.path = path
         self._csv = path.suffix.lower() == ".csv"
         self._columns = self._read_csv() if self._csv else self._read_parquet()
-        require(len(self._columns["query"]) > 0, f"{path} has no pairs; expected one a line after the header")
+        require(len(self._columns["query"]) > 0, f"{path} has no pairs; expected one per line after the header")
 
     def rows(self, column: str, side: str, count: int, ids: Sequence[str] | None) -> Tensor:
         """The entries of `column` as row numbers (P,) int64 of `side`, which has `count` rows.
 
-        ids: of the rows, in their order; None: the entries are row numbers counted from 0. InputError naming the lines
-        whose entries are neither.
+        ids: of the rows, in their order; None: the entries are row numbers counted from 0. Raises InputError naming the
+        lines with other entries.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -67,9 +67,9 @@ class PairTable:
         return places
 
     def refuse(self, mask: np.ndarray, what: str, advice: str, column: str | None = None) -> NoReturn:
-        """InputError naming the first lines of the pairs where mask (P,) is true, and the first's entry in `column`.
+        """Raise InputError naming the lines of pairs where mask (P,) is true, and the first one's entry in `column`.
 
-        what: what they do, beginning with a verb in the plural.
+        what: what these lines do, beginning with a verb in the plural.
         """
         bad = np.flatnonzero(mask)
         named = bad[:NAMED].tolist()
@@ -132,7 +132,7 @@ class PairTable:
             size = self.path.stat().st_size
             if not arrow.ReadOptions().block_size < size < _MOST_BLOCK:
                 raise
-        # A line longer than a block is an error to Arrow: the file is read again in one block.
+        # Arrow fails on a line longer than a block: then the file is read again in one block.
         whole = arrow.ReadOptions(block_size=size)
         return arrow.read_csv(self.path, read_options=whole, parse_options=parse, convert_options=convert)
 
@@ -159,7 +159,7 @@ class PairTable:
             return next(filter(None, csv.reader(file)), [])
 
     def _lines(self, pairs: list[int]) -> list[int]:
-        """The line numbers of pairs, which are given in rising order; empty lines are no pairs."""
+        """The line numbers of pairs, which are given in ascending order; empty lines are not counted as pairs."""
         with long_fields(), self.path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
             reader = csv.reader(file)
             filled = (reader.line_num for record in reader if record)  # slow: only for messages
@@ -171,7 +171,7 @@ class PairTable:
             return lines
 
     def _damage(self, error: Exception) -> str:
-        """Where and how the csv is damaged: the first line that is not UTF-8 or has too few or too many entries."""
+        """The damage of a csv, for the message: its first line that is not UTF-8 or has a wrong number of entries."""
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 try:
@@ -192,19 +192,19 @@ class PairTable:
 
 
 def read_ids(path: str | Path, name: str = "ids") -> list[str]:
-    """The ids in a UTF-8 text file, one a line. InputError where one comes twice or a line is empty."""
-    ids = read_lines(existing(name, path, "Give a text file with one id a line"), "id")
+    """The ids in a UTF-8 text file, one per line. Raises InputError if one comes twice or a line is empty."""
+    ids = read_lines(existing(name, path, "Give a text file with one id per line"), "id")
     distinct_ids(str(path), ids)
     return ids
 
 
 def read_labels(path: str | Path, name: str = "labels") -> list[str]:
-    """The captions, or other texts to show, in a UTF-8 text file, one a line; any may be repeated."""
-    return read_lines(existing(name, path, "Give a text file with one caption a line"), "caption")
+    """The captions, or other texts to show, in a UTF-8 text file, one per line; any may be repeated."""
+    return read_lines(existing(name, path, "Give a text file with one caption per line"), "caption")
 
 
 def distinct_ids(name: str, ids: Sequence[str]) -> None:
-    """InputError saying where an id of `ids` comes twice. name: what the message calls the ids."""
+    """Raise InputError for an id that is repeated in `ids`. name: the name of the ids in the message."""
     if len(set(ids)) == len(ids):
         return
     seen: dict[str, int] = {}
@@ -226,15 +226,15 @@ def read_truth(
 ) -> tuple[Tensor, Tensor]:
     """The pairs of a table with the columns query and item, in its order: query (P,) and item (P,), int64 row numbers.
 
-    path: a .csv (UTF-8, with a header, columns in any order, others ignored) or .parquet. An entry is an id where the
-    side has ids, else a row number counted from 0. A query may have any number of items, or none. queries, items: how
-    many rows each side has. InputError naming the lines where an id is unknown, a row number is out of range, or a pair
-    comes twice.
+    path: a .csv (UTF-8, with a header, columns in any order, others ignored) or .parquet. An entry is an id if the side
+    has ids, else a row number counted from 0. A query may have any number of items, or none. queries, items: the number
+    of rows of each side. Raises InputError naming the lines with an unknown id, a row number out of range, or a
+    repeated pair.
     """
     sides = {"query": ("queries", queries, query_ids), "item": ("items", items, item_ids)}
     for name, count, ids in sides.values():
         if ids is not None:
-            require(len(ids) == count, f"{name}: {len(ids)} ids for {count} rows; expected one a row")
+            require(len(ids) == count, f"{name}: {len(ids)} ids for {count} rows; expected one per row")
             distinct_ids(f"the ids of the {name}", ids)
     table = PairTable(existing("truth", path, "Give a table of pairs with the columns query and item"))
     query, item = (table.rows(column, *side) for column, side in sides.items())

@@ -1,4 +1,4 @@
-"""From an encoded split to its metrics: protocols, folds, criteria."""
+"""From an encoded split to its metrics, under protocols with folds and under criteria."""
 
 import lazy_loader
 

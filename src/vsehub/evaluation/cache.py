@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 
 class EncodedCache:
-    """A folder with one file a split and side, each with the key of what it was made from; a stale one is replaced.
+    """A folder with one file per split and side, each with a key of its origin; stale files are replaced.
 
-    checkpoint: the file, after which the folder is called. sha256: the file's.
+    checkpoint: the file, after which the folder is named. sha256: the checkpoint's.
     """
 
     def __init__(self, checkpoint: Path, sha256: str):
@@ -28,9 +28,9 @@ class EncodedCache:
         self._sha256 = sha256
 
     def get(self, name: str, split: CaptionedImages, encode: Callable[[], Encoding]) -> Encoding:
-        """The vectors (N, D) of `name` ("test-images"): from the file, on the CPU, or as `encode` gives them.
+        """The vectors (N, D) of `name` ("test-images"): from the file, on the CPU, or the result of `encode`.
 
-        Sets of vectors are not kept.
+        Sets of vectors are not stored.
         """
         path = self.folder / f"{name}.safetensors"
         key = {"checkpoint": self._sha256, "data": split.fingerprint(), "vsehub": __version__}
@@ -43,12 +43,12 @@ class EncodedCache:
                 with atomic(path) as handle:
                     handle.write(save({"vectors": encoded.cpu().contiguous()}, key))
             except (OSError, SafetensorError, InputError) as error:
-                log.warning("%s was not kept, the next search encodes it again: %s", path, error)
+                log.warning("%s could not be stored; the next search encodes it again: %s", path, error)
         return encoded
 
 
 def _read(path: Path, key: dict[str, str]) -> Tensor | None:
-    """The kept vectors; None where there are none, they are of something else, or the file is damaged."""
+    """The kept vectors; None if there are none, they are of something else, or the file is damaged."""
     try:
         with safe_open(path, "pt") as kept:
             return kept.get_tensor("vectors") if kept.metadata() == key else None

@@ -1,6 +1,6 @@
-"""The checkpoint of a trained model: one safetensors file with its weights and, as JSON, all that rebuilds it.
+"""The checkpoint of a trained model: one safetensors file with its weights and, as JSON, its full description.
 
-The file holds only data: reading it runs no code, and no pickle is involved.
+The file holds only data, no pickles: reading it runs no code.
 """
 
 import json
@@ -29,10 +29,10 @@ _AGAIN = "Copy it again, whole, or train again"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds.
+    """The contents of a checkpoint.
 
     weights: the model's state. config: the resolved configuration of model, data and loader, in plain values.
-    vocabulary: None where texts are vectors. image_shape, text_shape: of one image, and of one text that is a vector.
+    vocabulary: None if texts are vectors. image_shape, text_shape: of one image, and of one text that is a vector.
     """
 
     path: Path
@@ -44,9 +44,9 @@ class Checkpoint:
 
 
 class Model(nn.Module):
-    """Trained encoders and the similarity that compares what they give.
+    """Trained encoders, and the similarity that compares their outputs.
 
-    image_shape, text_shape: of what they were trained on, as in `Checkpoint`.
+    image_shape, text_shape: the shapes that they were trained on, as in `Checkpoint`.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class Model(nn.Module):
 def write_checkpoint(path: str | Path, weights: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
     """Write the weights of a model's parts and its description, plain values, atomically.
 
-    weights: names begin with those of `PARTS`; others, a loss's for example, are left out.
+    weights: those whose names begin with one of `PARTS` are written; others, such as a loss's, are omitted.
     """
     own = {name: tensor for name, tensor in weights.items() if name.split(".")[0] in PARTS}
-    # A copy each: safetensors takes no two tensors that share their memory.
+    # Copies, since safetensors refuses tensors that share memory.
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in own.items()}
     metadata = {"format": FORMAT, "version": VERSION, "description": json.dumps(description)}
     with atomic(path) as handle:
@@ -77,7 +77,7 @@ def write_checkpoint(path: str | Path, weights: Mapping[str, Tensor], descriptio
 
 
 def _ordered(stored: bytes) -> bytearray:
-    """A safetensors file with its metadata sorted, which are written in a random order: equal models, equal bytes."""
+    """A safetensors file with sorted metadata, so that equal models give equal bytes: safetensors writes any order."""
     size = int.from_bytes(stored[:8], "little")
     header = json.loads(stored[8 : 8 + size])
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
@@ -86,7 +86,7 @@ def _ordered(stored: bytes) -> bytearray:
 
 
 def checkpoint_file(path: str | Path) -> Path:
-    """The path of a checkpoint; InputError where there is no file, or one of another kind by its name."""
+    """The path of a checkpoint. Raises InputError if there is no file, or if its name is not that of a checkpoint."""
     require(isinstance(path, str | Path), f"checkpoint is {path}; expected one file")
     path = existing("checkpoint", path, f"Give the path of a checkpoint, e.g. RUN_FOLDER/checkpoints/best{SUFFIX}")
     best = path / "checkpoints" / f"best{SUFFIX}"
@@ -102,8 +102,8 @@ def checkpoint_file(path: str | Path) -> Path:
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """A checkpoint, on the CPU.
 
-    Raises InputError where the file is missing, cut short, none of ours or of another version, or its weights do not
-    fit its vocabulary.
+    Raises InputError if the file is missing, cut short, not written by vsehub or of another version, or if its weights
+    do not fit its vocabulary.
     """
     path = checkpoint_file(path)
     try:
@@ -129,7 +129,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def described(path: Path, weights: dict[str, Tensor], description: str | Mapping[str, Any]) -> Checkpoint:
-    """The checkpoint of weights and a description, JSON or plain values; InputError where they do not fit."""
+    """The checkpoint made of weights and a description, JSON or plain values. Raises InputError if they do not fit."""
     try:
         values = json.loads(description) if isinstance(description, str) else description
         config, words, image_shape, text_shape = (values[key] for key in _KEYS)
@@ -159,14 +159,14 @@ def described(path: Path, weights: dict[str, Tensor], description: str | Mapping
 def restore(checkpoint: Checkpoint, components: Components) -> Model:
     """The model of a checkpoint, in eval mode; no loss, optimizer or schedule is built.
 
-    components: the classes that the checkpoint may name. Raises InputError for others, and where the weights do not fit
-    the parts that the configuration describes.
+    components: the classes that the checkpoint may name. Raises InputError for other classes, or if the weights do not
+    fit the described parts.
     """
     config, path = checkpoint.config, checkpoint.path
     require(
         all(isinstance(config.get(part), dict) for part in PARTS), f"checkpoint: {path} describes no model. {_AGAIN}"
     )
-    # No number in a description can exceed the bytes of the weights that it describes.
+    # No size in a description can exceed the number of weights.
     held = sum(tensor.numel() for tensor in checkpoint.weights.values())
     for part in PARTS:
         for name, value in config[part].items():
@@ -199,9 +199,9 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
 
 
 def text_sizes(node: Mapping[str, Any], vocabulary: Words | None, text_shape: tuple[int, ...] | None) -> dict[str, Any]:
-    """The sizes that a text encoder is given by the data.
+    """The sizes that the data give to a text encoder.
 
-    Raises InputError where one takes captions and the other has vectors.
+    Raises InputError if the encoder takes captions and the data are vectors, or the reverse.
     """
     encoder = str(node.get("_target_")).split(".")[-1]
     if vocabulary is None:
@@ -220,7 +220,7 @@ def text_sizes(node: Mapping[str, Any], vocabulary: Words | None, text_shape: tu
 def fitting(
     split: CaptionedImages, image_shape: tuple[int, ...] | None, text_shape: tuple[int, ...] | None
 ) -> CaptionedImages:
-    """The split; InputError where its features are of other sizes than those that a model was made for."""
+    """The split, unchanged. Raises InputError if its features have other sizes than those the model was trained on."""
     require_shape("images", split.images, image_shape)
     if not isinstance(split.captions, list):
         require_shape("texts", split.captions, text_shape)
@@ -228,7 +228,7 @@ def fitting(
 
 
 def require_shape(side: str, rows: ArrayLike, shape: tuple[int, ...] | None) -> None:
-    """Raise InputError where a row's shape is not the one that a model was made for; pictures may be of any size."""
+    """Raise InputError if a row's shape is not the one the model was trained on; pictures may have any size."""
     trained, given = list(shape or ()), list(rows.shape[1:])
     pictures = len(trained) > 2 and len(given) > 2
     require(

@@ -1,4 +1,4 @@
-"""Two rankings of the same queries and items compared: the hubs of the first, and the queries that turned."""
+"""Comparison of two rankings of the same queries and items: hubs before and after, and queries gained and lost."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from vsehub.metrics.positives import Positives
 class Hub(NamedTuple):
     """N_k and bad N_k of an item, each (before, after).
 
-    occurrences: queries among whose k nearest items it is. wrong: those of them that it does not answer.
+    occurrences: the number of queries that have it among their k nearest. wrong: those that it does not answer.
     """
 
     item: int
@@ -45,9 +45,9 @@ class Turned(NamedTuple):
 class Compared:
     """Two rankings of the same queries and items in one direction; pairs are (before, after).
 
-    hubs: the items with the largest N_k before, largest first. largest: the largest N_k. never: items with an N_k of 0.
-    answered: queries whose first item answers them, of `measured`. gained, lost: how many queries turned from a wrong
-    first item to a right one, and back; some_gained, some_lost: examples of them.
+    hubs: the items with the largest N_k before, largest first. largest: the largest N_k. never: items with N_k = 0.
+    answered: queries whose first item answers them, of `measured`. gained, lost: how many queries changed from a wrong
+    first item to a right one, and the reverse. some_gained, some_lost: examples of them.
     """
 
     k: int
@@ -74,11 +74,11 @@ def compare(
     shown: int = 5,
     seed: int = 0,
 ) -> Compared:
-    """Compare two rankings, each scores and a criterion, by the metrics that `evaluate` gives for them.
+    """Compare two rankings, each given as scores and a criterion, by the metrics of `evaluate`.
 
-    k: one of `KS`. examples: how many of the queries that turned, each way, are drawn by `seed`. shown: items of their
-    lists, in which of equal scores the wrong item comes first, as R@k counts it. Raises InputError for another k, and
-    where the two rank other queries or items, or other items answer the queries.
+    k: one of `KS`. examples: how many of the queries gained and of those lost are drawn by `seed`. shown: the length of
+    their lists, in which wrong items come first among equal scores, as for R@k. Raises InputError for another k, or if
+    the two have different queries, items or positives.
     """
     one_of("k", k, KS)
     positives = before[0].positives
@@ -113,7 +113,7 @@ def compare(
 
 
 def nearest(scores: DirectedScores, criterion: Criterion, queries: Tensor, shown: int) -> dict[int, list[Listed]]:
-    """The nearest items of some queries (n,) under a criterion, nearest first; of equal scores the wrong ones first.
+    """The nearest items of some queries (n,) under a criterion, nearest first; among equal scores wrong items first.
 
     A criterion that matches ranks by its matching for k = 1, as for R@1.
     """

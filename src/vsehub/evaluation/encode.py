@@ -1,4 +1,4 @@
-"""Encoding a split: each image once, captions of like length together."""
+"""Encoding a split: each image once, captions of similar length in one batch."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ TextTable = TokenTable | VectorTable
 
 
 def text_table(texts: Sequence[str] | ArrayLike, vocabulary: Words | None, max_words: int | None) -> TextTable:
-    """T texts as encoders read them: tokenised, or, without a vocabulary, the vectors (T, F) that they are."""
+    """T texts as encoders read them: tokenised captions or, without a vocabulary, vectors (T, F)."""
     if vocabulary is None:
         return VectorTable(np.asarray(texts))
     assert isinstance(texts, Sequence)  # a vocabulary is of captions
@@ -41,7 +41,7 @@ class EncodedSplit:
 
     @classmethod
     def of(cls, split: CaptionedImages, images: Rows, texts: Rows) -> "EncodedSplit":
-        """A split whose images and texts are encoded, with its pairs on their device."""
+        """The encoded split of encoded images and texts, with its pairs on their device."""
         index = torch.from_numpy(split.image_index).to(images.device)
         pairs = None if split.pairs is None else torch.from_numpy(split.pairs).to(images.device)
         return cls(images, texts, index, pairs)
@@ -71,7 +71,7 @@ def encode_split(
     batch_size: int = 256,
     progress: bool = False,
 ) -> EncodedSplit:
-    """All images and texts of a split on the encoders' device, in eval mode; the encoders' mode is restored."""
+    """Encode all images and texts of a split on the encoders' device, in eval mode; their mode is restored."""
     images = encode_images(image_encoder, split.images, np.arange(len(split.images)), batch_size, progress)
     texts = encode_texts(text_encoder, table, np.arange(len(table)), batch_size, progress)
     return EncodedSplit.of(split, images, texts)

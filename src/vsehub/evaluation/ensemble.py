@@ -16,7 +16,7 @@ from vsehub.types import Similarity
 
 @dataclass(frozen=True, eq=False)
 class Several:
-    """The same N images or texts as each of several models encodes them, vectors or sets, on one device."""
+    """The same N images or texts encoded by each of several models, vectors or sets, on one device."""
 
     parts: tuple[Encoding, ...]
 
@@ -24,17 +24,17 @@ class Several:
         return len(self.parts[0])
 
     def __getitem__(self, index: slice | Tensor) -> "Several":
-        """Those of a slice or of row numbers (n,)."""
+        """The encodings of a slice or of row numbers (n,)."""
         return Several(tuple(part[index] for part in self.parts))
 
     @property
     def device(self) -> torch.device:
-        """Where the encodings are."""
+        """The device of the encodings."""
         return self.parts[0].device
 
 
 class MeanSimilarity(Similarity):
-    """S[i, t] = the mean of the models' scores, each by its own similarity; two score matrices are held at a time."""
+    """S[i, t] = the mean of the models' scores, each with its own similarity; holds two score matrices at a time."""
 
     takes = "several"
 
@@ -44,7 +44,7 @@ class MeanSimilarity(Similarity):
 
     @property
     def largest(self) -> float | None:
-        """The mean of the bounds, None where one has none."""
+        """The mean of the bounds; None if a similarity has none."""
         bounds = [similarity.largest for similarity in self.similarities]
         known = [bound for bound in bounds if bound is not None]
         return sum(known) / len(known) if len(known) == len(bounds) else None
@@ -61,9 +61,9 @@ class MeanSimilarity(Similarity):
 
 
 def together(splits: Sequence[EncodedSplit]) -> EncodedSplit:
-    """A split that several models have encoded, as one encoded split.
+    """One encoded split from the encodings of several models.
 
-    Raises InputError where they encoded different splits.
+    Raises InputError if they encoded different splits.
     """
     first = splits[0]
     for other in splits[1:]:
@@ -88,10 +88,10 @@ class Ensemble:
         return sorted(member.sha256 for member in self.members)
 
     def split(self, name: str) -> CaptionedImages:
-        """A split of the data; InputError where it is missing, or its features are of a size that one model refuses."""
+        """A split of the data. Raises InputError if it is missing, or if its features do not fit every model."""
         splits = [member.split(name) for member in self.members]
         return splits[0]
 
     def encode(self, split: str) -> EncodedSplit:
-        """A split as each of the models encodes it."""
+        """A split, encoded by each of the models."""
         return together([member.encode(split) for member in self.members])

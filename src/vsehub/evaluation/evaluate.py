@@ -20,12 +20,12 @@ from vsehub.types import Similarity
 
 
 def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positives) -> Tensor:
-    """Each image's part of a fold's rsum, (I,) float64, whose mean is the rsum.
+    """Each image's part of a fold's rsum, (I,) float64; their mean is the rsum.
 
-    rankings: of both directions, for each k the ranking that R@k is taken from. texts: the positives of "t2i", whose
-    queries are the texts; at least one each. An image has 100 for each of R@1, R@5 and R@10 that it hits as a query,
-    and the mean of what its texts hit; where images have unlike numbers of texts, their sum divided by T/I, the number
-    on average. A text that belongs to several images is shared out among them.
+    rankings: for both directions and each k, the ranking from which R@k is taken. texts: the positives of "t2i", whose
+    queries are the texts; at least one each. An image gets 100 for each of R@1, R@5 and R@10 at which it is a hit as a
+    query, plus the hits of its texts divided by T/I, the mean number of texts per image. The hits of a text that
+    belongs to several images are divided among them.
     """
     own, found = (
         torch.stack([side[k].ranks <= k for k in RECALLS]).sum(dim=0).double()
@@ -37,9 +37,9 @@ def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positive
 
 
 def rank(scores: DirectedScores, criterion: Criterion) -> dict[int, Ranking]:
-    """For each k of `KS` the ranking that R@k and N_k are taken from.
+    """For each k of `KS` the ranking from which R@k and N_k are taken.
 
-    It is one and the same, but for criteria that match: they make a matching for each k (EMNLP algorithm 1).
+    It is the same for all k, except that a matching criterion makes one matching per k (EMNLP algorithm 1).
     """
     terms = scores.fit(criterion)
     if criterion.matching is None:
@@ -50,9 +50,9 @@ def rank(scores: DirectedScores, criterion: Criterion) -> dict[int, Ranking]:
 def corrected_blocks(
     scores: DirectedScores, criterion: Criterion, terms: Terms, k: int = 1
 ) -> Iterator[tuple[int, Tensor]]:
-    """(first query, scores (b, M) whose order is the criterion's) over all queries in order.
+    """(first query, scores (b, M) in the criterion's order) over all queries in order.
 
-    terms: of the items, by the criterion's correction. k: with how many items a criterion that matches matches a query.
+    terms: the item terms of the criterion's correction. k: the number of items that a matching gives each query.
     """
     correction = criterion.correction
     if criterion.matching is None:
@@ -63,7 +63,7 @@ def corrected_blocks(
         return correction.apply(scores.rows(index), terms)
 
     pairs = criterion.matching.match_rows(rows, len(scores.queries), len(scores.items), min(k, len(scores.items)))
-    # Queries of one block lie together once the pairs are sorted by query.
+    # Sorted by query, the pairs of a block are contiguous.
     pairs = pairs[pairs[:, 0].argsort(stable=True)]
     ends = torch.bincount(pairs[:, 0], minlength=len(scores.queries)).cumsum(0)
     for first, block in scores.blocks():
@@ -77,7 +77,7 @@ def _of(pairs: Tensor, ends: Tensor, first: int, rows: int) -> Tensor:
 
 
 def direction_metrics(rankings: dict[int, Ranking]) -> tuple[dict[str, float], dict[str, float]]:
-    """Recalls and ranks, and hubness, of one direction; metrics that belong to no k are those of the largest."""
+    """Recalls and ranks, and hubness, of one direction; metrics without a k come from the largest k."""
     distinct = {id(ranking): ranking for ranking in rankings.values()}
     measured = {key: rank_metrics(ranking) for key, ranking in distinct.items()}
     recalls = measured[id(rankings[max(rankings)])] | {
@@ -116,10 +116,10 @@ def evaluate(
 ) -> Evaluation:
     """The metrics of a split under a criterion of `vsehub.criteria`.
 
-    reference: the split whose images and texts the criterion takes as reference queries, and, where it takes them, as
-    reference items (inductive); None takes each fold's own (transductive). Raises InputError where the protocol
-    asks for more images than there are, a reference is given to a criterion that has no inductive form, or a criterion
-    takes scores of items with items and the similarity has none.
+    reference: the split whose images and texts are the criterion's reference queries and, if it takes them, reference
+    items (inductive); None takes each fold's own (transductive). Raises InputError if the protocol needs more images
+    than there are, if a reference is given for a criterion that has no inductive form, or if a criterion takes scores
+    of items with items and the similarity has none.
     """
     return measured(folds_of(split, similarity, protocol, reference), criterion, reference is not None)
 
@@ -127,14 +127,14 @@ def evaluate(
 def folds_of(
     split: EncodedSplit, similarity: Similarity, protocol: Protocol, reference: EncodedSplit | None
 ) -> list[Fold]:
-    """Both directions' scores of every fold of a split; arguments as in `evaluate`."""
+    """The scores of both directions for every fold of a split; arguments as in `evaluate`."""
     folds = [split.fold(images) for images in protocol.slices(len(split.images))]
     return [both_directions(fold, similarity, reference or fold) for fold in folds]
 
 
 @torch.no_grad()
 def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evaluation:
-    """The metrics of folds under a criterion, means over the folds; as `evaluate`, of scores that others may share."""
+    """The metrics of folds under a criterion, as `evaluate`, from scores that several criteria may share."""
     require(not inductive or criterion.inductive, transductive_only(type(criterion).__name__))
     rankings = [{direction: rank(scores, criterion) for direction, scores in fold.items()} for fold in folds]
     found = [fold_metrics(ranking) for ranking in rankings]
@@ -162,7 +162,7 @@ def fold_metrics(rankings: dict[str, dict[int, Ranking]]) -> dict[str, float]:
 
 
 def transductive_only(name: str) -> str:
-    """Why a criterion that matches takes no reference."""
+    """The message that a matching criterion takes no reference."""
     return (
         f"{name} matches the queries that are ranked against each other, so it has no inductive form; "
         "leave the reference out (reference=queries)"

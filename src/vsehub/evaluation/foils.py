@@ -28,8 +28,8 @@ def foil_scores(
 ) -> Tensor:
     """Scores (P, 2) of the images `rows` (P,) with their captions, texts 0 to P - 1 of `table`, and foils, the next P.
 
-    encoders: of images and of texts. Each image and each distinct text is encoded once, and an image is scored with the
-    texts of its own pairs only. Texts that are the same words to the model get the same score.
+    encoders: of images and of texts. Each image and each distinct text is encoded once, and an image is only scored
+    with the texts of its own pairs. Texts that are the same words to the model get the same score.
     """
     pairs = len(rows)
     require(len(table) == 2 * pairs, f"{pairs} images and {len(table)} texts; expected a caption and a foil an image")
@@ -48,7 +48,7 @@ def foil_scores(
 
 
 def distinct(table: TokenTable) -> tuple[np.ndarray, np.ndarray]:
-    """The first row of each distinct text, in order, and for every text the place of its own there."""
+    """The first row of each distinct text, in order, and for every text its place in that list."""
     found: dict[bytes, int] = {}
     firsts: list[int] = []
     where = np.empty(len(table), dtype=np.int64)

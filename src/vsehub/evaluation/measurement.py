@@ -1,4 +1,4 @@
-"""Measuring a trained model: what is asked for, and the record of what was measured."""
+"""Measuring a trained model: the settings of a measurement, and its record."""
 
 import hashlib
 import json
@@ -30,11 +30,11 @@ REFERENCE_ITEMS = {"queries": "the items themselves", "train": "all training ite
 
 @dataclass(frozen=True)
 class Measurement:
-    """A split, a criterion, which reports call `name`, and a protocol under which a model is measured.
+    """The settings of a measurement: a split, a criterion, its `name` in reports, and a protocol.
 
-    reference: "queries" lets the criterion see the queries (transductive), "train" the training queries (inductive).
-    tuned: the criterion's settings are chosen on the validation split first. Raises InputError where that is the split
-    to measure, or the reference holds the queries themselves.
+    reference: "queries" fits the criterion on the queries (transductive), "train" on the training queries (inductive).
+    tuned: first choose the criterion's settings on the validation split. Raises InputError if that is the split to
+    measure, or if the reference holds the queries themselves.
     """
 
     split: str
@@ -66,7 +66,7 @@ class Measurement:
 
     @property
     def seen(self) -> tuple[str, str]:
-        """Whose scores the criterion sees: "transductive", "inductive" or "none", and in words."""
+        """What the criterion is fitted on: "transductive", "inductive" or "none", and a description."""
         asked = self.criterion.needs_reference or self.criterion.matching is not None
         key = "train" if self.inductive else "queries"
         kind, words = REFERENCES[key] if asked else ("none", "none")
@@ -75,7 +75,7 @@ class Measurement:
         return kind, words.format(split=self.split)
 
     def settings(self, model: TrainedModel | Ensemble) -> dict[str, Any]:
-        """All that decides the metrics, in plain values: equal settings are the same measurement."""
+        """Everything that affects the metrics, in plain values: equal settings are the same measurement."""
         used = [self.split, *(["train"] if self.inductive else []), *(["val"] if self.tuned else [])]
         return {
             "vsehub": __version__,
@@ -89,9 +89,9 @@ class Measurement:
         }
 
     def file(self, model: TrainedModel | Ensemble, folder: Path) -> Path:
-        """Where the record of this measurement belongs, by a digest of all its settings.
+        """The path of this measurement's record, named after a digest of all its settings.
 
-        Raises InputError where the split has too few images for the protocol.
+        Raises InputError if the split has too few images for the protocol.
         """
         self.protocol.slices(len(model.split(self.split).images))
         text = json.dumps(self.settings(model), sort_keys=True, default=str)
@@ -103,16 +103,16 @@ class Measurement:
 
 
 def measure(model: TrainedModel | Ensemble, asked: Measurement) -> dict[str, Any]:
-    """The record of a measurement: what was measured, how, and the metrics.
+    """Measure a model; returns the record: settings, metrics and distributions.
 
-    Its "contributions" are each image's part of rsum, for paired tests. Raises InputError where the split does not fit
+    Its "contributions" are each image's part of rsum, for paired tests. Raises InputError if the split does not fit
     the protocol, or the criterion the similarity.
     """
     start = time.perf_counter()
     criterion, protocol = asked.criterion, asked.protocol
     require_item_scores(criterion, model.similarity)
     loaded = model.split(asked.split)
-    protocol.slices(len(loaded.images))  # too few images are said before the work
+    protocol.slices(len(loaded.images))  # raises before the work if there are too few images
     reference = model.encode("train") if asked.inductive else None
     if asked.inductive:  # queries that stand in their own reference make the metrics too good
         warn_of_shared({"train": model.split("train"), asked.split: loaded})
@@ -150,7 +150,7 @@ def measure(model: TrainedModel | Ensemble, asked: Measurement) -> dict[str, Any
 
 
 def table(record: dict[str, Any]) -> str:
-    """The metrics as a small table for the terminal."""
+    """The metrics as a table for the terminal."""
     metrics = record["metrics"]
     lines = [
         f"{record['split']}: {record['images']} images, {record['texts']} texts, protocol {record['protocol']}, "

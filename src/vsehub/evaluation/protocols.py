@@ -4,17 +4,17 @@ from dataclasses import dataclass
 
 from vsehub.checks import require, whole
 
-# What a name means wherever it stands: (fold_images, folds).
+# The fixed meaning of known names: (fold_images, folds).
 KNOWN = {"single": (None, 1), "c1": (1000, 1), "c2": (1000, 5), "full5k": (5000, 1)}
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """Folds of consecutive images, each ranked by itself; metrics are means over the folds.
+    """Folds of consecutive images, each ranked separately; metrics are means over the folds.
 
-    name: as reports print it. fold_images: images a fold, None for the whole split. folds: how many. c1 is one fold of
-    1,000, c2 the mean over five folds of 1,000 (the papers' "5k"), full5k one fold of 5,000; other folds go by another
-    name. Raises InputError for folds that are not positive, and for a known name with other folds than its own.
+    name: its name in reports. fold_images: images per fold, None for the whole split. folds: the number of folds. c1 is
+    one fold of 1,000, c2 the mean over five folds of 1,000 (the papers' "5k"), full5k one fold of 5,000; other folds
+    need another name. Raises InputError for folds that are not positive, and for a known name with other folds.
     """
 
     name: str
@@ -33,15 +33,15 @@ class Protocol:
         require(
             (images, folds) == (self.fold_images, self.folds),
             f"protocol {self.name} is {_words(images, folds)}, but {_words(self.fold_images, self.folds)} was asked "
-            "for; give a protocol of your own another name too: protocol.name=NAME",
+            "for; give your protocol another name: protocol.name=NAME",
         )
 
     def images(self, images: int) -> int:
-        """How many of a split's images are ranked."""
+        """The number of a split's images that are ranked."""
         return images if self.fold_images is None else self.fold_images * self.folds
 
     def slices(self, images: int) -> list[slice]:
-        """The folds of a split of so many images. Raises InputError where the split has too few."""
+        """The folds of a split with this number of images. Raises InputError if they are too few."""
         if self.fold_images is None:
             return [slice(0, images)]
         needed = self.fold_images * self.folds

@@ -1,4 +1,4 @@
-"""Scores of one direction of an encoded split, block by block, so that the whole matrix is never held unless asked."""
+"""Scores of one direction of an encoded split, block by block, without holding the whole matrix."""
 
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property, partial
@@ -21,11 +21,11 @@ MATRIX_ELEMENTS = 2**27  # 512 MB: COCO's 5,000 images with 25,000 texts
 class DirectedScores:
     """Scores of Q queries against M items, of R reference queries against the same items, and of reference items.
 
-    reference: the split whose queries and items are the reference's; the split itself: they are their own. direction:
-    "i2t" has images as queries and texts as items, "t2i" the reverse. Similarities that are inner products
-    are computed from their vectors, made once. What fits into one block is kept, for the next criterion to be measured.
-    matrix: gives all scores (I, T) of the split, for similarities that cost more than their scores' memory; None where
-    they are computed anew each time.
+    reference: the split that the reference queries and items come from; the split itself: its own. direction: "i2t" has
+    images as queries and texts as items, "t2i" the reverse. Similarities that are inner products are computed from
+    their vectors, which are made once. Scores that fit into one block are kept for the next criterion. matrix: a
+    function that returns all scores (I, T) of the split, for similarities that are expensive; None computes scores each
+    time.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class DirectedScores:
         self.positives = _positives(split, direction)
 
     def rows(self, index: Tensor | slice) -> Tensor:
-        """Whole rows (b, M) of some queries."""
+        """The scores (b, M) of some queries with all items."""
         if self._matrix is not None:
             return self._whole(self._matrix)[index]
         return self._between(self.queries[index], self.items)
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """(first query, whole rows (b, M)) over all queries in order."""
+        """(first query, scores (b, M) with all items) over all queries in order."""
         size = max(1, BLOCK_ELEMENTS // len(self.items))
         if len(self.queries) <= size:
             yield 0, self._once("rows", lambda: self.rows(slice(None)))
@@ -60,10 +60,10 @@ class DirectedScores:
             yield first, self.rows(slice(first, first + size))
 
     def columns(self) -> Iterator[Tensor]:
-        """Blocks (R, m) of the reference queries' scores over all items in order; a column is one stretch of memory."""
+        """Blocks (R, m) of the reference queries' scores over all items in order; columns are contiguous."""
         matrix = self._matrix
         if matrix is not None and self._own:
-            # Only the largest of matrices would not fit into a block here, and they are held already.
+            # The matrix is held already, so no smaller blocks are needed.
             yield self._once("columns", lambda: self._whole(matrix).T.contiguous().T)
             return
         yield from self._column_blocks("columns", self.reference, self.items)
@@ -135,7 +135,7 @@ def _products(queries: Rows, items: Rows) -> Tensor:
 
 
 def both_directions(split: EncodedSplit, similarity: Similarity, reference: EncodedSplit) -> dict[str, DirectedScores]:
-    """ "i2t" and "t2i" scores of a split; those of a similarity that is no inner product are computed once for both."""
+    """The "i2t" and "t2i" scores of a split; without inner products they are computed once for both directions."""
     costly = not similarity.inner_product and len(split.images) * len(split.texts) <= MATRIX_ELEMENTS
     matrix = cache(lambda: similarity(split.images, split.texts)) if costly else None
     return {side: DirectedScores(split, side, similarity, reference, matrix) for side in DIRECTIONS}

@@ -1,4 +1,4 @@
-"""A trained model with its data: it encodes images and texts, and searches and measures the splits it was made for."""
+"""A trained model with its data: encodes images and texts, and searches the splits of its data."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -23,9 +23,9 @@ from vsehub.types import Similarity
 
 
 class Hits(NamedTuple):
-    """The k best rows of n queries, best first; each field is (n, k).
+    """The k best rows for n queries, best first; each field is (n, k).
 
-    rows: row numbers in the split. scores: under the criterion. similarities: plain similarities to the query.
+    rows: row numbers in the split. scores: scores under the criterion. similarities: plain similarities to the query.
     """
 
     rows: Tensor
@@ -44,22 +44,22 @@ def load(
     """The model of a checkpoint that `vsehub train` wrote, in eval mode.
 
     data: settings of its data that have changed since training, e.g. {"root": FOLDER}. trust, config_dir: further
-    classes that the checkpoint may name, by their full names or by the yaml files of a folder with the groups of conf/.
-    batch_size: images or texts encoded at a time. device: by default the GPU where there is one. Raises InputError
-    where the checkpoint cannot be read or names a class that is not known.
+    classes that the checkpoint may name, by their full names or by yaml files in a folder with the groups of conf/.
+    batch_size: images or texts encoded at a time. device: by default the GPU if there is one. Raises InputError if the
+    checkpoint cannot be read or names an unknown class.
     """
     folders = [conf_folder()] + ([] if config_dir is None else [Path(config_dir)])
     return TrainedModel(path, Components(folders, trust), data, batch_size, device)
 
 
 class TrainedModel:
-    """The model of a checkpoint and the data that it was trained on, whose splits are loaded and encoded once each.
+    """The model of a checkpoint and the data that it was trained on; each split is loaded and encoded once.
 
-    components: the classes that the checkpoint may name. keep: encoded splits are kept in files beside the checkpoint
-    and read from there. The others: see `load`.
+    components: the classes that the checkpoint may name. keep: store encoded splits in files beside the checkpoint and
+    read them from there. Other arguments: see `load`.
 
-    config: the resolved configuration of model, data and loader, in plain values. vocabulary: None where texts are
-    vectors. splits: those that are loaded already. sha256: of the checkpoint.
+    config: the resolved configuration of model, data and loader, in plain values. vocabulary: None if texts are
+    vectors. splits: the splits loaded so far. sha256: the checkpoint's.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class TrainedModel:
 
     @property
     def similarity(self) -> Similarity:
-        """Scores encoded images (I) against encoded texts (T): (I, T)."""
+        """The similarity: encoded images (I), encoded texts (T) -> scores (I, T)."""
         return self.model.similarity
 
     @property
@@ -102,22 +102,22 @@ class TrainedModel:
 
     @property
     def max_words(self) -> int | None:
-        """How many words of a text are read, as in training; None: all."""
+        """The number of words of a text that are read, as in training; None: all."""
         words: int | None = self.config["loader"]["max_words"]
         return words
 
     @cached_property
     def source(self) -> Source:
-        """The data that the model was trained on, without noise, with what has changed since.
+        """The data that the model was trained on, without noise, with the settings that have changed since.
 
-        Raises InputError where a change is no setting of that data, and where the data cannot be found.
+        Raises InputError if one of these is not a setting of the data, or if the data cannot be found.
         """
         node = {key: value for key, value in self.config["data"].items() if key != "noise"}
         settings = [str(key) for key in node if key != "_target_"]
         for key in self._changes:
             require(
                 key in settings,
-                f"data.{key} is no setting of the checkpoint's data{nearest(str(key), settings)}; choose among "
+                f"data.{key} is not a setting of the checkpoint's data{nearest(str(key), settings)}; choose among "
                 f"{', '.join(settings)}",
             )
         # What a checkpoint does not decide: where caches are written, say.
@@ -126,24 +126,24 @@ class TrainedModel:
         return source
 
     def use_data(self, source: Source, splits: dict[str, CaptionedImages]) -> None:
-        """Take another source, with its splits that are loaded already; to be called before anything is encoded."""
+        """Use another source and the splits of it that are loaded; call this before anything is encoded."""
         self.source, self.splits = source, splits
 
     def split(self, name: str) -> CaptionedImages:
-        """A split of the source; InputError where it is missing, or its features are of another size."""
+        """A split of the source. Raises InputError if it is missing, or if its features have another size."""
         if name not in self.splits:
             self.splits[name] = self.source.load(name)
         return fitting(self.splits[name], self.model.image_shape, self.model.text_shape)
 
     def encode_images(self, images: ArrayLike | Tensor, progress: bool = False) -> Encoding:
-        """Images (N, *image_shape), as the source stores them, encoded: (N, D), not normalised, or N sets."""
+        """Encode images (N, *image_shape), as the source stores them: (N, D), not normalised, or N sets."""
         rows = images.cpu().numpy() if isinstance(images, Tensor) else images
         require(len(rows) > 0, "images is empty; give one or more")
         require_shape("images", rows, self.model.image_shape)
         return encode_images(self.model.image_encoder, rows, np.arange(len(rows)), self.batch_size, progress)
 
     def encode_texts(self, texts: Sequence[str] | ArrayLike | Tensor, progress: bool = False) -> Encoding:
-        """T texts, or (T, F) vectors where the model was trained on such, encoded: (T, D), not normalised, or T sets.
+        """Encode T texts, or vectors (T, F) if the model was trained on them: (T, D), not normalised, or T sets.
 
         Raises InputError for texts of the other kind, and for vectors of another size.
         """
@@ -178,11 +178,11 @@ class TrainedModel:
     ) -> Hits:
         """The k best images of a split for each text, or, with `images` instead, the k best texts for each image.
 
-        criterion: of `vsehub.criteria`, None for plain similarity. One that takes reference queries gets all texts
-        (all images) of the split `reference`: inductive, so that a query's ranking does not depend on its company. One
-        that takes reference items gets all images (all texts) of it.
+        criterion: one of `vsehub.criteria`; None for plain similarity. The reference queries are all texts (or all
+        images) of the split `reference`, and the reference items, if it takes them, all images (or all texts): this is
+        inductive, so a query's ranking does not depend on the other queries.
         Raises InputError for a criterion that matches queries with items, a k above the number of items, and a
-        similarity that is no inner product of vectors.
+        similarity that is not an inner product of vectors.
         """
         if (texts is None) == (images is None):
             fail("give either texts or images to search for")
@@ -195,7 +195,7 @@ class TrainedModel:
         kind = type(self.similarity).__name__
         require(
             self.similarity.inner_product,
-            f"checkpoint: {self.path} was trained with {kind}, which is no inner product of vectors; search needs one",
+            f"checkpoint: {self.path} was trained with {kind}, which is not an inner product; search needs one",
         )
         asked, found = ("texts", "images") if images is None else ("images", "texts")
         loaded = self.split(split)

@@ -1,4 +1,4 @@
-"""Tuning: a criterion's settings chosen on the validation split."""
+"""Tuning: choosing a criterion's settings on the validation split."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ Measure = Callable[[Settings], dict[str, float]]
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning chose.
+    """The result of tuning.
 
-    criterion: with the chosen settings. rsum: theirs on validation. tried: all settings with their rsum, in order.
+    criterion: with the chosen settings. rsum: its value on validation. tried: all settings with their rsum, in order.
     """
 
     criterion: Criterion
@@ -41,9 +41,9 @@ def tune(
 ) -> Tuned:
     """The criterion with the settings of its GRID that give the largest rsum on the validation `split`.
 
-    reference: as in `evaluate`. Of equal values the first in the grid's order is chosen. A matching criterion gets a
-    value for each k of `KS`, the one with the largest sum of both directions' R@k (EMNLP table 4); in a chain this is
-    done for every setting of the correction. Raises InputError where the criterion has no settings.
+    reference: as in `evaluate`. Among equal values the first in the grid's order is chosen. A matching criterion gets
+    one value for each k of `KS`, the one with the largest sum of both directions' R@k (EMNLP table 4); in a chain this
+    is done for every setting of the correction. Raises InputError if the criterion has no settings.
     """
     require(criterion.tunable, f"{type(criterion).__name__} has no settings to tune; leave tune=true out")
     corrections = criterion.correction.grid()
@@ -63,7 +63,7 @@ def tune(
 
 
 def _best_matching(own: Settings, matchings: list[Settings], measure: Measure) -> tuple[Settings, float]:
-    """The correction's settings with the best of the matching's for each k, and the rsum of both."""
+    """The correction's settings with the matching's best settings for each k, and the rsum of both."""
     if matchings == [{}]:
         return own, measure(own)["rsum"]
     ((name, _),) = matchings[0].items()

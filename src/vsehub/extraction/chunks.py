@@ -1,4 +1,4 @@
-"""An extraction in chunks of a few hundred images, shared among processes, so that a killed one continues."""
+"""An extraction in chunks of a few hundred images, shared among processes; a killed extraction can continue."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,8 +40,7 @@ def chunks_of(images: Mapping[str, int], size: int) -> list[Chunk]:
 class Processes(NamedTuple):
     """This process among those that share the work.
 
-    rank: its number, from 0. world: how many processes there are. local: its rank on this machine, which chooses the
-    GPU.
+    rank: its number, from 0. world: the number of processes. local: its rank on this machine, which selects the GPU.
     """
 
     rank: int = 0
@@ -73,31 +72,31 @@ class ChunkFiles(UnfinishedWork):
 
     def __init__(self, folder: str | Path, settings: Mapping[str, Any], overwrite: bool = False):
         super().__init__(folder, settings, overwrite)
-        self.begin()  # before a chunk is done: other commands see at once that the folder is taken
+        self.begin()  # before the first chunk is done, so that other commands see that the folder is in use
 
     def done(self, chunk: Chunk) -> bool:
         """Whether the chunk has been extracted."""
         return self.path(chunk.name).is_file()
 
     def write(self, chunk: Chunk, features: np.ndarray) -> None:
-        """Store a chunk's features (stop - start, ...), wholly or not at all."""
+        """Store a chunk's features (stop - start, ...), completely or not at all."""
         self.store(chunk.name, {_FEATURES: features})
 
     def read(self, chunk: Chunk) -> np.ndarray:
-        """The chunk's features; InputError where its file is damaged, which removes it, or absent."""
+        """The chunk's features. Raises InputError if its file is absent or damaged; a damaged file is removed."""
         stored = self.load(chunk.name)
         features = None if stored is None else stored.get(_FEATURES)
         if features is None or features.ndim == 0 or len(features) != chunk.stop - chunk.start:
             path = self.path(chunk.name)
             path.unlink(missing_ok=True)
-            fail(f"{path} was damaged and has been removed; give the same command again to extract its images anew")
+            fail(f"{path} was damaged and has been removed; run the same command again to extract its images")
         return features
 
     def wait(self, chunks: Sequence[Chunk], patience: float, say: Callable[[str], None]) -> None:
         """Return when other processes have extracted all chunks.
 
-        say: is given a message where there are chunks to wait for. InputError after `patience` seconds without a new
-        chunk.
+        say: called with a message if there are chunks to wait for. Raises InputError after `patience` seconds without a
+        new chunk.
         """
         missing, since = [one for one in chunks if not self.done(one)], time.monotonic()
         if missing:

@@ -1,4 +1,4 @@
-"""Pictures through a network, chunk by chunk; the next are read while these are computed."""
+"""Features of pictures, computed chunk by chunk while the next pictures are read."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,7 +29,7 @@ def extract(
 ) -> int:
     """Extract and store the chunks that are not done yet; returns the number of images of these chunks.
 
-    features: pixels (b, ...) as the data gives them, on `device` -> (b, ...). dtype: of the stored features. bf16:
+    features: pixels (b, ...) of the data, on `device` -> (b, ...). dtype: of the stored features. bf16:
     whether to compute in mixed precision. Raises InputError naming the images whose features cannot be used.
     """
     missing = [chunk for chunk in chunks if not files.done(chunk)]

@@ -1,4 +1,4 @@
-"""The folder of an extraction: the files that data=precomp reads, and the manifest that says they are whole."""
+"""The folder of an extraction: the files that data=precomp reads, and the manifest that shows they are complete."""
 
 import hashlib
 import shutil
@@ -24,14 +24,14 @@ _ENDINGS = ("ims.npy", "caps.txt", IDS)
 
 
 def file_names(splits: Sequence[str]) -> list[str]:
-    """All files that the layout has for these splits."""
+    """The names of all files of the layout for these splits."""
     return [f"{PREFIXES[split]}_{ending}" for split in splits for ending in _ENDINGS]
 
 
 def captions_each(splits: Mapping[str, CaptionedImages], wanted: int | None) -> int:
-    """The number of captions kept of every image, since the layout takes equally many of each.
+    """The number of captions kept per image; the layout requires the same number for all images.
 
-    wanted: None is the smallest number that any image has, at most 5. Raises InputError naming images that have fewer.
+    wanted: None takes the smallest number that any image has, at most 5. Raises InputError naming images with fewer.
     """
     if wanted is not None:
         whole("captions", wanted)
@@ -50,7 +50,7 @@ def captions_each(splits: Mapping[str, CaptionedImages], wanted: int | None) -> 
 
 
 def kept_captions(loaded: CaptionedImages, each: int) -> list[str]:
-    """The first `each` captions of every image, image after image, each on one line."""
+    """The first `each` captions of every image, image by image, each on one line."""
     order = np.argsort(loaded.image_index, kind="stable")
     counts = np.bincount(loaded.image_index, minlength=len(loaded.images))
     firsts = np.cumsum(counts) - counts
@@ -62,7 +62,7 @@ def kept_captions(loaded: CaptionedImages, each: int) -> list[str]:
 def assemble(
     folder: Path, splits: Mapping[str, CaptionedImages], chunks: Sequence[Chunk], files: ChunkFiles, each: int
 ) -> dict[str, dict[str, Any]]:
-    """Write the layout's files, each wholly or not at all; returns {"bytes", "sha256"} of each by its name."""
+    """Write the layout's files, each completely or not at all; returns {"bytes", "sha256"} of each by its name."""
     written = {}
     for split, loaded in splits.items():
         features, captions, ids = file_names([split])
@@ -117,11 +117,10 @@ def finished(
     overwrite: bool = False,
     thoroughly: bool = False,
 ) -> bool:
-    """Whether the folder holds the finished extraction of these settings, its files as they were written.
+    """Whether the folder holds the finished extraction of these settings, with unchanged files.
 
-    overwrite: an earlier extraction is removed, and the answer is False. thoroughly: read the files and compare
-    checksums, not only sizes. Raises InputError where files have changed, and where the folder holds something else
-    that is not to be replaced.
+    overwrite: remove an earlier extraction and return False. thoroughly: compare the files' checksums, not only their
+    sizes. Raises InputError if files have changed, or if the folder holds something else that must not be replaced.
     """
     require(folder.is_dir() or not folder.exists(), f"out: {folder} is a file; give out=FOLDER")
     boolean("overwrite", overwrite)
@@ -154,7 +153,7 @@ def finished(
 
 
 def _written(path: Path, files: dict[str, Any], splits: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The files of a manifest; InputError unless they are those of the splits, each with its size and checksum."""
+    """The files of a manifest. Raises InputError unless they are those of the splits, with size and checksum."""
     optional = {name for name in file_names(splits) if name.endswith(IDS)}
     require(
         set(files) | optional == set(file_names(splits))
@@ -166,7 +165,7 @@ def _written(path: Path, files: dict[str, Any], splits: Sequence[str]) -> dict[s
 
 
 def require_room(folder: Path, size: int) -> None:
-    """InputError unless the features' `size` bytes fit twice on the folder's disk: in parts and then as a whole."""
+    """Raise InputError unless the features' `size` bytes fit twice on the folder's disk: as chunks and as one file."""
     disk = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     kept = sum(path.stat().st_size for path in (folder / PARTS).glob(f"*{ENDING}"))
     free, needed = shutil.disk_usage(disk).free, 2 * size - kept
@@ -178,7 +177,7 @@ def require_room(folder: Path, size: int) -> None:
 
 
 def verify(folder: Path, written: Mapping[str, Mapping[str, Any]], thoroughly: bool) -> None:
-    """InputError where a file is absent, of another size or, if `thoroughly`, of other bytes than were written."""
+    """Raise InputError if a file is absent, or its size or, if `thoroughly`, its checksum has changed."""
     for name, facts in written.items():
         path = folder / name
         wrong = "is missing" if not path.is_file() else None

@@ -1,1 +1,1 @@
-"""Files that are written wholly or not at all and read strictly; the folders and records of commands."""
+"""Atomic writing and strict reading of files; the output folders and records of commands."""

@@ -16,7 +16,8 @@ import numpy as np
 
 from vsehub.checks import InputError, require
 
-# What readers raise on damage: RecursionError and NotImplementedError are RuntimeErrors, UnicodeError is a ValueError.
+# What readers raise for damaged files: RecursionError and NotImplementedError are RuntimeErrors, UnicodeError is a
+# ValueError.
 DAMAGE: tuple[type[Exception], ...] = (
     *(ValueError, EOFError, OSError, RuntimeError, OverflowError),
     *(zipfile.BadZipFile, zlib.error),
@@ -27,14 +28,14 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def shortened(error: Exception) -> str:
-    """The message of an error, cut off where it repeats the file's bytes at length."""
+    """The message of an error, shortened, since it may repeat many of the file's bytes."""
     message = str(error)
     return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]} ..."
 
 
 @contextmanager
 def readable(path: Path, *damage: type[Exception]) -> Iterator[None]:
-    """Turn what a reader raises on a damaged file into an InputError. damage: the reader's own exceptions."""
+    """Turn what a reader raises for a damaged file into an InputError. damage: the reader's own exceptions."""
     caught = DAMAGE + damage
     try:
         yield
@@ -60,7 +61,7 @@ class NpyHeader:
 
     @classmethod
     def read(cls, file: IO[bytes]) -> "NpyHeader":
-        """Read the header, which leaves the file at the numbers; ValueError where there is none."""
+        """Read the header, leaving the file at the first number. Raises ValueError if there is no header."""
         version = np.lib.format.read_magic(file)
         readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         if version not in readers:
@@ -69,7 +70,7 @@ class NpyHeader:
             header = cls(*readers[version](file))
         except ValueError:
             raise
-        except Exception as error:  # numpy parses the header as Python: damage raises almost anything
+        except Exception as error:  # numpy parses it as Python: a damaged one can raise almost anything
             raise ValueError(f"the header cannot be read: {error}") from error
         if min(header.shape, default=0) < 0 or header.dtype.itemsize == 0:
             raise ValueError(f"the header gives {header.dtype} {header.shape}, no plain numbers or strings")
@@ -81,7 +82,7 @@ class NpyHeader:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def require_room(self, path: Path, length: int) -> None:
-        """Raise InputError where `length` bytes of `path` are too few for the numbers, ValueError for objects."""
+        """Raise InputError if `length` bytes of `path` are too few for the numbers, ValueError if it holds objects."""
         if self.dtype.hasobject:
             raise ValueError("it holds Python objects, which are not read")
         require(
@@ -91,13 +92,13 @@ class NpyHeader:
         )
 
     def mapped(self, path: Path, begin: int, length: int) -> np.ndarray:
-        """The array, whose `length` bytes lie in `path` from `begin` on; InputError where they are too few."""
+        """The array in the `length` bytes of `path` from `begin` on. Raises InputError if they are too few."""
         self.require_room(path, length)
         return np.memmap(path, self.dtype, "r", begin, self.shape, "F" if self.fortran else "C")
 
 
 def load_array(path: Path) -> np.ndarray:
-    """The array of a .npy file, in memory. InputError or ValueError where the file is damaged or holds objects."""
+    """The array of a .npy file, in memory. Raises InputError or ValueError if it is damaged or holds objects."""
     with path.open("rb") as file:
         header = NpyHeader.read(file)
         header.require_room(path, path.stat().st_size - file.tell())
@@ -118,7 +119,7 @@ def members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 @contextmanager
 def opened_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[tuple[IO[bytes], NpyHeader]]:
-    """A member, opened at its numbers, and its header; InputError where the header claims more than it can hold."""
+    """A member, opened at its first number, and its header. Raises InputError if the header claims too many numbers."""
     with archive.open(info) as member:
         header = NpyHeader.read(member)
         deflated = info.compress_type == zipfile.ZIP_DEFLATED
@@ -141,17 +142,17 @@ def load_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> 
 
 
 class ScratchRows:
-    """Rows that are written block after block to an unnamed file, and then read as one array. A context manager.
+    """Rows that are written block by block to an unnamed file, and then read as one array. A context manager.
 
-    Unlike `scratch_array` it reserves nothing for a number of rows that a damaged file only claims. what: the content,
-    for the message. InputError where the temporary folder lacks the room.
+    Unlike `scratch_array` it does not reserve space for a number of rows that a damaged file may only claim. what: the
+    content, for the message. Raises InputError if the temporary folder has too little space.
     """
 
     def __init__(self, dtype: np.dtype, what: str):
         self._dtype, self._what, self._bytes, self.rows = np.dtype(dtype), what, 0, 0
 
     def __enter__(self) -> "ScratchRows":
-        # Without a buffer, so that a full disk raises where it is written to.
+        # Without a buffer, so that a full disk raises on writing.
         self._file = tempfile.TemporaryFile(prefix="vsehub-", buffering=0)
         return self
 
@@ -170,19 +171,20 @@ class ScratchRows:
         self.rows += len(block)
 
     def array(self, columns: int) -> np.ndarray:
-        """All rows (n, columns), writable; for at least one."""
+        """All rows (n, columns), writable; there must be at least one."""
         return np.memmap(self._file, self._dtype, "r+", shape=(self.rows, columns))
 
 
 def scratch_array(shape: tuple[int, ...], dtype: np.dtype, what: str) -> np.ndarray:
     """A writable array in an unnamed file of the temporary folder ($TMPDIR), removed when nothing refers to it.
 
-    what: the content, for the message. InputError where the folder lacks the room.
+    what: the content, for the message. Raises InputError if the folder has too little space.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     with tempfile.TemporaryFile(prefix="vsehub-") as file:
         try:
-            # Reserved now, where the system can: a disk that is full when a mapped page is written kills the process.
+            # Reserve the space now if the system can: a disk that fills up while a mapped page is written kills the
+            # process.
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)
             else:

@@ -1,4 +1,4 @@
-"""Files that are written wholly or not at all, folders that one process holds, and the folder for caches."""
+"""Atomic writing of files, locks on folders, and the folder for caches."""
 
 import errno
 import glob
@@ -19,32 +19,32 @@ LOCK = ".lock"
 
 
 def cache_folder(chosen: str | None) -> Path:
-    """The folder for what can be made again: `chosen`, or vsehub's own in the user's caches where that is None.
+    """The folder for files that can be made again: `chosen`, or vsehub's folder in the user's caches if it is None.
 
-    The latter is $XDG_CACHE_HOME/vsehub or ~/.cache/vsehub on Linux, and where macOS and Windows keep caches there.
+    The latter is $XDG_CACHE_HOME/vsehub or ~/.cache/vsehub on Linux, and the platform's own place on macOS and Windows.
     """
     return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("vsehub", appauthor=False)
 
 
 @contextmanager
 def atomic(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a binary file that takes the name `path` only when the block ends without an error.
+    """Open a temporary binary file that is renamed to `path` when the block ends without an error.
 
-    A full disk raises OSError naming the file; what `path` held before stays. Temporary files that killed processes
-    left while they wrote the same file are removed.
+    If the disk is full, raises OSError naming the file and keeps the old `path`. Temporary files that killed processes
+    left behind for the same `path` are removed.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:  # before the files are made: a signal may come between any two steps
+    try:  # before the files are created: a signal may arrive between any two steps
         with _in_use(temporary):
             with _created(temporary) as handle:
                 yield handle
                 handle.flush()
                 os.fsync(handle.fileno())
             os.chmod(temporary, 0o644)
-            os.replace(temporary, path)  # after it is closed: Windows renames no open file
+            os.replace(temporary, path)  # after it is closed: Windows cannot rename an open file
             _remove(_lock_of(temporary))
     except BaseException as error:
         _remove(temporary, _lock_of(temporary))
@@ -61,9 +61,9 @@ def _created(path: Path) -> BinaryIO:
 
 @contextmanager
 def _in_use(temporary: Path) -> Iterator[None]:
-    """Hold a lock in a file beside the temporary one, which tells it from one that a killed process left.
+    """Hold a lock in a file beside the temporary file, to tell it from one that a killed process left.
 
-    Not in the temporary file itself: what is locked cannot be written through another handle on Windows.
+    The lock is not on the temporary file itself: on Windows a locked file cannot be written through another handle.
     """
     lock = FileLock(_lock_of(temporary))
     with suppress(OSError):  # a file system without locks
@@ -94,9 +94,9 @@ def remove_abandoned(path: Path) -> None:
 
 
 def claimed(folder: Path, doing: str) -> FileLock:
-    """The lock of a folder, held until it is released or the process ends; InputError where another process holds it.
+    """The lock of a folder, held until it is released or the process ends. Creates the folder if necessary.
 
-    doing: what the message says that the other process does in the folder. The folder is made where there is none.
+    doing: what the other process does in the folder, for the message. Raises InputError if another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK)
@@ -111,7 +111,7 @@ def claimed(folder: Path, doing: str) -> FileLock:
 
 @contextmanager
 def alone(folder: Path, doing: str) -> Iterator[None]:
-    """Hold the folder as `claimed` does within the block; then the lock's file, and folders left empty, are removed."""
+    """Hold the lock of a folder within the block, as `claimed` does; then remove the lock and empty folders."""
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     lock = claimed(folder, doing)
     try:
@@ -126,7 +126,7 @@ def alone(folder: Path, doing: str) -> Iterator[None]:
 
 
 def is_full_disk(error: BaseException | None) -> bool:
-    """Whether a full disk caused the error; torch.save raises a RuntimeError on top of it."""
+    """Whether a full disk caused the error; torch.save wraps it in a RuntimeError."""
     seen: set[int] = set()  # an error that was unwrapped and raised from its wrapper leads back to itself
     while error is not None and id(error) not in seen:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -148,7 +148,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; an empty one where the file holds none or cannot be read."""
+    """The JSON object in a file; an empty one if the file holds none or cannot be read."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

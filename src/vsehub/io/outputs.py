@@ -1,4 +1,4 @@
-"""The folders that commands fill: other files are never touched, earlier results only replaced on request."""
+"""Output folders of commands: files of others are never touched, earlier results only replaced on request."""
 
 import os
 import tempfile
@@ -14,7 +14,7 @@ VERSION = 1
 
 
 def require_writable(folder: str | Path) -> None:
-    """Raise InputError where nothing can be written to the folder of `out`, which need not be there yet."""
+    """Raise InputError if the folder `out` cannot be written to; it need not exist yet."""
     require(str(folder).strip() != "", "out is empty; give out=FOLDER")
     place = Path(folder)
     require(place.is_dir() or not os.path.lexists(place), f"out: {folder} is a file; give out=FOLDER")
@@ -26,7 +26,7 @@ def require_writable(folder: str | Path) -> None:
 
 
 def _takes_files(folder: Path) -> bool:
-    """Whether a file can be made in a folder, which permissions alone do not decide: /proc is one example."""
+    """Whether a file can be created in a folder. Permissions do not tell for all folders, for example /proc."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return True
@@ -37,10 +37,10 @@ def _takes_files(folder: Path) -> bool:
 class Output:
     """A folder for the files of a command.
 
-    kind: what it writes, "a report" for example. names: the files that it will write in any case. overwrite: whether
-    an earlier output of that kind is replaced; one that a kill left unfinished always is. Raises InputError, before any
-    work, where the folder cannot be written to, where it holds files of those names that the command did not write, and
-    where it holds a finished output that is not to be replaced.
+    kind: what it writes, for example "a report". names: the files that it always writes. overwrite: whether to replace
+    an earlier output of that kind; an unfinished one is always replaced. Raises InputError, before any work, if the
+    folder cannot be written to, if it holds files of those names that vsehub did not write, or if it holds a finished
+    output that must not be replaced.
     """
 
     def __init__(self, folder: str | Path, kind: str, names: Iterable[str], overwrite: bool = False):
@@ -50,11 +50,11 @@ class Output:
         self._refuse_foreign(names)
         require(
             overwrite or not finished,
-            f"out: {folder} holds {kind} already. Give another out=FOLDER, or overwrite=true to replace it",
+            f"out: {folder} already holds {kind}. Give another out=FOLDER, or overwrite=true to replace it",
         )
 
     def begin(self, names: Iterable[str]) -> None:
-        """Remove what an earlier command of this kind wrote, and note in the folder what will be written."""
+        """Remove the files of an earlier command of this kind, and note in the folder what will be written."""
         names = list(names)
         self._refuse_foreign(names)
         place = self.folder.resolve()
@@ -67,7 +67,7 @@ class Output:
         self._note(finished=False)
 
     def finish(self) -> None:
-        """Note in the folder that all is written."""
+        """Note in the folder that the output is complete."""
         self._note(finished=True)
 
     def __truediv__(self, name: str) -> Path:
@@ -78,7 +78,7 @@ class Output:
         write_json(self.folder / MARK, mark)
 
     def _mark(self) -> tuple[list[str], bool]:
-        """The files of an earlier output of this kind, and whether it was finished."""
+        """The files of an earlier output of this kind, and whether it is complete."""
         path = self.folder / MARK
         if not path.is_file():
             return [], False

@@ -1,4 +1,4 @@
-"""Progress bars, and work that is done ahead in a thread."""
+"""Progress bars, and iteration ahead of time in a thread."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -12,13 +12,13 @@ _BIG_BYTES = 256 << 20  # from here on reading takes long enough for a progress 
 
 
 def byte_bar(description: str, total: int, shown: bool = True) -> "tqdm[NoReturn]":
-    """A progress bar over `total` bytes; hidden where they are few, `shown` is false or there is no terminal."""
+    """A progress bar over `total` bytes; hidden if they are few, if `shown` is false or without a terminal."""
     quiet = None if shown and total >= _BIG_BYTES else True
     return tqdm(total=total, desc=description, unit="B", unit_scale=True, disable=quiet)
 
 
 def ahead(items: Iterable[T], count: int = 1) -> Iterator[T]:
-    """The same items in order, made in a thread, up to `count` of them before they are asked for."""
+    """The same items in order, produced in a thread, up to `count` of them ahead of their use."""
     source, end = iter(items), object()
     with ThreadPoolExecutor(1) as thread:
         waiting: deque[Future[T | object]] = deque(thread.submit(next, source, end) for _ in range(count))

@@ -1,4 +1,4 @@
-"""What a result depends on besides its settings: code, versions of libraries, hardware."""
+"""The origin of a result besides its settings: code, versions of libraries, hardware."""
 
 import os
 import platform
@@ -19,7 +19,7 @@ PACKAGES = (
 
 
 def code_version() -> dict[str, Any] | None:
-    """ "sha" and "dirty" of the git checkout that this package runs from, None where there is none."""
+    """ "sha" and "dirty" of the git checkout that this package runs from, None if there is none."""
     folder = Path(vsehub.__file__).parent
 
     def git(*arguments: str) -> str:

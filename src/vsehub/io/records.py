@@ -1,4 +1,4 @@
-"""The kinds of JSON records that commands leave, and their strict reading."""
+"""The kinds of JSON records that commands write, and their strict reading."""
 
 import json
 from dataclasses import dataclass, field
@@ -12,8 +12,9 @@ from vsehub.checks import fail, require
 class Kind:
     """A kind of record.
 
-    name: in messages. version: of its format. keys: what it must hold, key -> type. optional: what it may hold, key ->
-    type. choices: the values that a text may have, key -> values. numbers: keys of objects that hold only numbers.
+    name: its name in messages. version: the version of its format. keys: required keys and their types. optional:
+    optional keys and their types. choices: the allowed values of a text, by its key. numbers: keys of objects that hold
+    only numbers.
     """
 
     name: str
@@ -55,7 +56,7 @@ EXTRACTION = Kind("an extraction's manifest", 1, {"settings": dict, "files": dic
 
 
 def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:
-    """The record in `path`. InputError where it is damaged or of another version; hint: what to do then."""
+    """The record in `path`. Raises InputError, ending in `hint`, if it is damaged or of another version."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -64,7 +65,7 @@ def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:
 
 
 def checked_record(record: Any, kind: Kind, name: str, hint: str) -> dict[str, Any]:
-    """The record, called `name` in messages. InputError, ending in `hint`, unless it is of the kind and its version."""
+    """The record, called `name` in messages. Raises InputError, ending in `hint`, for another kind or version."""
     if not isinstance(record, dict):
         fail(f"{name} holds a {type(record).__name__}; expected a JSON object. {hint}")
     version = record.get("schema")
@@ -81,7 +82,7 @@ def checked_record(record: Any, kind: Kind, name: str, hint: str) -> dict[str, A
     for key in kind.numbers:
         held = record.get(key) or {}
         word = next((name for name, one in held.items() if type(one) not in (int, float, type(None))), None)
-        require(word is None, f"{name}: {key}/{word} is {held.get(word)!r}, which is no number. {hint}")
+        require(word is None, f"{name}: {key}/{word} is {held.get(word)!r}, which is not a number. {hint}")
     for key, values in kind.choices.items():
         require(
             record[key] in values,

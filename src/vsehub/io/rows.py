@@ -1,4 +1,4 @@
-"""Rows of input: bad ones are named and counted for messages, equal ones are found by hashes."""
+"""Checks of input rows: bad rows are named and counted for messages, equal rows are found by their hashes."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +11,15 @@ NAMED = 5  # rows named in a message; the rest are counted
 
 
 def listed(names: Sequence[object], count: int | None = None, most: int = NAMED) -> str:
-    """The first `most` names, and their number where it is larger. count: that number, by default len(names)."""
+    """The first `most` names, and the total number if there are more. count: that number, by default len(names)."""
     count = len(names) if count is None else count
     return ", ".join(map(str, names[:most])) + (f", ... ({count:,} in all)" if count > most else "")
 
 
 class RowErrors:
-    """The rows where something holds: the first few by name, all of them counted.
+    """Bad rows: all of them counted, the first few named.
 
-    name: what a message calls the row of a number; None: its number.
+    name: row number -> what a message calls the row; None: its number.
     """
 
     def __init__(self, name: Callable[[int], str] | None = None):
@@ -28,7 +28,7 @@ class RowErrors:
         self._name = name
 
     def add(self, rows: int | np.ndarray, mask: np.ndarray) -> None:
-        """Add the rows of a block where `mask` (b,) is true. rows: their numbers (b,), or that of the first of them."""
+        """Add the rows of a block where `mask` (b,) is true. rows: the numbers (b,) of its rows, or its first row."""
         found = np.flatnonzero(mask)
         self.count += len(found)
         first = found[: NAMED - len(self.named)]
@@ -40,35 +40,35 @@ class RowErrors:
 
 
 def faults(errors: Mapping[str, RowErrors]) -> str:
-    """The errors that were found, for a message. errors: by what the rows do ("have no id")."""
+    """The errors that were found, for a message. errors: what is wrong ("have no id") -> the rows."""
     return "; ".join(f"{rows} {what}" for what, rows in errors.items() if rows.count)
 
 
 class UnusableRows:
     """Rows that hold NaN or infinite values or only zeros, found while all rows are read once.
 
-    name: as of `RowErrors`.
+    name: as in `RowErrors`.
     """
 
     def __init__(self, name: Callable[[int], str] | None = None):
         self._found = {what: RowErrors(name) for what in ("hold NaN", "hold infinite values", "hold only zeros")}
 
     def add(self, rows: int | np.ndarray, sizes: np.ndarray) -> None:
-        """Look at a block. sizes (b,): the norm or the largest magnitude of each row, NaN where the row holds one.
+        """Check a block. sizes (b,): the norm or the largest magnitude of each row, NaN if the row holds a NaN.
 
-        rows: as of `RowErrors.add`.
+        rows: as in `RowErrors.add`.
         """
         for found, mask in zip(self._found.values(), (np.isnan(sizes), np.isinf(sizes), sizes == 0), strict=True):
             found.add(rows, mask)
 
     def refuse(self, what: str, advice: str) -> None:
-        """InputError where there are any. what: begins the message, before the rows; advice: ends it."""
+        """Raise InputError if there are any. what: begins the message, before the rows; advice: ends it."""
         found = faults(self._found)
         require(not found, f"{what} {found}. {advice}")
 
 
 def row_hashes(rows: np.ndarray) -> np.ndarray:
-    """64-bit hashes (n,) of the bytes of rows (n, ...): those of a million rows collide once in 37 million sets."""
+    """64-bit hashes (n,) of the bytes of rows (n, ...). A million rows collide with probability 1 in 37 million."""
     rows = np.ascontiguousarray(rows)
     digests = (int.from_bytes(hashlib.blake2b(row.data, digest_size=8).digest(), "little") for row in rows)
     return np.fromiter(digests, np.uint64, len(rows))

@@ -1,4 +1,4 @@
-"""Text files read strictly: UTF-8 lines, CSV fields of any length, and paths that stay inside a folder."""
+"""Strict reading of text files: UTF-8 lines, CSV fields of any length, and paths that stay inside a folder."""
 
 import codecs
 import csv
@@ -10,10 +10,10 @@ from vsehub.checks import InputError, require
 
 
 def read_lines(path: Path, what: str) -> list[str]:
-    """The lines of a UTF-8 file without their ends: `\\n` or `\\r\\n`, nothing else.
+    """The lines of a UTF-8 file without their ends, which are `\\n` or `\\r\\n`, nothing else.
 
-    A missing newline after the last line and a byte order mark are allowed. what: what a line is ("caption"), for the
-    messages. InputError for a folder, where a line is blank or not UTF-8, and where there are no lines.
+    The last newline may be missing, and the file may begin with a byte order mark. what: what a line is ("caption"),
+    for messages. Raises InputError for a folder, if a line is blank or not UTF-8, or if there are no lines.
     """
     require(path.is_file(), f"{path} is a folder; give a UTF-8 text file with one {what} a line")
     data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
@@ -27,7 +27,7 @@ def read_lines(path: Path, what: str) -> list[str]:
             "Save the file as UTF-8, for example: iconv -f LATIN1 -t UTF-8"
         ) from error
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
-    require(len(lines) > 0, f"{path} is empty; expected one {what} a line")
+    require(len(lines) > 0, f"{path} is empty; expected one {what} per line")
     blank = [number for number, line in enumerate(lines, 1) if not line.strip()]
     if blank:
         raise InputError(
@@ -39,7 +39,7 @@ def read_lines(path: Path, what: str) -> list[str]:
 
 @contextmanager
 def long_fields() -> Iterator[None]:
-    """Let the csv module read fields of any length within the block; afterwards the process has its limit again."""
+    """Let the csv module read fields of any length within the block; its limit is restored afterwards."""
     before = csv.field_size_limit(2**31 - 1)  # the largest number that the module takes on every platform
     try:
         yield
@@ -51,7 +51,7 @@ def stays_inside(name: str) -> bool:
     """Whether a path taken from a data file stays inside the folder that it is joined to.
 
     Absolute paths, paths with a drive and paths with `..` do not. A symbolic link inside the folder may point
-    elsewhere, since it was put there by the owner of the folder.
+    elsewhere, since the owner of the folder put it there.
     """
     if ".." not in name and not name.startswith("/") and "\\" not in name and ":" not in name:
         return True  # nearly all names; a Path for each of a million takes seconds

@@ -1,4 +1,4 @@
-"""Unfinished work: named parts in a folder, so that the same command continues where it was killed."""
+"""Unfinished work: named parts in a folder, so that a killed command continues when it is run again."""
 
 import json
 import logging
@@ -21,12 +21,12 @@ _SHOWN = 40  # settings named in a message, and characters of each
 
 
 class UnfinishedWork:
-    """Named parts of unfinished work, each a dictionary of arrays that is written wholly or not at all.
+    """Named parts of unfinished work, each a dictionary of arrays that is written atomically.
 
-    Several processes may write to one folder. folder: made when the first part is written. settings: JSON of all that
-    the parts depend on; the command that continues must have the same. overwrite: parts of other settings are removed.
-    Raises InputError where the folder holds parts of other settings or another version, and `overwrite` is false, and
-    where it is not a folder of parts.
+    Several processes may write to one folder. folder: created with the first part. settings: JSON of everything that
+    the parts depend on; a command that continues them must have the same. overwrite: remove parts of other settings.
+    Raises InputError if it is not a folder of parts, or if it holds parts of other settings or of another version and
+    `overwrite` is false.
     """
 
     def __init__(self, folder: str | Path, settings: Mapping[str, Any], overwrite: bool = False):
@@ -37,9 +37,9 @@ class UnfinishedWork:
         self._take_over(overwrite)
 
     def begin(self) -> None:
-        """Write the settings, so that another process finds them; `store` does so where it has not been done.
+        """Write the settings, so that another process finds them; `store` calls this if necessary.
 
-        InputError where another process has begun other work in the folder since.
+        Raises InputError if another process has started other work in the folder in the meantime.
         """
         self._take_over(overwrite=False)
         if not (self.folder / SETTINGS).is_file():
@@ -51,7 +51,7 @@ class UnfinishedWork:
         return self.folder / f"{name}{ENDING}"
 
     def load(self, name: str) -> dict[str, np.ndarray] | None:
-        """The arrays of a part; None where it is absent, or damaged and has therefore been removed."""
+        """The arrays of a part; None if it is absent, or if it was damaged, in which case it is removed."""
         path = self.path(name)
         if not path.is_file():
             return None
@@ -63,7 +63,7 @@ class UnfinishedWork:
 
     def discard(self, name: str, reason: object) -> None:
         """Remove a damaged part, so that it is computed again."""
-        log.warning("%s is damaged (%s) and is removed: it is computed again", self.path(name), reason)
+        log.warning("%s is damaged (%s); it is removed and computed again", self.path(name), reason)
         self.path(name).unlink(missing_ok=True)
 
     def store(self, name: str, arrays: Mapping[str, Any]) -> None:
@@ -74,11 +74,11 @@ class UnfinishedWork:
             np.savez(file, **arrays)
 
     def remove(self) -> None:
-        """Remove all parts, and the folder where nothing else is in it: the work is done."""
+        """Remove all parts, and the folder if nothing else is in it, when the work is done."""
         self._begun = False
         if not self.folder.exists():
             return
-        # The settings last: without them what is left would pass for files of another program.
+        # The settings last: without them the remaining parts would count as files of another program.
         for pattern in (f"*{ENDING}", ".*.part", ".*.lock", SETTINGS):
             for path in self.folder.glob(pattern):
                 path.unlink(missing_ok=True)
@@ -86,7 +86,7 @@ class UnfinishedWork:
             self.folder.rmdir()
 
     def _take_over(self, overwrite: bool) -> None:
-        """InputError unless the folder holds parts of these settings or nothing."""
+        """Raise InputError unless the folder holds parts of these settings or nothing."""
         if not self.folder.exists():
             return
         in_the_way = f"{self.folder} is in the way: unfinished work is kept there. Give another out=FOLDER"
@@ -115,7 +115,7 @@ class UnfinishedWork:
 
 
 def differing(settings: Mapping[str, Any], found: object) -> list[str]:
-    """The names of settings that `found`, read from JSON, has with other values; all of them where it is no object."""
+    """The names of settings whose values differ in `found`, which was read from JSON; all if it is not an object."""
     if not isinstance(found, dict):
         return list(settings)
     names = {**settings, **found}

@@ -1,4 +1,4 @@
-"""Ranks, recalls and hubness: exact, with ties defined, from a score matrix or from blocks of one."""
+"""Ranks, recalls and hubness: exact, with defined ties, from a score matrix or from its blocks."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Hubness: how unevenly the places in the nearest-neighbour lists are distributed over the items (Radovanović 2010)."""
+"""Hubness: how unevenly the places in nearest-neighbour lists are distributed over the items (Radovanović 2010)."""
 
 import torch
 from torch import Tensor
@@ -12,12 +12,12 @@ SHARES = (1, 2, 5, 10)
 
 
 def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None = None) -> dict[str, float]:
-    """Hubness of both directions of images x texts.
+    """Hubness metrics of both directions of images x texts.
 
     scores: (I, T), higher is closer. ks: neighbourhood sizes. positives: (I, T) boolean, at least one in every row and
     column; None leaves out the metrics of bad hubs. Returns what `occurrence_metrics` does for each direction under
-    "i2t/" (items are texts) and "t2i/" (items are images), and "hs_sum", the sum of all skews. Raises InputError where
-    scores is no matrix, is empty or holds NaN, positives is no mask of its shape or a k is not positive.
+    "i2t/" (items are texts) and "t2i/" (items are images), and "hs_sum", the sum of all skews. Raises InputError if
+    scores is not a matrix, is empty or holds NaN, positives is not a mask of its shape or a k is not positive.
     """
     matrix("scores", scores)
     if positives is not None:
@@ -34,9 +34,9 @@ def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None =
 
 
 def k_occurrences(scores: Tensor, ks: tuple[int, ...] = KS) -> dict[int, Tensor]:
-    """N_k of each item for each k: scores (Q, M) -> (M,) counts; of equal scores the lower item is nearer.
+    """N_k of each item for each k: scores (Q, M) -> (M,) counts. Among equal scores the lower item is nearer.
 
-    Raises InputError where scores is no matrix, is empty or holds NaN, or a k is not positive.
+    Raises InputError if scores is not a matrix, is empty or holds NaN, or a k is not positive.
     """
     return _counted(scores, ks).counts
 
@@ -65,9 +65,9 @@ def occurrence_metrics(
     hubs, items with N_k >= 2k), "largest_hub_k". With k = 1 also "share_0" (items with N_1 = 0) and "share_1" (= 1),
     "share_2", "share_5", "share_10" (>= 2, 5, 10) of ACL table 5. Shares are fractions of 1.
 
-    bad: for each k the (M,) counts BN_k of the slots in which an item is no positive of the query (Radovanović 2010).
-    Given them, also per k: "bad_share_k" (share of the slots that are wrong), "bad_skew_k" and "largest_bad_hub_k".
-    judged: how many queries bad was counted over; None takes all.
+    bad: for each k the (M,) counts BN_k of the slots in which an item is not a positive of the query. If given, also
+    per k: "bad_share_k" (share of the slots that are wrong), "bad_skew_k" and "largest_bad_hub_k". judged: the number
+    of queries over which bad was counted; None: all.
     """
     metrics: dict[str, float] = {}
     for k, counts in occurrences.items():
@@ -97,9 +97,9 @@ def occurrence_metrics(
 
 
 def gini(counts: Tensor) -> float:
-    """Gini index Σ_ij |n_i - n_j| / (2 M Σ n) of the counts (M,); 0 where all are equal, 1 - 1/M where one has all.
+    """Gini index Σ_ij |n_i - n_j| / (2 M Σ n) of the counts (M,); 0 if all are equal, 1 - 1/M if one has all.
 
-    Raises InputError for counts that are negative, NaN or infinite, and where there are none.
+    Raises InputError for counts that are negative, NaN or infinite, or if there are none.
     """
     n = _checked(counts).sort().values
     places = torch.arange(1 - len(n), len(n), 2, dtype=n.dtype, device=n.device)  # 2i - M - 1 of the i-th smallest
@@ -107,19 +107,19 @@ def gini(counts: Tensor) -> float:
 
 
 def atkinson(counts: Tensor) -> float:
-    """Atkinson index 1 - mean(√n)² / mean(n), ε = 1/2, of the counts (M,); 0 where all are equal.
+    """Atkinson index 1 - mean(√n)² / mean(n), ε = 1/2, of the counts (M,); 0 if all are equal.
 
-    Raises InputError for counts that are negative, NaN or infinite, and where there are none.
+    Raises InputError for counts that are negative, NaN or infinite, or if there are none.
     """
     n = _checked(counts)
-    # The same number as a variance, which does not take one of two nearly equal numbers from the other.
+    # Computed as a variance, which avoids subtracting two nearly equal numbers.
     return (n.sqrt().var(correction=0) / n.mean()).item() if n.any() else 0.0
 
 
 def skewness(counts: Tensor) -> float:
-    """Population skewness m3 / m2^1.5 of the counts (M,); 0 where all are equal.
+    """Population skewness m3 / m2^1.5 of the counts (M,); 0 if all are equal.
 
-    Raises InputError for counts that are negative, NaN or infinite, and where there are none.
+    Raises InputError for counts that are negative, NaN or infinite, or if there are none.
     """
     n = _checked(counts)
     centred = n - n.mean()
@@ -133,8 +133,8 @@ def skew_sum(metrics: dict[str, float]) -> float:
 
 
 def _checked(counts: Tensor) -> Tensor:
-    """The counts in float64, or InputError where they are none."""
-    require(counts.ndim == 1 and len(counts) > 0, f"counts has shape {tuple(counts.shape)}; expected one an item, (M,)")
+    """The counts in float64. Raises InputError if they are none."""
+    require(counts.ndim == 1 and len(counts) > 0, f"counts has shape {tuple(counts.shape)}; expected (M,), with M > 0")
     n = counts.double()
     least, most = n.aminmax()
     require(
@@ -154,8 +154,8 @@ class Occurrences:
     """N_k of M items for several k, and how many of them are wrong (Radovanović 2010: N_k = GN_k + BN_k).
 
     items: M. ks: neighbourhood sizes. counts: for each k the (M,) N_k of the queries added so far. bad: for each k the
-    (M,) BN_k, how many of the judged queries have the item among their k nearest without its being a positive of
-    theirs. judged: how many queries were judged. Raises InputError where items or a k is not positive.
+    (M,) BN_k, the number of judged queries that have the item among their k nearest although it is not a positive of
+    theirs. judged: the number of judged queries. Raises InputError if items or a k is not positive.
     """
 
     def __init__(self, items: int, ks: tuple[int, ...] = KS, device: torch.device | str = "cpu"):
@@ -174,13 +174,13 @@ class Occurrences:
         """Count the lists of some queries.
 
         nearest: (b, K) positions of each query's nearest items, nearest first. wrong: (b, K) boolean, True where the
-        item is no positive of the query; None where that is not known. Raises InputError where the lists are shorter
-        than the largest k (and than the items), hold a position outside of 0 to M - 1, or wrong is of another shape.
+        item is not a positive of the query; None if unknown. Raises InputError if the lists are shorter than the
+        smaller of the largest k and M, hold a position outside of 0 to M - 1, or if wrong has another shape.
         """
         matrix("nearest", nearest)
         require(
             nearest.shape[1] >= self._depth,
-            f"nearest lists {nearest.shape[1]} items a query; expected at least {self._depth}, the largest k",
+            f"nearest lists {nearest.shape[1]} items per query; expected at least {self._depth}, the largest k",
         )
         if wrong is not None:
             require(
@@ -209,6 +209,6 @@ class Occurrences:
 
 
 def _add(counts: dict[int, Tensor], nearest: Tensor, amounts: Tensor) -> None:
-    """Add the amounts (b, K) of each list's first k entries to the items' counts; costs the slots, not the items."""
+    """Add the amounts (b, K) of each list's first k entries to the items' counts, in time independent of M."""
     for k, count in counts.items():
         count.index_add_(0, nearest[:, :k].flatten(), amounts[:, :k].flatten())

@@ -14,7 +14,7 @@ class Positives:
     """Which items answer which query, as P pairs sorted by query, then by item, each once.
 
     query, item: (P,) int64. queries, items: how many of each there are. A query may have any number of
-    items and an item any number of queries; metrics leave out queries without a positive.
+    items and an item any number of queries. Metrics omit queries without a positive.
     """
 
     query: Tensor
@@ -24,7 +24,7 @@ class Positives:
 
     @classmethod
     def from_mask(cls, mask: Tensor) -> "Positives":
-        """From a boolean (Q, M) mask. Raises InputError where it is empty or a query has no positive."""
+        """From a boolean (Q, M) mask. Raises InputError if it is empty or a query has no positive."""
         require(
             mask.ndim == 2 and mask.dtype == torch.bool,
             f"positives is {mask.dtype} {tuple(mask.shape)}; expected a boolean matrix (queries, items)",
@@ -35,7 +35,7 @@ class Positives:
 
     @classmethod
     def from_ids(cls, query_ids: Tensor, item_ids: Tensor) -> "Positives":
-        """Pairs whose ids are equal: query_ids (Q,), item_ids (M,). Raises InputError where a query has none."""
+        """Pairs whose ids are equal: query_ids (Q,), item_ids (M,). Raises InputError if a query has none."""
         sorted_ids, order = item_ids.sort(stable=True)
         first = torch.searchsorted(sorted_ids, query_ids)
         counts = torch.searchsorted(sorted_ids, query_ids, right=True) - first
@@ -47,8 +47,8 @@ class Positives:
     def from_pairs(cls, query: Tensor, item: Tensor, queries: int, items: int, complete: bool = True) -> "Positives":
         """From pairs (P,), (P,) of positions in any order; a pair given twice counts once.
 
-        complete: False allows queries without a positive. Raises InputError where the sides differ in length, a
-        position lies outside of 0 to `queries` - 1 or `items` - 1, there is no pair at all, or, when complete, a query
+        complete: False allows queries without a positive. Raises InputError if the sides differ in length, a
+        position is outside of 0 to `queries` - 1 or `items` - 1, there are no pairs, or, if complete, a query
         has none.
         """
         require(
@@ -69,8 +69,8 @@ class Positives:
     def hits(self, positions: Tensor, first: int = 0) -> Tensor:
         """Which entries of lists of items are positives: positions (b, K) -> boolean (b, K).
 
-        Row i is the list of query `first` + i. Raises InputError for rows that are no queries' and positions that are
-        no items'.
+        Row i is the list of query `first` + i. Raises InputError for rows beyond the last query and for positions that
+        are not items.
         """
         matrix("positions", positions)
         require(
@@ -85,7 +85,7 @@ class Positives:
 
     @cached_property
     def _keys(self) -> Tensor:
-        """One rising number a pair."""
+        """One number per pair, in ascending order."""
         keys = self.query * self.items + self.item
         require(
             bool((keys.diff() > 0).all()),
@@ -104,7 +104,7 @@ class Positives:
 
 
 def checked_positions(name: str, positions: Tensor, count: int) -> Tensor:
-    """Positions as int64, or InputError where they are no whole numbers or one lies outside of 0 to `count` - 1."""
+    """Positions as int64. Raises InputError if they are not whole numbers from 0 to `count` - 1."""
     require(
         not positions.dtype.is_floating_point and positions.dtype not in (torch.bool, torch.complex64),
         f"{name} is {positions.dtype}; expected whole numbers, positions from 0",

@@ -19,11 +19,10 @@ CACHED_ELEMENTS = 2**20  # 4 MB of float32 scores
 class Ranking:
     """The result of a pass over the scores.
 
-    ranks: (Q,) 1-based rank of each query's best positive, equal-scored negatives counted ahead of it; 0 for a query
-    without a positive. average_precision, r_precision: (Q,) AP@R and R-Precision, fractions of 1, equal-scored
-    negatives ahead too. occurrences: for each k asked, (M,) how many queries have the item among their k nearest (of
-    equal scores the lower item wins). bad: for each k, (M,) in how many of the queries with a positive it is there
-    without being one.
+    ranks: (Q,) 1-based rank of each query's best positive, after all negatives of equal score; 0 for a query without a
+    positive. average_precision, r_precision: (Q,) AP@R and R-Precision, fractions of 1, also with negatives of equal
+    score first. occurrences: for each k, (M,) how many queries have the item among their k nearest (among equal scores
+    the lower item wins). bad: for each k, (M,) for how many queries with a positive it is there as a negative.
     """
 
     ranks: Tensor
@@ -39,9 +38,9 @@ class Ranking:
 
 
 def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: tuple[int, ...] = ()) -> Ranking:
-    """Rank from blocks (first query, scores (b, M)) that cover all queries in order.
+    """The ranking from blocks (first query, scores (b, M)) that cover all queries in order.
 
-    Raises InputError where scores are NaN or no floating-point numbers, or a block does not fit or is missing.
+    Raises InputError if scores are NaN or not floating-point numbers, or if a block does not fit or is missing.
     """
     starts = [0, *positives.counts.cumsum(0).tolist()]
     device = positives.query.device
@@ -74,18 +73,18 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
         if ks:
             occurrences.add_judged(torch.cat(lists), positives, last - len(block))
     require(last == positives.queries, f"scores end at query {last}; expected {positives.queries} queries")
-    if not several:  # the first place alone is looked at: both are R@1
+    if not several:  # only the first place counts: both are R@1
         precision[:] = ranks == 1
     return Ranking(ranks, precision[0], precision[1], occurrences.counts, occurrences.bad)
 
 
 def _ranks(scores: Tensor, row: Tensor, hits: Tensor) -> Tensor:
-    """Rank of the best of each row's positives, (b,): scores (b, M), the positives' rows and scores (P,)."""
+    """The rank (b,) of each row's best positive. scores: (b, M). row, hits: rows and scores of the positives (P,)."""
     best = scores.new_full((len(scores),), -torch.inf).scatter_reduce(0, row, hits, "amax")
     equal_hits = row.new_zeros(len(scores)).index_add_(0, row, (hits >= best[row]).long())
     return at_least(scores, best) - equal_hits + 1
 
 
 def _rows(block: Tensor) -> int:
-    """How many rows at a time: on a CPU those that stay in its cache, since every row is read several times."""
+    """How many rows to take at a time: on a CPU as many as fit its cache, since each row is read several times."""
     return max(1, CACHED_ELEMENTS // max(1, block.shape[1])) if block.device.type == "cpu" else max(1, len(block))

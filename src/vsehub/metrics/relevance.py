@@ -18,13 +18,13 @@ BLOCK_ELEMENTS = 2**22  # entries of lists at a time
 def list_metrics(
     positions: Tensor, positives: Positives, ks: tuple[int, ...] = RECALLS, relevance: bool = True
 ) -> dict[str, float]:
-    """Metrics of ranked lists, without scores; median and mean rank cannot be computed from lists.
+    """Metrics of ranked lists without scores; they include no median and mean rank, which need all scores.
 
-    positions: (Q, K) each query's items, best first; the order given is the order. Returns "r1", ... for each k (share
-    of the queries with a positive among the first k) and "map_r", "r_precision", all in %, and "queries": over how
-    many queries, those with a positive, the means are taken. relevance: False leaves out map_r and r_precision, which
-    need lists as deep as the most positives of a query. Raises InputError where the lists are not deep enough for
-    what is asked (a list of all items always is), repeat an item or hold a position that is no item's.
+    positions: (Q, K) each query's items, best first. Returns "r1", ... for each k (share of the queries with a positive
+    among the first k) and "map_r", "r_precision", all in %, and "queries": the number of queries with a positive, over
+    which the means are taken. relevance: False omits map_r and r_precision, which need lists as deep as the largest
+    number of positives of a query. Raises InputError if the lists are not deep enough for the metrics (a list of all
+    items always is), repeat an item or hold a position that is not an item.
     """
     for k in ks:
         whole("k", k)
@@ -62,10 +62,10 @@ def at_r(hits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def at_r_of_scores(scores: Tensor, nearest: Tensor, row: Tensor, hits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """What `at_r` gives for the rankings by scores (b, M), negatives before positives of the same score.
+    """AP@R and R-Precision, as `at_r`, of rankings by scores (b, M), negatives before positives of the same score.
 
-    nearest: (b, D) the largest scores of each row, falling, for any D. row, hits: (P,) the positives' rows, rising, and
-    their scores. counts: (b,) how many positives each row has.
+    nearest: (b, D) the largest scores of each row, descending, for any D. row, hits: (P,) the positives' rows,
+    ascending, and their scores. counts: (b,) how many positives each row has.
     """
     place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
     own = hits.new_full((len(scores), int(counts.max())), -torch.inf)
@@ -85,8 +85,8 @@ def at_r_of_scores(scores: Tensor, nearest: Tensor, row: Tensor, hits: Tensor, c
 
 
 def _at_r_of_sorted(scores: Tensor, nearest: Tensor, own: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """The same from the positives' scores own (b, n), falling, -inf behind the last; D and n at least the largest R."""
-    cut = nearest.gather(1, (counts[:, None] - 1).clamp(min=0))  # the score at place R: what is below is not inside
+    """The same from the positives' scores own (b, n), descending, padded with -inf; D and n at least the largest R."""
+    cut = nearest.gather(1, (counts[:, None] - 1).clamp(min=0))  # the score at place R
     reaching = (nearest >= cut).sum(dim=1, keepdim=True)
     hidden = ((nearest[:, -1:] == cut) & (own == cut)).any(dim=1)
     if nearest.shape[1] < scores.shape[1] and hidden.any():  # more items with the score of the cut may lie unlisted
@@ -102,24 +102,24 @@ def _at_r_of_sorted(scores: Tensor, nearest: Tensor, own: Tensor, counts: Tensor
 
 
 def _at_or_above(falling: Tensor, values: Tensor) -> Tensor:
-    """How many of each falling row (b, D) are >= each of the row's values (b, n)."""
+    """How many entries of each descending row (b, D) are >= each of the row's values (b, n)."""
     return falling.shape[1] - torch.searchsorted(falling.flip(1), values.contiguous())
 
 
 def _check_depth(depth: int, positives: Positives, ks: tuple[int, ...], relevance: bool) -> None:
-    """InputError unless lists so deep tell the recalls and, where asked, what stands in the first R places."""
+    """Raise InputError unless lists of this depth suffice for the recalls and, if wanted, for the first R places."""
     needed = min(max(ks, default=0), positives.items)
-    require(depth >= needed, f"positions lists {depth} items a query; recall at {max(ks, default=0)} needs {needed}")
+    require(depth >= needed, f"positions has {depth} items per query; recall at {max(ks, default=0)} needs {needed}")
     most = int(positives.counts.max())
     require(
         not relevance or depth >= most,
-        f"positions lists {depth} items a query; mAP@R and R-Precision need {most}, the most positives of a query. "
+        f"positions has {depth} items per query; mAP@R and R-Precision need {most}, the most positives of a query. "
         f"Search {most} deep, or leave them out with relevance=False",
     )
 
 
 def _check_repeats(positions: Tensor, first: int) -> None:
-    """InputError where a list names an item twice: a positive would be found twice."""
+    """Raise InputError if a list names an item twice: a positive would be found twice."""
     ordered = positions.sort(dim=1).values
     twice = (ordered[:, 1:] == ordered[:, :-1]).nonzero()
     if len(twice):

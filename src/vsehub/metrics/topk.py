@@ -1,4 +1,4 @@
-"""The k largest values of each row, of a matrix or of blocks of its columns; of equal values the lower column first."""
+"""The k largest values of each row of a matrix or of blocks of its columns; ties go to the lower column."""
 
 from collections.abc import Iterable
 
@@ -15,9 +15,9 @@ Best = tuple[Tensor, Tensor]
 
 
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values and columns (Q, k) of each row's k largest, largest first; of equal scores the lower column comes first.
+    """Values and columns (Q, k) of each row's k largest, largest first; among equal scores the lower column first.
 
-    A NaN counts as larger than any number. Only rows in which the k-th and the next value are equal are sorted whole.
+    A NaN counts as larger than any number. Only rows whose k-th and next value are equal are sorted completely.
     """
     width = scores.shape[1]
     values, columns = largest(scores, min(k + 1, width))
@@ -36,9 +36,9 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def top_k_of_blocks(blocks: Iterable[Tensor], k: int) -> Best:
-    """Values and columns (b, k) of each row's k largest over blocks (b, m) that stand side by side.
+    """Values and columns (b, k) of each row's k largest over adjacent blocks of columns (b, m).
 
-    Largest first; of equal values the lower column; all columns where there are fewer than k.
+    Largest first; among equal values the lower column first; all columns if there are fewer than k.
     """
     best: Best | None = None
     first = 0
@@ -51,7 +51,7 @@ def top_k_of_blocks(blocks: Iterable[Tensor], k: int) -> Best:
 
 
 def with_block(best: Best | None, block: Tensor, first: int, k: int) -> Best:
-    """The best so far and a block (b, m) whose first column is `first`, beyond all before it, made one."""
+    """The best so far, merged with a block (b, m) whose first column is `first`, after all earlier columns."""
     whole = block.shape[1] // GROUP * GROUP
     if 0 < whole < block.shape[1]:
         best = with_block(best, block[:, :whole], first, k)
@@ -70,17 +70,17 @@ def with_block(best: Best | None, block: Tensor, first: int, k: int) -> Best:
 
 
 def _joined(best: Best | None, later: Best, k: int) -> Best:
-    """The k best of both; `later` has higher columns, equal values of it stand in their order."""
+    """The k best of both; `later` has higher columns, and its equal values are in order."""
     values, columns = later if best is None else (torch.cat(sides, dim=1) for sides in zip(best, later, strict=True))
     values, order = top_k(values, min(k, values.shape[1]))
     return values, columns.gather(1, order)
 
 
 def _entering(block: Tensor, k: int, kept: Tensor | None) -> tuple[Tensor, Tensor, Tensor] | None:
-    """What of a block (b, m) may be among the k largest: rows (n,) of it, and (n, w) values and columns of each.
+    """The entries of a block (b, m) that may be among the k largest: rows (n,), and (n, w) values and columns of each.
 
-    In the order of the columns, short lines end in -inf. kept: the k largest values so far. None where this is most of
-    the block, or less than k values are known.
+    In the order of the columns, short rows padded with -inf. kept: the k largest values so far. Returns None if these
+    entries are most of the block, or if fewer than k values are known.
     """
     groups = block.shape[1] // GROUP
     if groups < (k if kept is None else 1) or (kept is not None and kept.shape[1] < k):
@@ -90,7 +90,7 @@ def _entering(block: Tensor, k: int, kept: Tensor | None) -> tuple[Tensor, Tenso
     if kept is None:  # k groups reach the k-th largest maximum; a NaN is above all numbers
         least = maxima.topk(k, dim=1).values[:, -1:]
         below = torch.lt
-    else:  # what equals the k-th value kept has a higher column and stays out
+    else:  # an entry equal to the k-th kept value has a higher column and loses
         least = kept[:, -1:]
         below = torch.le
     rows, group = below(maxima, least).logical_not_().nonzero(as_tuple=True)
@@ -112,9 +112,9 @@ def _lines(rows: Tensor, values: Tensor, columns: Tensor) -> tuple[Tensor, Tenso
 
 
 def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`scores.topk(count)`, ties as they fall; wide rows are searched in the groups of columns with the largest maxima.
+    """`scores.topk(count)`, with ties in any order; wide rows are searched only in the groups with the largest maxima.
 
-    Outside of `count` groups no value exceeds the least of their maxima, so that the values are always topk's.
+    No value outside of these `count` groups exceeds the least of their maxima, so the values always equal topk's.
     """
     groups = scores.shape[1] // GROUP
     if groups < GROUPS_FOR_EACH * count:
@@ -131,8 +131,8 @@ def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def at_least(scores: Tensor, least: Tensor) -> Tensor:
-    """How many of each row (b, M) are >= the row's `least` (b,)."""
-    # Ones in floating point are added up several times as fast as booleans, and exactly while they fit the mantissa.
+    """How many entries of each row (b, M) are >= the row's `least` (b,)."""
+    # Floating-point ones are summed several times as fast as booleans, and exactly while the sum fits the mantissa.
     ones = torch.float32 if scores.shape[1] < 2**24 else torch.float64
     reached = torch.empty(scores.shape, dtype=ones, device=scores.device)
     return torch.ge(scores, least[:, None], out=reached).sum(dim=1).long()

@@ -1,4 +1,4 @@
-"""Nearest neighbours by inner product, exact in torch or by FAISS, and the memory bank on top."""
+"""Nearest neighbours by inner product, exact in torch or with FAISS, and the memory bank built on them."""
 
 import lazy_loader
 

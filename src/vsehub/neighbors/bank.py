@@ -1,6 +1,6 @@
 """The memory bank: a sample of encoded pairs among which a batch finds its nearest neighbours (AAAI, global weights).
 
-`Relation` says which images and texts belong together where a text may belong to several images.
+`Relation` says which images and texts belong together in data in which a text may belong to several images.
 """
 
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 BACKENDS = ("auto", "faiss", "exact")
 EXCLUSIONS = ("image", "batch_captions")
-# The share that the authors' 250 neighbours are of COCO's bank of 28,322 pairs, but at least 10.
+# The authors' 250 neighbours as a share of COCO's bank of 28,322 pairs; at least 10.
 K_SHARE, K_LEAST = 250 / 28_322, 10
 
 
@@ -28,7 +28,7 @@ class Relation:
     """Which images and texts belong together: pairs, any number each way.
 
     pairs: (P, 2) int64, image and text; a pair given twice counts once. images, texts: how many of each there are.
-    Raises InputError where a pair lies outside of them.
+    Raises InputError if a pair lies outside of them.
     """
 
     def __init__(self, pairs: Tensor, images: int, texts: int):
@@ -51,7 +51,7 @@ class Relation:
         return keys[place] == asked
 
     def most_related(self, images: Tensor, texts: Tensor) -> int:
-        """Of entries with these images and texts (M,): the most that belong to one text, or to one image."""
+        """The largest number of these entries (images, texts: (M,)) that belong to one text or to one image."""
         image, text = self.pairs.T.cpu()
         of_image = torch.bincount(images.cpu(), minlength=self.images)
         of_text = torch.bincount(texts.cpu(), minlength=self.texts)
@@ -68,12 +68,11 @@ class Relation:
 class MemoryBank:
     """M encoded pairs and an index over each side.
 
-    k: neighbours a query; None takes 0.88 % of the bank, at least 10. backend: "faiss", "exact", or "auto": FAISS
-    where it is installed and can search on the vectors' device, else exact. exclude: "image" leaves out entries of the
-    query's own image, or, where a `relation` says which texts belong to which images, all that belong to the query;
-    "batch_captions" (the authors' code) leaves out entries whose caption is anywhere in the batch, for every query.
-    shortlist: for similarities of sets, how many entries are scored exactly for each that is asked for, those of the
-    nearest mean vectors; None scores the whole bank.
+    k: neighbours per query; None takes 0.88 % of the bank, at least 10. backend: "faiss", "exact", or "auto": FAISS
+    if it is installed and can search on the vectors' device, else exact. exclude: "image" excludes entries of the
+    query's own image or, with a `relation`, all entries that belong to the query; "batch_captions" (the authors' code)
+    excludes, for every query, entries whose caption is anywhere in the batch. shortlist: for similarities of sets, how
+    many entries are scored exactly per neighbour, those with the nearest mean vectors; None scores the whole bank.
     """
 
     def __init__(self, k: int | None = None, backend: str = "auto", exclude: str = "image", shortlist: int | None = 4):
@@ -100,10 +99,10 @@ class MemoryBank:
     ) -> None:
         """Replace the contents by M pairs.
 
-        images, texts: (M, D) vectors whose inner products are the similarities; with a `similarity` that is none, M
-        encodings as it takes them. image_ids, caption_ids: (M,) integers. relation: where texts may belong to several
-        images. Raises InputError where shapes differ or too few entries would be left to find k neighbours for every
-        query.
+        images, texts: (M, D) vectors whose inner products are the similarities, or, with a `similarity` that is not an
+        inner product, M encodings as it takes them. image_ids, caption_ids: (M,) integers. relation: for data in which
+        a text may belong to several images. Raises InputError if shapes differ or too few entries would be left to find
+        k neighbours for every query.
         """
         if similarity is None:
             if not isinstance(images, Tensor) or not isinstance(texts, Tensor):
@@ -122,11 +121,11 @@ class MemoryBank:
         self._text_means = mean_similarities(texts, similarity, "texts")
 
     def plan(self, image_ids: Tensor, caption_ids: Tensor, relation: Relation | None = None) -> None:
-        """Settle k for a bank of these pairs (M,), (M,); InputError where it would leave too few neighbours."""
+        """Set k for a bank of these pairs (M,), (M,). Raises InputError if too few neighbours would be left."""
         size = len(image_ids)
         self._relation = relation
         self.k = self.asked_k if self.asked_k is not None else max(K_LEAST, round(K_SHARE * size))
-        # Each query may lose all entries that belong to it: search that many deeper, and at least k must be left.
+        # Each query may lose all entries that belong to it: search that much deeper, so that at least k are left.
         if relation is None:
             self._most_lost = int(image_ids.unique(return_counts=True)[1].max())
         else:
@@ -144,9 +143,9 @@ class MemoryBank:
     ) -> NeighborStats:
         """The k largest similarities of N pairs to the bank, both ways, largest first, without gradient.
 
-        images, texts: N, of the kind that `fill` got. image_ids, caption_ids: (N,). centrality: also the mean
-        similarities to all entries, those that belong to the query included; a similarity that is no inner product
-        scores the whole bank for it. Raises InputError where the bank is empty, dimensions differ or exclusion leaves
+        images, texts: N, of the same kind as for `fill`. image_ids, caption_ids: (N,). centrality: also return the mean
+        similarities to all entries, including those that belong to the query; a similarity that is not an inner product
+        scores the whole bank for it. Raises InputError if the bank is empty, dimensions differ or exclusion leaves
         fewer than k entries.
         """
         if self._images is None or self._texts is None:
@@ -178,7 +177,7 @@ class MemoryBank:
         )
 
     def shortlist_recall(self, images: Encoding, texts: Encoding) -> float | None:
-        """The share of exact neighbours that the shortlists of (at most 64 of) these pairs hold; None without them."""
+        """The share of exact neighbours that the shortlists of (at most 64 of) these pairs hold; None for vectors."""
         if not isinstance(self._images, ShortlistIndex) or not isinstance(self._texts, ShortlistIndex):
             return None
         depth = min(self.k + self._most_lost, len(self))
@@ -186,12 +185,12 @@ class MemoryBank:
 
     def _nearest(self, index: Index, queries: Encoding, depth: int, excluded: Callable[[Tensor], Tensor]) -> Tensor:
         similarities, found = index.search(queries.detach().float(), depth)
-        # Sorted already; a stable sort on the mask moves the excluded behind the rest and keeps the order.
+        # Already sorted: a stable sort by the mask moves excluded entries to the end and keeps the order.
         kept = excluded(found).byte().argsort(dim=1, stable=True)[:, : self.k]
         return similarities.gather(1, kept)
 
     def _maker(self, similarity: Similarity | None, device: torch.device) -> Callable[[Any, str], Index]:
-        """What makes an index of the entries of one side."""
+        """The function that makes an index of the entries of one side."""
         if similarity is None:
             index = self._index_type(device)
             return lambda entries, side: index(entries)
@@ -215,7 +214,7 @@ class MemoryBank:
 
     @property
     def running_backend(self) -> str:
-        """What searches now, for logs: "faiss on the GPU", "faiss on the CPU", "exact", or how a similarity is."""
+        """The search in use, for logs: "faiss on the GPU", "faiss on the CPU", "exact", or how sets are searched."""
         if isinstance(self._images, FaissIndex):
             return f"faiss on the {'GPU' if self._images.gpu else 'CPU'}"
         if isinstance(self._images, ShortlistIndex):
@@ -239,7 +238,7 @@ def mean_similarities(entries: Any, similarity: Similarity | None, side: str) ->
 
 
 def comparable(similarity: Similarity, encoding: Encoding) -> Encoding:
-    """What a bank is filled with and queried by: vectors where the similarity is an inner product, else encodings."""
+    """The input of a bank's `fill` and `query`: vectors if the similarity is an inner product, else encodings."""
     if similarity.inner_product and isinstance(encoding, Tensor):
         return similarity.vectors(encoding)
     return encoding

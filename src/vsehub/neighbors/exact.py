@@ -1,4 +1,4 @@
-"""Indexes in torch: exact inner-product search, and search by a similarity that is no inner product of vectors.
+"""Indexes in torch: exact inner-product search, and search by a similarity that is not an inner product of vectors.
 
 The latter scores every entry (`ScoredIndex`) or a shortlist of them (`ShortlistIndex`).
 """
@@ -39,7 +39,7 @@ class ExactIndex:
     def search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Similarities and positions (Q, k) of the k nearest of each query (Q, D), largest similarity first.
 
-        Raises InputError where dimensions differ or k exceeds the vectors.
+        Raises InputError if dimensions differ or k exceeds the vectors.
         """
         check_query(queries, self.vectors.shape[1], k, len(self))
         found = [
@@ -49,9 +49,9 @@ class ExactIndex:
 
 
 class ScoredIndex:
-    """M encoded entries, every one of them scored for every query.
+    """M encoded entries, all scored for every query.
 
-    entries: (M, D) or M sets. side: "images" or "texts", what the entries are; the queries are the other.
+    entries: (M, D) or M sets. side: whether the entries are "images" or "texts"; the queries are the other side.
     """
 
     def __init__(self, entries: Encoding, similarity: Similarity, side: str):
@@ -64,7 +64,7 @@ class ScoredIndex:
     def search(self, queries: Encoding, k: int) -> tuple[Tensor, Tensor]:
         """Similarities and positions (Q, k) of the k nearest of each query, largest similarity first.
 
-        Raises InputError where k exceeds the entries.
+        Raises InputError if k exceeds the entries.
         """
         require(0 < k <= len(self), f"k is {k}; expected 1 to {len(self)}, the number of entries in the index")
         rows = max(1, BLOCK_ELEMENTS // len(self))
@@ -79,9 +79,9 @@ class ScoredIndex:
 
 
 class ShortlistIndex:
-    """M encoded sets, of which those whose mean vectors are nearest are scored exactly.
+    """M encoded sets, of which those with the nearest mean vectors are scored exactly.
 
-    shortlist: how many entries are scored for each that is asked for. make_index: unit vectors (M, D) -> their index.
+    shortlist: how many entries are scored per neighbour. make_index: unit vectors (M, D) -> their index.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ShortlistIndex:
     def search(self, queries: Sets, k: int) -> tuple[Tensor, Tensor]:
         """Similarities and positions (Q, k), largest first: the k best of each query's shortlist.
 
-        Raises InputError where k exceeds the entries.
+        Raises InputError if k exceeds the entries.
         """
         require(0 < k <= len(self), f"k is {k}; expected 1 to {len(self)}, the number of entries in the index")
         candidates = self._means.search(_mean_directions(queries), min(len(self), k * self.shortlist))[1]
@@ -105,7 +105,7 @@ class ShortlistIndex:
         return best.values, candidates.gather(1, best.indices)
 
     def recall(self, queries: Any, k: int) -> float:
-        """The share of the exact k nearest of (at most 64 of) the queries that a search finds."""
+        """The share of the exact k nearest that a search finds, for at most 64 of the queries."""
         queries = queries[:MEASURED_QUERIES]
         exact = ScoredIndex(self.entries, self.similarity, self.side).search(queries, k)[1]
         found = self.search(queries, k)[1]
@@ -113,7 +113,7 @@ class ShortlistIndex:
 
     def _scored(self, queries: Sets, candidates: Tensor) -> Tensor:
         """Scores (Q, C) of each query with its own candidates (Q, C)."""
-        # Query by query, so that the entries that one query is compared with stay in a CPU's cache.
+        # Query by query, so that one query's candidates stay in the CPU's cache.
         return torch.cat(
             [self._against(queries[row : row + 1], self.entries[chosen]) for row, chosen in enumerate(candidates)]
         )
@@ -128,6 +128,6 @@ def _mean_directions(sets: Sets) -> Tensor:
 
 
 def check_query(queries: Tensor, dimensions: int, k: int, size: int) -> None:
-    """Raise InputError unless the queries (Q, D) and k fit an index of `size` vectors of `dimensions`."""
+    """Raise InputError unless the queries (Q, D) and k fit an index of `size` vectors with `dimensions` dimensions."""
     matrix("queries", queries, columns=dimensions)
     require(0 < k <= size, f"k is {k}; expected 1 to {size}, the number of vectors in the index")

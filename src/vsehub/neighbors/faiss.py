@@ -1,4 +1,4 @@
-"""Inner-product search by a flat FAISS index, on the GPU where the vectors are there and FAISS can."""
+"""Inner-product search with a flat FAISS index, on the GPU if the vectors are there and FAISS supports it."""
 
 import contextlib
 import logging
@@ -15,9 +15,9 @@ BLAS_FROM_QUERIES = 20
 
 
 def load_faiss() -> ModuleType | None:
-    """The faiss module with its torch bridge, or None where it is not installed.
+    """The faiss module with its torch bridge, or None if it is not installed.
 
-    torch is imported first (at the top of this file): with faiss first the process gets two OpenMP pools.
+    torch must be imported first (at the top of this file): otherwise the process gets two OpenMP pools.
     """
     logging.getLogger("faiss.loader").setLevel(logging.WARNING)
     try:
@@ -30,7 +30,7 @@ def load_faiss() -> ModuleType | None:
 
 
 def required_faiss(what: str, instead: str) -> ModuleType:
-    """The faiss module, or InputError saying that `what` needs it, how to install it and what to do `instead`."""
+    """The faiss module. Raises InputError if it is missing: `what` needs it; `instead`: what else to do."""
     faiss = load_faiss()
     if faiss is None:
         fail(f"{what} needs FAISS, which is not installed: install vsehub[cpu] or vsehub[gpu], or {instead}")
@@ -45,8 +45,8 @@ def on_gpu(faiss: ModuleType) -> bool:
 class FaissIndex:
     """A flat inner-product index over (M, D) float32 vectors.
 
-    CUDA vectors go into a GPU index where FAISS has one; tensors are handed over as they are, by pointer. Raises
-    InputError where FAISS is missing.
+    CUDA vectors go into a GPU index if FAISS has one; tensors are passed by pointer, without a copy. Raises
+    InputError if FAISS is missing.
     """
 
     def __init__(self, vectors: Tensor):
@@ -69,7 +69,7 @@ class FaissIndex:
     def search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Similarities and positions (Q, k) of the k nearest of each query (Q, D), largest similarity first.
 
-        The answer is on the vectors' device. Raises InputError where dimensions differ or k exceeds the vectors.
+        The answer is on the vectors' device. Raises InputError if dimensions differ or k exceeds the vectors.
         """
         check_query(queries, self._index.d, k, len(self))
         with torch.cuda.device(self._device) if self.gpu else contextlib.nullcontext():

@@ -13,15 +13,15 @@ from vsehub.neighbors.vectors import VectorSource
 
 # (scores (b, m), their queries, their items) -> corrected scores (b, m)
 TileCorrection = Callable[[Tensor, slice, slice], Tensor]
-# A formula makes temporaries: for this many scores they stay in a core's cache.
+# A correction makes temporary tensors: those of this many scores fit into a core's cache.
 STRIP_ELEMENTS = 2**17
-# A tile of scores that stays in a core's cache is read many times at little cost.
+# The size of a tile that fits into a core's cache, where it is read many times at little cost.
 TILE_QUERIES, TILE_ITEMS = 512, 4096
-# A GPU wants few, large products: 512 MB of float32 scores at a time.
+# A GPU is faster with few, large products: 512 MB of float32 scores at a time.
 GPU_TILE_QUERIES, GPU_TILE_ITEMS = 4096, 32768
-# How many queries are held while the items pass once: items are read, widened and normalised that much less often.
+# How many queries are held during one pass over the items: more mean fewer reads and normalisations of the items.
 QUERIES_HELD = 16384
-# Scores of all reference queries against some items: 128 MB of float32 at a time, however many queries there are.
+# Scores of all reference queries against some items: 128 MB of float32 at a time, for any number of queries.
 COLUMN_ELEMENTS = 2**25
 LEAST_COLUMNS = 16
 BAR = {"unit": " scores", "unit_scale": True, "leave": False}
@@ -34,10 +34,10 @@ def nearest(
     corrections: Sequence[TileCorrection | None] = (None,),
     progress: str | None = None,
 ) -> list[tuple[Tensor, Tensor]]:
-    """For each correction (None: the scores as they are) values and positions (Q, k), best first.
+    """Values and positions (Q, k), best first, for each correction (None: the plain scores).
 
-    All corrections share one product of queries and items. Of equal values the lower position comes first. progress:
-    a label shows a bar. Raises InputError where k exceeds the items.
+    All corrections share one product of queries and items. Among equal values the lower position comes first.
+    progress: a label shows a bar. Raises InputError if k exceeds the number of items.
     """
     parts = [found for _, found in nearest_blocks(queries, items, k, corrections, progress)]
     return [
@@ -54,7 +54,7 @@ def nearest_blocks(
     progress: str | None = None,
     start: int = 0,
 ) -> Iterator[tuple[int, list[tuple[Tensor, Tensor]]]]:
-    """(first query, what `nearest` returns for a stretch of queries), QUERIES_HELD queries at a time from `start`."""
+    """(first query, the result of `nearest` for these queries), QUERIES_HELD queries at a time from `start`."""
     require(0 < k <= len(items), f"k is {k}; expected 1 to {len(items)}, the number of items")
     total, corrected = (len(queries) - start) * len(items), Corrected(corrections)
     with tqdm(total=total, desc=progress, disable=None if progress else True, **BAR) as bar:
@@ -70,24 +70,24 @@ def nearest_blocks(
 
 
 def _whole(best: dict[int, Best], correct: TileCorrection | None) -> Best:
-    """The lists of all stretches of rows, which came in order."""
+    """The lists of all blocks of rows, in order."""
     values, positions = (torch.cat(side) for side in zip(*best.values(), strict=True))
     return (values * correct.factor if isinstance(correct, Affine) else values), positions
 
 
 def tiles(held: Tensor, items: VectorSource) -> Iterator[tuple[slice, slice, Tensor]]:
-    """(rows of `held`, items, scores (b, m)): all scores of (Q, D) queries, the items in order for every query.
+    """(rows of `held`, items, scores (b, m)) of tiles that cover all scores; each query meets the items in order.
 
-    The scores are overwritten by those of the next tile.
+    The next tile overwrites the scores.
     """
-    gpu, scratch = held.is_cuda, Scratch()
+    gpu, buffer = held.is_cuda, MatrixBuffer()
     height, width = (GPU_TILE_QUERIES, GPU_TILE_ITEMS) if gpu else (TILE_QUERIES, TILE_ITEMS)
     for start in range(0, len(items), width):
         stop = min(start + width, len(items))
         block = items.rows(start, stop).to(held)
         for top in range(0, len(held), height):
             rows = slice(top, min(top + height, len(held)))
-            scores = scratch.matrix(rows.stop - top, stop - start, held)
+            scores = buffer.matrix(rows.stop - top, stop - start, held)
             yield rows, slice(start, stop), torch.mm(held[rows], block.T, out=scores)
 
 
@@ -96,17 +96,17 @@ def score_columns(
 ) -> Callable[[], Iterator[Tensor]]:
     """A function that yields the scores (R, m) of all reference queries, block by block over the items, at each call.
 
-    A column lies in one stretch of memory, so that reductions over the queries run along it. A block is overwritten by
-    the next. device: where scores are computed, None for where the reference queries are.
+    A column is contiguous in memory, since reductions over the queries run along it. Each block overwrites the last.
+    device: where scores are computed; None: the device of the reference queries.
     """
-    held, scratch = reference.rows(0, len(reference)).to(device), Scratch()
+    held, buffer = reference.rows(0, len(reference)).to(device), MatrixBuffer()
     width = max(LEAST_COLUMNS, COLUMN_ELEMENTS // len(held))
 
     def columns() -> Iterator[Tensor]:
         with tqdm(total=len(held) * len(items), desc=progress, disable=None if progress else True, **BAR) as bar:
             for start in range(0, len(items), width):
                 block = items.rows(start, min(start + width, len(items))).to(held)
-                scores = scratch.matrix(len(block), len(held), held)
+                scores = buffer.matrix(len(block), len(held), held)
                 yield torch.mm(block, held.T, out=scores).T
                 bar.update(len(held) * len(block))
 
@@ -114,7 +114,7 @@ def score_columns(
 
 
 def row_blocks(queries: VectorSource, items: VectorSource) -> Iterator[Iterator[Tensor]]:
-    """For one stretch of queries after the other, the blocks (b, m) of their scores that cover all items in order."""
+    """For each block of queries in turn, the blocks (b, m) of their scores that cover all items in order."""
     for first in range(0, len(queries), QUERIES_HELD):
         held = queries.rows(first, min(first + QUERIES_HELD, len(queries)))
         width = max(LEAST_COLUMNS, COLUMN_ELEMENTS // len(held))
@@ -123,14 +123,14 @@ def row_blocks(queries: VectorSource, items: VectorSource) -> Iterator[Iterator[
 
 
 class Affine:
-    """The correction a·s - b(item), with fewer passes over a tile than the formula and the same numbers.
+    """The correction a·s - b(item), with fewer passes over a tile than the formula and equal results.
 
     scale: a. bias: b (M,).
     """
 
     def __init__(self, scale: float, bias: Tensor):
         self._scale, self.bias = scale, bias
-        # A power of two commutes with rounding: s - b/a ranks the same, and only what is found is scaled.
+        # A power of two commutes with rounding: s - b/a ranks the same, and only the best values need to be scaled.
         self.factor = scale if math.frexp(scale)[0] == 0.5 else 1.0
 
     def __call__(self, scores: Tensor, rows: slice, columns: slice) -> Tensor:
@@ -145,16 +145,16 @@ class Affine:
 
 
 class Corrected:
-    """Tiles of scores under several corrections, None for the scores as they are, one after the other."""
+    """Tiles of scores under several corrections in turn; None: the plain scores."""
 
     def __init__(self, corrections: Sequence[TileCorrection | None]):
         self._corrections = corrections
-        self._scratch = Scratch()
+        self._buffer = MatrixBuffer()
 
     def of(self, scores: Tensor, rows: slice, columns: slice) -> Iterator[Tensor]:
-        """For each correction what it makes of scores (b, m); of an `Affine`, divided by its factor.
+        """The corrected scores (b, m) of each correction in turn; those of an `Affine` are divided by its factor.
 
-        Each is overwritten by the next, and the scores themselves by the last.
+        Each overwrites the one before, and the last one overwrites the scores themselves.
         """
         for place, correct in enumerate(self._corrections, 1):
             out = scores if place == len(self._corrections) else None
@@ -175,17 +175,17 @@ class Corrected:
     def _memory(self, out: Tensor | None, scores: Tensor, dtype: torch.dtype) -> Tensor:
         if out is not None and out.dtype == dtype:
             return out
-        return self._scratch.matrix(len(scores), scores.shape[1], scores, dtype)
+        return self._buffer.matrix(len(scores), scores.shape[1], scores, dtype)
 
 
 def _strips(scores: Tensor) -> Iterator[slice]:
-    """Rows of (b, m) that are corrected together; all on a GPU, which wants few, large steps."""
+    """Rows of (b, m) that are corrected together; on a GPU all of them, since it is faster with few, large steps."""
     height = len(scores) if scores.is_cuda else max(1, STRIP_ELEMENTS // scores.shape[1])
     for top in range(0, len(scores), height):
         yield slice(top, min(top + height, len(scores)))
 
 
-class Scratch:
+class MatrixBuffer:
     """Memory for one matrix at a time, reused: touching fresh memory costs more than the arithmetic done in it."""
 
     def __init__(self) -> None:

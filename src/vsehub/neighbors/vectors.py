@@ -1,4 +1,4 @@
-"""Vectors that are read in blocks, wherever they are stored, and seeded samples of them."""
+"""Vectors that are read in blocks, from a file, an array or a tensor, and seeded samples of them."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,7 +13,7 @@ BLOCK = 65536
 
 @runtime_checkable
 class VectorSource(Protocol):
-    """(N, D) vectors that are handed out as blocks: a file, or what `as_vectors` makes of an array.
+    """(N, D) vectors that are read in blocks: a file, or the result of `as_vectors`.
 
     shape: (N, D). rows(start, stop): a tensor (stop - start, D), float32 or float64.
     """
@@ -27,10 +27,10 @@ class VectorSource(Protocol):
 
 
 def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torch.device | None = None) -> VectorSource:
-    """`vectors` as `VectorSource`: a tensor, a numpy array (memory-mapped or not) or something that has `rows` already.
+    """`vectors` as a `VectorSource`: a tensor, a numpy array (memory-mapped or not) or an object that has `rows`.
 
-    columns: the dimension it must have. device: where a tensor's blocks go, None for where they are. Raises InputError
-    where it is no matrix of floating-point numbers, has no row or another dimension.
+    columns: the required dimension. device: the device of a tensor's blocks; None: the tensor's. Raises InputError
+    if it is not a matrix of floating-point numbers, has no rows or another dimension.
     """
     source = vectors
     if not isinstance(source, VectorSource):
@@ -50,7 +50,7 @@ def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torc
 
 
 class _Held:
-    """A tensor's or an array's rows, on `device`; half precision and memory maps are widened block by block."""
+    """The rows of a tensor or an array, on `device`; half precision is widened block by block."""
 
     def __init__(self, vectors: Tensor | np.ndarray, device: torch.device | None):
         self._vectors, self._device = vectors, device
@@ -68,7 +68,7 @@ class _Held:
 
 
 def sampled(vectors: VectorSource, count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """`count` rows (n, D), all where there are fewer, and their positions (n,), ascending, drawn by seed."""
+    """`count` rows (n, D) drawn by seed (all if there are fewer), and their positions (n,), ascending."""
     drawn = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(seed))[:count].sort().values
     parts = []
     for start in range(0, len(vectors), BLOCK):
@@ -80,7 +80,7 @@ def sampled(vectors: VectorSource, count: int, seed: int) -> tuple[Tensor, Tenso
 
 
 def given_back(queries: Any, values: Tensor, positions: Tensor) -> tuple[Any, Any]:
-    """Values and positions as a search returns them: numpy arrays where the queries are one, else tensors."""
+    """Values and positions as a search returns them: numpy arrays if the queries are one, else tensors."""
     if isinstance(queries, np.ndarray):
         return values.cpu().numpy(), positions.cpu().numpy()
     return values, positions

@@ -1,1 +1,1 @@
-"""Tables, plots and pages over run folders and records."""
+"""Tables, plots and pages from run folders and records."""

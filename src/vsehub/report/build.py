@@ -1,4 +1,4 @@
-"""From run folders to a report: tables, paired tests, plots and the page, in one call."""
+"""Building a report from run folders: tables, paired tests, plots and the page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,21 +45,20 @@ def build_report(
     """Read every run in or below `folders` and write the report into the folder `out`.
 
     Args:
-        paper: with `table`, e.g. "aaai2020" and "2": a table beside that published one is added.
+        paper: with `table`, e.g. "aaai2020" and "2": adds a table of measured values beside that published table.
         comparison: two rankings whose hubs and examples the page shows.
-        overwrite: an earlier report is replaced.
+        overwrite: whether to replace an earlier report.
 
     Returns:
         The written files by their path within `out`.
 
     Raises:
-        InputError: runs cannot be read, the paper or table is unknown, or `out` holds something that is not to be
-            replaced.
+        InputError: runs cannot be read, the paper or table is unknown, or `out` holds files that must not be replaced.
     """
     require((paper is None) == (table is None), f"paper is {paper!r} and table is {table!r}; give both or neither")
     output = report_output(out, overwrite)
     runs = read_runs(folders)
-    # a run that left neither a value nor an epoch belongs to no recipe; the notes name it
+    # a run without any value or epoch belongs to no recipe; the notes name it
     shown = [run for run in runs if run.evaluations or len(run.history)]
     series = series_of(shown)
     recipes = recipes_by_series(shown, series)
@@ -112,7 +111,7 @@ def build_report(
 
 
 def report_output(out: str | Path, overwrite: bool) -> Output:
-    """The folder of a report; InputError where it holds something that is not to be replaced."""
+    """The folder of a report. Raises InputError if it holds files that must not be replaced."""
     return Output(out, "a report", SURE, overwrite)
 
 
@@ -132,7 +131,7 @@ def write_all(out: Output, texts: dict[str, str], pictures: Sequence[Picture]) -
 
 
 def summary(runs: Sequence[Run]) -> str:
-    """How much was run: "6 runs, 3 losses, 2 seeds, 12 evaluations"."""
+    """The numbers of runs: "6 runs, 3 losses, 2 seeds, 12 evaluations"."""
     records = [run.record for run in runs]
     counts = [
         count_text(len(runs), "run"),
@@ -162,7 +161,7 @@ def _setting_section(
 def _table_page(
     title: str, whole: Table | None, measured: Sequence[Section], swept: Sequence[Section], notes: Sequence[str]
 ) -> str:
-    """table.md: the whole table, then for each setting its paired tests and facts, then the sweeps and the notes."""
+    """The text of table.md: the table, the paired tests and facts of each setting, then the sweeps and the notes."""
     parts = [f"# {markdown_text(title)}"]
     parts.append("No run was evaluated." if whole is None else whole._replace(caption="").markdown())
     parts += [section._replace(tables=section.tables[1:]).markdown() for section in measured]
@@ -172,7 +171,7 @@ def _table_page(
 
 
 def _paired_markdown(tests: pd.DataFrame) -> str:
-    """A section for each setting."""
+    """One section per setting."""
     return sections_markdown(
         [Section(setting.title, tables=[paired_table(rows)]) for setting, rows in by_setting(tests).items()]
     )

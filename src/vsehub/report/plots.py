@@ -1,4 +1,4 @@
-"""What all plots share: fonts, colours and rendering; and the plot of k-occurrences before and after corrections."""
+"""Fonts, colours and rendering of all plots, and the plot of k-occurrences before and after corrections."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, distinct for colour-blind readers; yellow, too faint on white, is left out.
+# Okabe and Ito's colours, distinct for colour-blind readers; without yellow, which is too faint on white.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
 LINES = ("-", "--", ":", "-.")
 DPI = 160
 NARROW = 4.2  # inches: on a screen of 360 pixels its text is as large as the page's small type
-RC: dict[Any, Any] = {  # newer versions of matplotlib type each key
+RC: dict[Any, Any] = {  # newer versions of matplotlib annotate each key
     "font.family": "DejaVu Sans",
     "font.size": 10.5,
     "axes.titlesize": 11.5,
@@ -36,9 +36,9 @@ RC: dict[Any, Any] = {  # newer versions of matplotlib type each key
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawn plot: file stem, caption, the setting it belongs to (None: training), and its renderings.
+    """A plot: file stem, caption, the setting it belongs to (None: training), and its renderings.
 
-    narrow: as SVG, drawn anew for the width of a phone; None where the plot has one form.
+    narrow: as SVG, drawn for the width of a phone; None if the plot has only one form.
     """
 
     name: str
@@ -50,29 +50,29 @@ class Picture:
 
 
 def plain(text: str) -> str:
-    """Text that matplotlib draws as it is: no mathematics, no label hidden for its leading underscore."""
+    """Text that matplotlib draws literally: without mathematics, and not hidden for a leading underscore."""
     text = text.replace("$", r"\$")
     return f"\u200b{text}" if text.startswith("_") else text
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of `width` x `height` inches that lays itself out. Call it inside `rc_context(RC)`."""
+    """An empty figure of `width` x `height` inches with automatic layout. Call it inside `rc_context(RC)`."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def is_narrow(figure: Figure) -> bool:
-    """Whether the figure is for a phone: its parts stand one above the other."""
+    """Whether the figure is for a phone, with its parts one above the other."""
     return figure.get_figwidth() <= NARROW
 
 
 def render(
     figure: Figure, name: str, caption: str, setting: tuple[str, ...] | None, narrow: Figure | None = None
 ) -> Picture:
-    """The figure as PNG and SVG bytes, the same bytes for the same data. Call it inside `rc_context(RC)`.
+    """The figure as PNG and SVG, with equal bytes for equal data. Call it inside `rc_context(RC)`.
 
-    narrow: the figure drawn `NARROW` inches wide, for pages on a phone.
+    narrow: the same figure, `NARROW` inches wide, for pages on a phone.
     """
     png = io.BytesIO()
     figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
@@ -85,19 +85,19 @@ def _svg(figure: Figure) -> bytes:
     return content.getvalue()
 
 
-PLAIN_COLOUR = "#6f7780"  # seen on white and on black
+PLAIN_COLOUR = "#6f7780"  # visible on white and on black
 CORRECTED = tuple(colour for colour in COLOURS if colour != "#000000")
 
 
 def ranking_colours(names: Sequence[str]) -> dict[str, str]:
-    """A colour for each ranking, the plain one, which comes first, in grey; the same in plots and bars."""
+    """A colour for each ranking, for plots and bars; grey for the plain ranking, which comes first."""
     return {
         name: CORRECTED[(number - 1) % len(CORRECTED)] if number else PLAIN_COLOUR for number, name in enumerate(names)
     }
 
 
 def occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float) -> Picture:
-    """Share of the items that are among the k nearest of at least N queries, a line a ranking, in log-log.
+    """Plot of the share of items among the k nearest of at least N queries, log-log, one line per ranking.
 
     histograms: ranking -> {"occurrences", "items"}, as `metrics.hubness.histogram` gives it. fair: the mean N_k.
     """
@@ -143,7 +143,7 @@ def _occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float, figu
 
 
 def at_least(histogram: dict) -> tuple[np.ndarray, np.ndarray, float]:
-    """Distinct counts above 0, rising; the share of items with at least each; the share of items with 0."""
+    """Distinct counts above 0, ascending; the share of items with at least each count; the share of items with 0."""
     occurrences, items = (np.asarray(histogram[key], dtype=float) for key in ("occurrences", "items"))
     above = items[::-1].cumsum()[::-1] / items.sum()
     found = occurrences > 0
@@ -151,5 +151,5 @@ def at_least(histogram: dict) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 def share_text(fair: float) -> str:
-    """A mean count as a reader says it: "25", "2.5", "0.031"."""
+    """A mean count as text: "25", "2.5", "0.031"."""
     return f"{fair:,.0f}" if fair >= 10 or fair == round(fair) else f"{fair:.2g}"

@@ -25,7 +25,7 @@ def _shipped(name: str) -> pd.DataFrame:
 
 
 def published_table(paper: str, table: str) -> pd.DataFrame:
-    """The rows of one published table, values under the keys of the results. InputError names the choices."""
+    """The rows of a published table, with the results' keys. Raises InputError naming the choices if there is none."""
     frame = _shipped("paper_tables.csv")
     one_of("paper", paper, tuple(sorted(frame["paper"].unique())))
     frame = frame[frame["paper"] == paper]
@@ -35,7 +35,7 @@ def published_table(paper: str, table: str) -> pd.DataFrame:
 
 
 def is_own_setting(label: str, key: str, value: str) -> bool:
-    """Whether `key` (e.g. "optimizer.lr") = `value` is what a published recipe of the loss `label` sets."""
+    """Whether a published recipe of the loss `label` sets `key` (e.g. "optimizer.lr") to `value`."""
     column = OWN_SETTINGS.get(key.rpartition(".")[2])
     if column is None:
         return False
@@ -53,10 +53,10 @@ def _number(text: str) -> float | None:
 def beside_published(table: pd.DataFrame, paper: str, number: str) -> tuple[pd.DataFrame, list[str]]:
     """The aggregated `table` beside the published rows of the same losses and criteria.
 
-    Returns a frame of PLACE, COLUMNS' keys and the published `note`, in which a line "published" is followed, for each
-    measured counterpart, by those of `measured_lines`; and the notes without which it would mislead. Measured rows are
-    those on the test split without an inductive reference, as the papers' are.
-    Raises InputError on an unknown paper or table.
+    Returns a frame of PLACE, COLUMNS' keys and the published `note`, in which each line "published" is followed, for
+    each measured counterpart, by those of `measured_lines`; and the notes that are needed to read it correctly.
+    Measured rows are those on the test split without an inductive reference, as in the papers. Raises InputError for an
+    unknown paper or table.
     """
     printed = published_table(paper, number)
     measured = table[(table["reference"] != "inductive") & (table["split"] == "test")]
@@ -77,9 +77,9 @@ def beside_published(table: pd.DataFrame, paper: str, number: str) -> tuple[pd.D
 
 
 def _counterparts(measured: pd.DataFrame, row: pd.Series, datasets: set[str], same_architecture: bool) -> pd.Series:
-    """Which measured rows answer a published one.
+    """The measured rows that are comparable with a published one.
 
-    Those on one of the published `datasets` answer only its own rows, under the same protocol; others answer any.
+    Rows on one of the published `datasets` only match its rows under the same protocol; other rows match any.
     """
     protocols = (row["protocol"], PROTOCOLS.get(row["protocol"]))
     chosen = (measured["loss"] == row["loss"]) & (measured["criterion"] == row["criterion"])
@@ -159,7 +159,7 @@ def _notes(printed: pd.DataFrame, measured: pd.DataFrame, unanswered: list[str],
 
 
 def other_data(measured: set[str], published: set[str]) -> list[str]:
-    """A note for each measured data set that is not one of the published."""
+    """One note per measured data set that is not among the published ones."""
     sources = " and ".join(sorted(published))
     return [
         f"measured on {dataset}, published on {sources}: points are of different data and cannot be compared"
@@ -168,7 +168,7 @@ def other_data(measured: set[str], published: set[str]) -> list[str]:
 
 
 def published_beside_table(frame: pd.DataFrame, caption: str = "") -> Table:
-    """The frame of `beside_published` as text, standard deviations beside their means."""
+    """The frame of `beside_published` as text, with standard deviations beside the means."""
     deviations = frame.shift(-1)  # a "measured" line is followed by its "std" line
     shown = frame[PLACE].astype(object).copy()
     for column in COLUMNS:
@@ -187,7 +187,7 @@ def published_beside_table(frame: pd.DataFrame, caption: str = "") -> Table:
 
 
 def recipe_differences(recipes: dict[Series, dict[str, str]]) -> list[str]:
-    """A note for each data set and architecture whose losses differ in more than the loss: the settings, by loss."""
+    """One note per data set and architecture on settings, other than the loss, that differ between the losses."""
     notes = []
     for place in dict.fromkeys((series.dataset, series.architecture) for series in recipes):
         members = {series: settings for series, settings in recipes.items() if series[:2] == place}

@@ -1,4 +1,4 @@
-"""Recipes of runs: those of one loss that were trained differently are shown separately, never averaged."""
+"""Recipes of runs: runs of one loss with different recipes are shown separately, never averaged."""
 
 import re
 from collections import defaultdict
@@ -9,9 +9,9 @@ from vsehub.recipes import flatten, in_recipe
 from vsehub.report.runs import Run
 
 LABEL_ORDER = ("sum", "max", "knn_margin", "hal", "hal+mb", "rescaled_sum", "rescaled_max")
-NOISE = "noise"  # the recipe's key: what data.noise did, whether the configuration is older than that setting or not
+NOISE = "noise"  # the recipe's key for the effect of data.noise, also for configurations older than that setting
 FINGERPRINT = "fingerprint of "
-LOSS_KEYS = ("loss", "bank")  # what a loss owns by its nature: expected to differ between losses
+LOSS_KEYS = ("loss", "bank")  # settings that are expected to differ between losses
 NAMED_KEYS = 2  # a variant that differs in more keys is called "recipe 1", "recipe 2" ...; the page lists the keys
 
 
@@ -25,12 +25,12 @@ class Series(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The loss with its variant, as plots and tables name it."""
+        """The name of the loss and its variant in plots and tables."""
         return f"{self.label} ({self.variant})" if self.variant else self.label
 
 
 def label_rank(label: str) -> tuple[int, str]:
-    """Sorting key: the losses of the papers in their order, then the others by name."""
+    """Sorting key: the losses of the papers in their order, then others by name."""
     return (LABEL_ORDER.index(label) if label in LABEL_ORDER else len(LABEL_ORDER), label)
 
 
@@ -40,12 +40,12 @@ def series_rank(series: Series) -> tuple:
 
 
 def recipe(run: Run) -> dict[str, str]:
-    """What decided a run's outcome besides its seed: its config's leaves as text, and its data's fingerprints."""
+    """The recipe of a run: the settings that affect its result, except seeds, as text, and its data's fingerprints."""
     settings = {key: str(value) for key, value in flatten(run.record["config"]).items() if in_recipe(key)}
     for split, facts in sorted((run.record.get("data") or {}).items()):
         settings[f"{FINGERPRINT}{split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
     settings[NOISE] = noise_text(run) or "none"
-    if "noise" in run.record:  # drawn anew by each seed, of the same data
+    if "noise" in run.record:  # drawn by each seed from the same data
         settings[f"{FINGERPRINT}train"] = run.record["noise"]["clean_fingerprint"][:12]
     if "precision" in run.record:  # the one used; the config may say "auto"
         settings["trainer.precision"] = str(run.record["precision"])
@@ -53,7 +53,7 @@ def recipe(run: Run) -> dict[str, str]:
 
 
 def noise_text(run: Run) -> str:
-    """The noise in the training captions, "captions 0.2", with the index's hash where a file was given; "" if none."""
+    """The noise in the training captions, "captions 0.2", with the index's hash if a file was given; "" if none."""
     noise = run.record.get("noise")
     if not noise:
         return ""
@@ -62,14 +62,14 @@ def noise_text(run: Run) -> str:
 
 
 def differing(recipes: Iterable[dict[str, str]]) -> list[str]:
-    """The keys, sorted, on which the recipes do not all agree."""
+    """The keys, sorted, that differ between the recipes."""
     recipes = list(recipes)
     keys = sorted({key for settings in recipes for key in settings})
     return [key for key in keys if len({settings.get(key, "absent") for settings in recipes}) > 1]
 
 
 def data_keys(keys: Iterable[str]) -> list[str]:
-    """Those of a recipe's keys that say which data a run saw."""
+    """The keys of a recipe that identify a run's data."""
     return [key for key in keys if key == NOISE or key.startswith(FINGERPRINT)]
 
 
@@ -86,7 +86,7 @@ def series_of(runs: Sequence[Run]) -> dict[str, Series]:
 
 
 def variants(recipes: Sequence[dict[str, str]]) -> list[str]:
-    """A short name of each recipe among its peers: what differs, "recipe n" where much does, "" where nothing does."""
+    """A short name for each recipe: the settings that differ, "recipe n" if there are many, "" if there are none."""
     keys = differing(recipes)
     values = [tuple(settings.get(key, "absent") for key in keys) for settings in recipes]
     short = [tuple(map(_short, row)) for row in values]
@@ -98,7 +98,7 @@ def variants(recipes: Sequence[dict[str, str]]) -> list[str]:
 
 
 def _short(text: str) -> str:
-    """Four digits of a number that has many, as a search draws them."""
+    """A number rounded to four digits, since a search may draw long ones."""
     return f"{float(text):.4g}" if re.fullmatch(r"-?\d+\.\d{5,}", text) else text
 
 

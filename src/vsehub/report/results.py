@@ -1,4 +1,4 @@
-"""Results of runs: one line an evaluation, then mean and sample standard deviation over the seeds, and paired tests."""
+"""Results of runs: one line per evaluation, mean and sample standard deviation over seeds, and paired tests."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ KEYS = ["dataset", "architecture", "label", "variant", "split", "protocol", "cri
 
 
 class Setting(NamedTuple):
-    """What the rows of one comparison share: values under two settings are never compared."""
+    """Data set, architecture, split and protocol: only values under the same setting are compared."""
 
     dataset: str
     architecture: str
@@ -39,7 +39,7 @@ class Setting(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column of the tables: its metric's key in the results, its heading and the decimals it is printed with."""
+    """A column of the tables: its metric's key in the results, its heading and its number of decimals."""
 
     key: str
     heading: str
@@ -57,7 +57,7 @@ HEADINGS = {"label": "loss", "wall_seconds": "wall time"}
 
 
 def results(runs: Sequence[Run], series: dict[str, Series]) -> pd.DataFrame:
-    """One line a run and evaluation, with every metric in full precision; no lines when nothing was evaluated."""
+    """One line per run and evaluation, with every metric in full precision; no lines if nothing was evaluated."""
     lines = [
         {**series[run.path]._asdict(), **_run_facts(run), **_evaluation_facts(name, evaluation)}
         for run in runs
@@ -100,8 +100,8 @@ def aggregate(frame: pd.DataFrame) -> pd.DataFrame:
     """Mean and sample standard deviation over the seeds of each row of the table.
 
     Returns KEYS, n (runs), seeds ("0, 1"), then for each metric of COLUMNS and wall_seconds its mean under the
-    metric's key and its standard deviation (NaN with one run) under "<key> std". `parameters` separates rows only where
-    one run was evaluated under several; else it is empty.
+    metric's key and its standard deviation (NaN with one run) under "<key> std". `parameters` separates rows only if
+    one run was evaluated with several; otherwise it is empty.
     """
     metrics = [*(column.key for column in COLUMNS), "wall_seconds"]
     rows: list[dict] = []
@@ -115,9 +115,9 @@ def aggregate(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_parameters(frame: pd.DataFrame) -> pd.DataFrame:
-    """The results with `parameters` as text where one run was evaluated under several, and empty elsewhere.
+    """The results with `parameters` as text if one run was evaluated with several, else empty.
 
-    Where one run was evaluated against several inductive reference sets, the set is named with the parameters.
+    If one run was evaluated with several inductive reference sets, the set is named with the parameters.
     """
     frame = frame.copy()
     place = [*Setting._fields, "criterion", "reference"]
@@ -131,7 +131,7 @@ def by_parameters(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def parameters_text(line: pd.Series) -> str:
-    """Criterion parameters as a reader sees them: "beta 30.0"."""
+    """Criterion parameters as text: "beta 30.0"."""
     return ", ".join(f"{key} {value}" for key, value in json.loads(line["parameters"]).items())
 
 
@@ -148,7 +148,7 @@ def by_setting(table: pd.DataFrame) -> dict[Setting, pd.DataFrame]:
 
 
 def display(table: pd.DataFrame) -> pd.DataFrame:
-    """The aggregated table as text: "mean ± std" (the mean alone with one seed), absent values as a dash."""
+    """The aggregated table as text: "mean ± std" (only the mean with one seed), missing values as a dash."""
     shown = table[KEYS].astype(str)
     shown["criterion"] = list(map(criterion_text, table["criterion"], table["parameters"]))
     shown["seeds"] = list(map(seeds_text, table["n"], table["seeds"]))
@@ -163,7 +163,7 @@ def display(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def results_table(table: pd.DataFrame, caption: str = "") -> Table:
-    """The aggregated table for all writers."""
+    """The aggregated table, for all output formats."""
     shown = display(table)
     return Table.of(shown, caption, words=shown.columns.get_loc("seeds") + 1)
 
@@ -179,12 +179,11 @@ PAIRED_CAPTION = (
 def paired(
     runs: Sequence[Run], series: dict[str, Series], frame: pd.DataFrame, recipes: dict[Series, dict[str, str]]
 ) -> pd.DataFrame:
-    """The paired tests that the evaluations allow: a row a pair, with the setting and the family it belongs to.
+    """The paired tests that the evaluations allow: one row per pair, with the setting and the family it belongs to.
 
-    Two kinds of family: all losses measured under one criterion, and all criteria of one loss against plain search.
-    Left out are evaluations without each image's values, cases that have a seed twice, losses whose data differ, and
-    criteria that rank exactly as another one of the family.
-    frame: `results` of the runs.
+    There are two kinds of families: all losses measured under one criterion, and all criteria of one loss against
+    plain search. Omitted are evaluations without values of single images, cases with a repeated seed, losses with
+    different data, and criteria that rank exactly like another one of the family. frame: `results` of the runs.
     """
     found = []
     for setting, rows in by_setting(by_parameters(frame)).items():
@@ -198,14 +197,14 @@ def paired(
 
 
 class Case(NamedTuple):
-    """What is compared with others of its setting: the runs of a series under one criterion."""
+    """A case of a comparison: the runs of a series under one criterion."""
 
     series: Series
     criterion: str
 
 
 def _cases(runs: Sequence[Run], series: dict[str, Series], rows: pd.DataFrame) -> dict[Case, Parts]:
-    """Each case's contributions by seed, in the order of mean rsum, the largest first."""
+    """Each case's contributions by seed, ordered by mean rsum, largest first."""
     evaluations = {run.path: run.evaluations for run in runs}
     cases: dict[Case, dict[int, np.ndarray]] = {}
     twice = set()
@@ -224,7 +223,7 @@ def _cases(runs: Sequence[Run], series: dict[str, Series], rows: pd.DataFrame) -
 def _families(
     cases: Mapping[Case, Parts], recipes: dict[Series, dict[str, str]]
 ) -> dict[str, tuple[dict[str, Parts], list[Pair]]]:
-    """Each family's cases by name, and its pairs; families without a pair are left out."""
+    """Each family's cases by name, and its pairs; families without a pair are omitted."""
     criteria = sorted({case.criterion for case in cases}, key=lambda name: (name != "nns", name))
     losses = sorted({case.series for case in cases}, key=lambda one: (label_rank(one.label), one.variant))
     found = {}
@@ -245,7 +244,7 @@ def _families(
 
 
 def _without_copies(members: dict[str, Parts]) -> dict[str, Parts]:
-    """The cases without those that equal an earlier one on every image: one ranking under two names is one test.
+    """The cases without those that equal an earlier one on every image: one ranking with two names is one test.
 
     Transductive QB-Norm, for example, is the inverted softmax of the same β.
     """
@@ -261,12 +260,12 @@ def _equal(parts: Parts, other: Parts) -> bool:
 
 
 def _images(parts: Parts) -> int:
-    """How many images the contributions of a case are of."""
+    """The number of images in the contributions of a case."""
     return len(next(iter(parts.values())))
 
 
 def paired_table(tests: pd.DataFrame) -> Table:
-    """Paired tests of one setting as text."""
+    """The paired tests of one setting as a table of text."""
     rows = [
         [
             row[FAMILY],

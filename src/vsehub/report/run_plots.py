@@ -22,15 +22,15 @@ RECALLS = RANKS[:3]
 def styles(series: Iterable[Series]) -> dict[str, dict]:
     """Colour and marker of each loss, line of each variant, by the series' title: the same in every plot.
 
-    Markers differ as colours do, for print in black and white. The papers' losses keep their look in every report;
-    others take the colours that are left.
+    Markers differ as well as colours, for black-and-white print. The papers' losses look the same in every report;
+    other losses take the remaining colours.
     """
     variants: dict[str, set[str]] = {}
     for one in series:
         variants.setdefault(one.label, set()).add(one.variant)
     taken = {LABEL_ORDER.index(label) for label in variants if label in LABEL_ORDER}
     left = [n for n in range(len(COLOURS)) if n not in taken]
-    free, round_one = (left, 0) if left else (list(range(len(COLOURS))), 1)  # no colour left: its second marker
+    free, round_one = (left, 0) if left else (list(range(len(COLOURS))), 1)  # no colour is left: its second marker
     others = sorted(set(variants) - set(LABEL_ORDER))
     return {
         Series("", "", label, variant).title: _style(
@@ -51,7 +51,7 @@ def _style(colour: int, number: int) -> dict:
 
 
 def draw(runs: Sequence[Run], series: dict[str, Series], table: pd.DataFrame) -> list[Picture]:
-    """Every plot the runs have data for; `table` is their aggregated table."""
+    """All plots for which the runs have data; `table` is their aggregated table."""
     look = styles(series.values())
     places = sorted({one[:2] for one in series.values()})
     settings = by_setting(table)
@@ -64,7 +64,7 @@ def draw(runs: Sequence[Run], series: dict[str, Series], table: pd.DataFrame) ->
 
 
 def _name(stem: str, place: tuple, places: Sequence[tuple]) -> str:
-    """A file stem: `stem` alone when there is one place, else with the place's number and words."""
+    """A file stem: `stem` if there is only one place, else with the place's number and words."""
     if len(places) == 1:
         return stem
     words = re.sub(r"[^a-z0-9]+", "-", " ".join(place).lower()).strip("-")
@@ -74,7 +74,7 @@ def _name(stem: str, place: tuple, places: Sequence[tuple]) -> str:
 def curves(
     runs: Sequence[Run], series: dict[str, Series], place: tuple[str, str], look: dict[str, dict], name: str
 ) -> Picture | None:
-    """Validation rsum over epochs: mean over the seeds, with a band from the lowest to the highest."""
+    """Plot of validation rsum over epochs: mean over the seeds, with a band from the lowest to the highest."""
     members = [run for run in runs if series[run.path][:2] == place and {"epoch", "val/rsum"} <= set(run.history)]
     complete = {series[run.path] for run in members if run.finished}
     found: dict[Series, dict[str, pd.Series]] = {}
@@ -115,7 +115,7 @@ def _curves(found: dict[Series, dict[str, pd.Series]], place: tuple, look: dict[
 def occurrences(
     runs: Sequence[Run], series: dict[str, Series], setting: Setting, look: dict[str, dict], name: str, k: int = 10
 ) -> Picture | None:
-    """Share of the items that are among the k nearest of N_k queries, both directions, in log-log."""
+    """Plot of the share of items among the k nearest of N_k queries, both directions, log-log."""
     pooled = pool_histograms(runs, series, setting, k)
     if not pooled:
         return None
@@ -151,7 +151,7 @@ def _occurrence_points(axes: Axes, title: str, histogram: pd.Series, style: dict
 def pool_histograms(
     runs: Sequence[Run], series: dict[str, Series], setting: Setting, k: int
 ) -> dict[tuple[Series, str], pd.Series]:
-    """Items by k-occurrence (the index) by (series, direction), summed over the runs of the series; criterion nns."""
+    """Numbers of items by k-occurrence (index) and (series, direction), summed over a series' runs; criterion nns."""
     pooled: dict[tuple[Series, str], pd.Series] = {}
     for run in runs:
         for evaluation in run.evaluations.values():
@@ -167,7 +167,7 @@ def pool_histograms(
 
 
 def recalls(rows: pd.DataFrame, setting: Setting, look: dict[str, dict], name: str) -> Picture:
-    """R@1, R@5 and R@10 of both directions, one line a criterion (a loss, when one criterion was evaluated)."""
+    """Plot of R@1, R@5 and R@10, both directions, one line per criterion (per loss if there is one criterion)."""
     several = len({_criterion(row) for _, row in rows.iterrows()}) > 1
     caption = "Recalls by criterion" if several else f"Recalls by loss (criterion {_criterion(rows.iloc[0])})"
     caption += ": mean over the seeds; bars show ± one sample standard deviation."
@@ -176,7 +176,7 @@ def recalls(rows: pd.DataFrame, setting: Setting, look: dict[str, dict], name: s
 
 
 def _recalls(rows: pd.DataFrame, look: dict[str, dict], several: bool, width: float) -> Figure:
-    """Three columns of recalls, or on a phone one above the other."""
+    """Three columns of recalls; on a phone, one above the other."""
     criteria = [_criterion(row) for _, row in rows.iterrows()]
     titles = [Series(*row[list(Series._fields)]).title for _, row in rows.iterrows()]
     lines = list(dict.fromkeys(criteria if several else titles))
@@ -193,7 +193,7 @@ def _recalls(rows: pd.DataFrame, look: dict[str, dict], several: bool, width: fl
             height = lines.index(criterion if several else title) + offset
             _recall_point(axes, row, f"{side}/{rank}", height, look[title])
         middle, half = np.mean(axes.get_xlim()), np.ptp(axes.get_xlim()) / 2
-        axes.set_xlim(middle - max(half, 1), middle + max(half, 1))  # never magnify differences below a point
+        axes.set_xlim(middle - max(half, 1), middle + max(half, 1))  # do not magnify differences below one point
         axes.set_title(f"{DIRECTIONS[side]}, {heading}")
         axes.set_yticks(range(len(lines)), map(plain, lines))
         axes.set_ylim(len(lines) - 0.5, -0.5)

@@ -15,9 +15,9 @@ from vsehub.io.records import EVALUATION, RUN, read_record
 class Run:
     """One run folder.
 
-    path: where it lies, relative to the folder that holds all the runs of the report. record: run.json.
-    evaluations: file stem -> its JSON, those of the run's best checkpoint or an ensemble with it. history: metrics.csv,
-    sparse, empty when the run wrote none. stale: the evaluations of other checkpoints, left out.
+    path: its path relative to the folder that holds all runs of the report. record: run.json. evaluations: file stem ->
+    its JSON, for evaluations of the run's best checkpoint or an ensemble with it. history: metrics.csv, sparse, empty
+    if the run wrote none. stale: the omitted evaluations of other checkpoints.
     """
 
     path: str
@@ -28,7 +28,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether training came to its end."""
+        """Whether training has finished."""
         return self.record["status"] == "finished"
 
 
@@ -45,7 +45,7 @@ def read_runs(folders: Sequence[str | Path]) -> list[Run]:
 
 
 def find_runs(folders: Sequence[str | Path]) -> list[Path]:
-    """The resolved folders that hold a run.json, in or below `folders`; links to folders are not followed."""
+    """The resolved folders with a run.json, in or below `folders`; links to folders are not followed."""
     require(
         len(folders) > 0, "the report got no run folders; give one or more run folders, or a folder that holds them"
     )
@@ -64,20 +64,20 @@ def find_runs(folders: Sequence[str | Path]) -> list[Path]:
 
 
 def read_run(folder: Path, path: str) -> Run:
-    """The run in `folder`, to be called `path` in the report. Raises InputError on a file that cannot be used."""
+    """The run in `folder`, named `path` in the report. Raises InputError if a file cannot be used."""
     record = read_record(folder / "run.json", RUN, "Train the run again, or take its folder out of the report")
     files = sorted((folder / "evaluations").glob("*.json"))
     hint = "Delete that file and evaluate the run again"
     evaluations = {file.stem: _evaluation(file, hint) for file in files}
     best = (record.get("best") or {}).get("sha256")
-    # Of an earlier best checkpoint: the run went on after it was measured.
+    # Of an earlier best checkpoint: the run continued after it was measured.
     stale = [name for name, one in evaluations.items() if best is not None and best not in one["checkpoints"]]
     kept = {name: one for name, one in evaluations.items() if name not in stale}
     return Run(path, record, kept, read_history(folder / "metrics.csv"), stale)
 
 
 def refuse_mixed_protocols(runs: Sequence[Run]) -> None:
-    """Raise InputError where one protocol's name stands for different folds: their values are not comparable."""
+    """Raise InputError if a protocol's name stands for different folds, whose values are not comparable."""
     found: dict[tuple[str, str], dict[tuple, str]] = {}
     for run in runs:
         for name, one in run.evaluations.items():
@@ -88,7 +88,7 @@ def refuse_mixed_protocols(runs: Sequence[Run]) -> None:
             len(folds) == 1,
             f"the protocol {protocol} stands for different folds: "
             + ", ".join(f"{count} x {images or 'all'} images in {file}" for (images, count), file in folds.items())
-            + ". Give protocols of your own different names (protocol.name=NAME), or report the runs apart",
+            + ". Give your protocols different names (protocol.name=NAME), or report the runs separately",
         )
 
 
@@ -107,7 +107,7 @@ def _evaluation(file: Path, hint: str) -> dict:
 
 
 def named(evaluation: dict) -> dict:
-    """The evaluation; an ensemble's has its members' losses in its criterion, apart from the run's own values."""
+    """The evaluation; an ensemble's criterion names its members' losses, so that its values stay separate."""
     members = evaluation.get("ensemble")
     if not members:
         return evaluation
@@ -116,7 +116,7 @@ def named(evaluation: dict) -> dict:
 
 
 def read_history(file: Path) -> pd.DataFrame:
-    """The rows of metrics.csv; an empty frame when the file is absent or empty."""
+    """The rows of metrics.csv; an empty frame if the file is absent or empty."""
     if not file.exists() or not file.read_bytes().strip():
         return pd.DataFrame()
     hint = "Delete it to report the run without its curve"
@@ -126,5 +126,5 @@ def read_history(file: Path) -> pd.DataFrame:
         fail(f"{file} is not a table of comma-separated values ({' '.join(str(error).split())}). {hint}")
     require("epoch" in history, f"{file} has no column 'epoch', so it is not a run's. {hint}")
     words = [name for name in history if not pd.api.types.is_numeric_dtype(history[name])]
-    require(not words, f"{file}: the column {(words or [''])[0]} holds what is no number. {hint}")
+    require(not words, f"{file}: the column {(words or [''])[0]} holds an entry that is not a number. {hint}")
     return history

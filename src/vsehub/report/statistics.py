@@ -1,9 +1,9 @@
 """The one rule for "A beats B": paired tests over test images and over seeds, corrected over a family.
 
-rsum is a mean over test images of what each contributes (the "contributions" of an evaluation record), so an image with
-its captions is the unit that is drawn. Random signs of the images' differences show what chance would make of them
-if the two cases were exchangeable on every image; the t-test over seeds asks the same of other trainings. Only where
-both corrected p are below 0.05 is one case said to beat the other.
+rsum is a mean over test images of their contributions (the "contributions" of an evaluation record), so an image with
+its captions is the unit of sampling. Random signs of the images' differences simulate two cases that are exchangeable
+on every image; the t-test over seeds does the same for repeated trainings. One case is reported to beat the other only
+if both corrected p are below 0.05.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,33 +17,33 @@ from vsehub.checks import fail, require
 
 FLIPS = 20_000
 DRAWS = 10_000
-EXACT_IMAGES = 12  # up to so many images all 2^n flips are counted
+EXACT_IMAGES = 12  # up to this many images all 2^n flips are enumerated
 BLOCK = 500  # flips or draws at a time
 LEVEL = 0.05
-FEWEST_SEEDS = 3  # with two, a t-test has one degree of freedom and a deviation of two numbers
+FEWEST_SEEDS = 3  # with two seeds, a t-test has one degree of freedom
 
 
 def sign_flip_p(differences: np.ndarray, flips: int = FLIPS, seed: int = 0) -> np.ndarray:
-    """Two-sided p of the mean paired difference under random signs, one for each comparison.
+    """Two-sided p of the mean paired difference under random signs, one per comparison.
 
-    `scipy.stats.permutation_test` gives the same p and took 240 times as long a flip: here all comparisons share one
+    `scipy.stats.permutation_test` gives the same p but took 240 times as long per flip: here all comparisons share one
     product of signs and differences.
 
     Args:
-        differences: (I, C), an image a row, a comparison a column.
+        differences: (I, C), one image per row, one comparison per column.
         flips: how many random flips are drawn for more than 12 images; fewer images are enumerated.
 
     Returns:
-        (C,): the share of the flips whose absolute mean reaches the observed one. The observed one counts among the
-        random flips (Phipson and Smyth 2010), so that no p is 0. All differences zero: p = 1.
+        (C,): the share of flips whose absolute mean is at least the observed one. The observed signs count as one of
+        the random flips (Phipson and Smyth 2010), so that no p is 0. If all differences are zero, p = 1.
 
     Raises:
-        InputError: differences is no such matrix, is empty or holds values that are not finite.
+        InputError: differences is not a matrix, is empty or holds values that are not finite.
     """
     differences = _checked(differences)
     images = len(differences)
     observed = np.abs(differences.sum(axis=0))
-    # Sums of the same numbers in another order differ in the last digits: they are ties.
+    # Sums of the same numbers in another order differ in their last digits and count as ties.
     observed = observed - 1e-9 * np.abs(differences).sum(axis=0)
     exact = images <= EXACT_IMAGES
     reached, total = np.zeros(differences.shape[1]), 0
@@ -56,16 +56,16 @@ def sign_flip_p(differences: np.ndarray, flips: int = FLIPS, seed: int = 0) -> n
 def bootstrap_interval(
     differences: np.ndarray, draws: int = DRAWS, seed: int = 0, level: float = 1 - LEVEL
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Percentile interval of the mean difference, images drawn with replacement, each with all its captions.
+    """Percentile bootstrap interval of the mean difference; an image is drawn with all its captions.
 
-    `scipy.stats.bootstrap` gives the same interval; of 28 comparisons on 5,000 images it took 27 s where one product of
-    counts and differences takes 3.
+    `scipy.stats.bootstrap` gives the same interval but took 27 s for 28 comparisons on 5,000 images; one product of
+    counts and differences takes 3 s.
 
     Args:
-        differences: (I, C), an image a row, a comparison a column; all comparisons meet the same draws.
+        differences: (I, C), one image per row, one comparison per column; all comparisons share the draws.
 
     Returns:
-        The lower and the upper bounds, (C,) each.
+        The lower and upper bounds, (C,) each.
     """
     differences = _checked(differences)
     images, random = len(differences), np.random.default_rng(seed)
@@ -83,10 +83,10 @@ def seeds_p(differences: Sequence[float], step: float) -> float:
     """Two-sided p of the paired t-test over seeds; NaN with fewer than three of them.
 
     Args:
-        differences: one value a seed, (S,).
-        step: the smallest amount by which the metric can change. The sample standard deviation is taken to be no
-            smaller, so that seeds that happen to agree are not infinitely sure. rsum changes in steps of 100 / number
-            of queries; `compare` takes 100 / I, that of the images, which are the fewer queries.
+        differences: one value per seed, (S,).
+        step: the smallest amount by which the metric can change, a lower bound of the sample standard deviation:
+            seeds that agree by chance must not give p = 0. rsum changes in steps of 100 / number of queries;
+            `compare` passes 100 / I, since there are fewer images than texts.
     """
     values = np.asarray(differences, dtype=float)
     require(step > 0, f"step is {step}; expected the smallest change of the metric, above 0")
@@ -99,8 +99,8 @@ def seeds_p(differences: Sequence[float], step: float) -> float:
 def holm(p: Sequence[float]) -> np.ndarray:
     """Holm's step-down correction (1979) over a family: corrected p in the order given.
 
-    The i-th smallest of m is multiplied by m - i + 1, made no smaller than those before it, and at most 1. NaN, a test
-    that could not be made, stays NaN and does not count to the family.
+    The i-th smallest of m is multiplied by m - i + 1, then raised to the largest before it, and is at most 1. NaN, a
+    test that could not be made, stays NaN and does not count in the family.
     """
     values = np.asarray(p, dtype=float)
     corrected = np.full(values.shape, np.nan)
@@ -112,10 +112,10 @@ def holm(p: Sequence[float]) -> np.ndarray:
 
 
 def letters(names: Sequence[str], apart: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Compact letters (Piepho 2004): two names share one unless they are `apart`.
+    """Compact letters (Piepho 2004): two names share a letter unless they are `apart`.
 
-    names: in the order of the letters, best first. Starts from one group of all and splits it at each pair; a group
-    within another is dropped.
+    names: in the order of the letters, best first. Starts from one group of all names and splits it at each pair; a
+    group inside another one is dropped.
     """
     groups = [frozenset(names)]
     for one, other in apart:
@@ -130,7 +130,7 @@ def letters(names: Sequence[str], apart: Iterable[tuple[str, str]]) -> dict[str,
 
 
 def _within_another(group: frozenset, place: int, groups: Sequence[frozenset]) -> bool:
-    """Whether a group is part of another, or the same as an earlier one."""
+    """Whether a group is part of another one, or equal to an earlier one."""
     return any(group < other or (group == other and n < place) for n, other in enumerate(groups))
 
 
@@ -149,51 +149,51 @@ def _checked(differences: np.ndarray) -> np.ndarray:
 
 
 def _all_signs(images: int) -> Iterable[np.ndarray]:
-    """All 2^I rows of signs, at once."""
+    """All 2^I rows of signs, as one block."""
     bits = np.arange(2**images)[:, None] >> np.arange(images) & 1
     yield 1.0 - 2.0 * bits
 
 
 def _random_signs(images: int, flips: int, seed: int) -> Iterable[np.ndarray]:
-    """`flips` rows of random signs, some at a time."""
+    """`flips` rows of random signs, block by block."""
     random = np.random.default_rng(seed)
     for size in _sizes(flips):
         yield 1.0 - 2.0 * random.integers(0, 2, size=(size, images), dtype=np.int8)
 
 
 def _sizes(total: int) -> list[int]:
-    """How many in each block."""
+    """The size of each block."""
     return [min(BLOCK, total - first) for first in range(0, total, BLOCK)]
 
 
-# Of a pair: both tests find a difference, only that over images, only that over seeds, neither; too few seeds to ask.
+# Outcomes of a pair: a difference in both tests, only over images, only over seeds, in neither; too few seeds to test.
 APART, IMAGES, SEEDS, NOTHING = "apart", "apart on other images", "apart in other trainings", "–"
 TOO_FEW = "too few seeds"
 COLUMNS = (
     "one", "other", "seeds", "images", "rsum_one", "rsum_other", "difference", "low", "high",
     "p_images", "p_seeds", "holm_images", "holm_seeds", "outcome",
 )  # fmt: skip
-Parts = Mapping[int, np.ndarray]  # seed -> (I,), what each image contributes to rsum
+Parts = Mapping[int, np.ndarray]  # seed -> (I,), the contribution of each image to rsum
 
 
 class Pair(NamedTuple):
-    """Two cases by name; `one` is ahead where the difference is above zero."""
+    """Two cases by name; `one` is ahead if the difference is above zero."""
 
     one: str
     other: str
 
 
 def compare(cases: Mapping[str, Parts], pairs: Sequence[Pair]) -> pd.DataFrame:
-    """Paired tests of a family of comparisons, over which Holm corrects: a row a pair, in the order given.
+    """Paired tests of a family of comparisons, over which Holm corrects: one row per pair, in the order given.
 
     Args:
-        cases: name -> each seed's contributions. Only the seeds that both cases of a pair have count.
+        cases: name -> contributions by seed. Only seeds that both cases of a pair have are used.
 
     Returns:
         The columns one, other, seeds, images, rsum_one, rsum_other, difference, low, high (95 % over images), p_images
         (sign flips of the images' differences, averaged over the seeds), p_seeds (paired t-test), holm_images,
-        holm_seeds and outcome: APART where both corrected p are below 0.05, the only claim; IMAGES or SEEDS where one
-        is; NOTHING; TOO_FEW with fewer than three seeds.
+        holm_seeds and outcome: APART if both corrected p are below 0.05, the only claim; IMAGES or SEEDS if one is;
+        NOTHING if none is; TOO_FEW with fewer than three seeds.
 
     Raises:
         InputError: a pair has no seed in common, or the images differ in number.
@@ -218,7 +218,7 @@ def corrected(family: pd.DataFrame) -> pd.DataFrame:
 
 
 def _row(pair: Pair, one: Parts, other: Parts) -> dict:
-    """What is measured of a pair without the others."""
+    """The tests of one pair, before the correction over the family."""
     seeds = sorted(set(one) & set(other))
     if not seeds:
         fail(f"{pair.one} and {pair.other} have no seed in common; train both with the same seeds")

@@ -1,7 +1,7 @@
-"""Sweeps among the runs and criteria tuned on validation: what was tried, what validation chooses, tables and plots.
+"""Sweeps of runs and tuned criteria: the settings tried, those that validation chooses, tables and plots.
 
-A sweep is the finished runs of one loss whose recipes differ only in numbers; a tuning is a criterion measured on
-validation with several values of one parameter, such as rgm's λ.
+A sweep consists of the finished runs of one loss whose recipes differ only in numbers. A tuning is a criterion measured
+on validation with several values of one parameter, such as rgm's λ.
 """
 
 import json
@@ -27,19 +27,19 @@ from vsehub.report.runs import Run
 from vsehub.report.tables import Table, seeds_text, spread_text
 
 SPLITS = ("val", "test")
-WIDE_RANGE = 20  # largest over smallest from which an axis is logarithmic
+WIDE_RANGE = 20  # ratio of the largest to the smallest value from which an axis is logarithmic
 COLOUR = {"val": "#0072B2", "test": "#E69F00"}
-MOST_SETTINGS = 4  # that vary together; runs that differ in more were not swept but trained differently
-FEWEST_POINTS = 5  # of a search whose points share no values
+MOST_SETTINGS = 4  # that vary in one sweep; runs that differ in more settings are not one sweep
+FEWEST_POINTS = 5  # of a search whose trials share no values
 
 
 class Sweep(NamedTuple):
     """The finished runs of one loss whose recipes differ only in numbers.
 
-    fixed: in words, what tells them from other runs of that loss; "" where nothing does. keys: the settings that vary.
-    table: a row for each of their values, best on validation first: the keys, n, seeds, val, val std, test, test std;
-    rsum, mean and sample standard deviation over the seeds. grid: whether values recur, so that one setting can be
-    followed with the others held.
+    fixed: in words, the difference from other runs of that loss, or "". keys: the settings that vary. table: one row
+    per combination of their values, best on validation first: the keys, n, seeds, val, val std, test, test std; rsum,
+    mean and sample standard deviation over the seeds. grid: whether values recur, so that one setting can be varied
+    with the others fixed.
     """
 
     dataset: str
@@ -57,7 +57,7 @@ class Sweep(NamedTuple):
 
 
 def find_sweeps(runs: Sequence[Run]) -> list[Sweep]:
-    """Every sweep among the runs, the losses in their order; unfinished runs are left out."""
+    """All sweeps among the runs, in the order of the losses; unfinished runs are omitted."""
     groups = defaultdict(list)
     for run in runs:
         if run.finished and (run.record.get("best") or {}).get("val/rsum") is not None:
@@ -100,10 +100,10 @@ def _sweeps_of(place: tuple[str, str, str], runs: Sequence[Run]) -> list[Sweep]:
 
 
 def settings_of(run: Run) -> dict[str, str]:
-    """The recipe of a run, with the noise of its training captions as settings of their own."""
+    """The recipe of a run, with the noise of its training captions as separate settings."""
     settings = recipe(run)
     asked = flatten(run.record["config"])
-    if (run.record.get("noise") or {}).get("index") is None:  # drawn; an index that was given stays in words
+    if (run.record.get("noise") or {}).get("index") is None:  # drawn; the noise of a given index stays in words
         del settings[NOISE]
         settings |= {
             "data.noise.rate": str(asked.get("data.noise.rate") or 0.0),
@@ -121,7 +121,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _varying(frame: pd.DataFrame, keys: Sequence[str]) -> list[str]:
-    """The keys of more than one value; of keys that are everywhere equal, one following the other, the shortest."""
+    """The keys with more than one value; of keys that always vary together, only the shortest."""
     found: dict[tuple, str] = {}
     for key in sorted(keys, key=lambda key: (len(key), key)):
         if frame[key].nunique() > 1:
@@ -145,13 +145,13 @@ def _recurs(table: pd.DataFrame, others: list[str]) -> bool:
 
 
 def matrix(sweep: Sweep, split: str = "val") -> pd.DataFrame:
-    """The means of a sweep of two settings: rows are the second's values, columns the first's, NaN where no run is."""
+    """The means of a sweep of two settings: rows are the second's values, columns the first's, NaN without a run."""
     first, second = sweep.keys
     return sweep.table.pivot(index=second, columns=first, values=split)
 
 
 def slices(sweep: Sweep) -> dict[str, pd.DataFrame]:
-    """For each setting the rows in which all others have the values of the best on validation, ordered by it."""
+    """For each setting, the rows in which all other settings have their best values on validation, sorted by it."""
     best = sweep.table.iloc[0]
     held = {key: [other for other in sweep.keys if other != key] for key in sweep.keys}
     return {
@@ -161,7 +161,7 @@ def slices(sweep: Sweep) -> dict[str, pd.DataFrame]:
 
 
 def choice_table(sweep: Sweep) -> Table:
-    """The setting that validation chooses and, where it is another, the one that is best on test."""
+    """The setting that validation chooses and, if it differs, the one that is best on test."""
     best = sweep.table.iloc[0]
     rows = [["chosen on validation", *_setting_row(sweep, best)]]
     if sweep.table["test"].notna().any() and sweep.table["test"].max() > best["test"]:
@@ -170,7 +170,7 @@ def choice_table(sweep: Sweep) -> Table:
 
 
 def sweep_notes(sweep: Sweep) -> list[str]:
-    """What is missing: settings without a finished run, seeds."""
+    """Notes on missing runs: settings without a finished run, and seeds."""
     table, notes = sweep.table, []
     cells = math.prod(table[key].nunique() for key in sweep.keys)
     if sweep.grid and cells > len(table):
@@ -178,7 +178,7 @@ def sweep_notes(sweep: Sweep) -> list[str]:
     if table["n"].nunique() > 1:
         notes.append(f"settings have {table['n'].min()} to {table['n'].max()} seeds")
     if (table["n"] == 1).any():
-        notes.append("one seed: how much of a lead is chance these runs do not show")
+        notes.append("one seed: these runs do not show how much of a lead is chance")
     return notes
 
 
@@ -208,8 +208,8 @@ KEPT = ["i2t/r10", "t2i/r10", "rsum"]
 class Tuning(NamedTuple):
     """A criterion measured on validation with several values of one parameter.
 
-    table: a row a loss and value: label, variant, value, n, then mean and sample standard deviation over the runs
-    ("<key> std") of val i2t/r10, t2i/r10 and rsum, and of test rsum ("test"), NaN where it was not measured.
+    table: one row per loss and value: label, variant, value, n, then mean and sample standard deviation over the runs
+    ("<key> std") of val i2t/r10, t2i/r10 and rsum, and of test rsum ("test"), NaN if it was not measured.
     """
 
     dataset: str
@@ -229,7 +229,7 @@ class Tuning(NamedTuple):
 
 
 def find_tunings(frame: pd.DataFrame) -> list[Tuning]:
-    """The tunings among evaluations as `tables.results` gives them: those where one parameter, a number, differs."""
+    """The tunings in a frame of `results`: evaluations that differ in one parameter, a number."""
     if frame.empty:
         return []
     known = frame[[*PLACE, "split", "run", "parameters", *KEPT]].copy()
@@ -257,7 +257,7 @@ def _is_number(value: object) -> bool:
 
 
 def _value(text: str, key: str, like: dict) -> float:
-    """The parameter of an evaluation on test; NaN where it is no number or the others are not those of validation."""
+    """The parameter of an evaluation on test; NaN if it is not a number or the others differ from validation's."""
     one = json.loads(text)
     same = {k: v for k, v in one.items() if k != key} == {k: v for k, v in like.items() if k != key}
     return float(one[key]) if same and _is_number(one.get(key)) else math.nan
@@ -276,7 +276,7 @@ def _tuned(measured: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
 
 
 def chosen_table(tuning: Tuning) -> Table:
-    """For each loss the value that validation chooses."""
+    """The value that validation chooses for each loss."""
     chosen = tuning.table.groupby(["label", "variant"], sort=False)["rsum"].idxmax()
     rows = [_value_row(tuning.table.loc[place]) for place in chosen]
     return Table(_value_head(tuning), rows, "The choice for each loss, by validation rsum only.")
@@ -285,7 +285,7 @@ def chosen_table(tuning: Tuning) -> Table:
 def values_table(tuning: Tuning) -> Table:
     """All values of all losses."""
     rows = [_value_row(row) for _, row in tuning.table.iterrows()]
-    return Table(_value_head(tuning), rows, "All values, measured on validation; on test where that was asked for.")
+    return Table(_value_head(tuning), rows, "All values, measured on validation, and on test if requested.")
 
 
 def _value_head(tuning: Tuning) -> list[str]:
@@ -323,7 +323,7 @@ def _tuned_section(tuning: Tuning, name: str) -> Section:
 
 
 def heat_map(sweep: Sweep, name: str) -> Picture:
-    """Validation rsum over the two settings; a cell without a run is hatched, the chosen one framed."""
+    """Plot of validation rsum over two settings; a cell without a run is hatched, the chosen one framed."""
     means = matrix(sweep)
     caption = (
         f"Validation rsum over {sweep.keys[0]} and {sweep.keys[1]}, mean over the seeds. Framed: the best, "
@@ -361,11 +361,11 @@ def _heat_map(sweep: Sweep, means: pd.DataFrame, figure: Figure) -> Figure:
 
 
 def lines(sweep: Sweep, name: str) -> Picture:
-    """Validation and test rsum over each setting, the others held at the chosen values."""
+    """Plot of validation and test rsum over each setting, with the others at the chosen values."""
     several = len(sweep.keys) > 1
     caption = (
         f"rsum over {' and over '.join(sweep.keys)}"
-        + (", the other settings held at the chosen values" if several else "")
+        + (", the other settings at the chosen values" if several else "")
         + ": mean over the seeds; the band is ± one sample standard deviation. Dotted: what validation chooses."
     )
     wide, narrow = (_lines(sweep, new_figure(*size)) for size in _sizes(len(sweep.keys)))
@@ -390,7 +390,7 @@ def _line(axes: Axes, x: pd.Series, mean: pd.Series, std: pd.Series, label: str,
 
 
 def points(sweep: Sweep, name: str) -> Picture:
-    """Validation rsum of each setting over each of its values, for a search whose points share none."""
+    """Plot of validation rsum over each setting, for a search whose trials share no values."""
     caption = "Validation rsum of every setting that was tried, over each of its values. Ringed: the chosen one."
     wide, narrow = (_points(sweep, new_figure(*size)) for size in _sizes(len(sweep.keys)))
     return render(wide, name, caption, None, narrow)
@@ -407,7 +407,7 @@ def _points(sweep: Sweep, figure: Figure) -> Figure:
 
 
 def tuned_lines(tuning: Tuning, name: str) -> Picture:
-    """R@10 on validation over the parameter, by direction, a line a loss."""
+    """Plot of R@10 on validation over the parameter, by direction, one line per loss."""
     caption = (
         f"Validation R@10 over {tuning.parameter} of {tuning.criterion}: mean over the runs; the band is ± one sample "
         "standard deviation."
@@ -433,17 +433,17 @@ def _tuned_lines(tuning: Tuning, figure: Figure) -> Figure:
 
 
 def _sizes(panels: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Width and height in inches, on a desk and on a phone."""
+    """Width and height in inches, on a large screen and on a phone."""
     return (9.4, 3.6 * -(-panels // 2)), (NARROW, 3.2 * panels)
 
 
 def _panels(figure: Figure, number: int) -> list[Axes]:
-    """That many axes: in two columns, or on a phone one above the other."""
+    """`count` axes in two columns; on a phone, one above the other."""
     columns = 1 if is_narrow(figure) else min(number, 2)
     return [figure.add_subplot(-(-number // columns), columns, place + 1) for place in range(number)]
 
 
 def _scale(axes: Axes, values: pd.Series) -> None:
-    """Logarithmic for positive values of a wide range."""
+    """Use a logarithmic scale for positive values with a wide range."""
     if values.min() > 0 and values.max() / values.min() >= WIDE_RANGE:
         axes.set_xscale("log")

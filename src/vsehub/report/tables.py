@@ -1,6 +1,6 @@
 """One table of text, written to the terminal, as Markdown, CSV and LaTeX, and by the pages' templates as HTML.
 
-Only `Table.frame`, and what is written by it, needs pandas: a command that prints a table starts without.
+Only `Table.frame` and the writers that use it need pandas: a command can print a table without importing it.
 """
 
 import math
@@ -23,7 +23,7 @@ ESCAPES = {
     "}": r"\}",
     "[": "{[}",  # at the start of a line it would be an argument of the rule or the line before
     "]": "{]}",
-    "*": "{*}",  # likewise
+    "*": "{*}",  # also an argument there
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
@@ -43,7 +43,7 @@ ESCAPES = {
     "·": r"$\cdot$",
 }
 
-Cell = str | tuple[str, str]  # a value, or a value and what pages show beside it in small type
+Cell = str | tuple[str, str]  # a value, or a value and a note that pages show beside it in small type
 
 
 class Table(NamedTuple):
@@ -52,12 +52,12 @@ class Table(NamedTuple):
     Attributes:
         head: the columns' names.
         rows: the cells; "1.0 ± 0.2" is a value with its deviation beside it.
-        caption: what the cells are, in one line.
-        words: how many columns from the left hold words; the others hold numbers and are aligned right.
-        notes: how many columns from the right hold words.
-        over: a heading above each column, "" for none; equal neighbours are one. Shown by pages only.
-        starts: whether each row begins a group of rows. Shown by pages only.
-        shades: for each cell a share from 0 to 1 by which it is coloured, or None. Shown by pages only.
+        caption: one line that says what the cells are.
+        words: the number of columns on the left that hold words; other columns hold numbers and are right-aligned.
+        notes: the number of columns on the right that hold words.
+        over: a heading above each column, "" for none; equal adjacent headings are merged. Only shown by pages.
+        starts: whether each row begins a group of rows. Only shown by pages.
+        shades: a value from 0 to 1 by which each cell is coloured, or None. Only shown by pages.
         wrap: whether pages break long words.
     """
 
@@ -146,12 +146,12 @@ def markdown_text(text: object) -> str:
 
 
 def criterion_text(criterion: str, parameters: str) -> str:
-    """A criterion with the parameters that tell it from others: "is (beta 10)"."""
+    """A criterion with its parameters: "is (beta 10)"."""
     return f"{criterion} ({parameters})" if parameters else criterion
 
 
 def seeds_text(n: int, seeds: str) -> str:
-    """How many seeds and which: "3 (0, 1, 2)"."""
+    """The number of seeds and the seeds: "3 (0, 1, 2)"."""
     return f"{n} ({seeds})"
 
 
@@ -163,12 +163,12 @@ def spread_text(mean: float, std: float, decimals: int) -> str:
 
 
 def probability_text(p: float) -> str:
-    """A p to three digits, "< 0.001" below, "–" where no test was made."""
+    """A p with three digits, "< 0.001" below, "–" without a test."""
     return "–" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as a reader says them: "61 s", "14.2 min", "5.3 h"."""
+    """Seconds as text: "61 s", "14.2 min", "5.3 h"."""
     if seconds is None or math.isnan(seconds):
         return "–"
     for unit, length in (("h", 3600), ("min", 60)):
@@ -183,7 +183,7 @@ def count_text(number: int, one: str, many: str | None = None) -> str:
 
 
 def shades(values: Sequence[Sequence[float | None]]) -> list[list[float | None]]:
-    """Each value's place between the smallest and the largest of all, 0 to 1; None stays None, NaN becomes None."""
+    """Each value scaled from the smallest (0) to the largest (1); None stays None, NaN becomes None."""
     known = [value for row in values for value in row if value is not None and value == value]
     low, high = min(known, default=0.0), max(known, default=0.0)
     width = high - low or 1.0
@@ -191,7 +191,7 @@ def shades(values: Sequence[Sequence[float | None]]) -> list[list[float | None]]
 
 
 def code_text(record: Mapping[str, Any]) -> str:
-    """The code's version of any record that has "vsehub" and "git": "vsehub 0.1.0, git 1a2b3c4d"."""
+    """The version of the code in a record with "vsehub" and "git": "vsehub 0.1.0, git 1a2b3c4d"."""
     sha = (record.get("git") or {}).get("sha")
     known = [f"{name} {fact}" for name, fact in (("vsehub", record.get("vsehub")), ("git", sha and sha[:8])) if fact]
     return ", ".join(known) or "not recorded"
@@ -207,5 +207,5 @@ def hardware_text(facts: Mapping[str, Any] | None) -> str:
 
 
 def versions_text(versions: Mapping[str, Any] | None) -> str:
-    """Installed versions in one phrase, by name; empty where none were recorded."""
+    """Installed versions in one phrase, by name; empty if none were recorded."""
     return ", ".join(f"{name} {version}" for name, version in sorted((versions or {}).items()))

@@ -1,1 +1,1 @@
-"""Rankings of anybody's embeddings, corrected for hubs and measured beside the plain ones."""
+"""Rankings of any embeddings, corrected for hubs and compared with the plain rankings."""

@@ -1,4 +1,4 @@
-"""Inputs of a comparison of rankings: vectors, names of their rows and true pairs, opened and checked."""
+"""Opening and checking the inputs of a comparison of rankings: vectors, names of their rows, true pairs."""
 
 import logging
 import os
@@ -7,27 +7,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vsehub.checks import existing, fail, require
 from vsehub.data.truth import read_ids, read_labels, read_truth
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors, same_space
 from vsehub.data.vectors.paths import split_path
+from vsehub.io.rows import row_hashes
 from vsehub.io.text import read_lines, stays_inside
 from vsehub.metrics.positives import Positives
-from vsehub.rerank.leakage import refuse_shared
+from vsehub.neighbors.vectors import VectorSource
 
 log = logging.getLogger(__name__)
 
-_LOOKED = 100  # ids whose images are looked for before the work begins
+_LOOKED = 100  # ids whose images are looked for at the start
+ALLOWED = 0.01  # share of queries in the reference: two people may write the same caption
+_BLOCK_BYTES = 16 << 20
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 
 
 @dataclass(frozen=True)
 class Names:
-    """The ids, labels and images of n rows, each None where they are not given.
+    """The ids, labels and images of n rows, each None if not given.
 
-    images: a file for each row, or a folder in which a row's image is named after its id; symbolic links in it are
-    followed. Raises InputError where there is not one id, label or file for each row; where a folder comes without ids
-    or with ids that lead outside it; and where it has images of none of the first ids.
+    images: one file per row, or a folder in which a row's image is named after its id; symbolic links in it are
+    followed. Raises InputError if there is not one id, label or file per row, if a folder is given without ids or with
+    ids that lead outside it, or if it has no image for any of the first ids.
     """
 
     side: str
@@ -42,7 +47,7 @@ class Names:
             count = self.rows if given is None or isinstance(given, Path) else len(given)
             require(
                 count == self.rows,
-                f"{self.side} has {self.rows} rows, but there are {count} {what}; expected one a row",
+                f"{self.side} has {self.rows} rows, but there are {count} {what}; expected one per row",
             )
         if isinstance(self.images, Path):
             if self.ids is None:
@@ -54,14 +59,14 @@ class Names:
                 self._require_images(self.images, self.ids)
 
     def of(self, row: int) -> dict[str, str | None]:
-        """The "id" and "label" of a row, None where it has none."""
+        """The "id" and "label" of a row, None if it has none."""
         return {
             "id": None if self.ids is None else self.ids[row],
             "label": None if self.labels is None else self.labels[row],
         }
 
     def image(self, row: int) -> str | None:
-        """The row's image file, None where there is none."""
+        """The row's image file, None if there is none."""
         if not isinstance(self.images, Path) or self.ids is None:
             return self.images[row] if isinstance(self.images, Sequence) else None
         name, folder = str(self.ids[row]), self.images
@@ -69,7 +74,7 @@ class Names:
         return next((str(folder / one) for one in candidates if (folder / one).is_file()), None)
 
     def _require_images(self, folder: Path, ids: Sequence[str]) -> None:
-        """InputError unless all ids name files inside the folder, and one of the first files is there."""
+        """Raise InputError unless all ids name files inside the folder, and one of the first files exists."""
         outside = [row for row, one in enumerate(ids) if not stays_inside(str(one))]
         if outside:
             fail(
@@ -87,13 +92,13 @@ class Names:
 
 
 def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
-    """A folder as it is, or the paths in a text file, one a line.
+    """A folder unchanged, or the paths listed in a text file, one per line.
 
     Relative paths start from the folder of the text file and must stay in it, so that a list that comes with a data set
-    names no other files. Absolute paths are taken as they are, since only the owner of the machine can have written
-    them. All are only opened as pictures. InputError naming the line of a relative path that leads outside.
+    cannot name other files. Absolute paths are allowed, since only the machine's owner can know them. All files are
+    only opened as pictures. Raises InputError naming the line of a relative path that leads outside.
     """
-    path = existing(name, path, "Give a folder of images named after their ids, or a text file with a path a line")
+    path = existing(name, path, "Give a folder of images named after their ids, or a text file with one path per line")
     if path.is_dir():
         return path
     lines = read_lines(path, "path")
@@ -108,7 +113,7 @@ def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
 
 @dataclass(frozen=True)
 class Checked:
-    """Results of reading all rows: the norms of each side, and how many queries are rows of the reference too."""
+    """Results of reading all rows: the norms of each side, and the number of queries that are in the reference."""
 
     norms: dict[str, Norms]
     shared: int
@@ -118,8 +123,8 @@ class Checked:
 class Inputs:
     """Opened inputs. reference, reference_items: None if queries and items serve as their own. truth: None if unknown.
 
-    truth_path: the file that `truth` was read from. stamps: size, time of the last change and place on the disk of each
-    file of vectors, from before it was opened.
+    truth_path: the file from which `truth` was read. stamps: size, modification time and inode of each file of vectors,
+    taken before it was opened.
     """
 
     queries: VectorFile
@@ -139,12 +144,12 @@ class Inputs:
         return {name: side for name, side in given.items() if side is not None}
 
     def check(self) -> Checked:
-        """Read every row once. InputError for rows that cannot be compared, and for a reference of the queries."""
+        """Read every row once. Raises InputError for unusable rows, and for a reference that holds the queries."""
         norms = {name: look_through(side, progress=True) for name, side in self.sides.items()}
         return Checked(norms, 0 if self.reference is None else refuse_shared(self.queries, self.reference))
 
     def identity(self) -> dict[str, Any]:
-        """JSON that differs wherever the vectors differ: hash of a sample, shape, file size and last change."""
+        """JSON that identifies the vectors: hash of a sample, shape, file size and modification time."""
         found: dict[str, Any] = {"reference": None, "reference_items": None, "normalize": self.queries.normalize}
         for name, side in self.sides.items():
             stat = _file(str(side.path)).stat()
@@ -152,7 +157,7 @@ class Inputs:
         return found
 
     def changed(self) -> list[Path]:
-        """The files of vectors that were changed or replaced after they had been opened."""
+        """The files of vectors that have changed or been replaced since they were opened."""
         return [file for file, before in self.stamps.items() if _stamp(file) != before]
 
 
@@ -170,10 +175,10 @@ def open_inputs(
     item_labels: str | None = None,
     item_images: str | None = None,
 ) -> Inputs:
-    """Open the files. InputError where one cannot be read, or they do not fit each other.
+    """Open the files. Raises InputError if one cannot be read, or they do not fit each other.
 
-    queries, items, reference, reference_items: files of vectors, see `open_vectors`. Ids in text files replace those
-    that the files of vectors hold.
+    queries, items, reference, reference_items: files of vectors, see `open_vectors`. Ids in text files replace ids in
+    the files of vectors.
     """
     named = [path for path in (queries, items, reference, reference_items) if path is not None]
     stamps = {file: _stamp(file) for file in map(_file, named)}
@@ -226,3 +231,34 @@ def _stamp(file: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def shared_rows(queries: VectorSource, reference: VectorSource) -> int:
+    """The number of queries (Q, D) that are also in the reference (R, D), bit for bit as they are read.
+
+    Only 64-bit hashes of the rows are held.
+    """
+    return int(np.isin(_hashes(queries), _hashes(reference)).sum())
+
+
+def refuse_shared(queries: VectorSource, reference: VectorSource) -> int:
+    """The number of queries that the reference holds. Raises InputError if they are more than `ALLOWED` of them.
+
+    Fewer are logged as a warning.
+    """
+    count = shared_rows(queries, reference)
+    said = f"reference: {count} of {len(queries)} queries ({count / len(queries):.1%}) are in {reference} bit for bit"
+    require(
+        count <= ALLOWED * len(queries),
+        f"{said}, more than {ALLOWED:.0%}: results would be called inductive and be transductive. Give other queries, "
+        "e.g. training queries, or leave reference out: the queries themselves are then taken, and the record says so",
+    )
+    if count:
+        log.warning("%s; the criterion has seen them", said)
+    return count
+
+
+def _hashes(vectors: VectorSource) -> np.ndarray:
+    step = max(1, _BLOCK_BYTES // (4 * vectors.shape[1]))
+    blocks = (vectors.rows(first, min(first + step, len(vectors))) for first in range(0, len(vectors), step))
+    return np.concatenate([row_hashes(block.float().cpu().numpy()) for block in blocks])

@@ -1,4 +1,4 @@
-"""The plain ranking and any number of corrected ones, searched and measured in one pass over the scores.
+"""The plain ranking and any number of corrected rankings, searched and measured in one pass over the scores.
 
 >>> import numpy as np
 >>> from vsehub.criteria.csls import CSLS
@@ -34,9 +34,9 @@ from vsehub.rerank.parts import Parts, Pieces, kept
 log = logging.getLogger(__name__)
 
 PLAIN = "nns"
-# mAP@R and R-Precision need lists as deep as the most positives of a query; deeper ones cost more than the scores.
+# mAP@R and R-Precision need lists as deep as the most positives of a query; deeper lists cost more than the scores.
 DEEPEST = 256
-# A matching looks at all scores several times over; beyond this many it takes hours.
+# A matching reads all scores several times; beyond this many it takes hours.
 MOST_MATCHED = 10**9
 
 # (k) -> positions (b, k) of some queries, best first
@@ -50,8 +50,8 @@ class Ranked:
     """One measured ranking.
 
     values, positions: (Q, k), best first, on the CPU. hubness, histograms, truth: see `Tally`. changed: see `Changes`.
-    occurrences, wrong: (M,) N_k and BN_k at the largest k measured; wrong is None without positives. item_terms: the
-    criterion's terms of each item; of an `ItemBias` only the bias (M,).
+    occurrences, wrong: (M,) N_k and BN_k at the largest measured k; wrong is None without positives. item_terms: the
+    criterion's terms of each item, for an `ItemBias` just the bias (M,).
     """
 
     name: str
@@ -91,18 +91,18 @@ def measure(
     progress: bool = False,
     reference_items: Any = None,
 ) -> Measured:
-    """Rank by inner product, plainly and under each criterion, and measure each ranking.
+    """Rank by plain inner product and under each criterion, and measure each ranking.
 
     queries (Q, D), items (M, D), reference (R, D) queries (None: the queries themselves, transductive), reference_items
     (G, D) for criteria that take them (None: the items themselves): tensors, numpy arrays, memory maps, or open files
-    (`data.vectors`). criteria: name -> criterion. k: how deep the lists are.
-    positives: which items answer which query; queries without one are left out of what is measured by it. parts: where
-    what is found is kept until the work is done. device: where blocks are computed, None for where they are.
+    (`data.vectors`). criteria: name -> criterion. k: the depth of the lists. positives: which items answer which query;
+    metrics against them omit queries without one. parts: where results are kept until the work is done. device: where
+    blocks are computed; None: the device of the vectors.
 
-    One product of queries and items serves the plain and all corrected rankings, one of reference and items all
-    criteria that go by column; a matching makes its own, one for each k that is measured. Raises InputError where
-    dimensions differ, a side is empty, k exceeds the items, a criterion cannot take the reference or the sizes, or none
-    takes the reference items.
+    One product of queries and items serves the plain and all corrected rankings, and one product of reference and items
+    all criteria that work column by column. A matching computes its own product for each measured k. Raises InputError
+    if dimensions differ, a side is empty, k exceeds the items, a criterion cannot take the reference or the sizes, or
+    none takes the reference items.
     """
     criteria = {
         name: criterion for name, criterion in (criteria or {}).items() if not isinstance(criterion, NearestNeighbor)
@@ -118,7 +118,7 @@ def measure(
     )
     asked, among, seen = sides if device is None else (Moved(sides[0], device), sides[1], Moved(sides[2], device))
 
-    # A matching's parts are found first: they are whole, the others come in blocks.
+    # Matchings come first: each is computed at once, the other rankings in blocks.
     depths = {k, *reached(len(among)), *(min(one, len(among)) for one in RECALLS)}
     matchings, searching = {}, 0.0
     for name, criterion in criteria.items():
@@ -150,7 +150,7 @@ def measure(
 def check_criteria(
     criteria: Mapping[str, Any], inductive: bool, queries: int, items: int, k: int, reference_items: bool = False
 ) -> None:
-    """InputError for a k that is no depth, and for a criterion that cannot take these sizes or this reference.
+    """Raise InputError for an impossible k, and for criteria that cannot take these sizes or this reference.
 
     reference_items: whether there are any, which at least one criterion must take.
     """
@@ -182,16 +182,16 @@ def _check_positives(positives: Positives | None, queries: int, items: int) -> N
 
 
 class Tally:
-    """Hubness of a ranking and, where positives are given, its recalls and precisions.
+    """Hubness of a ranking and, if positives are given, its recalls and precisions.
 
-    items: M. ks: the neighbourhood sizes of `KS` that M items reach. relevance: how deep lists must be for mAP@R and
-    R-Precision, or None to leave these out.
+    items: M. ks: the neighbourhood sizes of `KS` that M items allow. relevance: the depth of lists that mAP@R and
+    R-Precision need; None omits these metrics.
     """
 
     def __init__(self, items: int, positives: Positives | None, relevance: int | None):
         self.items, self.positives, self.relevance = items, positives, relevance
         self.ks = reached(items)
-        # One counter a k: a matching's list for k = 5 is not the beginning of its list for k = 10.
+        # One counter per k: a matching's list for k = 5 is not the beginning of its list for k = 10.
         self._counted = {k: Occurrences(items, (k,)) for k in self.ks}
         self._found = dict.fromkeys(RECALLS, 0)
         self._precision = torch.zeros(2, dtype=torch.float64)
@@ -216,7 +216,7 @@ class Tally:
         return self._counted[k].counts[k]
 
     def wrong(self, k: int) -> Tensor | None:
-        """BN_k (M,): how often an item is a wrong answer; None where positives are not known."""
+        """BN_k (M,): how often an item is a wrong answer; None if positives are not known."""
         return None if self.positives is None else self._counted[k].bad[k]
 
     def hubness(self) -> dict[str, float]:
@@ -235,7 +235,7 @@ class Tally:
     def truth(self) -> dict[str, float | None] | None:
         """ "r1", "r5", "r10", "map_r", "r_precision" in % of the queries that have a positive; None without positives.
 
-        map_r and r_precision are None where the lists are not deep enough for them.
+        map_r and r_precision are None if the lists are not deep enough for them.
         """
         if self.positives is None:
             return None
@@ -246,7 +246,7 @@ class Tally:
 
 
 class Changes:
-    """How much of the plain ranking a correction keeps: the first item, and the first k as a set."""
+    """The share of the plain ranking that a correction keeps: of the first items, and of the first k as sets."""
 
     def __init__(self) -> None:
         self._queries = self._first = 0
@@ -256,7 +256,7 @@ class Changes:
         """Compare two rankings (b, k) of some queries."""
         self._queries += len(plain)
         self._first += int((plain[:, 0] != corrected[:, 0]).sum())
-        # No list names an item twice, so that what comes twice in both together is in both.
+        # No list names an item twice, so an item that occurs twice in both lists together is in both.
         together = torch.cat((plain, corrected), dim=1).sort(dim=1).values
         self._kept += (together[:, 1:] == together[:, :-1]).sum().item() / plain.shape[1]
 
@@ -266,12 +266,12 @@ class Changes:
 
 
 def reached(items: int) -> tuple[int, ...]:
-    """The neighbourhood sizes of `KS` that so many items reach."""
+    """The neighbourhood sizes of `KS` that this number of items allows."""
     return tuple(k for k in KS if k <= items)
 
 
 class _Gathered:
-    """One ranking, gathered block by block."""
+    """A ranking, collected block by block."""
 
     def __init__(self, name: str, k: int, tally: Tally):
         self._name, self._k, self._tally, self._changes = name, k, tally, Changes()
@@ -281,7 +281,7 @@ class _Gathered:
         values, positions = lists(self._k)
         self._tally.add(first, lambda k: lists(k)[1])
         self._changes.add(plain, positions)
-        self._lists.append((values.clone(), positions.clone()))  # not the deeper list that they begin
+        self._lists.append((values.clone(), positions.clone()))  # a copy, so that the deeper list is freed
 
     def ranked(self, item_terms: tuple[Tensor, ...]) -> Ranked:
         values, positions = (torch.cat(side) for side in zip(*self._lists, strict=True))
@@ -298,7 +298,7 @@ def _beginning(found: tuple[Tensor, ...]) -> Lists:
 
 
 def _of_matchings(found: Mapping[int, tuple[Tensor, Tensor]], rows: slice, deepest: int) -> Lists:
-    """The lists of the matching that was made for k; for a k for which none was made, the beginning of the deepest."""
+    """The lists of the matching for k or, if there is none for this k, the beginning of the deepest one's."""
 
     def lists(k: int) -> tuple[Tensor, Tensor]:
         values, positions = found.get(k, found[deepest])
@@ -308,13 +308,13 @@ def _of_matchings(found: Mapping[int, tuple[Tensor, Tensor]], rows: slice, deepe
 
 
 def _relevance(positives: Positives | None) -> int | None:
-    """How deep lists must be for mAP@R and R-Precision, None where that is too deep."""
+    """The depth of lists that mAP@R and R-Precision need; None if it is too large."""
     most = 0 if positives is None else int(positives.counts.max())
     return most if 0 < most <= DEEPEST else None
 
 
 class Moved:
-    """Vectors whose rows come on another device."""
+    """Vectors whose rows are moved to another device."""
 
     def __init__(self, vectors: VectorSource, device: torch.device):
         self._vectors, self._device = vectors, device
@@ -336,7 +336,7 @@ def fitted(
     progress: bool,
     reference_items: VectorSource | None = None,
 ) -> tuple[dict[str, Terms], float]:
-    """The item terms of each criterion, and the seconds; those that go by column share one product."""
+    """The item terms of each criterion, and the seconds; criteria that work by column share one product."""
     together = [name for name, criterion in criteria.items() if criterion.columnwise and criterion.needs_reference]
     groups = [together] * bool(together) + [[name] for name in criteria if name not in together]
     terms: dict[str, Terms] = {}
@@ -368,7 +368,7 @@ def matched(
     parts: Parts | None,
     reference_items: VectorSource | None = None,
 ) -> tuple[dict[int, tuple[Tensor, Tensor]], float]:
-    """Values and positions (Q, k) of a matching for each k of depths, which is another matching each time."""
+    """Values and positions (Q, k) of a matching for each k of depths; each k is a separate matching."""
     lists: dict[int, tuple[Tensor, Tensor]] = {}
     total = 0.0
     for k in sorted(depths):
@@ -395,9 +395,9 @@ def found_blocks(
     parts: Parts | None,
     progress: bool,
 ) -> Iterator[tuple[int, Pieces, float]]:
-    """(first query, lists of the plain ranking and of each criterion, seconds) for one stretch of queries at a time.
+    """(first query, lists of the plain ranking and of each criterion, seconds) for one block of queries at a time.
 
-    Each of the lists is values and positions (b, depth) on the CPU. What parts hold is not searched again.
+    Each of the lists is values and positions (b, depth) on the CPU. Blocks that parts hold are not searched again.
     """
     start = 0
     while parts is not None and start < len(queries):
@@ -409,7 +409,7 @@ def found_blocks(
     if start == len(queries):
         return
     if start:
-        log.info("going on from query %d of %d", start, len(queries))
+        log.info("continuing from query %d of %d", start, len(queries))
     began = time.perf_counter()
     device = queries.rows(0, 1).device
     corrections = [

@@ -1,4 +1,4 @@
-"""What a long search has found so far, kept on disk, so that the same command continues where it was killed."""
+"""Parts of a long search, kept on disk, so that a killed command continues when it is run again."""
 
 import time
 from collections.abc import Callable
@@ -15,10 +15,10 @@ _EMPTY = 1024  # pieces without tensors that a part may have
 
 
 class Parts(UnfinishedWork):
-    """Named lists of tuples of tensors, each with the seconds that finding it took."""
+    """Named lists of tuples of tensors, each with the seconds that it took to compute."""
 
     def get(self, name: str) -> tuple[Pieces, float] | None:
-        """A part, on the CPU, and its seconds; None where it is absent or damaged."""
+        """A part, on the CPU, and its seconds; None if it is absent or damaged."""
         stored = self.load(name)
         try:
             return None if stored is None else _pieces(stored)
@@ -46,7 +46,7 @@ def _pieces(stored: dict[str, np.ndarray]) -> tuple[Pieces, float]:
 
 
 def kept(parts: Parts | None, name: str, find: Callable[[], Pieces]) -> tuple[Pieces, float]:
-    """The part `name` or, where it is not there, what `find` gives, stored under it; and the seconds of finding it."""
+    """The part `name` and its seconds. If it is absent, `find` computes it, and it is stored."""
     found = None if parts is None else parts.get(name)
     if found is None:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The record of a measurement in plain values: what result.json holds and the page of embeddings reads."""
+"""The record of a comparison in plain values: the contents of result.json, from which the page is drawn."""
 
 import logging
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ QUERIES = 3  # of a hub's queries
 def record(
     inputs: Inputs, checked: Checked, measured: Measured, criteria: Mapping[str, Any], k: int, seed: int = 0
 ) -> dict[str, Any]:
-    """The inputs and all that was measured of them; see `figures`."""
+    """The record of the inputs and of all measurements; see `figures`."""
     inductive = inputs.reference is not None
     return {
         "queries": _side(inputs.queries, checked.norms["queries"]),
@@ -49,7 +49,7 @@ def _side(vectors: VectorFile, norms: Norms) -> dict[str, Any]:
 
 
 def _reference(inputs: Inputs, checked: Checked, criteria: Mapping[str, Any]) -> dict[str, Any]:
-    """Which queries the criteria took their terms from."""
+    """The reference: the queries from which the criteria took their terms."""
     inductive = inputs.reference is not None
     if all(reference_kind(criterion, inductive) == "none" for criterion in criteria.values()):
         return {"kind": "none", "set": "none"}
@@ -70,7 +70,7 @@ def _reference_items(inputs: Inputs, checked: Checked, criteria: Mapping[str, An
 
 
 def _truth(inputs: Inputs) -> dict[str, Any] | None:
-    """The pairs that recalls are measured by."""
+    """The true pairs, against which recalls are measured."""
     truth = inputs.truth
     if truth is None:
         return None
@@ -88,7 +88,7 @@ def values(
 ) -> dict[str, Any]:
     """The measured part of the record: "ks", "rankings", "hubs" and "antihubs".
 
-    "hubs" are the EXAMPLES items with the largest N_k in the plain ranking, k being the largest of ks; of equal ones
+    "hubs" are the EXAMPLES items with the largest N_k in the plain ranking, for the largest k of ks; among equal ones
     the lower row comes first. "antihubs" has the number of items with N_k = 0 under each ranking, and EXAMPLES of those
     of the plain ranking, drawn by `seed`.
     """
@@ -128,7 +128,7 @@ def values(
 
 
 def reference_kind(criterion: Criterion | None, inductive: bool) -> str:
-    """Whose scores a criterion sees: "none", "inductive" or "transductive". A matching sees the queries."""
+    """What a criterion is fitted on: "none", "inductive" or "transductive". A matching is fitted on the queries."""
     if criterion is None or not (criterion.needs_reference or criterion.matching is not None):
         return "none"
     return "inductive" if inductive else "transductive"

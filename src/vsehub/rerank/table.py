@@ -1,4 +1,4 @@
-"""Rankings as .parquet tables, which any data tool opens: a row for each query and rank."""
+"""Rankings as .parquet tables, which any data tool can open: one row per query and rank."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,11 +26,11 @@ def write_ranking(
     query_ids: Sequence[str] | None = None,
     item_ids: Sequence[str] | None = None,
 ) -> None:
-    """Write a ranking, best first, as a table (query, rank, item, score), wholly or not at all.
+    """Write a ranking, best first, as a table (query, rank, item, score), completely or not at all.
 
-    positions: (Q, K) row numbers of items. scores: (Q, K), stored as float64 if they are, else as float32. query_ids: Q
-    strings, item_ids: one string for each item, by which the table names them; None: row numbers from 0. Ranks count
-    from 1. InputError where shapes or ids do not fit.
+    positions: (Q, K) row numbers of items. scores: (Q, K), float64 stays float64, others are stored as float32.
+    query_ids: Q strings, item_ids: one string per item, the names in the table; None: row numbers from 0. Ranks count
+    from 1. Raises InputError if shapes or ids do not fit.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -83,8 +83,8 @@ def read_ranking(
 ) -> tuple[Tensor, Tensor]:
     """The ranking in a table of `write_ranking`, whose rows may be in any order: positions (Q, K) int64, scores (Q, K).
 
-    query_ids, item_ids: the ids by which the table names rows, in the rows' order; None where it has row numbers.
-    InputError where the file is damaged, an id is unknown, or not every query has every rank from 1 to K once.
+    query_ids, item_ids: the ids that the table uses, in the order of the rows; None if it has row numbers.
+    Raises InputError if the file is damaged, an id is unknown, or not every query has every rank from 1 to K once.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -133,7 +133,7 @@ def _names(name: str, ids: Sequence[str] | None) -> "pa.Array | None":
 
 
 def _numbers(path: Path, name: str, column: "pa.ChunkedArray", ids: "pa.Array | None") -> np.ndarray:
-    """The row numbers that a column's entries stand for."""
+    """The row numbers for the entries of a column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

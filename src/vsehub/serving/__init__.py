@@ -1,4 +1,4 @@
-"""Indexes that serve a corrected ranking: the item bias is one more dimension of inner-product search."""
+"""Indexes that serve a corrected ranking: the item bias becomes one more dimension of inner-product search."""
 
 import lazy_loader
 

@@ -1,7 +1,8 @@
 """Indexes that serve a corrected ranking, and the FAISS and numpy code that searches them without vsehub.
 
-a·s - b(item) ranks like ⟨(query, 1), (item, -b/a)⟩; with 0 for the 1 the same index gives the plain ranking. What is
-stored is b minus its mean: a constant changes no ranking, and approximate indexes see vectors of nearly equal length.
+a·s - b(item) ranks like ⟨(query, 1), (item, -b/a)⟩; with 0 in place of the 1 the same index gives the plain ranking.
+The index stores b minus its mean: a constant changes no ranking, and the vectors then have nearly equal lengths, which
+approximate indexes need.
 """
 
 import logging
@@ -22,7 +23,7 @@ from vsehub.serving.index_file import KINDS, effort, empty_index, read_index, tr
 
 log = logging.getLogger(__name__)
 
-# Vectors that are handed to FAISS at a time: what is held of them beside the index.
+# Vectors that are passed to FAISS at a time: they are the memory needed besides the index.
 BLOCK = 16384
 FAISS_FOR = ("an index", "rank without one (`Criterion.search`, index=null)")
 
@@ -39,7 +40,7 @@ class IndexFacts:
 
 
 class ServedIndex:
-    """A FAISS index over folded vectors, on the CPU, and what is needed to read its answers."""
+    """A FAISS index over folded vectors, on the CPU, and the facts that turn its results into scores."""
 
     def __init__(self, index: Any, facts: IndexFacts):
         self._index, self.facts = index, facts
@@ -56,9 +57,9 @@ class ServedIndex:
         """Values and positions (Q, k) of the k best items of each query, best first.
 
         queries: (Q, D) vectors, normalised as the items were; see `criteria.base.Criterion.search`. Values are a·s - b,
-        or s where corrected is false; numpy arrays where the queries are one, else tensors on the CPU. Where an
-        approximate index finds fewer than k items, the list ends in positions -1 and values -inf. Raises InputError
-        where dimensions differ or k exceeds the items.
+        or s if corrected is false; numpy arrays if the queries are one, else tensors on the CPU. If an approximate
+        index finds fewer than k items, the list ends in positions -1 and values -inf. Raises InputError
+        if dimensions differ or k exceeds the items.
         """
         asked = as_vectors("queries", queries, columns=self.facts.dim)
         require(0 < k <= len(self), f"k is {k}; expected 1 to {len(self)}, the number of items in the index")
@@ -74,7 +75,7 @@ class ServedIndex:
         return values.masked_fill(positions < 0, -torch.inf), positions
 
     def save(self, path: str | Path) -> None:
-        """Write index and facts atomically to one file, which `faiss.read_index` opens too."""
+        """Write index and facts atomically to one file, which `faiss.read_index` can open too."""
         write_index(required_faiss(*FAISS_FOR), self._index, asdict(self.facts), path)
 
 
@@ -84,17 +85,17 @@ def build_index(
 ) -> ServedIndex:
     """An index that ranks items (M, D) by a·s - b(item).
 
-    items: a tensor, a numpy array, a memory map or an open file (`data.vectors`); the index holds them as float32, and
-    beside it no more than blocks of them. bias: b (M,), scale: a, of an `ItemBias`. kind: "flat" is exact; "ivf" and
-    "hnsw" are approximate (`measured_recall` says how much). seed: of the sample that the lists of "ivf" are trained
-    on. progress: a label shows a bar. Raises InputError where FAISS is missing or the bias does not fit the items.
+    items: a tensor, a numpy array, a memory map or an open file (`data.vectors`), read in blocks; the index holds them
+    as float32. bias: b (M,), scale: a, of an `ItemBias`. kind: "flat" is exact; "ivf" and "hnsw" are approximate
+    (`measured_recall` says how much). seed: of the sample on which the lists of "ivf" are trained. progress: a label
+    shows a bar. Raises InputError if FAISS is missing or the bias does not fit the items.
     """
     one_of("index", kind, KINDS)
     positive("scale", scale)
     items = as_vectors("items", items)
     require(
         tuple(bias.shape) == (len(items),),
-        f"bias has shape {tuple(bias.shape)}; expected ({len(items)},), one number an item",
+        f"bias has shape {tuple(bias.shape)}; expected ({len(items)},), one number per item",
     )
     require(bool(bias.isfinite().all()), "bias has NaN or infinite entries; look for such embeddings")
     faiss = required_faiss(*FAISS_FOR)
@@ -116,7 +117,7 @@ def build_index(
 
 
 def load_index(path: str | Path) -> ServedIndex:
-    """The index that `ServedIndex.save` wrote; InputError where the file is damaged or foreign, or FAISS is missing."""
+    """The index that `ServedIndex.save` wrote. Raises InputError for other or damaged files, or without FAISS."""
     index, stored = read_index(required_faiss(*FAISS_FOR), path)
     try:
         facts = IndexFacts(**{field.name: stored[field.name] for field in fields(IndexFacts)})
@@ -140,10 +141,10 @@ def measured_recall(
     sample: int = 1000,
     seed: int = 0,
 ) -> dict[str, float]:
-    """{"plain", "corrected"}: mean share of the k best items that the index finds, against exact search.
+    """{"plain", "corrected"}: mean share of the k best items of exact search that the index finds.
 
-    queries (Q, D), of which `sample` are drawn by seed; items, bias, scale: what the index was built from. Of items
-    that score alike another one counts as missed. Raises InputError where dimensions differ or k exceeds the items.
+    queries: (Q, D), of which `sample` are drawn by seed. items, bias, scale: the arguments of `build_index`. Finding
+    another item of equal score counts as a miss. Raises InputError if dimensions differ or k exceeds the items.
     """
     drawn = as_vectors("queries", sampled(as_vectors("queries", queries, columns=index.facts.dim), sample, seed)[0])
     items = as_vectors("items", items, columns=index.facts.dim, device=drawn.rows(0, 1).device)
@@ -156,12 +157,12 @@ def measured_recall(
 
 
 def _overlap(found: Tensor, wanted: Tensor) -> float:
-    """Mean share of `wanted` (Q, k) that stands in `found` (Q, k)."""
+    """The mean share of `wanted` (Q, k) that is in `found` (Q, k)."""
     return (found[:, :, None] == wanted[:, None, :]).any(dim=1).double().mean().item()
 
 
 def _folded(vectors: Tensor, last: Tensor) -> Tensor:
-    """Vectors (b, D) and their last component (b,) as FAISS takes them: (b, D + 1), float32, on the CPU."""
+    """Vectors (b, D) with their last component (b,) appended: (b, D + 1), float32, on the CPU, for FAISS."""
     return torch.cat((vectors.detach().cpu().float(), last[:, None]), dim=1)
 
 

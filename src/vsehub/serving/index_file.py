@@ -1,11 +1,11 @@
-"""A FAISS index and the facts about it in one file: building the empty index, writing, and reading it safely.
+"""A FAISS index and the facts about it in one file: creating the empty index, writing it, and reading it safely.
 
-FAISS reads its own part and stops, so that `faiss.read_index` opens the file too. The facts follow as JSON, then their
-length in 8 bytes and 8 bytes that name the format.
+FAISS reads its own part and stops, so `faiss.read_index` can open the file too. The facts follow as JSON, then their
+length in 8 bytes and the name of the format in 8 bytes.
 
-FAISS trusts what a file says: sizes that it reserves memory for, numbers that it follows as positions, kinds of indexes
-within indexes. Therefore `require_layout` checks that every size lies within the file, that kinds and dimensions are
-those of the facts, and that every position is the position of an item, so that a malicious file is refused.
+FAISS trusts the contents of a file: sizes for which it allocates memory, numbers that it uses as positions, indexes
+nested in indexes. `require_layout` therefore checks that every size fits the file, that kinds and dimensions are those
+of the facts, and that every position is that of an item. A malicious file is refused.
 """
 
 import json
@@ -27,12 +27,12 @@ from vsehub.io.files import atomic
 INNER_PRODUCT = 0  # FAISS's number of the metric
 _MOST_CANDIDATES = 1 << 20  # of a graph's search: room for so many is made for each query
 KINDS = ("flat", "ivf", "hnsw")
-# Lists: 4 a square root of the items; k-means wants at least 39 vectors a list, and more than 64 change little.
+# Lists: 4 a square root of the items; k-means wants at least 39 vectors per list, and more than 64 change little.
 LISTS_A_ROOT, LEAST_A_LIST, TRAINED_A_LIST = 4, 39, 64
-# Of so many lists one is searched, and at least these.
+# One in so many lists is searched, and at least these many.
 LISTS_A_PROBE, LEAST_PROBES = 16, 16
-# Links of an item, candidates among which they are chosen, candidates of a query. With more to choose from FAISS, which
-# prunes by inner product, keeps fewer links: recall fell (100,000 items with many hubs: 0.99 with 40, 0.96 with 80).
+# Links per item, candidates from which they are chosen, candidates of a query. With more candidates FAISS, which prunes
+# by inner product, keeps fewer links, and recall falls (100,000 items with many hubs: 0.99 with 40, 0.96 with 80).
 LINKS, CANDIDATES_BUILDING, CANDIDATES_SEARCHING = 32, 40, 128
 _NAME, _VERSION = b"vsehub-", b"1"
 MARK = _NAME + _VERSION
@@ -43,7 +43,7 @@ _AGAIN = "write it again with `ServedIndex.save`, or `vsehub rerank index=...`"
 
 
 def empty_index(faiss: ModuleType, kind: str, dimensions: int, items: int, seed: int) -> Any:
-    """An inner-product index without vectors, with memory for all where vectors lie in one stretch."""
+    """An empty inner-product index, with memory for all vectors if its kind keeps them in one block."""
     one_of("index", kind, KINDS)
     if kind == "ivf":
         lists = max(1, min(round(LISTS_A_ROOT * math.sqrt(items)), items // LEAST_A_LIST))
@@ -62,19 +62,19 @@ def empty_index(faiss: ModuleType, kind: str, dimensions: int, items: int, seed:
 
 
 def training_vectors(index: Any) -> int:
-    """How many vectors the index is to be trained on: 0 where it needs no training."""
+    """The number of vectors on which to train the index: 0 if it needs no training."""
     return 0 if index.is_trained else TRAINED_A_LIST * index.nlist
 
 
 def effort(kind: str, index: Any) -> int | None:
-    """What trades time for recall: the lists searched (ivf), the candidates (hnsw), None for an exact index."""
+    """The setting that trades time for recall: lists searched (ivf), candidates (hnsw), None for an exact index."""
     if kind == "flat":
         return None
     return int(index.nprobe if kind == "ivf" else index.hnsw.efSearch)
 
 
 def _reserve(flat: Any, items: int) -> None:
-    """Memory for all items at once: growing it as they come holds them twice at times."""
+    """Reserve memory for all items at once: growing it step by step needs twice the memory at times."""
     flat.codes.resize(items * flat.code_size)
     flat.codes.resize(0)
 
@@ -95,16 +95,16 @@ def write_index(faiss: ModuleType, index: Any, facts: dict[str, Any], path: str 
 
 
 def read_index(faiss: ModuleType, path: str | Path) -> tuple[Any, dict[str, Any]]:
-    """The index and its facts; InputError where the file is cut short, damaged or not an index of vsehub.
+    """The index and its facts. Raises InputError if the file is cut short, damaged or not an index of vsehub.
 
-    The checksum tells damage. Against malice `require_layout` checks the file before FAISS sees it, and FAISS reserves
-    no more than the file's size for any part of it.
+    A checksum detects damage. Against malicious files, `require_layout` checks the file before FAISS reads it, and
+    FAISS allocates no more than the file's size for any part of it.
     """
     path = existing("index", path, "Give the file that `ServedIndex.save` or `vsehub rerank index=...` wrote")
     facts = _facts(path)
     require(
         _checksum(path, facts["bytes"]) == facts["crc32"],
-        f"index: {path} is damaged: it is not what was written (checksum). Copy it again, or {_AGAIN}",
+        f"index: {path} is damaged: its checksum is wrong. Copy it again, or {_AGAIN}",
     )
     require_layout(path, facts["bytes"], facts["kind"], facts["items"], facts["dim"] + 1)
     try:
@@ -116,7 +116,7 @@ def read_index(faiss: ModuleType, path: str | Path) -> tuple[Any, dict[str, Any]
 
 @contextmanager
 def _bounded(faiss: ModuleType, size: int) -> Iterator[None]:
-    """Within the block FAISS reserves no more than `size` bytes for a vector."""
+    """Within the block FAISS allocates no more than `size` bytes for a vector."""
     before = faiss.get_deserialization_vector_byte_limit()
     faiss.set_deserialization_vector_byte_limit(size)
     try:
@@ -126,7 +126,7 @@ def _bounded(faiss: ModuleType, size: int) -> Iterator[None]:
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    """The facts behind the index in the file."""
+    """The facts, which follow the index in the file."""
     ending = _LENGTH + len(MARK)
     size = os.path.getsize(path)
     with path.open("rb") as handle:
@@ -141,7 +141,7 @@ def _facts(path: Path) -> dict[str, Any]:
         )
         require(
             mark == MARK and length <= min(_MOST_FACTS, size - ending),
-            f"index: {path} is no index of vsehub, or it is cut short (its last bytes do not say so); {_AGAIN}",
+            f"index: {path} is not an index of vsehub, or it is cut short (its last bytes are wrong); {_AGAIN}",
         )
         handle.seek(size - ending - length)
         try:
@@ -167,7 +167,7 @@ def _checksum(path: Path, size: int) -> int:
 
 
 class _Wrong(Exception):
-    """The bytes are not laid out as they must be."""
+    """Raised if the bytes do not have the expected layout."""
 
 
 class _Bytes:
@@ -185,19 +185,19 @@ class _Bytes:
         return struct.unpack(f"<{form}", self.array(np.uint8, struct.calcsize(f"<{form}")).tobytes())
 
     def array(self, dtype: type, count: int) -> np.ndarray:
-        """`count` numbers, as they lie in the file."""
+        """`count` numbers, mapped from the file."""
         size = count * np.dtype(dtype).itemsize
         _expect(size <= self.left, f"{size} bytes are announced where {self.left} are left")
         self._place += size
         return self._bytes[self._place - size : self._place].view(dtype)
 
     def vector(self, dtype: type) -> np.ndarray:
-        """Numbers after their own number."""
+        """An array of numbers that is preceded by its length."""
         return self.array(dtype, self.numbers("Q")[0])
 
 
 def require_layout(path: Path, size: int, kind: str, items: int, dimensions: int) -> None:
-    """InputError unless the first `size` bytes of `path` are an index of these facts, consistent in itself."""
+    """Raise InputError unless the first `size` bytes of `path` are an index of these facts, consistent in itself."""
     walks: dict[str, Callable[[_Bytes, int, int], None]] = {"flat": _flat, "ivf": _ivf, "hnsw": _hnsw}
     try:
         content = _Bytes(path, size)
@@ -245,7 +245,7 @@ def _ivf(content: _Bytes, items: int, dimensions: int) -> None:
     )
     sizes = content.vector(np.uint64)
     if form == b"sprs":  # the number of each list that is not empty, then its size
-        _expect(len(sizes) % 2 == 0, "its list sizes are no pairs")
+        _expect(len(sizes) % 2 == 0, "its list sizes are not pairs")
         numbers, sizes = sizes[::2], sizes[1::2]
         rising = len(numbers) < 2 or bool((numbers[1:] > numbers[:-1]).all())
         _expect(
@@ -291,7 +291,7 @@ def _hnsw(content: _Bytes, items: int, dimensions: int) -> None:
         f"it searches among {searching} candidates and builds among {building}",
     )
     for level in range(1, highest + 1):
-        # A vector on this level is followed to others on it: below, they have no links of this level.
+        # A search on this level follows links to vectors of this level: those that end below it have no links here.
         here = np.flatnonzero(levels > level)
         first = room[here] + int(links[level])
         width = int(links[level + 1] - links[level])

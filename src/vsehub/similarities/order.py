@@ -18,9 +18,9 @@ TILE_ON_CPU, TILE_ON_GPU = 1 << 20, 1 << 26
 class Order(Similarity):
     """S[i, t] = shift - |max(0, |t| - |i|)|_2 of unit vectors made absolute (Vendrov 2016, eq. 3, with VSE++'s abs).
 
-    shift: what is added to the papers' score, which is at most 0; it changes no ranking and no loss of differences,
-    and 1 brings positives into [0, 1], where HAL wants them. Not symmetric, and no inner product. The gradient at
-    distance zero is 0. Memory beyond the scores is bounded, forwards and backwards.
+    shift: added to the papers' score, which is at most 0. It changes no ranking and no loss of differences; 1 brings
+    positives into [0, 1], as HAL needs. The similarity is neither symmetric nor an inner product. Its gradient at
+    distance 0 is 0. Memory beyond the scores is bounded in both passes.
     """
 
     def __init__(self, shift: float = 1.0):
@@ -33,7 +33,7 @@ class Order(Similarity):
         return self.shift
 
     def forward(self, images: Tensor, texts: Tensor) -> Tensor:
-        """Scores (I, T) of (I, D) against (T, D). Raises InputError where the sizes D differ."""
+        """Scores (I, T) of (I, D) against (T, D). Raises InputError if the sizes D differ."""
         matrix("images", images)
         matrix("texts", texts, columns=images.shape[1])
         return self.shift - _Violations.apply(*(F.normalize(side, dim=-1).abs() for side in (images, texts)))

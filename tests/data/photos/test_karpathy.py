@@ -69,8 +69,8 @@ def test_splits_as_the_json_says(tmp_path, restval, flat, caplog):
     whole = "splits.json: 1 images of restval, 2 images of test, 2 images of train, 1 images of val"
     assert caplog.text.count(whole) == 1
     train = {"train": "1 images of restval, 2 images of train, 5 to 7", "leave": "2 images of train, 5 to 7"}[restval]
-    assert f"train: read {train} captions an image" in caplog.text
-    assert "val: read 1 images of val, 5 captions an image" in caplog.text
+    assert f"train: read {train} captions per image" in caplog.text
+    assert "val: read 1 images of val, 5 captions per image" in caplog.text
 
 
 def test_names(tmp_path):

@@ -187,15 +187,15 @@ def test_ids(tmp_path, ids):
         assert open_vectors(path).ids == [str(one) for one in ids]
     named = open_vectors(matrix()).with_ids([str(one) for one in ids])
     assert open_vectors(tmp_path / "v.npz").fingerprint() == named.fingerprint() != open_vectors(matrix()).fingerprint()
-    assert "queries has 7 rows but 6 ids came" in refused(named.with_ids, IDS[1:])
+    assert "queries has 7 rows but 6 ids" in refused(named.with_ids, IDS[1:])
 
 
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (IDS[:-1], "has 7 rows but 6 ids came; expected one id a row"),
+        (IDS[:-1], "has 7 rows but 6 ids; expected one id per row"),
         ([*IDS[:-1], IDS[1]], r"'név 1' comes twice, as number 1 and 6, counted from 0 \(1 repeats in all\)"),
-        (np.ones(7), "expected one string or whole number a row"),
+        (np.ones(7), "expected one string or whole number per row"),
         (np.array(IDS, object), r"v.npz::ids is object \(7,\); expected one string .*: ids.astype"),
     ],
 )
@@ -213,7 +213,7 @@ def test_ids_that_are_no_text(tmp_path, code, order):
     assert open_vectors(tmp_path / "v.npz").ids[:2] == ["aaa", "bbb"]
     codes[3, 1] = code
     write_npz(tmp_path / "v.npz", matrix(), ids=codes.astype(f"{order}u4").view(f"{order}U3")[:, 0])
-    assert "v.npz::ids holds numbers that are no characters" in refused(open_vectors, tmp_path / "v.npz")
+    assert "v.npz::ids holds numbers that are not characters" in refused(open_vectors, tmp_path / "v.npz")
 
 
 @pytest.mark.parametrize(

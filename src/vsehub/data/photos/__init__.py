@@ -1,1 +1,1 @@
-"""Photos on disk, decoded when asked for."""
+"""Photos on disk, decoded on demand."""

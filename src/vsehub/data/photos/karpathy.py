@@ -1,4 +1,4 @@
-"""Photos with captions in Karpathy's splits: COCO, Flickr30k, Flickr8k, or your own in the same json."""
+"""Photos with captions in Karpathy's splits: COCO, Flickr30k, Flickr8k, or your own data in the same json layout."""
 
 import json
 import logging
@@ -20,10 +20,10 @@ from vsehub.io.text import stays_inside
 
 log = logging.getLogger(__name__)
 
-ALL_SPLITS = ("train", "restval", "val", "test")  # restval: COCO's validation images that Karpathy left for training
+ALL_SPLITS = ("train", "restval", "val", "test")  # restval: COCO's validation images that Karpathy leaves for training
 _RESTVAL = "restval"
-_NAMED_LEFT_OUT = 20  # files named in a warning: more than in an error, since only the warning names them
-_HALF = "holds half of a surrogate pair, which is no character; write the missing text"
+_NAMED_LEFT_OUT = 20  # files named in a warning: more than in an error, since nothing else names them
+_HALF = "holds half of a surrogate pair, which is not a character; write the missing text"
 _LAYOUT = (
     '{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": "A dog ."}, ...]}, ...]}, the layout of '
     "dataset_coco.json, dataset_flickr30k.json and dataset_flickr8k.json"
@@ -31,7 +31,7 @@ _LAYOUT = (
 
 
 class Entry(NamedTuple):
-    """An image of the json. folder: the json's `filepath` (COCO: "train2014" or "val2014"), "" where it has none."""
+    """An image of the json. folder: the json's `filepath` (COCO: "train2014" or "val2014"), "" if it has none."""
 
     filename: str
     folder: str
@@ -45,11 +45,11 @@ class Entry(NamedTuple):
 
 
 def read_entries(path: Path) -> tuple[str | None, list[Entry]]:
-    """The data set's name, None where the file has none, and its images in the order of the file.
+    """The data set's name, None if the file has none, and its images in the order of the file.
 
-    White space in captions becomes single spaces, so that a caption is one line. InputError where the file is damaged
-    or of another layout; where an image has no captions or an empty one, is of an unknown split or comes twice; and
-    where its path leads outside the folder of images.
+    White space in captions becomes single spaces, so that a caption is one line. Raises InputError if the file is
+    damaged or has another layout; if an image has no captions or an empty one, is of an unknown split or is repeated;
+    or if its path leads outside the folder of images.
     """
     try:
         content = json.loads(path.read_bytes())
@@ -107,7 +107,7 @@ def _entry(path: Path, number: int, image: Any) -> Entry:
 
 
 def _refuse_repeats(path: Path, entries: list[Entry]) -> None:
-    """InputError where a picture comes twice, in one split or in two."""
+    """Raise InputError if a picture is repeated, in one split or in two."""
     splits: dict[str, list[str]] = {}
     for entry in entries:
         splits.setdefault(entry.place, []).append(entry.split)
@@ -122,12 +122,12 @@ def _refuse_repeats(path: Path, entries: list[Entry]) -> None:
 
 
 def _encodes(text: str) -> bool:
-    """Whether the text is valid Unicode: json can escape half of a surrogate pair."""
+    """Whether the text is valid Unicode; JSON can escape half of a surrogate pair, which is not."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 class Karpathy(Component):
-    """The json of the splits and a folder of image files, decoded when asked for.
+    """The json of the splits and a folder of image files, decoded on demand.
 
     json: dataset_coco.json, dataset_flickr30k.json, dataset_flickr8k.json or a file of that layout. images: the folder
     of the files, or of COCO's folders train2014 and val2014; the json may only name files inside it, whose links are
@@ -162,7 +162,7 @@ class Karpathy(Component):
         one_of("augment", augment, ("none", "vsepp"))
         one_of("unreadable", unreadable, ("stop", "leave_out"))
         self._pictures = partial(Pictures, size=size, resize=resize, crops=crops, threads=threads)
-        self._threads = self._pictures([]).threads  # refuses wrong sizes before the pictures are checked
+        self._threads = self._pictures([]).threads  # refuses bad sizes before the pictures are checked
         self._name, self._restval, self._augment = name, restval, augment
         self._unreadable, self._cache = unreadable, cache
 
@@ -180,8 +180,8 @@ class Karpathy(Component):
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test", in the json's order; the first time, every file is decoded as a check.
 
-        InputError where the json is damaged or lacks the split, where files are missing and, with `unreadable` "stop",
-        where files cannot be decoded.
+        Raises InputError if the json is damaged or lacks the split, if files are missing or, with `unreadable` "stop",
+        if files cannot be decoded.
         """
         one_of("split", split, SPLITS)
         entries = self._entries(split)
@@ -194,17 +194,17 @@ class Karpathy(Component):
         return CaptionedImages(pictures, captions, index, [entry.filename for entry in kept])
 
     def _entries(self, split: str) -> list[Entry]:
-        """The json's images of a split, for train those of restval too if chosen; InputError where there are none."""
+        """The json's images of a split; train may include restval. Raises InputError if there are none."""
         joined = {split, _RESTVAL} if split == self._restval else {split}
         entries = [entry for entry in self._read[1] if entry.split in joined]
         require(len(entries) > 0, f"json: {self.json} has no split {split!r}; it has {_counted(self._read[1])}")
         captions = [len(entry.captions) for entry in entries]
         each = f"{min(captions)}" if min(captions) == max(captions) else f"{min(captions)} to {max(captions)}"
-        log.info("%s: read %s, %s captions an image", split, _counted(entries), each)
+        log.info("%s: read %s, %s captions per image", split, _counted(entries), each)
         return entries
 
     def _located(self, split: str, entries: list[Entry]) -> list[str]:
-        """Each image's path in the folder; InputError where files are missing."""
+        """Each image's path in the folder. Raises InputError if files are missing."""
         paths = [self._path(entry) for entry in entries]
         found = [path for path in paths if path is not None]
         missing = [entry.filename for entry, path in zip(entries, paths, strict=True) if path is None]
@@ -218,7 +218,7 @@ class Karpathy(Component):
         return found
 
     def _path(self, entry: Entry) -> str | None:
-        """The path in the image's folder, or directly in `images` where no other image has the same file name."""
+        """The path in the image's folder, or directly in `images` if no other image has the same file name."""
         alone = self._filenames[entry.filename] == 1
         places = (os.path.join(entry.folder, entry.filename), *((entry.filename,) if alone else ()))
         return next((place for place in places if os.path.isfile(self.images / place)), None)
@@ -228,7 +228,7 @@ class Karpathy(Component):
         return Counter(entry.filename for entry in self._read[1])
 
     def _without_damaged(self, split: str, files: list[str]) -> list[str | None]:
-        """The files, None in place of those that cannot be decoded; InputError unless these may be left out."""
+        """The files, None in place of those that cannot be decoded. Raises InputError unless these may be omitted."""
         reasons = damaged(self.images, files, self._threads, self._cache)
         named = [f"{file} ({reason})" for file, reason in reasons.items()]
         said = f"{len(named):,} of {len(files):,} files of the split {split!r} cannot be decoded"

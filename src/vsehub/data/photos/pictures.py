@@ -1,4 +1,4 @@
-"""Picture files as an array of pixels: decoded, turned upright, cropped; and checked once, before training."""
+"""Picture files as an array of pixels: decoded, turned upright and cropped; checked once before training."""
 
 import hashlib
 import json
@@ -19,8 +19,8 @@ from vsehub.io.files import cache_folder, read_object, write_text
 
 log = logging.getLogger(__name__)
 
-# By hand, since ImageOps.exif_transpose also writes the EXIF anew, which fails where other entries of it are damaged:
-# of 4,000 JPEGs with changed EXIF bytes it refused 16 whose orientation and pixels can be read.
+# Not by ImageOps.exif_transpose, which also rewrites the EXIF and fails if other entries are damaged: of 4,000 JPEGs
+# with changed EXIF bytes it refused 16 whose orientation and pixels can be read.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -33,16 +33,16 @@ _TURNS = {
 _ORIENTATION = 0x0112  # the EXIF tag
 _LYING = (5, 6, 7, 8)  # orientations that exchange width and height
 _SPARE = 2  # a JPEG is decoded at 1/2, 1/4 or 1/8 only where that leaves this many pixels for each that is wanted
-_LONGEST = 16  # times the shorter side: longer pictures would need any amount of memory when they are resized
+_LONGEST = 16  # times the shorter side: resizing longer pictures could need any amount of memory
 _AREA = (0.08, 1.0)  # of a random crop, as a share of the picture's
 _RATIO = (3 / 4, 4 / 3)  # of a random crop, width to height
 _TRIES = 10
 _VERSION = 1  # of the file that remembers checked pictures; files of other versions are ignored
-_AT_ONCE = 1024  # pictures given to the threads together, so that not all of a split wait in memory
+_AT_ONCE = 1024  # pictures submitted to the threads at a time, so that a whole split does not wait in memory
 
 
 class Part(NamedTuple):
-    """A part of an upright picture, in its pixels, and the width and height that it is resized to."""
+    """A part of an upright picture, in pixels, and the width and height to which it is resized."""
 
     left: int
     top: int
@@ -52,11 +52,11 @@ class Part(NamedTuple):
 
 
 def read_part(path: str | Path, choose: Callable[[int, int], Part]) -> np.ndarray:
-    """The part of a picture that `choose(width, height)` names, resized: (height, width, 3) uint8.
+    """The part of a picture that `choose(width, height)` returns, resized: (height, width, 3) uint8.
 
-    Resizing is bilinear and antialiased. The file's content becomes upright (EXIF) 8-bit RGB: transparency is laid on
-    white, 16 bits are scaled to 8, CMYK follows its Adobe marker, of several frames the first is taken. Raises
-    InputError where the file cannot be decoded.
+    Resizing is bilinear and antialiased. The file's content becomes upright (EXIF) 8-bit RGB: transparency becomes
+    white, 16 bits are scaled to 8, CMYK follows its Adobe marker, only the first frame is used. Raises
+    InputError if the file cannot be decoded.
     """
     try:
         with Image.open(path) as file:
@@ -75,7 +75,7 @@ def read_part(path: str | Path, choose: Callable[[int, int], Part]) -> np.ndarra
 
 
 def damage(path: str | Path) -> str | None:
-    """Why a picture cannot be decoded, wholly and at full size; None where it can."""
+    """The reason why a picture cannot be decoded completely, at full size; None if it can."""
     try:
         with Image.open(path) as file:
             _upright_rgb(file, _orientation(file))
@@ -85,23 +85,23 @@ def damage(path: str | Path) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    # Pillow repeats the path where it recognises no format.
+    # Pillow repeats the path if it recognises no format.
     return "not a picture" if isinstance(error, UnidentifiedImageError) else str(error) or type(error).__name__
 
 
 def _orientation(file: Image.Image) -> int:
     """The EXIF orientation that has not been applied yet, 1 to 8."""
     if file.format != "JPEG":
-        file.load()  # a PNG may have it behind the pixels; Pillow turns a TIFF while it loads it
+        file.load()  # a PNG may have it after the pixels; Pillow turns a TIFF while loading it
     try:
         orientation: int = file.getexif().get(_ORIENTATION, 1)
         return orientation
-    except Exception:  # damaged EXIF raises almost anything, and the pixels may be whole
+    except Exception:  # damaged EXIF can raise almost anything although the pixels are intact
         return 1
 
 
 def _decode_smaller(file: Image.Image, shrink: float) -> None:
-    """Have a JPEG decoded at a fraction of its size. shrink: the pixels it has for each that is wanted."""
+    """Decode a JPEG at a fraction of its size. shrink: its pixels per wanted pixel."""
     if shrink >= 2 * _SPARE:
         file.draft(None, (int(file.width * _SPARE / shrink), int(file.height * _SPARE / shrink)))
 
@@ -130,7 +130,7 @@ def _from_16_bits(values: np.ndarray) -> Image.Image:
 
 
 def resized(width: int, height: int, resize: int) -> Part:
-    """The whole picture with its shorter side resized to `resize`; of one longer than 16:1, the middle 16:1."""
+    """The whole picture with its shorter side resized to `resize`; if it is longer than 16:1, its middle 16:1."""
     across, down = min(width, _LONGEST * height), min(height, _LONGEST * width)
     shorter = min(across, down)
     return Part(
@@ -152,7 +152,7 @@ def corners_and_centre(width: int, height: int, size: int) -> list[tuple[int, in
 def random(width: int, height: int, size: int, rng: np.random.Generator) -> Part:
     """A part of 8 to 100 % of the area and of 3:4 to 4:3, resized to size x size (torchvision's RandomResizedCrop).
 
-    As in VSE++'s training. Where ten tries do not fit into a long picture: its middle, as long as the ratio allows.
+    As in VSE++'s training. If ten tries do not fit into a long picture: its middle, as long as the ratio allows.
     """
     for _ in range(_TRIES):
         area = width * height * rng.uniform(*_AREA)
@@ -176,8 +176,8 @@ class Pictures:
     upper left, upper right, lower left and lower right corner and the centre, then their mirrors in that order.
 
     files: the paths. augments: whether training takes `augmented` pictures. threads: how many decode at a time; None is
-    one for each core, at most 8. Holds no threads between reads, so that it can be pickled and forked. Raises
-    InputError for sizes that are no whole numbers, `resize` below `size`, and crops other than 1 and 10.
+    one per core, at most 8. Keeps no threads between reads, so that it can be pickled and forked. Raises
+    InputError for sizes that are not whole numbers, `resize` below `size`, and crops other than 1 and 10.
     """
 
     dtype = np.dtype(np.uint8)
@@ -214,9 +214,9 @@ class Pictures:
         return len(self.files)
 
     def __getitem__(self, index: int | slice | np.ndarray) -> np.ndarray:
-        """One picture (3, size, size), or (n, 3, size, size) by a slice or row numbers; ten crops likewise.
+        """One picture (3, size, size), or (n, 3, size, size) by a slice or row numbers; or each with ten crops.
 
-        Raises IndexError beyond the last row, InputError where a file can no longer be decoded.
+        Raises IndexError beyond the last row, InputError if a file can no longer be decoded.
         """
         rows = np.arange(len(self))[index]
         pixels = np.empty((rows.size, *self.shape[1:]), np.uint8)
@@ -239,7 +239,7 @@ class Pictures:
         return 3, self.size, self.size
 
     def _fill(self, fill: Callable[..., None], *arguments: Iterable[Any]) -> None:
-        """Call `fill` in threads that end with this call: kept ones would not live on in a forked process."""
+        """Call `fill` in threads that end with this call: a forked process would lose threads that are kept."""
         with ThreadPoolExecutor(self.threads) as pool:
             for _ in pool.map(lambda each: fill(*each), zip(*arguments, strict=True)):
                 pass
@@ -265,9 +265,9 @@ class Pictures:
 def damaged(folder: Path, names: Sequence[str], threads: int, cache: str | None = None) -> dict[str, str]:
     """The pictures folder/name that cannot be decoded, each with the reason.
 
-    Pictures that were whole before, with the size and time of change they have now, are not decoded again. threads: how
-    many decode at a time. cache: the folder that remembers whole pictures; None is vsehub's folder in the user's caches
-    (`io.files.cache_folder`). Where it cannot be written a warning is logged and nothing is remembered.
+    Pictures that passed an earlier check and have the same size and modification time are not decoded again. threads:
+    how many decode at a time. cache: the folder that remembers intact pictures; None is vsehub's folder in the user's
+    caches (`io.files.cache_folder`). If it cannot be written, a warning is logged and nothing is remembered.
     """
     memory = _memory(folder, cache)
     whole = _remembered(memory)
@@ -285,7 +285,7 @@ def damaged(folder: Path, names: Sequence[str], threads: int, cache: str | None 
                     else:
                         found[name] = reason
                     shown.update()
-    finally:  # the pictures that a killed check has found whole need not be decoded again
+    finally:  # pictures that passed before the check was killed need not be decoded again
         if unknown:
             _remember(memory, whole)
     return found

@@ -1,4 +1,4 @@
-"""Five captions of a scene, each in the manner of another speaker; none of them describes all of it."""
+"""Five captions of a scene, each in the style of a different speaker; none of them describes everything."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -39,7 +39,7 @@ WORDS = {
     "dotted": ("dotted", "spotted", "speckled"),
     "checked": ("checked", "checkered", "plaid"),
 }
-# Each background as the place of a thing, then as a view by itself.
+# Each background as the place of a thing, then as a view without things.
 GROUNDS = {
     "sky": (("in the sky", "in front of clouds", "up in the air"), ("a blue sky with clouds", "a cloudy sky")),
     "grass": (("on the grass", "on a lawn", "in a green field"), ("a green meadow", "a field of grass")),

@@ -11,7 +11,7 @@ SIDE = 64
 # Painted four times larger, then averaged down: smooth edges without an antialiasing library.
 ZOOM = 4
 CANVAS = SIDE * ZOOM
-# How dark a shadow is where the body is 0 to 255 opaque.
+# How dark a shadow is for each opacity of the body from 0 to 255.
 SHADOW = [value * 3 // 10 for value in range(256)]
 
 COLOURS = {

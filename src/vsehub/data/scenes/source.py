@@ -1,4 +1,4 @@
-"""The embedded data set: small painted scenes with five captions each, rendered when first used and cached."""
+"""The embedded data set: small painted scenes with five captions each, rendered on first use and cached."""
 
 import json
 import math
@@ -21,7 +21,7 @@ from vsehub.io.files import atomic, cache_folder, write_text
 
 # Images in train, val and test.
 SIZES = {"tiny": (96, 32, 32), "default": (2000, 500, 500), "large": (12000, 1000, 1000)}
-# Raised with every change to the pictures or the words: it is part of the cache's name.
+# Increased with every change to the pictures or the words; part of the cache's name.
 EDITION = 1
 
 
@@ -52,9 +52,9 @@ class Scenes(Component):
         return cache_folder(self.cache) / f"scenes-{self.size}-seed{self.seed}-edition{EDITION}"
 
     def load(self, split: str) -> CaptionedImages:
-        """The split, rendered the first time: images (I, 3, 64, 64) uint8, a read-only memory map; 5 I captions.
+        """The split, rendered on first use: images (I, 3, 64, 64) uint8, a read-only memory map; 5 I captions.
 
-        Raises InputError for an unknown split and where the cache folder cannot be written.
+        Raises InputError for an unknown split, or if the cache folder cannot be written.
         """
         one_of("split", split, SPLITS)
         cached = self._read(split)
@@ -62,7 +62,7 @@ class Scenes(Component):
             images, captions = self._make(split)
             self._write(split, images, captions)
             cached = self._read(split) or fail(
-                f"cache: {self.folder} does not give back what was written there. Check that disk or choose another"
+                f"cache: {self.folder} does not return what was written to it. Check that disk or choose another"
             )
         images, captions = cached
         names = [f"scene-{split}-{number:06d}" for number in range(len(images))]
@@ -92,7 +92,7 @@ class Scenes(Component):
             fail(f"cache: {self.folder} cannot be written ({error}). Choose another folder with data.cache=FOLDER")
 
     def _read(self, split: str) -> tuple[np.ndarray, list[str]] | None:
-        """The cached images and captions of the split; None where they are absent, cut short or altered."""
+        """The cached images and captions of the split; None if they are absent, cut short or altered."""
         try:
             note = json.loads((self.folder / f"{split}.json").read_bytes())
             images = np.load(self.folder / f"{split}.npy", mmap_mode="r", allow_pickle=False)
@@ -105,7 +105,7 @@ class Scenes(Component):
 
 
 def compose(rng: np.random.Generator) -> Scene:
-    """A random scene of one to three things that do not hide one another; some values are more common than others."""
+    """A random scene of one to three things that do not overlap; some values are more common than others."""
     things: list[Thing] = []
     for _ in range(rng.choice(3, p=(0.25, 0.45, 0.3)) + 1):
         shape, colour = _common_first(rng, OUTLINES), _common_first(rng, COLOURS)

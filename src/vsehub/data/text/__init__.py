@@ -1,1 +1,1 @@
-"""Captions as numbers: vocabularies, tokens, word vectors."""
+"""Captions as numbers: vocabularies, tokens and word vectors."""

@@ -1,4 +1,4 @@
-"""Texts in batches: captions that are tokenised once, and texts that are vectors already."""
+"""Texts in batches: captions, which are tokenised once, and texts that are vectors."""
 
 from array import array
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class TokenTable:
 
     @classmethod
     def build(cls, vocabulary: Words, captions: Sequence[str], max_words: int | None = None) -> "TokenTable":
-        """The table of `captions`; of longer ones the first `max_words` words are kept (None: all)."""
+        """The table of `captions`, each cut to its first `max_words` words (None: all)."""
         require(max_words is None or max_words >= 1, f"max_words is {max_words!r}; expected None or a number from 1 up")
         tokens = array("i")
         offsets = array("q", [0])
@@ -53,7 +53,7 @@ class TokenTable:
     def batch(self, indices: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """The captions `indices` (N,) as texts (N, L) int64, padded with 0 to the longest, and lengths (N,) int64.
 
-        IndexError where an index is out of range.
+        Raises IndexError if an index is out of range.
         """
         indices = np.asarray(indices, dtype=np.int64)
         starts = self.offsets[:-1][indices]

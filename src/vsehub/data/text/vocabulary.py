@@ -1,4 +1,4 @@
-"""The words or subwords that a model knows, and their numbers."""
+"""The words or subwords known to a model, and their numbers."""
 
 import hashlib
 import json
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 PAD, START, END, UNKNOWN = range(4)
-_CHUNK = 4096  # captions at a time: enough for the threads of tokenizers, few enough to hold
+_CHUNK = 4096  # captions at a time: enough for the threads of tokenizers, with little memory
 _INSTALL = "install it: pip install 'vsehub[transformers]'"
 
 
 @cache
 def _word_pattern() -> re.Pattern[str]:
-    """Letters, digits and the marks that scripts such as Devanagari write within words, which `\\w` lacks."""
+    """Letters, digits and the marks that scripts such as Devanagari write within words, which `\\w` omits."""
     marks = "".join(chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code))[0] == "M")
     word = rf"\w+(?:[{marks}]+\w*)*"
     return re.compile(rf"{word}(?:'{word})*")
@@ -34,7 +34,7 @@ _ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
 def tokenize(caption: str) -> list[str]:
     """The lower-cased words of a caption, apostrophes within words kept ("man's"), all other punctuation dropped.
 
-    A word is the same however its accents are composed (NFC) and its apostrophe is typed. Without words: [].
+    Different compositions of accents (NFC) and different apostrophes give the same word. Without words: [].
     """
     caption = caption.lower()
     if caption.isascii():
@@ -46,8 +46,8 @@ def tokenize(caption: str) -> list[str]:
 class Vocabulary:
     """The words a model knows, numbered from 0: `<pad> <start> <end> <unk>`, then the rest.
 
-    words: all of them in order, including the four special ones. InputError where these do not come first, an entry is
-    not a word, or one comes twice.
+    words: all words in order, including the four special ones. Raises InputError if these do not come first, if an
+    entry is not a word, or if a word is repeated.
     """
 
     def __init__(self, words: list[str]):
@@ -67,9 +67,9 @@ class Vocabulary:
 
     @classmethod
     def build(cls, captions: Iterable[str], min_count: int = 4) -> "Vocabulary":
-        """The vocabulary of the words that are at least `min_count` times in `captions`.
+        """The vocabulary of the words that occur at least `min_count` times in `captions`.
 
-        The most frequent word comes first, equally frequent ones in alphabetical order. InputError where there is none.
+        The most frequent word comes first, equally frequent ones in alphabetical order. Raises InputError if empty.
         """
         require(min_count >= 1, f"min_count is {min_count!r}; expected a whole number from 1 up")
         require(not isinstance(captions, str), "captions is one string; expected a list of them")
@@ -106,7 +106,7 @@ class Vocabulary:
 
     @classmethod
     def from_json(cls, text: str) -> "Vocabulary":
-        """The vocabulary that `to_json` wrote; InputError where the text is anything else."""
+        """The vocabulary that `to_json` wrote. Raises InputError if the text is anything else."""
         try:
             words = json.loads(text)
         except json.JSONDecodeError as error:
@@ -116,15 +116,15 @@ class Vocabulary:
         return cls(words)
 
     def fingerprint(self) -> str:
-        """A short hash of the words and their order: equal where two vocabularies number words alike."""
+        """A short hash of the words and their order: equal for vocabularies with the same numbers."""
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()[:16]
 
 
 class Subwords:
     """The subwords of a pretrained model, and the special tokens that it puts around a caption.
 
-    tokenizer: of the `tokenizers` library. InputError for one that adds no special tokens, since an empty caption would
-    then have no tokens.
+    tokenizer: of the `tokenizers` library. Raises InputError if it adds no special tokens: an empty caption would then
+    have no tokens.
     """
 
     def __init__(self, tokenizer: "Tokenizer"):
@@ -141,7 +141,7 @@ class Subwords:
     def of_model(cls, model: str) -> "Subwords":
         """The subwords of a model of the transformers library: a local folder, or a name that is in its cache.
 
-        InputError where transformers is missing, the model is not found, or it has no fast tokenizer.
+        Raises InputError if transformers is missing, the model is not found, or it has no fast tokenizer.
         """
         try:
             from transformers import AutoTokenizer
@@ -183,7 +183,7 @@ class Subwords:
 
     @classmethod
     def from_json(cls, text: str) -> "Subwords":
-        """The subwords that `to_json` wrote; InputError where the text is anything else or `tokenizers` is missing."""
+        """The subwords that `to_json` wrote. Raises InputError for other texts, or if `tokenizers` is missing."""
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
@@ -197,7 +197,7 @@ class Subwords:
         return cls(tokenizer)
 
     def fingerprint(self) -> str:
-        """A short hash of the serialisation: equal where two tokenise captions alike."""
+        """A short hash of the serialisation: equal for tokenizers that tokenise alike."""
         return hashlib.sha256(self._json.encode()).hexdigest()[:16]
 
 
@@ -205,14 +205,14 @@ Words = Vocabulary | Subwords
 
 
 def stored(words: Words | None) -> list[str] | dict[str, str] | None:
-    """The plain values for a checkpoint: a list of words, {"subwords": JSON}, or None where texts are vectors."""
+    """The plain values for a checkpoint: a list of words, {"subwords": JSON}, or None if texts are vectors."""
     if words is None:
         return None
     return {"subwords": words.to_json()} if isinstance(words, Subwords) else list(words.words)
 
 
 def restored(value: Any) -> Words | None:
-    """The vocabulary or subwords of which `stored` made the values; InputError for other values."""
+    """The vocabulary or subwords from the values that `stored` made. Raises InputError for other values."""
     if value is None:
         return None
     if isinstance(value, dict):

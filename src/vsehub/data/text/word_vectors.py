@@ -1,4 +1,4 @@
-"""Word vectors from the text files of GloVe and fastText, of which only the wanted lines are kept."""
+"""Word vectors from the text files of GloVe and fastText; only the lines of wanted words are kept."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +14,11 @@ _UPDATE = 2**23  # bytes between two updates of the progress bar
 
 
 def read_word_vectors(path: str | Path, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The vectors (n, dim) float32 of those of `words` that the file holds, and their places (n,) int64 in `words`.
+    """The vectors (n, dim) float32 of those `words` that are in the file, and their places (n,) int64 in `words`.
 
-    path: a line for each word, followed by its dim numbers, separated by spaces; fastText's `.vec` begins with a line
-    "count dim". Of a word that comes twice the first line counts. Lines of other words are skipped. Raises InputError
-    where the file has another layout, is cut short, has anything but dim finite numbers for a wanted word, or holds
-    none of the words.
+    path: one line per word, followed by its dim numbers, separated by spaces; fastText's `.vec` begins with a line
+    "count dim". If a word is repeated, its first line counts. Lines of other words are skipped. Raises InputError if
+    the file has another layout, is cut short, lacks dim finite numbers for a wanted word, or has none of the words.
     """
     path = existing("word vectors", path, "Give a text file of GloVe (.txt) or fastText (.vec)")
     require(path.is_file(), f"word vectors: {path} is a folder; give the text file in it")
@@ -37,7 +36,7 @@ def read_word_vectors(path: str | Path, words: list[str]) -> tuple[np.ndarray, n
         last += 1
         if line[: line.find(b" ")] not in begins:
             continue
-        # From the right: some words of GloVe hold spaces.
+        # From the right, since some words of GloVe contain spaces.
         parts = line.rstrip(b" \r\n").rsplit(b" ", dim)
         short = len(parts) <= dim
         at = wanted.get(parts[0])
@@ -65,7 +64,7 @@ def read_word_vectors(path: str | Path, words: list[str]) -> tuple[np.ndarray, n
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The file's lines, with a progress bar by bytes where it is big."""
+    """The file's lines, with a progress bar by bytes if it is large."""
     with (
         open(path, "rb", buffering=2**20) as file,
         byte_bar(f"reading {path.name}", path.stat().st_size) as bar,

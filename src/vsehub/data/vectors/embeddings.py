@@ -1,4 +1,4 @@
-"""Vectors from files, arrays and tensors, given out in float32 blocks, and the checks that a search needs."""
+"""Vectors from files, arrays and tensors, read in float32 blocks, and the checks that a search needs."""
 
 import hashlib
 from collections.abc import Iterator
@@ -19,18 +19,18 @@ from vsehub.io.rows import RowErrors, UnusableRows
 
 READERS = dict(zip(SUFFIXES, (read_npy, read_npz, read_safetensors, read_parquet), strict=True))
 _BLOCK_BYTES = 16 << 20
-# Norms in between are exact in float32: their squares neither overflow nor vanish.
+# Norms between these are exact in float32: their squares neither overflow nor underflow.
 _SMALL, _LARGE = 1e-15, 1e15
 
 
 @dataclass(frozen=True, eq=False)
 class VectorFile:
-    """n vectors of D dimensions, mapped from a file or in memory, given out a block at a time as float32.
+    """n vectors of D dimensions, mapped from a file or in memory, read block by block as float32.
 
     name: "queries" or "items", for messages. source: (n, D) floats, bfloat16 from a file as int16 bits. dtype: the type
-    of the floats. ids: n strings, or None. path: the file, with `::key` where one was given, or None. normalize: True
-    divides each row by its norm as it is read; False and None leave the rows as they are, but with None `look_through`
-    refuses rows that are no unit vectors.
+    of the floats. ids: n strings, or None. path: the file, with `::key` if it was given, or None. normalize: True
+    divides each row by its norm; False and None leave the rows unchanged, but with None `look_through` refuses rows
+    that are not unit vectors.
     """
 
     name: str
@@ -57,13 +57,13 @@ class VectorFile:
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows `start` to `stop` - 1: (stop - start, D) float32, contiguous, a copy.
 
-        Rows of a tensor are on its device, others on the CPU. InputError where the range exceeds the rows.
+        Rows of a tensor are on its device, others on the CPU. Raises InputError if the range exceeds the rows.
         """
         require(0 <= start <= stop <= len(self), f"rows {start} to {stop} of {self} were asked for; it has {len(self)}")
         return self._ready(self.source[start:stop])
 
     def take(self, indices: Tensor | np.ndarray | list[int]) -> Tensor:
-        """The rows `indices` (b,), in their order: (b, D) float32. InputError where one is out of range."""
+        """The rows `indices` (b,), in their order: (b, D) float32. Raises InputError if one is out of range."""
         indices = torch.as_tensor(indices)
         whole = indices.numel() == 0 or not (indices.is_floating_point() or indices.dtype == torch.bool)
         require(
@@ -76,14 +76,14 @@ class VectorFile:
         return self._ready(self.source[indices.to("cpu", torch.int64).numpy()])
 
     def blocks(self, rows: int | None = None) -> Iterator[tuple[int, Tensor]]:
-        """(first row, rows (b, D) float32) over all rows in order, `rows` at a time; None: 16 MB of them."""
+        """(first row, rows (b, D) float32) over all rows in order, `rows` at a time; None: 16 MB at a time."""
         step = max(1, _BLOCK_BYTES // (4 * self.shape[1])) if rows is None else rows
         for first in range(0, len(self), step):
             yield first, self.rows(first, min(first + step, len(self)))
 
     def with_ids(self, ids: list[str]) -> "VectorFile":
-        """The same vectors with other ids; InputError unless there is one for each row and none comes twice."""
-        require(len(ids) == len(self), f"{self} has {len(self)} rows but {len(ids)} ids came; expected one id a row")
+        """The same vectors with other ids. Raises InputError unless there is exactly one id per row, all different."""
+        require(len(ids) == len(self), f"{self} has {len(self)} rows but {len(ids)} ids; expected one id per row")
         distinct_ids(f"the ids of {self}", ids)
         return replace(self, ids=ids)
 
@@ -109,10 +109,10 @@ def open_vectors(
 ) -> VectorFile:
     """Vectors from a .npy, .npz, .safetensors or .parquet file, a numpy array or a torch tensor: (n, D) floats.
 
-    path: `file.npz::key` names one of several arrays (of a .parquet, a column of lists), as `key` does. Ids come from
-    an array `ids` of a .npz and a column `id` of a .parquet. normalize: see `VectorFile`. Files are mapped, not read;
-    what cannot be (.parquet, compressed .npz) is unpacked once into an unnamed file in the temporary folder.
-    InputError where a file is absent, damaged or of another format, and where numbers are no floats.
+    path: `file.npz::key` names one of several arrays (in a .parquet, a column of lists), as `key` does. Ids come from
+    the array `ids` of a .npz or the column `id` of a .parquet. normalize: see `VectorFile`. Files are mapped, not read;
+    those that cannot be (.parquet, compressed .npz) are unpacked once into an unnamed file in the temporary folder.
+    Raises InputError if a file is absent, damaged or of another format, or if numbers are not floats.
     """
     if isinstance(path, np.ndarray | Tensor):
         require(key is None, f"{name}: key is {key!r} but an array was given; a key chooses among the arrays of a file")
@@ -130,7 +130,7 @@ def open_vectors(
 
 
 def row_norms(rows: Tensor) -> Tensor:
-    """Norms of rows (b, D) float32: (b,) float64, exact for the smallest and largest floats too."""
+    """Norms of rows (b, D) float32: (b,) float64, exact even for the smallest and largest floats."""
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1).double()
     far = _far(norms)
     if far.any():
@@ -154,7 +154,7 @@ def _normalized(rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Norms:
-    """Norms of the rows as they are stored: the smallest, the largest, and the share within `tolerance` of 1."""
+    """Norms of the stored rows: the smallest, the largest, and the share within `tolerance` of 1."""
 
     least: float
     most: float
@@ -163,10 +163,10 @@ class Norms:
 
 
 def look_through(vectors: VectorFile, progress: bool = False) -> Norms:
-    """The norms of all rows, which are read once, in bounded memory. progress: show a bar where there is much to read.
+    """The norms of all rows, which are read once, in bounded memory. progress: show a bar if there is much to read.
 
-    A norm counts as 1 within 1e-3, in half precision within 1e-2. InputError where rows hold NaN, infinite values or
-    only zeros, and where `vectors.normalize` is None and rows are no unit vectors.
+    A norm counts as 1 within 1e-3, in half precision within 1e-2. Raises InputError if rows hold NaN, infinite values
+    or only zeros, or if `vectors.normalize` is None and rows are not unit vectors.
     """
     half = vectors.dtype in (torch.float16, torch.bfloat16)
     tolerance = 1e-2 if half else 1e-3
@@ -196,7 +196,7 @@ def look_through(vectors: VectorFile, progress: bool = False) -> Norms:
 
 
 def same_space(queries: VectorFile, items: VectorFile, reference: VectorFile | None = None) -> None:
-    """InputError unless all have the same dimension; the message says which look transposed (D, n)."""
+    """Raise InputError unless all have the same dimension; the message names those that look transposed (D, n)."""
     given = [queries, items] + ([] if reference is None else [reference])
     if len({one.shape[1] for one in given}) == 1:
         return
@@ -205,7 +205,7 @@ def same_space(queries: VectorFile, items: VectorFile, reference: VectorFile | N
 
 
 def _advice(given: list[VectorFile]) -> str:
-    """What would give all the same dimension: transposing some of them, if that does."""
+    """Advice for the message: transpose some of the files, if that makes the dimensions equal."""
     others = {one.shape[1]: [other for other in given if other.shape[1] != one.shape[1]] for one in given}
     options = [rest for dim, rest in others.items() if all(one.shape[0] == dim for one in rest)]
     if not options and len({one.shape[0] for one in given}) == 1 and all(one.shape[0] < one.shape[1] for one in given):
@@ -213,4 +213,4 @@ def _advice(given: list[VectorFile]) -> str:
     if not options:
         return "Give vectors of the same model on all sides"
     names = " or the ".join(" and ".join(one.name for one in option) for option in options)
-    return f"It looks as if the {names} were transposed, a vector a column: save array.T, a vector a row"
+    return f"It looks as if the {names} were transposed, one vector per column: save array.T, one vector per row"

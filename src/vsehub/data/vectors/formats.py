@@ -20,7 +20,7 @@ _CHUNK_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Stored:
-    """A matrix as its file holds it.
+    """A matrix as stored in its file.
 
     array: (n, D), memory-mapped, read-only; bfloat16, which numpy lacks, as int16 bits. dtype: the type of the numbers.
     ids: n strings, or None.
@@ -32,14 +32,14 @@ class Stored:
 
 
 def checked_kind(label: str, shape: tuple[int, ...], dtype: str) -> torch.dtype:
-    """The torch dtype of a matrix of floats. InputError, beginning with `label`, where it is something else."""
+    """The torch dtype of a matrix of floats. Raises InputError, beginning with `label`, if it is something else."""
     require(
         dtype in FLOATS,
         f"{label} holds {dtype}; expected one of {', '.join(FLOATS)}. Convert it, for example: array.astype('float32')",
     )
     require(
         len(shape) == 2 and min(shape) > 0,
-        f"{label} has shape {shape}; expected (rows, dim), a vector a row, with at least one of each",
+        f"{label} has shape {shape}; expected (rows, dim), one vector per row, with at least one of each",
     )
     return FLOATS[dtype]
 
@@ -60,7 +60,7 @@ def chosen(path: Path, key: str | None, found: Mapping[str, tuple[tuple[int, ...
 
 
 def read_npy(path: Path, key: str | None) -> Stored:
-    """The array of a .npy file, mapped. key: must be None. InputError where the file is damaged or holds no matrix."""
+    """The mapped array of a .npy file. key: must be None. Raises InputError if it is damaged or holds no matrix."""
     require(key is None, f"{path} is one array without a name; remove '::{key}'")
     with readable(path), path.open("rb") as file:
         header = NpyHeader.read(file)
@@ -71,7 +71,7 @@ def read_npy(path: Path, key: str | None) -> Stored:
 def read_npz(path: Path, key: str | None) -> Stored:
     """The matrix `key` of a .npz file, or its only one, and the ids of its array `ids`.
 
-    Uncompressed arrays are mapped. InputError where the file is damaged, or holds no such matrix or ids.
+    Uncompressed arrays are mapped. Raises InputError if the file is damaged, or holds no such matrix or ids.
     """
     with readable(path), zipfile.ZipFile(path) as archive:
         arrays = members(archive)
@@ -88,14 +88,14 @@ def read_npz(path: Path, key: str | None) -> Stored:
             shape, kind = found["ids"]
             require(
                 len(shape) == 1 and re.match("str|bytes|u?int", kind) is not None,
-                f"{path}::ids is {kind} {shape}; expected one string or whole number a row: ids.astype(str)",
+                f"{path}::ids is {kind} {shape}; expected one string or whole number per row: ids.astype(str)",
             )
             ids = _as_strings(path, load_member(path, archive, arrays["ids"]))
         return Stored(array, dtype, ids)
 
 
 def _npz_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    """The array of an archive's member: mapped where it is not compressed, else inflated to a scratch file."""
+    """The array of an archive's member: mapped if it is not compressed, else unpacked to a scratch file."""
     with opened_member(path, archive, info) as (member, header):
         if info.compress_type == zipfile.ZIP_STORED:
             with path.open("rb") as file:
@@ -117,24 +117,24 @@ def _npz_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> 
 
 def _as_strings(path: Path, array: np.ndarray) -> list[str]:
     if array.dtype.kind == "U":
-        # Halves of surrogate pairs, and numbers beyond Unicode, which Python rejects.
+        # Halves of surrogate pairs, and numbers outside of Unicode, which Python rejects.
         codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))).view(np.uint32)
         require(
             not (((codes >= 0xD800) & (codes <= 0xDFFF)) | (codes > 0x10FFFF)).any(),
-            f"{path}::ids holds numbers that are no characters. Copy, download or write it again",
+            f"{path}::ids holds numbers that are not characters. Copy, download or write it again",
         )
     strings: list[str] = (np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(str)).tolist()
     return strings
 
 
 def read_safetensors(path: Path, key: str | None) -> Stored:
-    """The matrix `key` of a .safetensors file, or its only one, mapped. InputError where the file is damaged."""
+    """The matrix `key` of a .safetensors file, or its only one, mapped. Raises InputError if the file is damaged."""
     from safetensors import SafetensorError, safe_open
 
     with readable(path, SafetensorError):
         # Opened only for its checks: its torch tensors are private maps, which fail for files larger than the memory.
         with safe_open(path, framework="np") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is not a mapping)
             found = {
                 name: (tuple(one.get_shape()), _SAFETENSORS.get(one.get_dtype(), one.get_dtype()))
                 for name, one in slices.items()

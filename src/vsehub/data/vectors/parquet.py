@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES = 8 << 20
 _BATCH_ROWS = 1 << 18
-_TOGETHER = 64  # float columns decoded at a time: each keeps a page or two, of a megabyte each, in memory
+_TOGETHER = 64  # float columns decoded at a time: each keeps one or two pages of a megabyte in memory
 _HOLES = "lack a number (null, which pandas makes of NaN)"
 _PANDAS_INDEX = "__index_level_"
 
@@ -26,7 +26,7 @@ _PANDAS_INDEX = "__index_level_"
 def read_parquet(path: Path, key: str | None) -> Stored:
     """A column of lists of floats of one length, or all float columns in their order; ids from a column `id`.
 
-    key: the column of lists to take, where there are several. InputError where the file is damaged, a number or a row
+    key: the column of lists to take if there are several. Raises InputError if the file is damaged, a number or a row
     is missing, or lengths differ.
     """
     import pyarrow as pa
@@ -37,7 +37,7 @@ def read_parquet(path: Path, key: str | None) -> Stored:
     with readable(path, pa.ArrowException), pq.ParquetFile(path, **settings) as file:
         schema = file.schema_arrow
         require(len(set(schema.names)) == len(schema), f"{path} has two columns of one name; rename one of them")
-        require(file.metadata.num_rows > 0, f"{path} has no rows; expected a vector a row")
+        require(file.metadata.num_rows > 0, f"{path} has no rows; expected one vector per row")
         types = {name: _list_type(schema.field(name).type) for name in schema.names}
         lists = {name: kind for name, kind in types.items() if kind is not None}
         array = _from_columns(path, file) if not lists and key is None else _from_lists(path, file, key, lists)
@@ -46,7 +46,7 @@ def read_parquet(path: Path, key: str | None) -> Stored:
 
 
 def _list_type(kind: "pa.DataType") -> "pa.DataType | None":
-    """The type, or the one in which an extension such as a tensor is stored, where it is a list; else None."""
+    """The list type of a column, or the list type that stores an extension such as a tensor; else None."""
     import pyarrow as pa
 
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
@@ -135,12 +135,12 @@ def _from_columns(path: Path, file: "pq.ParquetFile") -> np.ndarray:
 def _batches(
     path: Path, file: "pq.ParquetFile", columns: list[str], nested: bool = False
 ) -> Iterator[tuple[int, "pa.RecordBatch"]]:
-    """(first row, batch) over all rows of some columns; InputError where there are not as many as the file says.
+    """(first row, batch) over all rows of some columns. Raises InputError if there are not as many as the file says.
 
     nested: whether the columns are lists, whose bytes are not an even share of a row's.
     """
     rows, first = file.metadata.num_rows, 0
-    # Of all columns, as a bound: asking the metadata for one column's size ends the process where it is damaged, since
+    # The size of all columns, as a bound: asking damaged metadata for one column's size ends the process, since
     # nothing catches Arrow's exception.
     total = sum(file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups))
     total = max(1, total if nested else total * len(columns) // len(file.schema_arrow))
@@ -158,7 +158,7 @@ def _batches(
 
 
 def _refuse(label: str, bad: dict[str, RowErrors]) -> None:
-    """InputError naming the bad rows, if there are any."""
+    """Raise InputError naming the bad rows, if there are any."""
     found = faults(bad)
     require(
         not found, f"{label}: of the rows, counted from 0: {found}. Give every row all its numbers, or leave it out"

@@ -1,4 +1,4 @@
-"""The files that vectors are read from, `FILE` or `FILE::ARRAY`; checked before anything is read, without torch."""
+"""Names of files of vectors, `FILE` or `FILE::ARRAY`, checked before anything is read, without importing torch."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ _FORMATS = ", ".join(SUFFIXES)
 
 
 def split_path(path: str) -> tuple[Path, str | None]:
-    """The file and the array's name of `FILE::ARRAY`; a file whose own name has two colons is found."""
+    """The file and the array's name in `FILE::ARRAY`; the file's own name may contain two colons."""
     file, colons, array = path.rpartition("::")
     return (Path(file), array) if colons and not Path(path).exists() else (Path(path), None)
 
 
 def require_vectors(name: str, file: Path) -> None:
-    """InputError where `file` is absent, a folder, empty, or of a format that holds no vectors."""
-    existing(name, file, f"Give a file of vectors, one a row: {_FORMATS}")
+    """Raise InputError if `file` is absent, a folder, empty, or of a format that holds no vectors."""
+    existing(name, file, f"Give a file of vectors, one per row: {_FORMATS}")
     require(file.is_file(), f"{name}: {file} is a folder; give one of its files: {_FORMATS}")
     require(
         file.suffix.lower() in SUFFIXES,

@@ -1,1 +1,1 @@
-"""The pages, each beside its template."""
+"""Pages, each in the same folder as its template."""

@@ -1,4 +1,4 @@
-"""Two rankings of one split on the page: the worst hubs before and after, and queries that turned."""
+"""The comparison of two rankings on a page: the worst hubs before and after, and queries gained and lost."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,9 +18,9 @@ class Entry(NamedTuple):
 
     Attributes:
         text: an image's name, or a caption.
-        label: what stands below the text of a hub.
-        thumbnail: a data URL; None where there is no picture, or it could not be made.
-        pictured: whether this is an image that lists show as a picture.
+        label: text below the name of a hub.
+        thumbnail: a data URL; None if there is no picture, or if it could not be made.
+        pictured: whether lists show it as a picture.
     """
 
     text: str
@@ -35,8 +35,8 @@ class Direction(NamedTuple):
     Attributes:
         name: "i2t" or "t2i".
         found: what was measured.
-        queries: each query that is shown, by its row.
-        items: each item that is shown, by its row.
+        queries: the queries that are shown, by row.
+        items: the items that are shown, by row.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Comparison(NamedTuple):
         names: the rankings' short names.
         directions: what was found.
         pictured: whether images are shown as pictures.
-        missing: how many pictures could not be shown.
+        missing: the number of pictures that could not be shown.
     """
 
     facts: Sequence[tuple[str, str]]
@@ -112,7 +112,7 @@ def _examples(direction: Direction, some: Sequence["Turned"]) -> list[dict[str, 
 
 
 def _table(direction: Direction, names: tuple[str, str]) -> Table:
-    """What the two rankings make of all queries and items."""
+    """The two rankings by their results for all queries and items."""
     found, (query, item) = direction.found, ITEMS[direction.name]
     fair = found.queries * min(found.k, found.items) / found.items
 
@@ -123,8 +123,8 @@ def _table(direction: Direction, names: tuple[str, str]) -> Table:
         [f"{query}s that have the largest hub among their {found.k} nearest", *(f"{one:,}" for one in found.largest)],
         [f"{item}s that no {query} finds, of {found.items:,}", *shares(found.never, found.items)],
         [f"{query}s whose first {item} is right, of {found.measured:,}", *shares(found.answered, found.measured)],
-        [f"{query}s that turned right", "", f"{found.gained:,}"],
-        [f"{query}s that turned wrong", "", f"{found.lost:,}"],
+        [f"{query}s that became right", "", f"{found.gained:,}"],
+        [f"{query}s that became wrong", "", f"{found.lost:,}"],
     ]
     caption = (
         f"{count_text(found.queries, query)}, {count_text(found.items, item)}; a fair share is {fair:.3g} {query}s."

@@ -21,30 +21,30 @@ REFERENCES = {
 
 
 def neighbourhood(record: dict) -> int:
-    """The largest k at which occurrences were counted: 10 as a rule, less with fewer items."""
+    """The largest k for which occurrences were counted: usually 10, less with fewer items."""
     return max(int(k) for k in record["rankings"][0]["histograms"])
 
 
 def fair_share(record: dict) -> float:
-    """How many queries would find each item if all were found equally often."""
+    """The number of queries that would find each item if all were found equally often."""
     return neighbourhood(record) * record["queries"]["rows"] / record["items"]["rows"]
 
 
 def parameters(ranking: dict) -> str:
-    """A criterion's parameters as a reader sees them; nothing where they are a structure of their own."""
+    """A criterion's parameters as text; empty if they are nested."""
     given = (ranking.get("parameters") or {}).items()
     return ", ".join(f"{name} {value}" for name, value in given if not isinstance(value, dict | list))
 
 
 def evidence(record: dict) -> list[tuple[str, str]]:
-    """Whose scores the corrections saw, always named, and by what recalls were measured: (name, text)."""
+    """The reference of the corrections, always named, and the truth of the recalls: (name, text)."""
     reference = record.get("reference") or {}
     kind = reference.get("kind") or "none"
     of = "" if kind == "none" else f", {reference.get('set') or 'not recorded'}"
     rows = f" ({reference['rows']:,} rows)" if kind != "none" and reference.get("rows") else ""
     facts = [("reference", f"{kind}{of}{rows}: {REFERENCES[kind]}")]
     if kind != "none" and reference.get("queries_in_it"):
-        facts.append(("in the reference", f"{reference['queries_in_it']:,} of the queries stand in it all the same"))
+        facts.append(("in the reference", f"{reference['queries_in_it']:,} of the queries are also in it"))
     if bank := record.get("reference_items"):
         facts.append(("reference items", f"{bank['set']} ({bank['rows']:,} rows)"))
     if truth := record.get("truth"):
@@ -58,7 +58,7 @@ def evidence(record: dict) -> list[tuple[str, str]]:
 
 
 def page_title(record: dict) -> str:
-    """Whose hubness it is, by the names of the files."""
+    """The page's title, with the names of the files."""
     names = [Path(str(record[side].get("path") or side)).name for side in ("queries", "items")]
     return f"Hubness of {names[1]} searched with {names[0]}"
 
@@ -67,7 +67,7 @@ STEPS = {"look_through": "looking through the files", "reference": "reference", 
 
 
 def vectors_table(record: dict) -> Table:
-    """A row for each file of vectors: queries, items, and reference queries and items where they are others."""
+    """One row per file of vectors: queries, items, and reference queries and items if they are separate."""
     rows = []
     for name in ("queries", "items", "reference", "reference_items"):
         facts = record.get(name) or {}
@@ -89,7 +89,7 @@ def _norms(norms: dict | None) -> str:
 
 
 def made_with(record: dict) -> list[tuple[str, str]]:
-    """When, where and with what the record was made: (name, text)."""
+    """The origin of the record: time, machine, versions and command: (name, text)."""
     seconds = record.get("seconds") or {}
     spent = [f"{STEPS.get(name, name)} {_time(value)}" for name, value in seconds.items() if value is not None]
     known = [
@@ -107,7 +107,7 @@ def _time(seconds: float) -> str:
 
 
 def index_facts(record: dict) -> list[tuple[str, str]]:
-    """What is known of the search index that was built: (name, text); nothing where none was."""
+    """The facts of the search index: (name, text); empty if none was built."""
     return [(name, _fact(name, value)) for name, value in (record.get("index") or {}).items() if value is not None]
 
 
@@ -120,8 +120,7 @@ def _fact(name: str, value: object) -> str:
 
 
 class Column(NamedTuple):
-    """A column of the rankings: the part of a ranking that holds its metric, the key there, heading, factor, decimals
-    and what it means."""
+    """A column of the rankings: part of the ranking and key of the metric, heading, factor, decimals and meaning."""
 
     part: str
     key: str
@@ -140,7 +139,7 @@ TRUTH = (
     Column("truth", "r_precision", "R-Prec.", 1, 1, "share of a query's first R items that answer it"),
 )
 CHANGED = (
-    Column("changed", "first", "first item", 100, 1, "queries whose first item is another than under plain similarity"),
+    Column("changed", "first", "first item", 100, 1, "queries whose first item differs from plain similarity's"),
     Column("changed", "overlap", "kept", 100, 1, "mean share of the plain list that stays in the list, in any order"),
 )
 
@@ -150,9 +149,9 @@ def hubness_columns(k: int) -> tuple[Column, ...]:
     return tuple(
         Column("hubness", f"{key}_{k}", heading, scale, decimals, note)
         for key, heading, scale, decimals, note in (
-            ("skew", "skew", 1, 2, "skewness of how often items are found; 0 where none is favoured, high with hubs"),
+            ("skew", "skew", 1, 2, "skewness of how often items are found; 0 if all are found equally, high with hubs"),
             ("robin_hood", "Robin Hood %", 100, 1, "share of all list places that would have to move to be fair"),
-            ("gini", "Gini", 1, 3, "inequality of how often items are found: 0 all alike, 1 one has all"),
+            ("gini", "Gini", 1, 3, "inequality of how often items are found: 0 if all are equal, 1 if one has all"),
             ("antihub_rate", "never found %", 100, 1, "items that are in no list"),
             ("largest_hub", "largest hub", 1, 0, "how many lists the most found item is in"),
             ("bad_share", "wrong %", 100, 1, "list places held by an item that does not answer the query"),
@@ -161,7 +160,7 @@ def hubness_columns(k: int) -> tuple[Column, ...]:
 
 
 def rankings_table(record: dict) -> Table:
-    """The rankings: each value, and beside it how far it is from the plain ranking's."""
+    """The table of the rankings: each value, with its difference from the plain ranking's."""
     rankings = record["rankings"]
     columns = [(over, column) for over, some in _parts(record) for column in some]
     rows: list[list[Cell]] = []
@@ -173,7 +172,7 @@ def rankings_table(record: dict) -> Table:
 
 
 def column_notes(record: dict) -> list[tuple[str, str]]:
-    """What each column of the table means: (heading, words)."""
+    """The meaning of each column of the table: (heading, words)."""
     return [(column.heading, column.note) for _, columns in _parts(record) for column in columns]
 
 
@@ -216,7 +215,7 @@ PERCENT = "\N{NO-BREAK SPACE}%"
 
 
 class Measure(NamedTuple):
-    """A metric by which a ranking is judged: where the record holds it, and how it is shown."""
+    """A metric by which rankings are judged: its place in the record, and how to show it."""
 
     name: str
     part: str
@@ -227,18 +226,18 @@ class Measure(NamedTuple):
     more_is_better: bool = False
 
     def text(self, value: float) -> str:
-        """The value as a reader sees it."""
+        """The value as text."""
         return f"{self._shown(value):,.{self.decimals}f}{self.unit}".replace("-", "−")
 
     def verdict(self, before: float, after: float) -> str:
-        """Whether `after` is "better" or "worse" than `before`; "unchanged" where the two are shown alike."""
+        """Whether `after` is "better" or "worse" than `before`; "unchanged" if both are shown alike."""
         gain = self._shown(after) - self._shown(before)
         if not gain:
             return "unchanged"
         return "better" if (gain > 0) == self.more_is_better else "worse"
 
     def of(self, ranking: dict) -> float | None:
-        """The value of a ranking, None where it was not measured."""
+        """The value of a ranking, None if it was not measured."""
         return (ranking.get(self.part) or {}).get(self.key)
 
     def _shown(self, value: float) -> float:
@@ -246,7 +245,7 @@ class Measure(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """A value in large type: what it is, before, and after the correction that is named, or None."""
+    """A value in large type: its name, the value before, and the value after the named correction, or None."""
 
     name: str
     before: str
@@ -264,7 +263,7 @@ def judged(record: dict) -> tuple[Measure, ...]:
 
 
 def changes_table(record: dict) -> Table:
-    """What each correction makes of the measures that plain similarity has: the value, and whether it is better."""
+    """The measures of each correction beside those of plain similarity: the value, and whether it is better."""
     plain, *corrections = record["rankings"]
     measured = [(measure, before) for measure in judged(record) if (before := measure.of(plain)) is not None]
     rows: list[list[Cell]] = [[plain["criterion"], *(measure.text(before) for measure, before in measured)]]
@@ -279,13 +278,13 @@ def changes_table(record: dict) -> Table:
 
 
 def gentlest(record: dict) -> int | None:
-    """The correction with the smallest largest hub, better than plain similarity or not; None without corrections."""
+    """The correction whose largest hub is smallest, even if worse than plain similarity; None without corrections."""
     key = f"largest_hub_{neighbourhood(record)}"
     return min(range(1, len(record["rankings"])), key=lambda n: record["rankings"][n]["hubness"][key], default=None)
 
 
 def tiles(record: dict) -> list[Tile]:
-    """The values to see first, before and after the correction with the smallest largest hub."""
+    """The values at the top of the page, before and after the correction whose largest hub is smallest."""
     k, best = neighbourhood(record), gentlest(record)
     largest, skew, recall = judged(record)
     never = Measure("items never found", "hubness", f"antihub_rate_{k}", 100, 1, PERCENT)
@@ -310,11 +309,11 @@ def write_embeddings_report(record: dict, out: str | Path, pictures: Pictures | 
 
 
 def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
-    """One HTML file that carries its plot and thumbnails and needs no network.
+    """One HTML file that contains its plot and thumbnails and needs no network.
 
-    record: what result.json of the two commands holds. pictures: what each "image" of the record's hubs stands for, a
-    file or pixels (3, H, W); None where it is a file's path itself. What is null in the record is left out. Raises
-    InputError for a record of another schema.
+    record: the contents of result.json. pictures: "image" of the record's hubs -> a file or pixels (3, H, W); None if
+    "image" is a path. Entries that are null in the record are omitted. Raises InputError for a record of another
+    schema.
     """
     checked_record(record, EMBEDDINGS, "the record", "Run the command again")
     k = neighbourhood(record)
@@ -352,7 +351,7 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
 
 
 class Entries:
-    """Items of the record as the page shows them; thumbnails that cannot be made are counted."""
+    """Items of the record as the page shows them; counts thumbnails that cannot be made."""
 
     def __init__(self, record: dict, pictures: Pictures | None):
         self.colours = ranking_colours([ranking["criterion"] for ranking in record["rankings"]])
@@ -363,7 +362,7 @@ class Entries:
         self.thumbnails = Thumbnails()
 
     def card(self, entry: dict) -> dict[str, Any]:
-        """Name, label, thumbnail, and how often the item is found under each ranking."""
+        """Name, label, thumbnail, and the number of queries that find the item under each ranking."""
         name = str(entry["item"] if entry.get("id") is None else entry["id"])
         return {
             "name": name,
@@ -382,6 +381,6 @@ class Entries:
 
 
 def _named(query: dict) -> str:
-    """A query by its label, else its id, else its row."""
+    """The name of a query: its label, else its id, else its row."""
     names = (query.get(key) for key in ("label", "id", "query"))
     return next(str(text) for text in names if text is not None)

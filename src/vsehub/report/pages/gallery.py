@@ -1,4 +1,4 @@
-"""The page of `vsehub search`: what each query found, best first, as pictures or as texts."""
+"""The page of `vsehub search`: the results of each query, best first, as pictures or as texts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +12,10 @@ PAGE = "index.html"
 
 
 class Found(NamedTuple):
-    """One thing that was found.
+    """One result of a search.
 
-    score: by which it is ranked. similarity: the plain one where it is another, else None. name: of its image, None
-    where there is none to name. caption: what is said of it. thumbnail: a data URL, or None. own: the image's own.
+    score: the score by which it is ranked. similarity: the plain similarity if it differs, else None. name: its image's
+    name, or None. caption: its caption. thumbnail: a data URL, or None. own: whether it is the query image's caption.
     """
 
     rank: int
@@ -28,10 +28,10 @@ class Found(NamedTuple):
 
 
 class Gallery(NamedTuple):
-    """What one query found, best first.
+    """The results of one query, best first.
 
-    heading: the query. notes: sentences on it. pictured: whether what was found is shown as pictures. name, thumbnail:
-    of the image that is the query, None where it is a text.
+    heading: the query. notes: sentences on it. pictured: whether results are shown as pictures. name, thumbnail: of the
+    image that is the query; None if the query is a text.
     """
 
     heading: str
@@ -53,9 +53,8 @@ def write_gallery(
 ) -> Path:
     """Write the page as index.html in the folder `out`, atomically, and return its path.
 
-    summary: what was searched and how. facts: where it comes from, (name, text). missing: how many pictures could not
-    be shown. overwrite: an earlier gallery is replaced. Raises InputError where `out` holds something that is not to be
-    replaced.
+    summary: what was searched. facts: the origin, (name, text). missing: the number of pictures that could not be
+    shown. overwrite: replace an earlier gallery. Raises InputError if `out` holds files that must not be replaced.
     """
     output = gallery_output(out, overwrite)
     values = {"title": title, "summary": summary, "galleries": galleries, "origin": facts, "missing": missing}
@@ -66,5 +65,5 @@ def write_gallery(
 
 
 def gallery_output(out: str | Path, overwrite: bool) -> Output:
-    """The folder of a gallery; InputError where it holds something that is not to be replaced."""
+    """The folder of a gallery. Raises InputError if it holds files that must not be replaced."""
     return Output(out, "a gallery", [PAGE], overwrite)

@@ -1,4 +1,4 @@
-"""The page of `vsehub report`: notes on the runs, the facts of each setting, where everything comes from."""
+"""The page of `vsehub report`: notes on the runs, the facts of each setting, the origin of all values."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from vsehub.report.tables import Table, code_text, duration, hardware_text, vers
 
 
 def run_notes(runs: Sequence[Run], frame: pd.DataFrame) -> list[str]:
-    """What must be known before a value of the report is believed; `frame` is `results` of the runs."""
+    """The notes that are needed to read the report's values correctly; `frame` is `results` of the runs."""
     return [
         *unfinished(runs),
         *stale(runs),
@@ -24,7 +24,7 @@ def run_notes(runs: Sequence[Run], frame: pd.DataFrame) -> list[str]:
 
 
 def unfinished(runs: Sequence[Run]) -> list[str]:
-    """A note for each run that was not evaluated, or was evaluated although its training did not finish."""
+    """One note per run that was not evaluated, or that was evaluated although its training did not finish."""
     notes = []
     for run in runs:
         about = f"{run.record['name']} ({run.path}, status {run.record['status']}, {_progress(run)})"
@@ -36,7 +36,7 @@ def unfinished(runs: Sequence[Run]) -> list[str]:
 
 
 def stale(runs: Sequence[Run]) -> list[str]:
-    """A note for each run with evaluations of other checkpoints than its best."""
+    """One note per run with evaluations of checkpoints other than its best."""
     return [
         f"stale evaluations left out, of other checkpoints than the best: {run.record['name']} ({run.path}): "
         f"{', '.join(run.stale)}"
@@ -51,7 +51,7 @@ def _progress(run: Run) -> str:
 
 
 def repeated_seeds(frame: pd.DataFrame) -> list[str]:
-    """Rows in which a seed was counted twice: their standard deviation is not a spread of seeds."""
+    """Notes on rows that count a seed twice: their standard deviation is not over seeds only."""
     notes = []
     for key, group in by_parameters(frame).groupby(KEYS, sort=False):
         twice = sorted(seed for seed, count in Counter(group["seed"]).items() if count > 1)
@@ -66,7 +66,7 @@ def repeated_seeds(frame: pd.DataFrame) -> list[str]:
 
 
 def varied_parameters(frame: pd.DataFrame) -> list[str]:
-    """Criteria whose parameters were not the same in all the runs that one row or comparison covers."""
+    """Notes on criteria whose parameters differ between the runs of one row or comparison."""
     notes = []
     place = [*Setting._fields, "criterion", "reference"]
     for key, group in frame.groupby(place, sort=False):
@@ -80,7 +80,7 @@ def varied_parameters(frame: pd.DataFrame) -> list[str]:
 
 
 def code_versions(runs: Sequence[Run]) -> list[str]:
-    """A note when the runs came from several versions of the code, or from one with uncommitted changes."""
+    """Notes on runs from several versions of the code, or with uncommitted changes."""
     versions = sorted({code_text(run.record) for run in runs})
     notes = [f"{len(versions)} versions of the code: {'; '.join(versions)}"] if len(versions) > 1 else []
     dirty = [run.record["name"] for run in runs if (run.record.get("git") or {}).get("dirty")]
@@ -123,23 +123,23 @@ def _criteria(lines: pd.DataFrame) -> list[str]:
 
 
 def data_facts(runs: Sequence[Run]) -> list[str]:
-    """Sizes and fingerprint of every split the runs used: "train 2,000 images, 10,000 captions (ab12)"."""
+    """Sizes and fingerprint of every split used by the runs: "train 2,000 images, 10,000 captions (ab12)"."""
     found: dict[str, None] = {}
     for run in runs:
         for split, facts in (run.record.get("data") or {}).items():
             facts = facts or {}
             sizes = ", ".join(f"{facts[key]:,} {key}" for key in ("images", "captions") if key in facts)
             name = str(facts.get("fingerprint", "no fingerprint"))[:12]
-            if split == "train" and "noise" in run.record:  # each seed's noise is another
+            if split == "train" and "noise" in run.record:  # each seed has different noise
                 name = f"{run.record['noise']['clean_fingerprint'][:12]}, noise of protocol {noise_text(run)}"
             found[f"{split} {sizes} ({name})"] = None
     return list(found) or ["not recorded"]
 
 
 def page_table(table: Table) -> Table:
-    """A table of results as pages show it: the loss first, ranks below their directions, constant columns left out.
+    """A table of results as pages show it: the loss first, ranks grouped by direction, without constant columns.
 
-    On a phone only the first columns are seen at once. What the section's heading or its facts name is left out.
+    A phone only shows the first columns at once. Columns that the section's heading or facts repeat are omitted.
     """
     frame = table.frame()
     published = "line" in frame
@@ -164,7 +164,7 @@ def page_table(table: Table) -> Table:
 def origin(
     runs: Sequence[Run], series: dict[str, Series], recipes: dict[Series, dict[str, str]], notes: Sequence[str]
 ) -> list[Section]:
-    """The runs, and what differs between their recipes; notes: on these differences."""
+    """The section of the runs and the differences between their recipes; notes: on these differences."""
     keys = differing(recipes.values())
     one_place = len({one[:2] for one in recipes}) == 1
     names = [one.title if one_place else f"{one.dataset} · {one.architecture} · {one.title}" for one in recipes]

@@ -13,9 +13,9 @@ class Section(NamedTuple):
 
     Attributes:
         heading: its title.
-        notes: short statements without which the values would mislead, shown as a list.
+        notes: short statements that are needed to read the values correctly, shown as a list.
         tables: the tables, each with its caption.
-        facts: where the values come from, (name, text).
+        facts: the origin of the values, (name, text).
         pictures: the plots.
     """
 

@@ -1,4 +1,4 @@
-"""What all pages share: rendering a template, plots and thumbnails carried in the page itself, bars."""
+"""Rendering of page templates, with plots, thumbnails and bars that are embedded in the page."""
 
 import base64
 import io
@@ -20,7 +20,7 @@ SIDE = 128
 
 
 def render_page(template: str, **values: object) -> str:
-    """The page that `template` (a file beside this one) makes of `values`; a value that is not given is an error."""
+    """The page from `template` (a file beside this one) and `values`; a missing value is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("vsehub.report.pages", ""),
         autoescape=True,
@@ -33,7 +33,7 @@ def render_page(template: str, **values: object) -> str:
 
 
 def beside(cell: Cell) -> tuple[str, str]:
-    """A cell's value and what stands beside it in small type: of "1.0 ± 0.2" the deviation."""
+    """A cell's value and the note beside it in small type, such as the deviation of "1.0 ± 0.2"."""
     if not isinstance(cell, str):
         return cell
     value, sign, deviation = cell.partition(" ± ")
@@ -46,22 +46,22 @@ def image(picture: Picture) -> str:
 
 
 def narrow_image(picture: Picture) -> str:
-    """The plot as a data URL, in its form for a phone, which it must have."""
+    """The plot as a data URL, in its form for a phone, which must exist."""
     assert picture.narrow is not None
     return data_url("image/svg+xml", picture.narrow)
 
 
 def data_url(kind: str, content: bytes) -> str:
-    """Bytes of a media type as an address that needs no network."""
+    """A data URL of some bytes of a media type."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def bars(
     colours: Mapping[str, str], counts: Sequence[int], scale: int, wrong: Sequence[int] | None = None
 ) -> list[dict[str, str | None]]:
-    """A bar a ranking: its name, colour and count, and the widths in % of the count and of its wrong part.
+    """One bar per ranking: its name, colour and count, and the widths in % of the count and of its wrong part.
 
-    colours: ranking -> colour. counts, wrong: one a ranking. scale: the count of a whole bar.
+    colours: ranking -> colour. counts, wrong: one per ranking. scale: the count of a whole bar.
     """
     return [
         {
@@ -88,7 +88,7 @@ class Thumbnails:
     def __call__(self, picture: str | Path | np.ndarray, name: str) -> str | None:
         """The thumbnail of an image file or of pixels (3, H, W), uint8 or floats in 0..1; never enlarged.
 
-        None, and `name` among `missing`, where the file is absent or broken. Raises InputError for other arrays.
+        None if the file is absent or damaged; `name` is then added to `missing`. Raises InputError for other arrays.
         """
         if isinstance(picture, np.ndarray):
             self._asked += 1
@@ -96,7 +96,7 @@ class Thumbnails:
         else:
             try:
                 small = _of_file(Path(picture), self.side)
-            except Exception as error:  # Pillow's readers raise almost anything on files that were altered
+            except Exception as error:  # Pillow's readers can raise almost anything for damaged files
                 reason = "not a picture" if isinstance(error, UnidentifiedImageError) else str(error)
                 self.absent(name, f"{picture}: {reason or type(error).__name__}")
                 return None
@@ -107,21 +107,21 @@ class Thumbnails:
         return data_url("image/jpeg", content.getvalue())
 
     def absent(self, name: str, why: str) -> None:
-        """Count an image that cannot be shown, and `name` among `missing`. why: for the warning, of the first."""
+        """Count an image that cannot be shown and add `name` to `missing`. why: for the warning about the first one."""
         self._asked += 1
         self._first = self._first or f"{name} ({why})"
         self.missing.append(name)
 
     def warn(self) -> None:
-        """Log how many of the images that were asked for could not be shown, if any, and why the first could not."""
+        """Log the number of images that could not be shown, if any, and the reason for the first one."""
         if self.missing:
-            told = (len(self.missing), self._asked, self._first)
-            log.warning("%d of %d images of the page could not be shown, the first: %s", *told)
+            counts = len(self.missing), self._asked
+            log.warning("%d of %d images of the page could not be shown, the first: %s", *counts, self._first)
 
 
 def _of_file(path: Path, side: int) -> Image.Image:
-    """The picture, upright and on white where it is transparent."""
-    if not path.is_file():  # a pipe would be waited for
+    """The picture, upright, with white in place of transparency."""
+    if not path.is_file():  # reading a pipe would block
         raise FileNotFoundError("no such file")
     with Image.open(path) as picture:
         picture.draft("RGB", (2 * side, 2 * side))  # a JPEG is read at a fraction of its size

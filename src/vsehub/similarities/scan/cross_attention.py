@@ -5,11 +5,11 @@ from torch import Tensor
 
 from vsehub.checks import one_of, positive, require
 from vsehub.sets import Sets
-from vsehub.similarities.scan.tiles import AttendedCosines, Attention, Scratch, Unit, runs
+from vsehub.similarities.scan.tiles import AttendedCosines, Attention, Buffers, Unit, runs
 from vsehub.similarities.scan.weights import NORMALISATIONS, POOLINGS
 from vsehub.types import Similarity
 
-# Raw scores computed by one product; so many of its panels training keeps instead of computing them twice.
+# Raw scores per product, and how many of these panels training keeps instead of computing them twice.
 PANEL_ON_CPU, PANEL_ON_GPU = 1 << 24, 1 << 28
 KEPT_PANELS = 4
 
@@ -22,10 +22,10 @@ class CrossAttention(Similarity):
     are queries, regions the source; "i2t" the reverse. normalisation: clipped_l2norm, l2norm, clipped_l1norm, l1norm,
     softmax, clipped (LeakyReLU 0.1) or no_norm. pooling: mean, lse, max or sum. softmax_scale: λ, 9 for t2i and 4 for
     i2t in the paper. lse_scale: λ of the LogSumExp, used only with pooling "lse", 6 for t2i and 5 for i2t (20 on COCO).
-    All vectors are l2-normalised here; a zero vector has cosine 0 with all and no gradient.
+    All vectors are l2-normalised here; a zero vector has cosine 0 with all others and no gradient.
 
-    No attended vector is built: the scores follow from one product of all regions with all words and from Gram
-    matrices, in panels of bounded memory. Raises InputError for what is no choice, and for encodings that are no sets.
+    Attended vectors are never built: the scores follow from one product of all regions with all words and from Gram
+    matrices, in panels of bounded memory. Raises InputError for an unknown choice and for encodings that are not sets.
     """
 
     takes = "sets"
@@ -49,7 +49,7 @@ class CrossAttention(Similarity):
 
     @property
     def largest(self) -> float | None:
-        """1 where scores are means or maxima of cosines; sums and log-sums have no bound."""
+        """1 if scores are means or maxima of cosines, else None: sums and log-sums have no bound."""
         return 1.0 if self.pooling in ("mean", "max") else None
 
     def forward(self, images: Sets, texts: Sets) -> Tensor:
@@ -70,9 +70,9 @@ class CrossAttention(Similarity):
         found, lengths = runs(sources), queries.lengths.tolist()
         parts = _panels(lengths, _panel_size(sources) // len(sources.vectors))
         keep = len(parts) <= KEPT_PANELS and torch.is_grad_enabled()
-        scores, scratch = [], Scratch(sources.vectors)
+        scores, buffers = [], Buffers(sources.vectors)
         for part, vectors in zip(parts, queries.vectors.split([sum(part) for part in parts]), strict=True):
-            cosines = AttendedCosines.apply(self._attention(), found, part, keep, scratch, sources.vectors, vectors)
+            cosines = AttendedCosines.apply(self._attention(), found, part, keep, buffers, sources.vectors, vectors)
             scores.append(self._pooled(*_padded(cosines, torch.tensor(part, device=cosines.device))))
         return torch.cat(scores, dim=1)[order.argsort()]
 
@@ -99,7 +99,7 @@ def _unit(sets: Sets) -> Sets:
 
 
 def _panels(lengths: list[int], vectors: int) -> list[list[int]]:
-    """Lengths of successive sets that have at most so many vectors together, but one set at least."""
+    """Lengths of successive sets that have at most `most` vectors together, but at least one set."""
     panels: list[list[int]] = []
     room = 0
     for length in lengths:

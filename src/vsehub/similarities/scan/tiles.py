@@ -43,7 +43,7 @@ class Unit(torch.autograd.Function):
 def gram(vectors: Tensor) -> Tensor:
     """Gram matrices of sets (n, s, D) -> (n, s, s), the diagonal raised by s times the rounding error.
 
-    So the norm of vectors that cancel stays above its own rounding error.
+    This keeps the norm of a sum of vectors that cancel above its rounding error.
     """
     matrices = torch.bmm(vectors, vectors.mT)
     matrices.diagonal(dim1=1, dim2=2).mul_(1 + vectors.shape[1] * torch.finfo(vectors.dtype).eps)
@@ -54,7 +54,7 @@ def gram(vectors: Tensor) -> Tensor:
 UNSHIFTED = 20.0
 
 
-class Scratch:
+class Buffers:
     """Memory reused for all tiles: on a CPU, allocating fresh memory costs more than the computation in it."""
 
     def __init__(self, like: Tensor):
@@ -75,9 +75,9 @@ class Attention(NamedTuple):
     normalisation: Normalisation
     scale: float
 
-    def cosines(self, raw: Tensor, gram: Tensor, member: Tensor, scratch: Scratch) -> Tensor:
+    def cosines(self, raw: Tensor, gram: Tensor, member: Tensor, buffers: Buffers) -> Tensor:
         """The cosines (n, q)."""
-        weights, work = (scratch(name, raw.shape) for name in ("weights", "work"))
+        weights, work = (buffers(name, raw.shape) for name in ("weights", "work"))
         self.normalisation.forward(raw, member, weights, work)
         self._exponentials(weights.mul_(self.scale))
         squares = torch.bmm(gram, weights, out=work).mul_(weights).sum(dim=1)
@@ -91,11 +91,11 @@ class Attention(NamedTuple):
         upstream: Tensor,
         of_raw: Tensor,
         of_gram: Tensor,
-        scratch: Scratch,
+        buffers: Buffers,
     ) -> None:
-        """From the gradient (n, q) of the cosines: write raw's to `of_raw`, add gram's, symmetric, to `of_gram`."""
+        """From the gradient (n, q) of the cosines, write raw's to `of_raw` and add gram's, symmetric, to `of_gram`."""
         names = ("normalised", "weights", "attended", "work")
-        normalised, weights, attended, work = (scratch(name, raw.shape) for name in names)
+        normalised, weights, attended, work = (buffers(name, raw.shape) for name in names)
         saved = self.normalisation.forward(raw, member, normalised, work)
         self._exponentials(torch.mul(normalised, self.scale, out=weights))
         torch.bmm(gram, weights, out=attended)
@@ -127,7 +127,7 @@ ON_CPU, ON_GPU = (1 << 18, 16), (1 << 25, 64)
 
 
 class Run(NamedTuple):
-    """Neighbouring source sets of one length, so that they need no padding, and their Gram matrices (n, s, s)."""
+    """Adjacent source sets of equal length, which need no padding, and their Gram matrices (n, s, s)."""
 
     sets: slice
     vectors: slice
@@ -135,7 +135,7 @@ class Run(NamedTuple):
     grams: Tensor
 
     def of(self, vectors: Tensor) -> Tensor:
-        """The run's part (n, s, ...) of something that has a row for each source vector, a view."""
+        """The run's part (n, s, ...) of a tensor with one row per source vector, as a view."""
         return vectors[self.vectors].unflatten(0, (-1, self.length))
 
 
@@ -155,7 +155,7 @@ class AttendedCosines(torch.autograd.Function):
     """Unit vectors of sources (U, D) and queries (V, D) -> each query's cosine with what it attends: (sets, V).
 
     runs: the source sets. lengths: of the query sets; their sum is V. keep: whether the raw scores (U, V) are kept for
-    the gradient; otherwise they lie in `scratch`, and are computed anew for it.
+    the gradient; otherwise they lie in `buffers`, and are computed again for it.
     """
 
     @staticmethod
@@ -165,17 +165,17 @@ class AttendedCosines(torch.autograd.Function):
         runs: list[Run],
         lengths: list[int],
         keep: bool,
-        scratch: Scratch,
+        buffers: Buffers,
         sources: Tensor,
         queries: Tensor,
     ) -> Tensor:
         shape = len(sources), len(queries)
-        raw = sources.new_empty(shape) if keep else scratch("raw", shape)
+        raw = sources.new_empty(shape) if keep else buffers("raw", shape)
         torch.mm(sources, queries.T, out=raw)
         cosines = raw.new_empty(runs[-1].sets.stop, len(queries))
         for tile in _tiles(runs, lengths, raw):
             cosines[tile.sets, tile.queries] = attention.cosines(
-                tile.of(raw), tile.run.grams[tile.of_run], tile.member, scratch
+                tile.of(raw), tile.run.grams[tile.of_run], tile.member, buffers
             )
         ctx.attention, ctx.runs, ctx.lengths = attention, runs, lengths
         ctx.save_for_backward(sources, queries, raw if keep else None)
@@ -186,7 +186,7 @@ class AttendedCosines(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         sources, queries, raw = ctx.saved_tensors
         raw = sources @ queries.T if raw is None else raw
-        gradient, scratch = torch.empty_like(raw), Scratch(raw)
+        gradient, buffers = torch.empty_like(raw), Buffers(raw)
         of_grams = {run.sets.start: torch.zeros_like(run.grams) for run in ctx.runs}
         for tile in _tiles(ctx.runs, ctx.lengths, raw):
             ctx.attention.gradients(
@@ -196,7 +196,7 @@ class AttendedCosines(torch.autograd.Function):
                 upstream[tile.sets, tile.queries],
                 tile.of(gradient),
                 of_grams[tile.run.sets.start][tile.of_run],
-                scratch,
+                buffers,
             )
         of_sources = gradient @ queries
         for run in ctx.runs:

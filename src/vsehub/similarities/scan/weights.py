@@ -1,9 +1,9 @@
-"""How cross-attention normalises raw scores over the queries, and pools cosines into a pair's score (Lee 2018, SCAN).
+"""Normalisation of cross-attention's raw scores over the queries, and pooling of its cosines (Lee 2018, SCAN).
 
 Shapes: raw scores are (n, s, q), n source sets of s vectors against q query vectors; member (q, c), or (n, q, c), says
 which of c query sets a query belongs to, so that `x @ member` sums over the queries of each set. `work` is memory of
-the scores' shape. Each way has `forward`: x in place -> what its `backward` wants, and `backward`: gradient of the
-normalised scores -> of x, in place.
+the scores' shape. Each normalisation has `forward`: changes x in place and returns what its `backward` needs, and
+`backward`: turns the gradient of the normalised scores into that of x, in place.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ def spread(values: Tensor, member: Tensor, out: Tensor) -> Tensor:
 
 
 class Softmax:
-    """e^x over its sum over the queries of a set; scores of unit vectors need no shift."""
+    """e^x divided by its sum over the queries of a set; scores of unit vectors need no shift."""
 
     @staticmethod
     def forward(x: Tensor, member: Tensor, work: Tensor) -> tuple[Tensor, ...]:
@@ -36,7 +36,7 @@ class Softmax:
 
 
 class L2:
-    """x over its 2-norm over the queries of a set, + 1e-8; where that norm is 0, its subgradient is 0."""
+    """x divided by its 2-norm over the queries of a set, + 1e-8; where that norm is 0, its subgradient is 0."""
 
     @staticmethod
     def forward(x: Tensor, member: Tensor, work: Tensor) -> tuple[Tensor, ...]:
@@ -58,7 +58,7 @@ class L2:
 
 
 class L1:
-    """x over its 1-norm over the queries of a set, + 1e-8."""
+    """x divided by its 1-norm over the queries of a set, + 1e-8."""
 
     @staticmethod
     def forward(x: Tensor, member: Tensor, work: Tensor) -> tuple[Tensor, ...]:
@@ -76,7 +76,7 @@ class L1:
 
 
 class Identity:
-    """x as it is."""
+    """x unchanged."""
 
     @staticmethod
     def forward(x: Tensor, member: Tensor, work: Tensor) -> tuple[Tensor, ...]:
@@ -89,7 +89,7 @@ class Identity:
 
 
 class Normalisation(NamedTuple):
-    """What is done to raw scores before the softmax over the source: clipped (LeakyReLU 0.1 first), and by what."""
+    """The normalisation of raw scores before the softmax over the source; clipped: after a LeakyReLU (0.1)."""
 
     clipped: bool
     by: type[Softmax] | type[L2] | type[L1] | type[Identity]
