@@ -24,7 +24,7 @@ def bank_rows(
         filled = MemoryBank(k, backend)
         everything = [tensor.to(where) for tensor in (images, texts, ids, captions)]
         filled.fill(*everything)
-        found = filled.query(*(tensor[:queries] for tensor in everything))
+        found = filled.query(*(tensor[:queries] for tensor in everything))[:2]
         return torch.stack(found).cpu(), filled.running_backend
 
     expected, _ = answer("exact", torch.device("cpu"))

@@ -265,7 +265,7 @@ def vectors_change(case: Case) -> list[str]:
     if how == "cut short" and ended.status == 135:  # SIGBUS: the kernel ends a process that reads what is gone
         wrong = world.damaged(case.cwd / OUT)
     else:
-        wrong = case.refused(ended, 2, words="changed while it was read")
+        wrong = case.refused(ended, 2, words="changed while being read")
     if (case.cwd / OUT / "result.json").exists():
         wrong.append("there is a result")
     return [label + one for one in [*wrong, *case.ends()]]
@@ -296,7 +296,7 @@ def checkpoint_replaced(case: Case) -> list[str]:
     arguments = [f"checkpoint={own}" if one.startswith("checkpoint=") else one for one in case.command.arguments]
     ended = forked.run(arguments, case.cwd, before, case.environment)
     if early:
-        wrong = case.refused(ended, 2, words="changed while it was read")
+        wrong = case.refused(ended, 2, words="changed while being read")
         return [f"while it is read: {one}" for one in wrong + case.ends()]
     if ended.status != 0:
         return [f"replaced afterwards: status {ended.status}: {ended.err[-800:]}"]

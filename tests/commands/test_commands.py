@@ -138,7 +138,7 @@ def test_extracted_features_and_data_that_moved(features, vsehub, tmp_path):
     more = ["loader.batch_size=50", "trainer.max_epochs=4", "optimizer.lr=0.01", "callbacks.warmup.steps=0"]
     vsehub("train", *settings, *more, "hydra.run.dir=run", cwd=tmp_path)
     run = record(tmp_path / "run")
-    assert (run["dataset"], run["architecture"]) == ("features", "text_gru+image_features")
+    assert (run["dataset"], run["architecture"]) == ("features", "text_gru_gpo+image_features")
     assert run["metrics"]["test/rsum"] > 1.5 * 600 * 10 / 20 / 2, "no better than chance"
     moved = features.rename(tmp_path / "moved")
     best = "checkpoint=run/checkpoints/best.safetensors"

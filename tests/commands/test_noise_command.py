@@ -81,7 +81,7 @@ def test_a_run_under_noise_records_it_goes_on_with_it_and_lends_it(train, run_he
     assert record(lent)["metrics"] != record(whole)["metrics"]
 
     best = whole / "checkpoints" / "best.safetensors"
-    assert "data.noise is no setting" in run_here("evaluate", f"checkpoint={best}", "data.noise.rate=0.4", status=2)
+    assert "data.noise is not a setting" in run_here("evaluate", f"checkpoint={best}", "data.noise.rate=0.4", status=2)
     together = f"checkpoint=[{best},{lent / 'checkpoints' / 'best.safetensors'}]"
     assert "ensemble of 2" in run_here("evaluate", together)
 

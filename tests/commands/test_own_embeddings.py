@@ -351,7 +351,7 @@ def test_settings_of_one_command(files, here):
     assert "index is 'pq'; choose one of flat, ivf, hnsw" in here("rerank", *sides, "index=pq", status=2)
     refused = here("rerank", *sides, "criterion=qb_norm", "index=flat", status=2)
     assert "qb_norm does not rank by the score minus a term of the item" in refused
-    assert "choose one of csls, dn, is, nnn, nns, sinkhorn, or omit index" in refused
+    assert "choose one of csls, dbsn, dn, dual_is, is, nnn, nns, sinkhorn, or omit index" in refused
     assert "criterion csls: criterion.k is 0; expected a whole number" in here(
         "rerank", *sides, "criterion.k=0", status=2
     )
@@ -365,7 +365,7 @@ def test_a_criterion_that_a_function_makes_is_not_among_those_of_an_index(files,
     (files / "own" / "criterion" / "made.yaml").write_text("_target_: functools.reduce\n")
     sides = ("queries=q.npy", "items=m.npy")
     refused = here("rerank", "--config-dir", "own", *sides, "criterion=qb_norm", "index=flat", status=2)
-    assert "choose one of csls, dn, is, nnn, nns, sinkhorn, or omit index" in refused
+    assert "choose one of csls, dbsn, dn, dual_is, is, nnn, nns, sinkhorn, or omit index" in refused
 
 
 def spoil(files, name):

@@ -177,7 +177,7 @@ def test_a_second_search_encodes_nothing_until_something_changed(command, checkp
         (["circle", "split=dev"], "split is 'dev'; choose one of 'train', 'val', 'test'"),
         (["circle", "reference=queries"], "reference is 'queries'; choose one of"),
         (["circle", "data.rooot=x"], "data.rooot is not a setting of the checkpoint's data; choose among"),
-        (["image=scene-test-000123"], "no image 'scene-test-000123'; .*did you mean scene-test-0000.*row from 0 to 31"),
+        (["image=scene-test-000123"], r"no image 'scene-test-000123' \(did you mean scene-test-0000.*row from 0 to 31"),
         (["image=32"], "no image '32'.*row from 0 to 31"),
         (["image=scene, with = signs"], "no image 'scene, with = signs'"),
         (["circle", "image=99"], "no image '99'"),

@@ -210,7 +210,7 @@ def test_a_broken_yaml_and_a_class_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match=r"loss: nowhere\.at\.All cannot be imported"):
         Components([tmp_path]).build("loss", {"_target_": "nowhere.at.All"})
     (tmp_path / "loss" / "b.yaml").write_text("a: [1\n")
-    with pytest.raises(InputError, match=r"b\.yaml is no yaml"):
+    with pytest.raises(InputError, match=r"b\.yaml is not a yaml file"):
         Components([tmp_path]).build("loss", {"_target_": "nowhere.at.All"})
 
 

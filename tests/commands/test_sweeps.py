@@ -88,8 +88,8 @@ def test_every_swept_setting_is_there(name, sweeper):
     """Of the grid and of the search space: each composes with its command, each value parses as a sweep."""
     command = "evaluate" if name == "lambda" else "train"
     cfg = config(f"sweep={name}", command=command)
-    given = {"basic": cfg.hydra.sweeper.params, "optuna": cfg.hydra.callbacks.sweep.space}[sweeper]
-    assert given or sweeper == "optuna"
+    given = {"basic": cfg.hydra.sweeper.params or {}, "optuna": cfg.hydra.callbacks.sweep.space}[sweeper]
+    assert given or sweeper == "optuna" or cfg.hydra.runtime.choices["hydra/sweeper"] == "halving"
     for override in OverridesParser.create().parse_overrides([f"{key}={value}" for key, value in given.items()]):
         assert override.is_sweep_override(), override.input_line
         key = override.key_or_group
@@ -277,7 +277,7 @@ def test_a_folder_with_another_run_is_left_alone(job):
     assert (found.state, job.calls) == ("failed", 0)
     assert "holds a run of other settings" in found.error
     job.write("running", run_folder="/elsewhere")
-    assert "continues only there" in job.run().error
+    assert "can only continue there" in job.run().error
     job.write("finished", seed=4)
     assert state(job.folder).keys() == before.keys(), "no traceback marks what is not ours"
 

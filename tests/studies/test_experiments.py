@@ -200,7 +200,7 @@ def test_a_training_row_takes_a_step(name, features):
     torch.manual_seed(0)
     data = build_data(plain(cfg.data), plain(cfg.loader), cfg.seed, components())
     data.setup()
-    settings = {key: plain(cfg[key]) for key in (*DESCRIBED, "loss", "optimizer", "scheduler")}
+    settings = {key: plain(cfg[key]) for key in (*DESCRIBED, "embedding_dropout", "loss", "optimizer", "scheduler")}
     module = build_module(settings, data, components())
     if cfg.bank:
         callback = build("bank", cfg.bank, fraction=1.0, k=5)  # the row's share and k are those of COCO's 566,435 pairs

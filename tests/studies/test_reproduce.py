@@ -187,12 +187,12 @@ def test_rows_are_measured_once_written_the_same_again_and_a_failure_leaves_the_
         assert frame.loc[("published", line), "rsum"] == source.loc[line, "rsum"]
         assert frame.loc[("measured", line), "rsum"] == pytest.approx(np.mean(rsums))
         assert frame.loc[("std", line), "rsum"] == pytest.approx(np.std(rsums, ddof=1))
-        assert frame.loc[("difference", line), "rsum"] == pytest.approx(np.mean(rsums) - source.loc[line, "rsum"])
         assert frame.loc[("measured", line), "seeds"] == "2 (0, 1)"
+    assert "difference" not in set(frame.index.get_level_values("value"))  # other data
     text = files["table.md"].decode()
-    assert text in printed
+    assert re.search(r"^ *4\.5 .* csls .* ± ", printed, re.M)
     for note in (
-        "not a reproduction error",
+        "points are of different data and cannot be compared",
         "transductive, as in the papers, the test queries being the reference: csls",
         "not measured: 4.8",
         "every training was changed by data.size=tiny, embedding_dim=16,",

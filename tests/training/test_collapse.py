@@ -155,7 +155,8 @@ def told(run):
 
 
 def test_max_at_a_rate_that_is_far_too_high_collapses_and_stops(vsehub, tmp_path):
-    settings = ["loss=max", "optimizer.lr=0.05", "callbacks.collapse.stop=true", "trainer.max_epochs=5", *QUICK]
+    settings = ["experiment=papers", "loss=max", "optimizer.lr=0.05", "callbacks.collapse.stop=true", *QUICK]
+    settings += ["trainer.max_epochs=5"]
     warm = ["callbacks.warmup.steps=0", "hydra.run.dir=run"]
     vsehub("train", "data.size=tiny", "embedding_dim=16", *SMALLER, *settings, *warm, cwd=tmp_path)
     record = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -171,7 +172,8 @@ SMALLER = ("text_encoder.word_dim=8", "image_encoder.width=4")
 
 
 def test_hal_without_a_warm_up_collapses_and_a_resumed_run_knows_of_it(vsehub, tmp_path):
-    settings = ["loss=hal", "optimizer.lr=0.01", "callbacks.warmup.steps=0", "trainer.max_epochs=1", *QUICK]
+    settings = ["experiment=papers", "loss=hal", "optimizer.lr=0.01", "callbacks.warmup.steps=0", *QUICK]
+    settings += ["trainer.max_epochs=1"]
     vsehub("train", "data.size=tiny", "embedding_dim=16", *SMALLER, *settings, "hydra.run.dir=run", cwd=tmp_path)
     run = tmp_path / "run"
     first = json.loads((run / "run.json").read_text())["collapsed"]

@@ -83,9 +83,9 @@ def device_named(name: str) -> "torch.device":
         ) from error
 
 
-def decay_epoch(epochs: int) -> int:
+def decay_epoch(epochs: Any) -> int:
     """Two thirds of a training's epochs, at least 1: 10 of 15, as AAAI trains HAL."""
-    return max(1, round(2 * epochs / 3))
+    return max(1, round(2 * epochs / 3)) if isinstance(epochs, int) else 1  # anything else is refused later
 
 
 OmegaConf.register_new_resolver("decay_epoch", decay_epoch, replace=True)
