@@ -80,7 +80,7 @@ class TrainedModel:
         model = restore(read, components)
         require(
             _stamp(self.path) == before,
-            f"checkpoint: {self.path} changed while it was read. Give the command again when nothing writes to it any "
+            f"checkpoint: {self.path} changed while being read. Give the command again when nothing writes to it any "
             "more",
         )
         self.model = model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
