@@ -54,7 +54,8 @@ class Places:
                 f"no features of {self.data} with {kind} an image",
                 f"{self.root} and {self.root / subfolder} have no train_ims.npy with {kind} an image",
             )
-        return ["data=precomp", f"data.root={folder}", f"data.name={self.data}", *elsewhere(row.trained)]
+        place = ["experiment=papers", "data=precomp", f"data.root={folder}", f"data.name={self.data}"]
+        return [*place, *elsewhere(row.trained)]
 
 
 def features_folder(root: Path, dimensions: int) -> Path | None:
