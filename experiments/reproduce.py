@@ -14,13 +14,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from reproduced import OCCURRENCE_PLACE, occurrence_remarks, occurrence_table, remarks, reproduced, short
+from reproduced import OCCURRENCE_PLACE, occurrence_remarks, occurrence_table, remarks, reproduced
 from row_jobs import OCCURRENCES, Job, LeftOut, Places, jobs
 from running import run, typed
 
 from vsehub.io.files import write_text
 from vsehub.report.pages.sections import bullets
-from vsehub.report.published import published_beside_table
+from vsehub.report.published import published_beside_table, short_published_table
 from vsehub.report.tables import Table
 
 TABLES = (
@@ -75,7 +75,7 @@ def write(table: str, work: list[Job], left_out: dict[str, LeftOut], overrides: 
         shown = printed = Table.of(frame, words=len(OCCURRENCE_PLACE))
     else:
         frame = reproduced(paper, number, measured)
-        shown, printed, notes = published_beside_table(frame), short(frame), remarks(frame)
+        shown, printed, notes = published_beside_table(frame), short_published_table(frame, "rsum"), remarks(frame)
     notes += [f"every training was changed by {', '.join(overrides)}"] if overrides else []
     reasons = {line: str(reason) for line, reason in left_out.items()}
     for reason in dict.fromkeys(reasons.values()):

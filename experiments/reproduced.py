@@ -6,7 +6,7 @@ import pandas as pd
 
 from vsehub.report.published import METRICS, PLACE, measured_lines, order_notes, other_data, published_table
 from vsehub.report.results import DIRECTIONS
-from vsehub.report.tables import Table, criterion_text, seeds_text, spread_text
+from vsehub.report.tables import criterion_text, seeds_text, spread_text
 
 NEVER, HUB = "N_1 = 0, %", "largest hub"
 SHARES = {NEVER: "share_0", "N_1 = 1, %": "share_1"} | {f"N_1 ≥ {least}, %": f"share_{least}" for least in (2, 5, 10)}
@@ -56,25 +56,6 @@ def _settings(evaluation: dict) -> str:
     for key, value in (evaluation.get("parameters") or {}).items():
         parts.append(f"{key} {'/'.join(map(str, value.values())) if isinstance(value, dict) else value}")
     return ", ".join(parts)
-
-
-def short(frame: pd.DataFrame) -> Table:
-    """The frame of `reproduced` at the width of a terminal: rsum of each line, published and measured."""
-    lines: dict[str, dict[str, str]] = {}
-    deviations = frame.shift(-1)["rsum"]
-    for (_, row), std in zip(frame.iterrows(), deviations, strict=True):
-        if row["value"] == "published":
-            lines[row["line"]] = {
-                "line": row["line"],
-                "architecture": row["architecture"],
-                "loss": row["loss"],
-                "criterion": row["criterion"],
-                "published": spread_text(row["rsum"], float("nan"), 1),
-                "measured": "–",
-            }
-        elif row["value"] == "measured":
-            lines[row["line"]]["measured"] = spread_text(row["rsum"], std, 1)
-    return Table.of(pd.DataFrame(list(lines.values())), "rsum", words=4)
 
 
 def occurrence_table(measured: Mapping[str, Sequence[dict]]) -> pd.DataFrame:

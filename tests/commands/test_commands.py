@@ -110,7 +110,8 @@ def test_evaluate_and_report(trained, vsehub, tmp_path):
     assert transductive["histograms"] != inductive["histograms"]
     done = vsehub("report", "runs", "out=page", cwd=tmp_path)
     table = (tmp_path / "page" / "table.md").read_text()
-    assert table.strip() in done.out
+    assert (tmp_path / "page" / "table.txt").read_text().strip() in done.out
+    assert max(map(len, done.out.splitlines())) <= 120
     assert "hal+mb" in table
     assert "max" in table
     assert f"{figures(trained)['metrics']['rsum']:.1f}" in table

@@ -82,8 +82,9 @@ def test_a_fitted_inductive_criterion_and_the_report(runs, vsehub):
     (path,) = (runs / "sum" / "evaluations").glob("test-single-is-*ensemble*")
     record = json.loads(path.read_text())
     assert (record["reference"], record["tuned"]["split"]) == ("inductive", "val")
-    done = vsehub("report", "sum", "hal", "out=page", cwd=runs, UNDRAWN="1")
-    rows = [[cell.strip() for cell in line.split("|")] for line in done.out.splitlines() if line.startswith("| scenes")]
+    vsehub("report", "sum", "hal", "out=page", cwd=runs, UNDRAWN="1")
+    lines = (runs / "page" / "table.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines if line.startswith("| scenes")]
     criteria = [(row[3], row[6].split(" (")[0]) for row in rows]
     assert criteria.count(("sum", "nns")) == 1
     assert ("sum", "is, ensemble of 2") in criteria

@@ -9,11 +9,11 @@ import pytest
 from looped import looped
 from scipy import stats
 
-from vsehub.report.published import METRICS, order_notes, published_table
+from vsehub.report.published import METRICS, order_notes, published_table, short_published_table
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 
-from reproduced import occurrence_remarks, occurrence_table, reproduced, short
+from reproduced import occurrence_remarks, occurrence_table, reproduced
 
 TABLES = ("aaai2020/1", "aaai2020/2", "acl-srw2019/1", "acl-srw2019/2", "acl-srw2019/4", "emnlp2019-submission/1")
 TABLES += ("emnlp2019-submission/2", "emnlp2019-submission/4")
@@ -96,6 +96,6 @@ def test_on_other_data_the_order_is_compared_and_no_points():
 
 
 def test_the_terminals_table_has_a_line_a_row():
-    text = short(own_data([100.0, 250.0])).terminal()
+    text = short_published_table(own_data([100.0, 250.0])).terminal()
     assert max(map(len, text.splitlines())) <= 100
     assert re.search(r"^2\.1 .* 100\.0$", text, re.M)

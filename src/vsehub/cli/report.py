@@ -28,5 +28,5 @@ def report(cfg: DictConfig) -> None:
     files = build_report(
         [Path(run) for run in cfg.runs], cfg.out, cfg.title, cfg.paper, table, asked(cfg), cfg.overwrite
     )
-    print((files.get("published.md") or files["table.md"]).read_text(encoding="utf-8"))
+    print((files.get("published.txt") or files["table.txt"]).read_text(encoding="utf-8"))
     print(f"page: {files['index.html']}")

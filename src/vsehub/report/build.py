@@ -13,7 +13,12 @@ from vsehub.report.pages.runs import origin, page_table, run_notes, setting_fact
 from vsehub.report.pages.sections import Section, bullets, sections_markdown
 from vsehub.report.pages.templates import render_page
 from vsehub.report.plots import Picture
-from vsehub.report.published import beside_published, published_beside_table, recipe_differences
+from vsehub.report.published import (
+    beside_published,
+    published_beside_table,
+    recipe_differences,
+    short_published_table,
+)
 from vsehub.report.recipes import recipes_by_series, series_of
 from vsehub.report.results import (
     Setting,
@@ -23,13 +28,14 @@ from vsehub.report.results import (
     paired_table,
     results,
     results_table,
+    short_table,
 )
 from vsehub.report.run_plots import draw
 from vsehub.report.runs import Run, read_runs
 from vsehub.report.sweeps import sweep_sections
 from vsehub.report.tables import Table, count_text, markdown_text
 
-SURE = ("results.csv", "table.csv", "table.md", "table.tex", "index.html")  # written for any runs
+SURE = ("results.csv", "table.csv", "table.md", "table.tex", "table.txt", "index.html")  # written for any runs
 UNTESTED = "none (no values of single images, no common seed, or different data): nothing is claimed beyond mean ± std"
 
 
@@ -79,6 +85,7 @@ def build_report(
         "table.csv": means.to_csv(index=False),
         "table.md": _table_page(title, whole if len(means) else None, measured, swept, [*notes, *of_recipes]),
         "table.tex": whole.latex(),
+        "table.txt": _terminal(title, means, len(notes) + len(of_recipes)),
     }
     if len(tests):
         texts["paired.csv"] = tests.to_csv(index=False)
@@ -91,6 +98,8 @@ def build_report(
         texts["published.csv"] = lines.to_csv(index=False)
         texts["published.md"] = f"# {markdown_text(heading)}\n\n{bullets(remarks)}\n\n{side.markdown()}\n"
         texts["published.tex"] = side.latex()
+        short = short_published_table(lines, "rsum").terminal()
+        texts["published.txt"] = "\n\n".join([heading, bullets(remarks), *([short] if len(lines) else [])]) + "\n"
         beside = [Section(heading, remarks, [page_table(side._replace(caption=""))] if len(lines) else [])]
     texts["index.html"] = render_page(
         "page.html.j2",
@@ -167,6 +176,14 @@ def _table_page(
     parts += [section._replace(tables=section.tables[1:]).markdown() for section in measured]
     parts += [sections_markdown(swept).strip()] if swept else []
     parts += ["## Notes", bullets(notes)] if notes else []
+    return "\n\n".join(parts) + "\n"
+
+
+def _terminal(title: str, means: pd.DataFrame, notes: int) -> str:
+    """The text of table.txt, which the command prints: a short table per setting."""
+    parts = [title, *(short_table(rows, setting.title).terminal() for setting, rows in by_setting(means).items())]
+    parts += [] if len(means) else ["No run was evaluated."]
+    parts += [f"all columns, paired tests and {count_text(notes, 'note')}: table.md, and the page"]
     return "\n\n".join(parts) + "\n"
 
 

@@ -186,6 +186,22 @@ def published_beside_table(frame: pd.DataFrame, caption: str = "") -> Table:
     return table._replace(starts=starts)
 
 
+def short_published_table(frame: pd.DataFrame, caption: str = "") -> Table:
+    """The frame of `beside_published` at the width of a terminal: the rsum of each line, published and measured."""
+    lines: list[dict[str, str]] = []
+    deviations = frame["rsum"].shift(-1)  # a "measured" line is followed by its "std" line
+    for (_, row), std in zip(frame.iterrows(), deviations, strict=True):
+        if row["value"] == "published":
+            place = {key: str(row[key]) for key in ("line", "architecture", "loss", "criterion")}
+            lines.append(place | {"published": spread_text(row["rsum"], float("nan"), 1), "measured": ""})
+        elif row["value"] == "measured":
+            if lines[-1]["measured"]:
+                lines.append(dict.fromkeys(lines[-1], ""))
+            lines[-1]["measured"] = spread_text(row["rsum"], std, 1)
+    columns = ["line", "architecture", "loss", "criterion", "published", "measured"]
+    return Table.of(pd.DataFrame(lines, columns=columns), caption, words=4)
+
+
 def recipe_differences(recipes: dict[Series, dict[str, str]]) -> list[str]:
     """One note per data set and architecture on settings, other than the loss, that differ between the losses."""
     notes = []

@@ -168,6 +168,15 @@ def results_table(table: pd.DataFrame, caption: str = "") -> Table:
     return Table.of(shown, caption, words=shown.columns.get_loc("seeds") + 1)
 
 
+def short_table(table: pd.DataFrame, caption: str = "") -> Table:
+    """The aggregated table of one setting at the width of a terminal."""
+    shown = display(table)
+    words = ["loss", *(["variant"] if "variant" in shown else []), "criterion", "reference", "seeds"]
+    numbers = [f"{side} R@1" for side in DIRECTIONS] + ["rsum", "hs_sum"]
+    shown["seeds"] = table["n"].astype(str)
+    return Table.of(shown[[*words, *numbers]], caption, words=len(words))
+
+
 FAMILY = "family"
 PAIRED_CAPTION = (
     "Paired tests of rsum: over test images (sign flips, 95 % bootstrap interval) and over seeds (t-test, its "
