@@ -49,7 +49,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(call INSTALL,$(EXTRAS))
 	@touch $@
 
-demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (about 5 minutes)
+demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (6 to 10 minutes on two cores)
 	$(BIN)/python experiments/compare.py --out runs/demo --criteria csls is \
 	  --title "Four losses on the embedded scenes, each at the best of the same five learning rates on validation" \
 	  -- experiment=demo
