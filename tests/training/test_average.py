@@ -80,6 +80,14 @@ def test_a_resumed_run_goes_on_with_the_weights_and_ends_as_an_unbroken_one(tmp_
         assert torch.equal(value, resumed.measured[-1][name]), name
 
 
+def test_frozen_parameters_are_not_copied(tmp_path, monkeypatch):
+    average = WeightAverage(0.9)
+    monkeypatch.setattr(Line, "setup", lambda module, stage: module.layer.bias.requires_grad_(False))
+    module = trained(tmp_path, 1, average)
+    assert "layer.bias" not in average.state_dict()["weights"]
+    assert torch.equal(module.measured[0]["layer.bias"], module.seen[0]["layer.bias"])
+
+
 def test_batches_between_two_steps_of_the_optimizer_do_not_count(tmp_path):
     average = WeightAverage(0.9)
     trained(tmp_path, 2, average, accumulated=3)
