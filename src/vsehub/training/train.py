@@ -19,14 +19,19 @@ from vsehub.training.run_record import RunRecorder
 
 
 class EpochSeed(pl.Callback):
-    """Seeds torch, numpy and random at the start of each epoch: a resumed run draws what an unbroken one would."""
+    """Seeds torch, numpy and random for each epoch, so that a resumed run draws what an unbroken one would.
+
+    At the first batch, not as the epoch begins: the data loader draws a number in between, when its iterator is made,
+    which a resumed run does at another moment.
+    """
 
     def __init__(self, seed: int):
         self.seed = seed
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, index: int) -> None:
         """Derive the epoch's seed."""
-        pl.seed_everything((self.seed * 1_000_003 + trainer.current_epoch) % 2**32, verbose=False)
+        if index == 0:
+            pl.seed_everything((self.seed * 1_000_003 + trainer.current_epoch) % 2**32, verbose=False)
 
 
 class Lightning(NamedTuple):
