@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from vsehub.io.files import write_text
+from vsehub.report.tables import spread_text
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -54,7 +55,9 @@ def table(frame: pd.DataFrame) -> str:
             "test_sinkhorn": "test, sinkhorn",
         }
     )
-    return shown.to_markdown(index=False, floatfmt=".1f", missingval="")
+    for column in shown.columns[3:]:
+        shown[column] = [spread_text(value, float("nan"), 1) for value in shown[column]]
+    return shown.to_markdown(index=False, disable_numparse=True, colalign=["left"] + ["right"] * (shown.shape[1] - 1))
 
 
 def main() -> None:
