@@ -118,8 +118,8 @@ class TestStatisticsOfTheBatch:
     @looped("n", [1, 2, 7])
     def test_value_and_gradient_are_those_of_loops(self, n, kind, k):
         scores, positives, stats = batch(n, seed=n)
-        if kind == "ties":
-            scores = (scores * 4).round() / 4
+        if kind == "ties":  # none at 0, where clamp has two gradients
+            scores = ((scores * 4).round() + 0.5) / 4
         if kind == "twins":  # the same image and the same caption twice, as pairs of two images
             scores = scores[torch.arange(n) // 2][:, torch.arange(n) // 2]
             positives = torch.eye(n, dtype=torch.bool)
