@@ -86,7 +86,7 @@ class Halving(Sweeper):
             jobs = [(group, settings) for group, kept in alive.items() for settings in kept[:trials]]
             values = self.launched(first, [(*group, *own, f"trainer.max_epochs={epochs}") for group, own in jobs])
             first += len(jobs)
-            found = {group: [] for group in alive}
+            found: dict[tuple[str, ...], list[tuple[float, tuple[str, ...]]]] = {group: [] for group in alive}
             for (group, settings), value in zip(jobs, values, strict=True):
                 found[group].append((value, settings))
             for group, results in found.items():

@@ -59,7 +59,7 @@ def whole(name: str, value: Any) -> None:
 
 def probability(name: str, value: Any) -> None:
     """Raise InputError unless `value` is a number from 0 up to, but not including, 1."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value < 1:
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < 1:
         raise InputError(f"{name} is {value!r}; expected a number from 0 up to, but not including, 1")
 
 
