@@ -33,7 +33,6 @@ CASES = {
     "words": (WORDS,),
     "all, words left out": (AVERAGE, WORDS, FEATURES, EMBEDDINGS, "loader.drop_words=0.2"),
     "all, both directions": (AVERAGE, WORDS, FEATURES, EMBEDDINGS, BOTH_WAYS),
-    "default": (AVERAGE, WORDS, EMBEDDINGS, BOTH_WAYS),
 }
 CORRECTED = ("criterion=is", "criterion=sinkhorn")
 
