@@ -122,8 +122,10 @@ class Halving(Sweeper):
         return combined
 
     def drawn(self, group: Sequence[str]) -> list[tuple[str, ...]]:
-        """The settings of a group's trials: those of the space, and of the spaces of its choices."""
-        space = dict(self.space)
+        """The settings of a group's trials: those of the space that the configuration has, such as no word dropout
+        where texts are vectors, and those of the spaces of its choices.
+        """
+        space = {key: value for key, value in self.space.items() if self.has(key)}
         for choice, own in self.spaces.items():
             if choice in group:
                 space |= own
@@ -132,6 +134,12 @@ class Halving(Sweeper):
             tuple(f"{one.get_key_element()}={self.draw(one, trial)}" for one in overrides) if trial else ()
             for trial in range(self.rounds[0][1])
         ]
+
+    def has(self, key: str) -> bool:
+        """Whether the configuration has a setting, whatever its value."""
+        parent, _, name = key.rpartition(".")
+        node = OmegaConf.select(self.config, parent) if parent else self.config
+        return isinstance(node, DictConfig) and name in node
 
     def draw(self, override: Override, trial: int) -> str:
         """A setting's value in a trial; numbers of intervals have three digits."""

@@ -27,7 +27,7 @@ class Launcher:
 
 def search(folder, value=lambda job: 1.0, epochs=(1, 2), trials=(4, 2), **settings):
     found = Halving(epochs, trials, **settings)
-    found.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(folder)}}})
+    found.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(folder)}}} | dict.fromkeys((*SPACE, "seed")))
     found.hydra_context = SimpleNamespace(config_loader=None)
     found.launcher = Launcher(value)
     found.validate_batch_is_legal = lambda batch: None
@@ -50,6 +50,13 @@ def test_draws_lie_in_their_spaces_and_depend_on_seed_trial_and_name_alone(tmp_p
     fewer = search(tmp_path, trials=(200, 1), space={"lr": SPACE["lr"]}).drawn(())
     assert fewer[1:] == [trial[:1] for trial in drawn[1:]]
     assert search(tmp_path, trials=(200, 1), space=SPACE, seed=1).drawn(()) != drawn
+
+
+def test_settings_that_the_configuration_lacks_are_not_drawn(tmp_path):
+    found = search(tmp_path, space={"lr": SPACE["lr"], "text_encoder.word_dropout": "0.1,0.2"})
+    assert all(len(trial) == 1 for trial in found.drawn(())[1:])
+    found.config.text_encoder = {"word_dropout": 0.0}
+    assert all(len(trial) == 2 for trial in found.drawn(())[1:])
 
 
 def test_each_group_has_its_own_search_with_the_same_budget_and_common_draws(tmp_path):
