@@ -172,8 +172,9 @@ class Halving(Sweeper):
 
 def chosen(group: Sequence[str], settings: Sequence[str], epochs: int) -> str:
     """The line that names a group's best trial: the command that trains it and measures it on the test split."""
+    fixed = [one for one in group if not one.startswith(("sweep=", "final_split="))]  # a sweep's file is for -m only
     own = [f"trainer.max_epochs={epochs}", "final_split=test"]
-    return f"chosen: vsehub train {shlex.join([*group, *settings, *own])}"
+    return f"chosen: vsehub train {shlex.join([*fixed, *settings, *own])}"
 
 
 def row(group: Sequence[str], epochs: int, value: float, settings: Sequence[str]) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def test_the_command_goes_on_where_it_was(tmp_path, vsehub):
     )
     done = vsehub(*command, cwd=tmp_path, small=True)
     assert "3 runs finished, 0 skipped" in done.out
-    assert "chosen: vsehub train sweep=tune_loss loss=sum" in done.out
+    assert "chosen: vsehub train scheduler=cosine loss=sum" in done.out
     folder = tmp_path / "runs" / "sweeps" / "tune_loss-halving"
     before = (folder / "halving.csv").read_text()
     again = vsehub(*command, cwd=tmp_path, small=True)
