@@ -137,6 +137,7 @@ class Halving(Sweeper):
 
     def has(self, key: str) -> bool:
         """Whether the configuration has a setting, whatever its value."""
+        assert self.config is not None
         parent, _, name = key.rpartition(".")
         node = OmegaConf.select(self.config, parent) if parent else self.config
         return isinstance(node, DictConfig) and name in node

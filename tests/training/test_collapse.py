@@ -160,9 +160,11 @@ def test_max_at_a_rate_that_is_far_too_high_collapses_and_stops(vsehub, tmp_path
     warm = ["callbacks.warmup.steps=0", "hydra.run.dir=run"]
     vsehub("train", "data.size=tiny", "embedding_dim=16", *SMALLER, *settings, *warm, cwd=tmp_path)
     record = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert (record["status"], record["epochs"], record["collapsed"]["epoch"]) == ("finished", 1, 0)
+    last = record["collapsed"]["epoch"]
+    assert (record["status"], record["epochs"]) == ("finished", last + 1)
+    assert last < 2
     assert "point in one direction" in record["collapsed"]["seen"][0]
-    (row,) = history(tmp_path / "run")
+    *_, row = history(tmp_path / "run")
     assert float(row["train/embedding_variance/texts"]) < 1e-3
     assert float(row["train/collapsed"]) == 1
     assert told(tmp_path / "run") == 1

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vsehub.checks import one_of
-from vsehub.encoders.fast.sort import descending
+from vsehub.encoders.fast.prefix_gru import all_states, fits
+from vsehub.encoders.fast.sort import WeightedByPlace
 from vsehub.sets import Encoding, Sets
 
 
@@ -18,6 +19,10 @@ class Pooling(nn.Module):
     """
 
     gives = "vectors"
+
+    def of_sets(self, states: Sets) -> Encoding:
+        """The same of states without padding."""
+        return self(states.padded()[0], states.lengths)
 
     @staticmethod
     def inside(states: Tensor, lengths: Tensor) -> Tensor:
@@ -67,20 +72,43 @@ class GPO(Pooling):
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         """(N, L, D), (N,) -> (N, D), in the weights' type."""
+        if states.device.type == "cpu":
+            return self._on_cpu(states.flatten(0, 1), torch.arange(len(states)) * states.shape[1], lengths)
         with torch.autocast(states.device.type, enabled=False):
-            sizes, where = lengths.unique(return_inverse=True)
-            weights = self.weights(sizes)[where]
+            weights = self._weights_of(lengths)
             inside = self.inside(states, lengths)
-            ordered = descending(states.to(weights.dtype).masked_fill(~inside, -math.inf)).masked_fill(~inside, 0)
-            return (weights[:, None] @ ordered[:, : weights.shape[1]])[:, 0]
+            ordered = states.to(weights.dtype).masked_fill(~inside, -math.inf).sort(dim=1, descending=True).values
+            return (weights[:, None] @ ordered.masked_fill(~inside, 0)[:, : weights.shape[1]])[:, 0]
+
+    def of_sets(self, states: Sets) -> Tensor:
+        """N `Sets` -> (N, D), in the weights' type."""
+        if states.device.type == "cpu":
+            return self._on_cpu(states.vectors, states.lengths.cumsum(0) - states.lengths, states.lengths)
+        return self(states.padded()[0], states.lengths)
+
+    def _on_cpu(self, vectors: Tensor, starts: Tensor, lengths: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            weights = self._weights_of(lengths)
+            return WeightedByPlace.apply(vectors.to(weights.dtype), starts, lengths, weights)
+
+    def _weights_of(self, lengths: Tensor) -> Tensor:
+        """The weights of sets of these sizes: (N,) -> (N, longest)."""
+        sizes, where = lengths.unique(return_inverse=True)
+        return self.weights(sizes)[where]
 
     def weights(self, sizes: Tensor) -> Tensor:
         """The weights of the places in sets of each size: (U,) -> (U, largest size), each row's sum 1."""
         longest = int(sizes.max())
-        places = self.encoded(longest).expand(len(sizes), -1, -1)
-        packed = pack_padded_sequence(places, sizes.cpu(), batch_first=True, enforce_sorted=False)
-        states = pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0]
-        scores = self.linear(states.unflatten(2, (2, -1)).mean(dim=2)) / self.temperature
+        encoded = self.encoded(longest)
+        if fits(self.gru, sizes):
+            words = torch.arange(longest).expand(len(sizes), -1)
+            states = all_states(self.gru, encoded.__getitem__, words, sizes).padded()[0]
+        else:
+            packed = pack_padded_sequence(
+                encoded.expand(len(sizes), -1, -1), sizes.cpu(), batch_first=True, enforce_sorted=False
+            )
+            states = pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0].unflatten(2, (2, -1)).mean(dim=2)
+        scores = self.linear(states) / self.temperature
         return scores.masked_fill(~self.inside(scores, sizes), -math.inf).softmax(dim=1)[:, :, 0]
 
     def encoded(self, longest: int) -> Tensor:
@@ -100,6 +128,10 @@ class Whole(Pooling):
     def forward(self, states: Tensor, lengths: Tensor) -> Encoding:
         """(N, L, D), (N,) -> N `Sets`."""
         return Sets.from_padded(states, lengths)
+
+    def of_sets(self, states: Sets) -> Sets:
+        """As they are."""
+        return states
 
 
 POOLINGS = {"last": Last, "mean": Mean, "max": Max, "gpo": GPO, "none": Whole}

@@ -105,13 +105,13 @@ class TextGRU(WordEncoder):
         """texts (N, L) ids, lengths (N,) of at least 1 -> (N, D), or N `Sets` of words."""
         at_the_end = isinstance(self.pool, Last)
         if fits(self.gru, texts):
-            run = last_states if at_the_end else all_states
-            states = last = run(self.gru, self.words, texts, lengths)
-        elif self.gru.bidirectional:
+            if at_the_end:
+                return last_states(self.gru, self.words, texts, lengths)
+            return self.pool.of_sets(all_states(self.gru, self.words, texts, lengths))
+        if self.gru.bidirectional:
             states, last = self._both_ways(texts, lengths)
-        else:  # one direction never sees the padding behind a caption
-            return self.pool(self.gru(self.words(texts))[0], lengths)
-        return last if at_the_end else self.pool(states, lengths)
+            return last if at_the_end else self.pool(states, lengths)
+        return self.pool(self.gru(self.words(texts))[0], lengths)  # it never sees the padding behind a caption
 
     def _both_ways(self, texts: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """The directions' mean at each word (N, L, D), and of their end states (N, D)."""

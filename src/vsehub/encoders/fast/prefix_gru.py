@@ -2,10 +2,12 @@
 
 A GRU's state after "<start> a man in a" is the same for every caption that begins so; backwards, where it has one
 layer, for every caption that ends alike. In a batch of 128 captions about a fifth of all steps, and in larger batches
-more, repeat a step of another caption. Two further savings against torch.nn.GRU on a CPU: the input is projected once
-for each distinct word, and the weights' gradient is one product over all steps instead of one for each.
+more, repeat a step of another caption. Further savings against torch.nn.GRU on a CPU: the input is projected once for
+each distinct word, the weights' gradient is one product over all steps instead of one for each, both directions go
+through the gates together, and what the gates' gradients are multiplied by is computed for all steps at once.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from vsehub.sets import Sets
+
 # Inductor's own operators: absent from builds without oneDNN.
 ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
 TYPICAL_ROWS = 64
+LARGE = 2**14  # numbers of a matrix; laying out a smaller one does not pay
 
 
 class PrefixTree(NamedTuple):
@@ -50,37 +55,92 @@ class PrefixTree(NamedTuple):
         return cls(torch.from_numpy(np.concatenate(words)), parents, torch.from_numpy(nodes))
 
 
+class Forest(NamedTuple):
+    """Trees of the same depth, one for each direction of a GRU, whose nodes are numbered level by level together.
+
+    words: (n,) the last word of each prefix. directions: (n,) the tree of each node. parents: for each level (c,), as a
+    tree has them. counts: for each level, the nodes of each tree. nodes: for each tree (N, L).
+    """
+
+    words: Tensor
+    directions: Tensor
+    parents: list[Tensor]
+    counts: list[list[int]]
+    nodes: list[Tensor]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The nodes of each level."""
+        return [sum(counts) for counts in self.counts]
+
+    def parts(self, rows: Tensor) -> list[tuple[Tensor, ...]]:
+        """Views of (n, ...): of each level and there of each direction."""
+        directions = len(self.nodes)
+        views = rows.split([count for counts in self.counts for count in counts])
+        return [views[first : first + directions] for first in range(0, len(views), directions)]
+
+    @classmethod
+    def of(cls, trees: Sequence[PrefixTree]) -> "Forest":
+        """The trees, joined."""
+        sizes = np.array([[len(parents) for parents in tree.parents] for tree in trees])  # (directions, levels)
+        ends = sizes.T.flatten().cumsum().reshape(sizes.T.shape)
+        starts = ends - sizes.T
+        words = torch.empty(int(ends[-1, -1]), dtype=torch.int64)
+        directions = torch.empty_like(words)
+        nodes = []
+        for direction, tree in enumerate(trees):
+            own = sizes[direction]
+            moved = torch.from_numpy(np.arange(own.sum()) + np.repeat(starts[:, direction] - own.cumsum() + own, own))
+            words[moved], directions[moved] = tree.words, direction
+            nodes.append(moved[tree.nodes])
+        parents = [trees[0].parents[0].new_zeros(0)]
+        for level in range(1, sizes.shape[1]):
+            above = starts[level - 1] - starts[level - 1, 0]
+            parents.append(torch.cat([tree.parents[level] + int(n) for tree, n in zip(trees, above, strict=True)]))
+        return cls(words, directions, parents, sizes.T.tolist(), nodes)
+
+    @classmethod
+    def build(cls, texts: Tensor, lengths: Tensor, both_ways: bool) -> "Forest":
+        """Of captions (N, L), (N,), read forwards, or both ways."""
+        trees = [PrefixTree.build(texts, lengths)]
+        if both_ways:
+            trees.append(PrefixTree.build(texts.gather(1, reversal(lengths)), lengths))
+        return cls.of(trees)
+
+
 def fits(gru: nn.RNNBase, texts: Tensor) -> bool:
     """Whether the texts are on the CPU and each state depends only on the words before it, or only on those after."""
     return texts.device.type == "cpu" and isinstance(gru, nn.GRU) and not (gru.bidirectional and gru.num_layers > 1)
 
 
-def last_states(gru: nn.GRU, embedding: nn.Embedding, texts: Tensor, lengths: Tensor) -> Tensor:
+def last_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], texts: Tensor, lengths: Tensor) -> Tensor:
     """The last layer's state at each caption's end, (N, hidden); equals running `gru` on each caption separately.
 
-    texts: (N, L) word ids. lengths: (N,), at least 1. All on the CPU. Two directions, each at its own end, are
-    averaged. Under autocast the products run in its type and the states stay float32.
+    embedding: (w,) word ids -> (w, word_dim). texts: (N, L) word ids. lengths: (N,), at least 1. All on the CPU. Two
+    directions, each at its own end, are averaged. Under autocast the products run in its type and the states stay
+    float32.
     """
-    tree = PrefixTree.build(texts, lengths)
+    forest = Forest.build(texts, lengths, gru.bidirectional)
     ends = lengths[:, None] - 1
-    states = tree_states(gru, embedding, tree).index_select(0, tree.nodes.gather(1, ends)[:, 0])
-    if not gru.bidirectional:
-        return states
-    tree = PrefixTree.build(texts.gather(1, reversal(lengths)), lengths)
-    back = tree_states(gru, embedding, tree, "_reverse").index_select(0, tree.nodes.gather(1, ends)[:, 0])
-    return (states + back) / 2
+    return averaged(forest_states(gru, embedding, forest), [nodes.gather(1, ends)[:, 0] for nodes in forest.nodes])
 
 
-def all_states(gru: nn.GRU, embedding: nn.Embedding, texts: Tensor, lengths: Tensor) -> Tensor:
-    """As `last_states`, at every word: (N, longest, hidden); entries beyond a caption's last word are undefined."""
-    tree = PrefixTree.build(texts, lengths)
-    states = tree_states(gru, embedding, tree).index_select(0, tree.nodes.flatten())
+def all_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], texts: Tensor, lengths: Tensor) -> Sets:
+    """As `last_states`, at every word: N sets of (hidden,)."""
+    forest = Forest.build(texts, lengths, gru.bidirectional)
+    inside = torch.arange(forest.nodes[0].shape[1]) < lengths[:, None]
+    where = [forest.nodes[0][inside]]
     if gru.bidirectional:
-        order = reversal(lengths)
-        reverse = PrefixTree.build(texts.gather(1, order), lengths)
-        nodes = reverse.nodes.gather(1, order).flatten()
-        states = (states + tree_states(gru, embedding, reverse, "_reverse").index_select(0, nodes)) / 2
-    return states.unflatten(0, tree.nodes.shape)
+        where.append(forest.nodes[1].gather(1, reversal(lengths))[inside])
+    return Sets(averaged(forest_states(gru, embedding, forest), where), lengths)
+
+
+def averaged(states: Tensor, nodes: Sequence[Tensor]) -> Tensor:
+    """The mean over the directions of the states (n, H) at their nodes (m,) each: (m, H)."""
+    total = states.index_select(0, nodes[0])
+    for more in nodes[1:]:
+        total = total + states.index_select(0, more)
+    return total / len(nodes) if len(nodes) > 1 else total
 
 
 def reversal(lengths: Tensor) -> Tensor:
@@ -88,109 +148,131 @@ def reversal(lengths: Tensor) -> Tensor:
     return (lengths[:, None] - 1 - torch.arange(int(lengths.max()))).clamp(min=0)
 
 
-def tree_states(gru: nn.GRU, embedding: nn.Embedding, tree: PrefixTree, direction: str = "") -> Tensor:
-    """The last layer's state at each node, (n, hidden), by the weights whose names end in `direction`."""
-    words, where = tree.words.unique(return_inverse=True)
-    states: Tensor = embedding(words)
+def forest_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], forest: Forest) -> Tensor:
+    """The last layer's state at each node, (n, hidden)."""
+    words, where = forest.words.unique(return_inverse=True)
+    states = embedding(words)
+    directions = ("", "_reverse") if gru.bidirectional else ("",)
     for layer in range(gru.num_layers):
-        weight_in, weight, bias_in, bias = (
-            getattr(gru, f"{name}_l{layer}{direction}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        weights_in, weights, biases_in, biases = (
+            [getattr(gru, f"{name}_l{layer}{direction}") for direction in directions]
+            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
-        inputs = F.linear(states, weight_in, bias_in).to(weight.dtype)
+        size = gru.hidden_size
+        # The recurrent biases of the reset and update gates are added as the inputs are; the new state's is not.
+        added = [ahead + F.pad(bias[: 2 * size], (0, size)) for ahead, bias in zip(biases_in, biases, strict=True)]
+        inputs = F.linear(states, torch.cat(weights_in), torch.cat(added)).to(weights[0].dtype)
         if layer == 0:  # each distinct word was projected once
-            inputs = F.embedding(where, inputs)
-        states = TreeGRU.apply(inputs, weight, bias, tree.parents)
+            inputs = F.embedding(where * len(directions) + forest.directions, inputs.view(-1, 3 * size))
+        states = ForestGRU.apply(inputs, forest, *weights, *(bias[2 * size :] for bias in biases))
     return states
 
 
-class TreeGRU(torch.autograd.Function):
-    """States (n, H) of all nodes from projected inputs (n, 3H), the recurrent weight (3H, H) and bias (3H,).
+class ForestGRU(torch.autograd.Function):
+    """States (n, H) of all nodes from projected inputs (n, 3H), the directions' recurrent weights (3H, H) each and
+    their biases (H,) of the new state's recurrent part.
 
     The equations and the gates' order (reset, update, new) are torch.nn.GRU's. The root of every level-one node is the
     zero state.
     """
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, parents: list[Tensor]) -> Tensor:
-        size = weight.shape[1]
-        states = inputs.new_empty(len(inputs), size)
-        before = inputs.new_zeros(len(inputs), size)
+    def forward(ctx: Any, inputs: Tensor, forest: Forest, *parameters: Tensor) -> Tensor:
+        weights, biases = parameters[: len(parameters) // 2], parameters[len(parameters) // 2 :]
+        size = weights[0].shape[1]
+        states, before, recurrent = inputs.new_empty(3, len(inputs), size).unbind()
         gates = inputs.new_empty(len(inputs), 3 * size)
-        recurrent = inputs.new_empty(len(inputs), size)
-        product = _Product(weight.T, repeated=True)
-        first, above = 0, 0
-        for level, parent in enumerate(parents):
-            last = first + len(parent)
-            here = slice(first, last)
+        products = [_Product(weight.T, _product_type(inputs), repeated=True) for weight in weights]
+        # Views of each level's rows, and within it of each direction's, are made at once: one by one they would take
+        # longer than the short levels' arithmetic.
+        levels = (inputs[:, 2 * size :], before, recurrent, *gates.chunk(3, dim=1), gates[:, : 2 * size], states)
+        given, befores, kept, resets, updates, news, both, found = (one.split(forest.sizes) for one in levels)
+        parts = (inputs[:, : 2 * size], gates[:, : 2 * size], recurrent)
+        given_parts, gate_parts, kept_parts = (forest.parts(one) for one in parts)
+        for level, parents in enumerate(forest.parents):
             if level == 0:
-                added = bias.expand(len(parent), -1)
+                befores[0].zero_()
+                both[0].copy_(inputs[: forest.sizes[0], : 2 * size])
+                for part, bias in zip(kept_parts[0], biases, strict=True):
+                    part.copy_(bias.expand_as(part))
             else:
-                torch.index_select(states[above:first], 0, parent, out=before[here])
-                added = product(before[here], bias)
-            gate = gates[here]
-            torch.add(inputs[here, : 2 * size], added[:, : 2 * size], out=gate[:, : 2 * size]).sigmoid_()
-            recurrent[here] = added[:, 2 * size :]
-            reset, update, new = gate.split(size, dim=1)
-            torch.addcmul(inputs[here, 2 * size :], reset, recurrent[here], out=new).tanh_()
-            torch.lerp(new, before[here], update, out=states[here])
-            above, first = first, last
-        ctx.save_for_backward(weight, before, gates, recurrent)
-        ctx.parents, ctx.product_type = parents, product.dtype
+                torch.index_select(found[level - 1], 0, parents, out=befores[level])
+                left = befores[level].to(products[0].dtype).split(forest.counts[level])
+                for i, product in enumerate(products):
+                    for_gates, for_new = product(left[i]).split((2 * size, size), dim=1)
+                    torch.add(given_parts[level][i], for_gates, out=gate_parts[level][i])
+                    torch.add(for_new, biases[i], out=kept_parts[level][i])
+            both[level].sigmoid_()
+            torch.addcmul(given[level], resets[level], kept[level], out=news[level]).tanh_()
+            torch.lerp(news[level], befores[level], updates[level], out=found[level])
+        ctx.save_for_backward(before, gates, recurrent, *weights)
+        ctx.forest, ctx.product_type = forest, products[0].dtype
         return states
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        weight, before, gates, recurrent = ctx.saved_tensors
-        size = weight.shape[1]
+        before, gates, recurrent, *weights = ctx.saved_tensors
+        forest: Forest = ctx.forest
+        reset, update, new = gates.chunk(3, dim=1)
+        # A state's gradient times these is that of what goes into the new state and into the update gate, and of what
+        # comes from the state before into the reset gate, the update gate and the new state.
+        into_new = new.square().neg_().add_(1)
+        into_new.addcmul_(into_new, update, value=-1)
+        factors = gates.new_empty(len(gates), 3, new.shape[1])
+        into_reset, into_update, from_before = factors.unbind(1)
+        torch.mul(into_new, reset, out=from_before)
+        torch.mul(from_before, recurrent, out=into_reset)
+        into_reset.addcmul_(into_reset, reset, value=-1)
+        torch.sub(before, new, out=into_update).mul_(update)
+        into_update.addcmul_(into_update, update, value=-1)
+
+        products = [_Product(weight, ctx.product_type, repeated=True) for weight in weights]
+        to_recurrent = torch.empty(factors.shape, dtype=ctx.product_type)
         flow = gradient.clone()
-        to_inputs, to_recurrent = torch.empty_like(gates), torch.empty_like(gates)
-        product = _Product(weight, ctx.product_type, repeated=True)
-        last = len(gates)
-        for level in range(len(ctx.parents) - 1, -1, -1):
-            parent = ctx.parents[level]
-            first = last - len(parent)
-            here = slice(first, last)
-            reset, update, new = gates[here].split(size, dim=1)
-            into_reset, into_update, into_new = to_inputs[here].split(size, dim=1)
-            kept = flow[here] * update
-            torch.mul(flow[here] - kept, 1 - new.square(), out=into_new)
-            torch.mul((before[here] - new).mul_(kept), 1 - update, out=into_update)
-            torch.mul((into_new * recurrent[here]).mul_(reset), 1 - reset, out=into_reset)
-            to_recurrent[here, : 2 * size] = to_inputs[here, : 2 * size]
-            torch.mul(into_new, reset, out=to_recurrent[here, 2 * size :])
+        flows, flows_wide, updates, wide, out = (
+            one.split(forest.sizes) for one in (flow, flow[:, None], update, factors, to_recurrent)
+        )
+        out_parts = forest.parts(to_recurrent.flatten(1))
+        for level in range(len(forest.sizes) - 1, -1, -1):
+            torch.mul(flows_wide[level], wide[level], out=out[level])
             if level:
-                above = first - len(ctx.parents[level - 1])
-                flow[above:first].index_add_(0, parent, product(to_recurrent[here], kept))
-            last = first
-        roots = len(ctx.parents[0])
-        to_weight = _Product(before[roots:], ctx.product_type)(to_recurrent[roots:].T)
-        return to_inputs, to_weight, to_recurrent.sum(dim=0), None
+                kept = flows[level] * updates[level]
+                for i, part in enumerate(kept.split(forest.counts[level])):
+                    part += products[i](out_parts[level][i])
+                flows[level - 1].index_add_(0, forest.parents[level], kept)
+        to_inputs = factors.mul_(flow[:, None]).flatten(1)
+        torch.mul(flow, into_new, out=to_inputs[:, -new.shape[1] :])
+        before = before.to(ctx.product_type)
+        to_weights, to_biases = [], []
+        for direction in range(len(weights)):
+            left, right = before, to_recurrent.flatten(1)
+            if len(weights) > 1:
+                own = (forest.directions == direction).nonzero()[:, 0]
+                left, right = left.index_select(0, own), right.index_select(0, own)
+            to_weights.append((right.T @ left).to(gates.dtype))
+            to_biases.append(right[:, -new.shape[1] :].sum(dim=0, dtype=gates.dtype))
+        return to_inputs, None, *to_weights, *to_biases
+
+
+def _product_type(like: Tensor) -> torch.dtype:
+    """Autocast's type where it is on, else the tensor's own."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else like.dtype
 
 
 class _Product:
-    """Multiplies by one fixed right-hand matrix, in autocast's type where it is on, else in the matrix's own.
+    """Multiplies rows of `dtype` by one fixed right-hand matrix, in that type; the result has it too.
 
     repeated: the matrix serves many small products; where torch has oneDNN's it is laid out for them once, which makes
     products of a few dozen rows 1.3 to 2.5 times as fast.
     """
 
-    def __init__(self, right: Tensor, dtype: torch.dtype | None = None, repeated: bool = False):
-        if dtype is None:
-            dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else right.dtype
-        self.dtype, self.result, self.right = dtype, right.dtype, right.to(dtype)
-        self.packed = None
-        if repeated and ONEDNN and dtype in (torch.float32, torch.bfloat16):
+    def __init__(self, right: Tensor, dtype: torch.dtype, repeated: bool = False):
+        self.dtype, self.right, self.packed = dtype, right.to(dtype), None
+        if repeated and right.numel() >= LARGE and ONEDNN and dtype in (torch.float32, torch.bfloat16):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.right.T, TYPICAL_ROWS)
 
-    def __call__(self, left: Tensor, plus: Tensor | None = None) -> Tensor:
-        with torch.autocast("cpu", enabled=False):
-            left = left.to(self.dtype)
-            if self.packed is not None:
-                product = torch.ops.mkldnn._linear_pointwise(left, self.packed, None, "none", [], "")
-            elif plus is not None and self.dtype == self.result:
-                return torch.addmm(plus, left, self.right)
-            else:
-                product = left @ self.right
-            product = product.to(self.result)
-            return product if plus is None else product.add_(plus)
+    def __call__(self, left: Tensor) -> Tensor:
+        if self.packed is None:
+            return left @ self.right
+        return torch.ops.mkldnn._linear_pointwise(left, self.packed, None, "none", [], "")
