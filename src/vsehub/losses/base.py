@@ -1,9 +1,11 @@
 """What the losses share: the check of their arguments, masks, and means of the k largest entries."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vsehub.checks import require
+from vsehub.losses.log_sums import log_sums
 
 
 def checked(scores: Tensor, positives: Tensor) -> Tensor:
@@ -36,8 +38,9 @@ def cross_entropies(logits: Tensor, paired: Tensor, positives: Tensor) -> tuple[
 
     logits: (N, N), of which the negatives count. paired: (N,) the pairs' own. positives: (N, N) boolean.
     """
-    logits = fill_positives(logits, positives).diagonal_scatter(paired)
-    return logits.logsumexp(dim=1) - paired, logits.logsumexp(dim=0) - paired
+    rows, columns = log_sums(logits, positives)
+    # torch's own threshold of 20 leaves an error of e^-20, above float64's.
+    return F.softplus(rows - paired, threshold=40), F.softplus(columns - paired, threshold=40)
 
 
 def without_other_positives(positives: Tensor) -> Tensor:

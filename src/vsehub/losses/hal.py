@@ -5,7 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vsehub.checks import one_of, positive, require
-from vsehub.losses.base import checked, fill_positives
+from vsehub.losses.base import checked
+from vsehub.losses.log_sums import log_sums
 from vsehub.types import Loss, NeighborStats
 
 SIDES = ("image_to_text", "text_to_image")
@@ -18,8 +19,8 @@ class HAL(Loss):
     neighbours; without them W = 1. statistics: whose neighbours weight the batch, "bank" for those that are given, or
     "batch" for the negatives of each row and column, an ablation that needs no bank. neighbors_k: how many neighbours
     count, the nearest first (None: all). variant: "paper" computes the equations, "release" what the authors' published
-    code does (docs/discrepancies.md lists where they differ). Log-sums are taken by logsumexp, in float32 at least, so
-    that γ = 1000 stays finite. Raises InputError for constants out of range.
+    code does (docs/discrepancies.md lists where they differ). Log-sums are taken stably, in float32 at least, so that
+    γ = 1000 stays finite. Raises InputError for constants out of range.
     """
 
     needs_above = 0.0  # below, max(0, W_ii S_ii) has no gradient
@@ -54,19 +55,17 @@ class HAL(Loss):
         if self.statistics == "batch":
             neighbors = self._of_batch(scores.detach(), positives)
         weights = None if neighbors is None else self.weights(scores, neighbors)
-        excess = scores - self.epsilon
         paired = scores.diagonal()
         if weights is not None:
-            excess = weights * excess
             paired = weights.diagonal() * paired
-        exponents = fill_positives(self.gamma * excess, positives)
+        rows, columns = log_sums(scores, positives, self.gamma, self.epsilon, weights)
         if self.variant == "release":
             # The authors multiply by a mask instead of leaving the diagonal out, so it adds e^{γ(0 - ε)}, or e^0
             # where the mask also zeroes the weight.
-            zeroed = 0.0 if weights is not None else -self.gamma * self.epsilon
-            exponents = exponents.diagonal_scatter(exponents.new_full((len(scores),), zeroed))
+            zeroed = scores.new_tensor(0.0 if weights is not None else -self.gamma * self.epsilon)
+            rows, columns = torch.logaddexp(rows, zeroed), torch.logaddexp(columns, zeroed)
         # torch's own threshold of 20 leaves an error of e^-20, above float64's.
-        rows, columns = (F.softplus(exponents.logsumexp(dim=d), threshold=40) / self.gamma for d in (1, 0))
+        rows, columns = (F.softplus(one, threshold=40) / self.gamma for one in (rows, columns))
         negatives = (rows + columns).mean()
         reward = torch.log1p(paired.clamp(min=0)).mean()
         return {"loss": negatives - reward, "negatives": negatives.detach(), "positives": reward.detach()}
