@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from common import synchronize
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 from vsehub.criteria import NearestNeighbor
 from vsehub.encoders import ImageFeatures, TextGRU
+from vsehub.encoders.pooling import GPO
 from vsehub.evaluation import Protocol
 from vsehub.evaluation.encode import encode_split
 from vsehub.evaluation.evaluate import evaluate
@@ -27,12 +28,37 @@ STAGES = ("load", "encode", "loss", "backward", "optimiser")
 warnings.filterwarnings("ignore", message=".*self.trainer.*")
 
 
-class PackedText(TextGRU):
+class PlainGPO(GPO):
+    """Generalised pooling of padded states by torch's own sort."""
+
+    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """(N, L, D), (N,) -> (N, D)."""
+        inside = self.inside(states, lengths)
+        ordered = states.masked_fill(~inside, -torch.inf).sort(dim=1, descending=True).values.masked_fill(~inside, 0)
+        places = self.encoded(states.shape[1]).expand(len(states), -1, -1)
+        packed = pack_padded_sequence(places, lengths.cpu(), batch_first=True)
+        scores = self.linear(
+            pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0].unflatten(2, (2, -1)).mean(2)
+        )
+        weights = (scores / self.temperature).masked_fill(~inside, -torch.inf).softmax(dim=1)
+        return (weights * ordered).sum(dim=1)
+
+
+class PlainText(TextGRU):
     """torch.nn.GRU over packed sequences; expects captions sorted by length."""
+
+    def __init__(self, *sizes: int):
+        super().__init__(*sizes, bidirectional=True, pooling="gpo")
+        with torch.random.fork_rng(devices=[]):  # what is drawn after it is drawn for our way too
+            pool = PlainGPO()
+        pool.load_state_dict(self.pool.state_dict())
+        self.pool = pool
 
     def forward(self, texts: Tensor, lengths: Tensor) -> Tensor:
         """(N, L), (N,) -> (N, D)."""
-        return self.gru(pack_padded_sequence(self.words(texts), lengths.cpu(), batch_first=True))[1][-1]
+        packed = pack_padded_sequence(self.words(texts), lengths.cpu(), batch_first=True)
+        states = pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0]
+        return self.pool(states.unflatten(2, (2, -1)).mean(dim=2), lengths)
 
 
 class PairItems(Dataset):
@@ -59,6 +85,11 @@ class PairItems(Dataset):
         return Batch(torch.stack(images), padded, lengths, torch.tensor(image_ids), torch.tensor(captions))
 
 
+def our_text(words: int, dim: int) -> TextGRU:
+    """The default text encoder without its dropout, which would make the two ways' steps differ."""
+    return TextGRU(words, dim, bidirectional=True, pooling="gpo")
+
+
 class Way:
     """A model in training, a step at a time.
 
@@ -71,7 +102,7 @@ class Way:
     ):
         torch.manual_seed(data.seed)
         features = data.load("train")[0].images.shape[1:]
-        text = (PackedText if plain else TextGRU)(len(data.vocabulary), dim)
+        text = PlainText(len(data.vocabulary), dim) if plain else our_text(len(data.vocabulary), dim)
         self.module = RetrievalModule(
             ImageFeatures(tuple(features), dim), text, Cosine(), HAL(), optimizer=None, scheduler=None
         ).to(device)
@@ -130,8 +161,27 @@ class Way:
         """Train for some epochs; the rsum on val."""
         for _ in range(epochs * len(self.loader)):
             self.step()
+        return self.rsum()
+
+    def reach(self, rsum: float, every: int, limit: int) -> dict[str, float]:
+        """Train until the rsum on val, measured every so many steps, reaches a value, or for `limit` steps.
+
+        Returns the steps, their seconds without the measuring, and the rsum reached.
+        """
+        reached, seconds = 0.0, 0.0
+        while reached < rsum and self.steps < limit:
+            began = time.perf_counter()
+            for _ in range(min(every, limit - self.steps)):
+                self.step()
+            synchronize(self.device)
+            seconds += time.perf_counter() - began
+            reached = self.rsum()
+        return {"steps": self.steps, "seconds": seconds, "rsum": reached}
+
+    def rsum(self) -> float:
+        """On val, encoded our way."""
         text = self.module.text_encoder
-        reader = TextGRU(len(self.data.vocabulary), text.gru.hidden_size).to(self.device)
+        reader = our_text(len(self.data.vocabulary), text.gru.hidden_size).to(self.device)
         reader.load_state_dict(text.state_dict())
         split = encode_split(self.module.image_encoder, reader, *self.data.load("val"))
         return evaluate(split, self.module.similarity, NearestNeighbor(), Protocol("single")).metrics["rsum"]
