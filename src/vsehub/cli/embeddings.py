@@ -23,6 +23,7 @@ from vsehub.io.records import EMBEDDINGS
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     import torch
 
+    from vsehub.rerank.choose import Tuning
     from vsehub.rerank.inputs import Inputs
     from vsehub.rerank.measure import Measured
     from vsehub.rerank.parts import Parts
@@ -110,8 +111,12 @@ def built(name: str, node: DictConfig | ListConfig) -> Any:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Measured rankings, their record and their output folder. began: the start, by `time.perf_counter`."""
+    """Measured rankings under `criteria`, their record and their output folder.
 
+    began: the start, by `time.perf_counter`.
+    """
+
+    criteria: Mapping[str, Any]
     inputs: "Inputs"
     measured: "Measured"
     record: dict[str, Any]
@@ -150,14 +155,16 @@ class Comparison:
 
 
 @contextmanager
-def compared(settings: Settings, criteria: Mapping[str, Any]) -> Iterator[Comparison]:
+def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | None" = None) -> Iterator[Comparison]:
     """The measured plain ranking and those under `criteria`. All checks come before the measuring.
 
-    This process holds the output folder until the block ends.
+    tuning: what to choose the criterion by, where it is an `Auto`. This process holds the output folder until the block
+    ends.
     """
     from vsehub.io.provenance import code_version, hardware, versions
+    from vsehub.rerank.choose import choice_record, choose_for, gain
     from vsehub.rerank.inputs import open_inputs
-    from vsehub.rerank.measure import check_criteria, measure
+    from vsehub.rerank.measure import PLAIN, check_criteria, measure
     from vsehub.rerank.parts import Parts
     from vsehub.rerank.record import record
 
@@ -172,9 +179,16 @@ def compared(settings: Settings, criteria: Mapping[str, Any]) -> Iterator[Compar
     check_criteria(criteria, inputs.reference is not None, *sizes, settings.k, inputs.reference_items is not None)
     with alone(Path(settings.out), "writing"):
         out = settings.output()  # checked again: another process may have finished in the meantime
-        parts = Parts(out / PARTS, _work(inputs, criteria, device), settings.overwrite)
         checking = time.perf_counter()
         checked = inputs.check()
+        choosing = time.perf_counter()
+        choice = auto = None
+        if tuning is not None:
+            ((_, auto),) = criteria.items()
+            choice, inputs = choose_for(auto, inputs, tuning, settings.seed, progress=True)
+            name, criterion = auto.untuned if choice is None else (choice.name, choice.criterion)
+            criteria = {} if name == PLAIN else {name: criterion}
+        parts = Parts(out / PARTS, _work(inputs, criteria, device), settings.overwrite)
         measuring = time.perf_counter()
         measured = measure(
             inputs.queries,
@@ -199,11 +213,17 @@ def compared(settings: Settings, criteria: Mapping[str, Any]) -> Iterator[Compar
             "git": code_version(),
             "hardware": hardware(),
             "started": started,
-            "seconds": {"look_through": measuring - checking, **measured.seconds},
+            "seconds": {"look_through": choosing - checking, **measured.seconds},
             **record(inputs, checked, measured, criteria, settings.k, settings.seed),
+            "choice": None,
             "index": None,
         }
-        found = Comparison(inputs, measured, whole_record, out, parts, began)
+        if auto is not None:
+            whole_record["seconds"]["choosing"] = measuring - choosing
+            rankings, truth = measured.rankings, inputs.truth
+            found_gain = None if truth is None else gain(rankings[0], rankings[-1], truth, settings.seed)
+            whole_record["choice"] = choice_record(auto, choice, found_gain)
+        found = Comparison(criteria, inputs, measured, whole_record, out, parts, began)
         found.require_unchanged()
         yield found
 
@@ -254,6 +274,7 @@ def table(record: dict[str, Any]) -> str:
         [
             f"{queries['rows']:,} queries, {items['rows']:,} items, {items['dim']} dimensions; {_reference(record)}",
             *_truth(record["truth"]),
+            *_choice(record["choice"]),
             Table(["", *(heading for heading, *_ in columns)], rows).terminal(),
             *_index(record["index"]),
             f"a fair share is {k * queries['rows'] / items['rows']:.3g} queries per item; seconds: {seconds}",
@@ -276,6 +297,14 @@ def _truth(truth: dict[str, Any] | None) -> list[str]:
     without = truth["queries_without"]
     left_out = f"; {without:,} without a pair are omitted from the recalls" if without else ""
     return [f"truth: {truth['pairs']:,} pairs of {truth['measured_queries']:,} queries{left_out}"]
+
+
+def _choice(choice: dict[str, Any] | None) -> list[str]:
+    if choice is None:
+        return []
+    from vsehub.report.pages.embeddings import choice_text
+
+    return [f"{name}: {text}" for name, text in choice_text(choice)]
 
 
 def _index(index: dict[str, Any] | None) -> list[str]:

@@ -28,22 +28,29 @@ def rerank(cfg: DictConfig) -> None:
     settings = Settings.of(cfg, "rerank", "a reranking", FILES)
     kind, name = cfg.index, choice("criterion")
 
-    from vsehub.criteria import NearestNeighbor
+    from vsehub.criteria import Auto, NearestNeighbor
+    from vsehub.rerank.choose import Tuning
     from vsehub.rerank.table import write_ranking
 
-    criterion = built(name, cfg.criterion)
+    criterion, tuning = built(name, cfg.criterion), None
+    if isinstance(criterion, Auto):
+        tuning = Tuning(cfg.tune_queries, cfg.tune_truth, cfg.tune_share)
+        criterion = criterion if kind is None else criterion.indexable()
+    else:
+        require(cfg.tune_queries is None, f"tune_queries is for criterion=auto; {name} is not chosen by anything")
     if kind is not None:
-        require_index(kind, name, criterion)
+        require_index(kind, name, criterion.correction if tuning else criterion)
     # The plain ranking is measured in any case.
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
-    with compared(settings, corrections) as found:
+    with compared(settings, corrections, tuning) as found:
         found.out.begin((RESULT, PAGE, RANKING) if kind is None else FILES)
         ranked, inputs = found.measured.rankings[-1], found.inputs
         ids = inputs.query_names.ids, inputs.item_names.ids
         write_ranking(found.out / RANKING, ranked.positions, ranked.values, *ids)
         written = [RANKING]
         if kind is not None:
-            written += write_index(found, criterion, kind, settings.k, settings.seed)
+            used = next(iter(found.criteria.values()), NearestNeighbor())
+            written += write_index(found, used, kind, settings.k, settings.seed)
         written += found.finish()
     print(f"{table(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
 

@@ -1,3 +1,4 @@
+from .auto import Auto as Auto
 from .base import Correction as Correction
 from .base import Criterion as Criterion
 from .base import ItemBias as ItemBias

@@ -238,7 +238,7 @@ def shared_rows(queries: VectorSource, reference: VectorSource) -> int:
 
     Only 64-bit hashes of the rows are held.
     """
-    return int(np.isin(_hashes(queries), _hashes(reference)).sum())
+    return int(np.isin(row_digests(queries), row_digests(reference)).sum())
 
 
 def refuse_shared(queries: VectorSource, reference: VectorSource) -> int:
@@ -258,7 +258,8 @@ def refuse_shared(queries: VectorSource, reference: VectorSource) -> int:
     return count
 
 
-def _hashes(vectors: VectorSource) -> np.ndarray:
+def row_digests(vectors: VectorSource) -> np.ndarray:
+    """A 64-bit hash of each row as it is read: (n,)."""
     step = max(1, _BLOCK_BYTES // (4 * vectors.shape[1]))
     blocks = (vectors.rows(first, min(first + step, len(vectors))) for first in range(0, len(vectors), step))
     return np.concatenate([row_hashes(block.float().cpu().numpy()) for block in blocks])

@@ -54,6 +54,31 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         if truth.get("queries_without"):
             without = f"{truth['queries_without']:,} queries without a pair are left out of the recalls"
             facts.append(("without truth", without))
+    if choice := record.get("choice"):
+        facts += choice_text(choice)
+    return facts
+
+
+def choice_text(choice: dict) -> list[tuple[str, str]]:
+    """What `criterion=auto` chose, by which queries, and what it gains on others: (name, text)."""
+    settings = parameters(choice)
+    told = choice["criterion"] + (f" ({settings})" if settings else "")
+    if choice["queries"] == 0:
+        told += ": the default, since no answers are known to choose by"
+    else:
+        tried = len(choice["tried"])
+        told += f", of {tried} criteria and settings, by the mean reciprocal rank of {choice['queries']:,} queries"
+        told += f" in {choice['folds']} folds, since the reference holds them" if choice["folds"] else ""
+    facts = [("chosen", told)]
+    if gain := choice.get("gain"):
+        others = "" if choice["queries"] == 0 else "other "
+        facts.append(
+            (
+                "gain in R@1",
+                f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}] over {gain['queries']:,} {others}"
+                f"queries, p {gain['p']:.2g}",
+            )
+        )
     return facts
 
 
@@ -63,7 +88,13 @@ def page_title(record: dict) -> str:
     return f"Hubness of {names[1]} searched with {names[0]}"
 
 
-STEPS = {"look_through": "looking through the files", "reference": "reference", "search": "search", "total": "in all"}
+STEPS = {
+    "look_through": "looking through the files",
+    "choosing": "choosing the criterion",
+    "reference": "reference",
+    "search": "search",
+    "total": "in all",
+}
 
 
 def vectors_table(record: dict) -> Table:
