@@ -20,7 +20,8 @@ from vsehub.serving import load_index
 QUERIES, ITEMS, DIM, K = 300, 120, 16, 10
 KEYS = {
     *("schema", "kind", "vsehub", "command", "versions", "git", "hardware", "started", "seconds"),
-    *("queries", "items", "reference", "reference_items", "k", "ks", "truth", "rankings", "hubs", "antihubs", "index"),
+    *("queries", "items", "reference", "reference_items", "k", "ks", "truth", "rankings", "hubs", "antihubs"),
+    *("choice", "index"),
 }
 
 
@@ -356,7 +357,8 @@ def test_settings_of_one_command(files, here):
         "rerank", *sides, "criterion.k=0", status=2
     )
     unknown = here("diagnose", *sides, "criteria=[csls,clsl]", status=2)
-    assert "criterion is 'clsl' (did you mean csls?); choose one of assignment, csls, " in unknown
+    assert "criterion is 'clsl' (did you mean csls?); choose one of assignment, auto, csls, " in unknown
+    assert "auto chooses one criterion" in here("diagnose", *sides, "criteria=[csls,auto]", status=2)
     assert "criteria names a criterion twice: is, is" in here("diagnose", *sides, "criteria=[is,is]", status=2)
 
 
@@ -447,3 +449,54 @@ def test_help(here, command):
     assert "csls" in said
     assert "item_images=null" in said
     assert "experiment" not in said
+
+
+def test_a_chosen_criterion(files, here):
+    sides = ("queries=q.npy", "items=m.npy", "criterion=auto")
+    said = here("rerank", *sides, "truth=rows.csv", "out=a")
+    found = record(files / "a")
+    choice, (plain, ranked) = found["choice"], found["rankings"]
+    assert (choice["queries"], found["truth"]["measured_queries"]) == (135, 135)  # of 270 with a pair
+    assert choice["criterion"] == ranked["criterion"] != "nns"
+    assert choice["parameters"] == ranked["parameters"]
+    assert choice["gain"]["r1"] == pytest.approx(ranked["truth"]["r1"] - plain["truth"]["r1"])
+    assert len(choice["tried"]) > 40
+    assert f"chosen: {choice['criterion']} (" in said
+    assert "over 135 other queries" in said
+    assert f"chosen</dt><dd>{choice['criterion']}" in re.sub(r"\s*\n\s*", "", (files / "a" / "index.html").read_text())
+
+    said = here("rerank", *sides, "out=b", "index=flat")
+    assert record(files / "b")["choice"] == {"criterion": "csls", "parameters": {"k": 2}, "queries": 0, "gain": None}
+    assert "chosen: csls (k 2): the default, since no answers are known to choose by" in said
+    here("rerank", *sides, "truth=rows.csv", "out=c", "index=flat", "reference=train.npy")
+    chosen, index = record(files / "c")["choice"], load_index(files / "c" / "index.faiss")
+    assert {one["name"] for one in chosen["tried"]} == {"nns", "sinkhorn", "csls", "is", "nnn", "dn"}
+    queries = np.load(files / "q.npy")
+    positions = read_ranking(files / "c" / "ranking.parquet")[0]
+    assert np.mean(index.search(queries, K)[1] == positions.numpy()) > 0.999
+
+    np.save(files / "own.npy", np.load(files / "train.npy")[:100])
+    nearest = (np.load(files / "own.npy") @ np.load(files / "m.npy").T).argmax(axis=1)
+    (files / "own.csv").write_text("\n".join(["query,item", *(f"{q},{m}" for q, m in enumerate(nearest))]))
+    tune = ("tune_queries=own.npy", "tune_truth=own.csv")
+    here("rerank", *sides, *tune, "truth=rows.csv", "reference=train.npy", "out=d")
+    found = record(files / "d")
+    assert (found["choice"]["queries"], found["choice"]["folds"]) == (100, 5)
+    assert found["truth"]["measured_queries"] == found["choice"]["gain"]["queries"] == 270
+
+
+def test_what_a_choice_cannot_be_made_by(files, here):
+    sides = ("queries=q.npy", "items=m.npy")
+    lines = (files / "rows.csv").read_text().splitlines()
+    (files / "few.csv").write_text("\n".join(lines[:91]))
+    auto = (*sides, "criterion=auto")
+    for settings, message in (
+        ((*auto, "truth=few.csv"), "answers of 90 queries, of which 45 would be chosen by .* at least 50 of each"),
+        ((*auto, "tune_queries=train.npy"), "tune_queries and tune_truth belong together.*tune_truth is missing"),
+        ((*auto, "tune_share=1"), "tune_share is 1; expected a share between 0 and 1"),
+        ((*auto, "tune_queries=q.npy", "tune_truth=rows.csv"), "300 of the 300 queries that are ranked are in"),
+        ((*sides, "tune_queries=q.npy"), "tune_queries is for criterion=auto; csls is not chosen by anything"),
+        ((*auto, "criterion.among=[rgm]"), "criterion auto: criterion.among is 'rgm'; choose one of 'nns', 'sinkhorn'"),
+        ((*auto, "criterion.among=[qb_norm]", "index=flat"), "among names no criterion besides nns"),
+    ):
+        assert re.search(message, here("rerank", *settings, status=2)), message

@@ -21,9 +21,13 @@ def diagnose(cfg: DictConfig) -> None:
     known = components()
     files = {name: known.path("criterion", name) for name in names}
 
-    from vsehub.criteria import NearestNeighbor
+    from vsehub.criteria import Auto, NearestNeighbor
 
     criteria = {name: built(name, OmegaConf.load(path)) for name, path in files.items()}
+    require(
+        not any(isinstance(one, Auto) for one in criteria.values()),
+        "auto chooses one criterion, and diagnose compares several: name them, or run rerank with criterion=auto",
+    )
     # The plain ranking is measured in any case.
     corrections = {name: one for name, one in criteria.items() if not isinstance(one, NearestNeighbor)}
     with compared(settings, corrections) as found:

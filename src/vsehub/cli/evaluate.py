@@ -48,7 +48,10 @@ def evaluate(cfg: DictConfig) -> float | None:
     criterion, protocol = build("criterion", cfg.criterion, cfg.trust), build("protocol", cfg.protocol, cfg.trust)
     asked = Measurement(cfg.split, criterion, cfg.criterion_name, protocol, cfg.reference, cfg.tune)
     members = described(checkpoints) if len(checkpoints) > 1 else None
-    models = [TrainedModel(one, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size) for one in checkpoints]
+    keep = asked.inductive or asked.chooses  # what several measurements of criteria read again
+    models = [
+        TrainedModel(one, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size, keep=keep) for one in checkpoints
+    ]
     model = Ensemble(models) if members else models[0]
     path = asked.file(model, out)
     if path.exists() and not cfg.overwrite:

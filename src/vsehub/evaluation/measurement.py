@@ -3,12 +3,13 @@
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vsehub import __version__
 from vsehub.checks import one_of, require
+from vsehub.criteria.auto import Auto
 from vsehub.criteria.base import Criterion
 from vsehub.data.overlap import warn_of_shared
 from vsehub.data.sources import SPLITS
@@ -17,7 +18,7 @@ from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.scores import require_item_scores
 from vsehub.evaluation.trained import TrainedModel
-from vsehub.evaluation.tune import tune
+from vsehub.evaluation.tune import choose, tune
 from vsehub.io.records import EVALUATION
 
 REFERENCES = {
@@ -33,8 +34,8 @@ class Measurement:
     """The settings of a measurement: a split, a criterion, its `name` in reports, and a protocol.
 
     reference: "queries" fits the criterion on the queries (transductive), "train" on the training queries (inductive).
-    tuned: first choose the criterion's settings on the validation split. Raises InputError if that is the split to
-    measure, or if the reference holds the queries themselves.
+    tuned: first choose the criterion's settings on the validation split, as an `Auto` always does. Raises InputError if
+    that is the split to measure, or if the reference holds the queries themselves.
     """
 
     split: str
@@ -52,12 +53,18 @@ class Measurement:
                 isinstance(text, str) and text.strip(".") != "" and "/" not in text and "\0" not in text,
                 f"{name} is {text!r}; expected a name that can be part of a file's name, without /",
             )
-        require(not (self.tuned and self.split == "val"), "split=val is what tune=true chooses on; measure split=test")
+        asked = "criterion=auto" if isinstance(self.criterion, Auto) else "tune=true"
+        require(not (self.chooses and self.split == "val"), f"split=val is what {asked} chooses on; measure split=test")
         require(
             not (self.inductive and self.split == "train"),
             "reference=train with split=train: the reference holds the queries themselves, which is transductive; "
             "give reference=queries, or another split",
         )
+
+    @property
+    def chooses(self) -> bool:
+        """Whether settings or the criterion itself are chosen on the validation split."""
+        return self.tuned or isinstance(self.criterion, Auto)
 
     @property
     def inductive(self) -> bool:
@@ -76,7 +83,7 @@ class Measurement:
 
     def settings(self, model: TrainedModel | Ensemble) -> dict[str, Any]:
         """Everything that affects the metrics, in plain values: equal settings are the same measurement."""
-        used = [self.split, *(["train"] if self.inductive else []), *(["val"] if self.tuned else [])]
+        used = [self.split, *(["train"] if self.inductive else []), *(["val"] if self.chooses else [])]
         return {
             "vsehub": __version__,
             "split": self.split,
@@ -117,14 +124,21 @@ def measure(model: TrainedModel | Ensemble, asked: Measurement) -> dict[str, Any
     if asked.inductive:  # queries that stand in their own reference make the metrics too good
         warn_of_shared({"train": model.split("train"), asked.split: loaded})
     choice = None
-    if asked.tuned:
-        found = tune(criterion, model.encode("val"), model.similarity, protocol, reference, progress=True)
+    if asked.chooses:
+        validation = model.encode("val"), model.similarity, protocol, reference
+        if isinstance(criterion, Auto):
+            found = choose(criterion, *validation, progress=True)
+        else:
+            found = tune(criterion, *validation, progress=True)
         criterion = found.criterion
         choice = {"split": "val", "rsum": found.rsum, "tried": [[settings, rsum] for settings, rsum in found.tried]}
+    parameters = criterion.parameters()
+    if isinstance(asked.criterion, Auto):
+        parameters = {"criterion": found.name, **parameters}
     queries = model.encode(asked.split)
     ranked = time.perf_counter()
     result = evaluate(queries, model.similarity, criterion, protocol, reference)
-    kind, words = asked.seen
+    kind, words = replace(asked, criterion=criterion, tuned=False).seen
     images = protocol.images(len(loaded.images))
     return {
         "schema": EVALUATION.version,
@@ -134,7 +148,7 @@ def measure(model: TrainedModel | Ensemble, asked: Measurement) -> dict[str, Any
         "fold_images": protocol.fold_images,
         "folds": protocol.folds,
         "criterion": asked.name,
-        "parameters": criterion.parameters(),
+        "parameters": parameters,
         "tuned": choice,
         "reference": kind,
         "reference_set": words,
@@ -149,12 +163,20 @@ def measure(model: TrainedModel | Ensemble, asked: Measurement) -> dict[str, Any
     }
 
 
+def _chosen(record: dict[str, Any]) -> str:
+    """What was chosen on val, where the criterion was: " (chosen: csls, k 2)"."""
+    settings = dict(record["parameters"])
+    name = settings.pop("criterion", None)
+    words = ", ".join([str(name), *(f"{key} {value}" for key, value in settings.items())])
+    return f" (chosen on val: {words})" if name else ""
+
+
 def table(record: dict[str, Any]) -> str:
     """The metrics as a table for the terminal."""
     metrics = record["metrics"]
     lines = [
         f"{record['split']}: {record['images']} images, {record['texts']} texts, protocol {record['protocol']}, "
-        f"criterion {record['criterion']}"
+        f"criterion {record['criterion']}{_chosen(record)}"
         + (f", ensemble of {len(record['ensemble'])}" if record.get("ensemble") else "")
         + ("" if record["reference"] == "none" else f" ({record['reference']}: {record['reference_set']})"),
         "               R@1    R@5   R@10  Med r  Mean r  skew N_10",

@@ -1,15 +1,17 @@
-"""Tuning: choosing a criterion's settings on the validation split."""
+"""Tuning: choosing a criterion's settings, or the criterion itself, on the validation split."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
-from vsehub.checks import require
+from vsehub.checks import InputError, require
+from vsehub.criteria.auto import PLAIN, Auto, chosen
 from vsehub.criteria.base import Criterion
 from vsehub.evaluation.encode import EncodedSplit
-from vsehub.evaluation.evaluate import folds_of, measured
+from vsehub.evaluation.evaluate import Evaluation, folds_of, measured
 from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.scores import DIRECTIONS
 from vsehub.metrics.occurrences import KS
@@ -24,11 +26,13 @@ class Tuned:
     """The result of tuning.
 
     criterion: with the chosen settings. rsum: its value on validation. tried: all settings with their rsum, in order.
+    name: of the criterion, where it was chosen too.
     """
 
     criterion: Criterion
     rsum: float
     tried: list[tuple[Settings, float]]
+    name: str | None = None
 
 
 def tune(
@@ -74,3 +78,39 @@ def _best_matching(own: Settings, matchings: list[Settings], measure: Measure) -
         chosen[k] = max(sums, key=sums.__getitem__)
         total += sums[chosen[k]]
     return own | {name: chosen}, total
+
+
+def choose(
+    auto: Auto,
+    split: EncodedSplit,
+    similarity: Similarity,
+    protocol: Protocol,
+    reference: EncodedSplit | None = None,
+    progress: bool = False,
+) -> Tuned:
+    """The candidate of `auto` that is chosen on the validation `split`, by each image's part of rsum.
+
+    The rule is that of `criteria.auto.chosen`. Candidates that cannot take these scores are left out. reference: as in
+    `evaluate`. The settings tried name the criterion too. Raises InputError where no correction can take the scores.
+    """
+    folds = folds_of(split, similarity, protocol, reference)
+    rows = min(len(split.images), len(split.texts)) if reference is None else len(reference.images)
+    found: list[tuple[Settings, Criterion, Evaluation]] = []
+    standing = 0
+    for name, criterion in tqdm(
+        auto.candidates(rows), "choosing the criterion", leave=False, disable=None if progress else True
+    ):
+        try:
+            result = measured(folds, criterion, reference is not None and criterion.needs_reference)
+        except InputError:  # such as scores out of the range that it takes
+            continue
+        if (name, criterion.parameters()) == (auto.standing[0], auto.standing[1].parameters()):
+            standing = len(found)
+        found.append(({"criterion": name, **criterion.parameters()}, criterion, result))
+    require(
+        len(found) > 1 and found[0][0]["criterion"] == PLAIN,
+        "no criterion of auto can be applied to these scores; name one, to see what is wrong",
+    )
+    place = chosen(np.array([result.contributions for *_, result in found]), standing, 0)
+    tried = [(settings, result.metrics["rsum"]) for settings, _, result in found]
+    return Tuned(found[place][1], tried[place][1], tried, tried[place][0]["criterion"])

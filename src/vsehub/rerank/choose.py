@@ -33,7 +33,7 @@ DRAWS = 10_000
 
 @dataclass(frozen=True)
 class Tried:
-    """A candidate and, on the queries to choose by, its mean reciprocal rank and R@1 in %; None: it cannot be applied."""
+    """A candidate, its mean reciprocal rank and R@1 in % on the queries to choose by; None: it cannot be applied."""
 
     name: str
     parameters: dict[str, Any]

@@ -1,0 +1,185 @@
+"""Choosing the criterion: the rule, the folds, the samples and what is said of the gain."""
+
+import numpy as np
+import pytest
+import torch
+from looped import looped
+
+from vsehub.checks import InputError
+from vsehub.criteria import CSLS, Auto, Sinkhorn
+from vsehub.criteria.auto import chosen
+from vsehub.metrics.positives import Positives
+from vsehub.neighbors.vectors import as_vectors
+from vsehub.rerank import choose as module
+from vsehub.rerank.choose import Tuning, choose, gain, halves, own_rows
+from vsehub.rerank.measure import measure
+
+
+def unit(rows):
+    return torch.nn.functional.normalize(rows, dim=1)
+
+
+def hubby(queries=300, items=120, dim=16, seed=0):
+    """Queries near their items, in a space in which some items are near all queries; which item each wants."""
+    random = torch.Generator().manual_seed(seed)
+    side = torch.full((dim,), dim**-0.5)
+    among = torch.randn(items, dim, generator=random) + 2.5 * torch.randn(items, 1, generator=random).exp() * side
+    among = unit(among)
+    wanted = torch.randint(items, (queries,), generator=random)
+    asked = unit(among[wanted] + 0.14 * torch.randn(queries, dim, generator=random) + 0.5 * side)
+    return asked, among, wanted
+
+
+def sources(*vectors):
+    return [as_vectors("vectors", one) for one in vectors]
+
+
+def pairs(wanted, items):
+    return Positives.from_pairs(torch.arange(len(wanted)), wanted, len(wanted), items)
+
+
+def by_loops(values, standing, plain):
+    best, most = standing, -np.inf
+    for row in range(len(values)):
+        difference = [a - b for a, b in zip(values[row], values[standing], strict=True)]
+        mean = sum(difference) / len(difference)
+        variance = sum((one - mean) ** 2 for one in difference) / (len(difference) - 1)
+        if mean > (variance / len(difference)) ** 0.5 and mean > most:
+            best, most = row, mean
+    return best if np.mean(values[best]) > np.mean(values[plain]) else plain
+
+
+def test_the_rule_is_that_of_loops():
+    random = np.random.default_rng(0)
+    seen = set()
+    for _ in range(200):
+        values = random.random((5, 12)).round(1) + 0.15 * random.normal(size=(5, 1))
+        found = chosen(values, 2, 0)
+        assert found == by_loops(values, 2, 0)
+        seen.add(found)
+    assert seen == set(range(5))
+    same = np.tile(random.random(12), (3, 1))
+    assert chosen(same, 1, 0) == 0, "what changes nothing is not chosen over plain search"
+
+
+def test_a_correction_is_chosen_where_hubs_are_and_gains_on_other_queries():
+    queries, items, wanted = hubby(600)
+    tuning, others = torch.arange(300), torch.arange(300, 600)
+    asked, among = sources(queries[tuning], items)
+    choice = choose(Auto(), asked, pairs(wanted[tuning], 120), among, seed=1)
+    assert choice.name != "nns"
+    assert (choice.queries, choice.folds, choice.items, choice.reference) == (300, 0, 120, 300)
+    found = measure(
+        queries[others], items, {"chosen": choice.criterion}, queries[tuning], 10, pairs(wanted[others], 120)
+    )
+    told = gain(found.rankings[0], found.rankings[1], pairs(wanted[others], 120))
+    plain, corrected = (one.truth["r1"] for one in found.rankings)
+    assert told["r1"] == pytest.approx(corrected - plain)
+    assert told["low"] > 0
+    assert told["p"] < 0.05
+
+
+def test_plain_search_is_chosen_where_corrections_only_lose():
+    """Items on a circle, queries beside a few of them: what is often asked for is no hub."""
+    angles = torch.arange(64) * 2 * torch.pi / 64
+    items = torch.stack([angles.cos(), angles.sin()], dim=1)
+    wanted = torch.randint(4, (200,), generator=torch.Generator().manual_seed(0))
+    shift = 0.02 * torch.randn(200, generator=torch.Generator().manual_seed(1))
+    queries = torch.stack([(angles[wanted] + shift).cos(), (angles[wanted] + shift).sin()], dim=1)
+    asked, among = sources(queries, items)
+    choice = choose(Auto(), asked, pairs(wanted, 64), among)
+    assert choice.name == "nns"
+    best = max(choice.tried, key=lambda one: one.mrr)
+    assert best.mrr == next(one.mrr for one in choice.tried if one.name == "nns") > 0.9
+
+
+@looped("inside", [False, True])
+def test_ranks_are_those_of_a_search_by_what_the_reference_holds_besides(inside):
+    """A query that the reference holds is corrected by the other folds alone."""
+    queries, items, wanted = hubby(90, 30)
+    reference = torch.cat([hubby(40, 30, seed=3)[0], queries if inside else hubby(20, 30, seed=4)[0]])
+    asked, among, seen = sources(queries, items, reference)
+    own = own_rows(asked, seen)
+    assert own.tolist() == [40 + n if inside else -1 for n in range(90)]
+    choice = choose(Auto(["csls"]), asked, pairs(wanted, 30), among, seen, own, seed=5)
+    assert choice.folds == (5 if inside else 0)
+    random = np.random.default_rng(5)
+    random.permutation(90)
+    fold = random.permutation(90) % 5
+    for tried in choice.tried:
+        total = 0.0
+        for query in range(90):
+            kept = torch.ones(len(reference), dtype=torch.bool)
+            if inside:
+                kept[40:] = torch.from_numpy(fold != fold[query])
+            if tried.name == "nns":
+                scores = (queries[query] @ items.T)[None]
+            else:
+                scores = CSLS(**tried.parameters).rescore(
+                    queries[query : query + 1] @ items.T, reference[kept] @ items.T
+                )
+            total += 1 / (scores[0] >= scores[0, wanted[query]]).sum().item()
+        assert tried.mrr == pytest.approx(total / 90, abs=1e-6), tried
+
+
+def test_large_data_are_sampled_with_all_answers(monkeypatch):
+    monkeypatch.setattr(module, "MOST_SCORES", 6000)
+    monkeypatch.setattr(module, "MOST_QUERIES", 60)
+    monkeypatch.setattr(module, "MOST_REFERENCE", 90)
+    monkeypatch.setattr(module, "BLOCK", 7)
+    queries, items, wanted = hubby(200, 120)
+    asked, among = sources(queries, items)
+    first, again = (choose(Auto(), asked, pairs(wanted, 120), among, seed=2) for _ in range(2))
+    assert (first.queries, first.reference) == (60, 90)
+    assert 40 <= first.items <= 60
+    assert first.tried == again.tried
+    assert first.tried[0].r1 == pytest.approx(100 * (_plain_ranks(queries, items, wanted) == 1).mean(), abs=25)
+
+
+def _plain_ranks(queries, items, wanted):
+    scores = queries @ items.T
+    return (scores >= scores.gather(1, wanted[:, None])).sum(dim=1).numpy()
+
+
+def test_halves_share_no_query():
+    queries = torch.arange(200).repeat_interleave(2)
+    positives = Positives.from_pairs(queries, torch.arange(400) % 37, 250, 37, complete=False)
+    first, second = halves(positives, 0.4, seed=3)
+    chosen_by, measured = ({*one.query.tolist()} for one in (first, second))
+    assert (len(chosen_by), len(measured), chosen_by & measured) == (80, 120, set())
+    assert len(first.query) + len(second.query) == len(positives.query)
+    assert {*halves(positives, 0.4, seed=4)[0].query.tolist()} != chosen_by
+    with pytest.raises(InputError, match="answers of 200 queries, of which 160 would be chosen by and 40 measured"):
+        halves(positives, 0.8, seed=3)
+
+
+def test_what_cannot_be_chosen_is_refused_and_what_cannot_be_applied_left_out():
+    queries, items, wanted = hubby(80, 30)
+    asked, among = sources(queries, items)
+    few = Positives.from_pairs(torch.arange(49), wanted[:49], 80, 30, complete=False)
+    with pytest.raises(InputError, match=r"49 queries with a known answer are too few .* at least 50"):
+        choose(Auto(), asked, few, among)
+    far = as_vectors("queries", 100 * queries)  # mutual proximity and local scaling take distances of unit vectors
+    tried = choose(Auto(), far, pairs(wanted, 30), among).tried
+    assert len(tried) == len(Auto().candidates(80))
+    for among_names, message in (
+        (["clsl"], "among is 'clsl'; choose one of 'nns', 'sinkhorn'"),
+        (["nns"], "besides nns"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Auto(among_names)
+    with pytest.raises(InputError, match=r"belong together.* tune_truth is missing"):
+        Tuning(queries="q.npy")
+    for share in (0, 1, 1.5, "half"):
+        with pytest.raises(InputError, match="tune_share is"):
+            Tuning(share=share)
+
+
+def test_candidates_fit_the_reference_and_the_default_stands_among_them():
+    for rows in (3, 50, 1000):
+        candidates = Auto().candidates(rows)
+        assert candidates[0][0] == "nns"
+        assert all(one.parameters().get("k", 1) <= rows for _, one in candidates)
+        assert any(name == "sinkhorn" and one.parameters() == Sinkhorn(0.02).parameters() for name, one in candidates)
+    assert {name for name, _ in Auto().indexable().candidates(9)} == {"nns", "sinkhorn", "csls", "is", "nnn", "dn"}
+    assert Auto(["is"]).untuned[0] == Auto(["is"]).standing[0] == "is"
