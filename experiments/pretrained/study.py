@@ -1,0 +1,263 @@
+"""What corrections gain on embeddings of pretrained models: by criterion, reference, its size, and by choosing.
+
+    python experiments/pretrained/study.py FOLDER [--more FILE.npz ...]
+    python experiments/pretrained/study.py                                 the tables again, from results.csv
+
+FOLDER holds clip_coco500.npz (`image`, `text`) and msrvtt1k_scores.npz (score matrices, rows texts), whose row i
+answers column i. --more: files with `image` (I, D), `text` (T, D) and `index` (T,), the image that each text describes.
+
+Of each set half of the queries, drawn by seed, are the pool of reference queries, whose answers may be known; the other
+half is measured. "plain": as the set is. "distractors": only queries of half of the items are asked, in the pool and in
+what is measured, so that the other items answer none. Writes results.csv and the README's tables.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from vsehub.criteria import Auto, Correction
+from vsehub.criteria.auto import CANDIDATES
+from vsehub.io.files import write_text
+from vsehub.metrics.positives import Positives
+from vsehub.metrics.ranks import rank_blocks
+from vsehub.neighbors.vectors import as_vectors
+from vsehub.report.tables import Table
+from vsehub.rerank.choose import LEAST, choose
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
+
+SEEDS = range(5)
+SIZES = (25, 50, 100, 250, 500)  # of the reference
+FIXED = [
+    ("sinkhorn", {"temperature": 0.02}),
+    ("sinkhorn", {"temperature": 0.01}),
+    ("csls", {"k": 2}),
+    ("csls", {"k": 10}),
+    ("is", {"beta": 30.0}),
+    ("is", {"beta": 50.0}),
+    ("nnn", {"k": 128, "weight": 0.75}),
+    ("dn", {"weight": 0.5}),
+    ("local_scaling", {"k": 5}),
+    ("mutual_proximity", {}),
+    ("dual_softmax", {"beta": 100.0}),
+    ("qb_norm", {"beta": 20.0, "k": 1}),
+]
+DRAWS = 2000
+
+
+class Set(NamedTuple):
+    """A test set in one direction: scores (Q, M), and the items (P,) that answer the queries (P,)."""
+
+    name: str
+    scores: Tensor
+    query: Tensor
+    item: Tensor
+
+
+def main() -> None:
+    """Read the command line, measure, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--more", nargs="*", type=Path, default=[], metavar="FILE.npz")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.folder is not None:
+        rows = [row for one in sets(arguments.folder, arguments.more) for row in measured(one)]
+        write_text(HERE / "results.csv", pd.DataFrame(rows).to_csv(index=False, float_format="%.4g"))
+    frame = pd.read_csv(HERE / "results.csv", keep_default_na=False)
+    for name, text in (("criteria", by_criterion(frame)), ("sizes", by_size(frame)), ("sets", by_set(frame))):
+        renew(HERE / "README.md", text, name)
+
+
+def sets(folder: Path, more: list[Path]) -> Iterator[Set]:
+    """All test sets, both directions of each."""
+    stored = np.load(folder / "clip_coco500.npz")
+    yield from of_vectors("coco", stored["image"], stored["text"], np.arange(len(stored["text"])))
+    stored = np.load(folder / "msrvtt1k_scores.npz")
+    for name, title in (("text_to_video", "msrvtt"), ("text_to_title", "msrvtt titles")):
+        scores = torch.from_numpy(stored[name].astype(np.float32))
+        own = torch.arange(len(scores))
+        yield Set(f"{title}, text to video", scores, own, own)
+        yield Set(f"{title}, video to text", scores.T.contiguous(), own, own)
+    for path in more:
+        stored = np.load(path)
+        yield from of_vectors(path.stem, stored["image"], stored["text"], stored["index"])
+
+
+def of_vectors(name: str, images: np.ndarray, texts: np.ndarray, index: np.ndarray) -> Iterator[Set]:
+    """Both directions of encoded images and texts."""
+    image, text = (
+        torch.nn.functional.normalize(torch.from_numpy(one.astype(np.float32)), dim=1) for one in (images, texts)
+    )
+    own, owner = torch.arange(len(text)), torch.from_numpy(index.astype(np.int64))
+    yield Set(f"{name}, text to image", text @ image.T, own, owner)
+    yield Set(f"{name}, image to text", image @ text.T, owner, own)
+
+
+def measured(one: Set) -> Iterator[dict]:
+    """A row for each condition, seed, reference and criterion."""
+    for condition in ("plain", "distractors"):
+        for seed in tqdm(SEEDS, f"{one.name}, {condition}", disable=None):
+            pool, asked = parts(one, condition, seed)
+            told = {"set": one.name, "condition": condition, "seed": seed, "queries": len(asked)}
+            hits = {("nns", "", "none", 0): hit(one, None, asked, None)}
+            for size in sorted({min(size, len(pool)) for size in SIZES}):
+                reference = pool[:size]
+                for name, settings in FIXED:
+                    if settings.get("k", 1) <= size:
+                        criterion = CANDIDATES[name](**settings)
+                        hits[name, text_of(settings), "inductive", size] = hit(one, criterion, asked, reference)
+                if size >= LEAST:
+                    chosen = choice(one, reference, reference, seed)
+                    hits["auto", "tuned", "inductive", size] = hit(one, chosen, asked, reference)
+            for name, settings in FIXED:
+                if settings.get("k", 1) <= len(asked):
+                    criterion = CANDIDATES[name](**settings)
+                    hits[name, text_of(settings), "transductive", len(asked)] = hit(one, criterion, asked, asked)
+            everything = torch.cat([asked, pool])
+            if len(pool) >= LEAST:
+                chosen = choice(one, pool, everything, seed)
+                found = hit(one, chosen, everything, everything)[: len(asked)]
+                hits["auto", "tuned", "transductive", len(everything)] = found
+            for (name, settings, kind, size), found in hits.items():
+                yield told | {
+                    "criterion": name,
+                    "settings": settings,
+                    "kind": kind,
+                    "reference": size,
+                    "r1": 100 * found.mean(),
+                    **interval(100 * (found - hits["nns", "", "none", 0]), seed),
+                }
+
+
+def parts(one: Set, condition: str, seed: int) -> tuple[Tensor, Tensor]:
+    """The queries of the pool, in drawn order, and those that are measured."""
+    random = np.random.default_rng(seed)
+    queries = np.arange(len(one.scores))
+    if condition == "distractors":
+        wanted = random.permutation(one.scores.shape[1])[: one.scores.shape[1] // 2]
+        queries = np.unique(one.query[torch.from_numpy(np.isin(one.item.numpy(), wanted))].numpy())
+    drawn = torch.from_numpy(random.permutation(queries))
+    return drawn[: len(drawn) // 2], drawn[len(drawn) // 2 :].sort().values
+
+
+def answers(one: Set, queries: Tensor) -> Positives:
+    """Which items answer which of these queries."""
+    place = torch.full((len(one.scores),), -1)
+    place[queries] = torch.arange(len(queries))
+    known = place[one.query] >= 0
+    return Positives.from_pairs(place[one.query[known]], one.item[known], len(queries), one.scores.shape[1])
+
+
+def hit(one: Set, criterion: Correction | None, queries: Tensor, reference: Tensor | None) -> np.ndarray:
+    """Which queries find an answer first: (n,) of 0 and 1."""
+    scores = one.scores[queries]
+    if criterion is not None:
+        scores = criterion.rescore(scores, None if reference is None else one.scores[reference])
+    return (rank_blocks([(0, scores)], answers(one, queries)).ranks == 1).numpy().astype(float)
+
+
+def choice(one: Set, known: Tensor, reference: Tensor, seed: int) -> Correction:
+    """What `auto` chooses by the queries `known`; the items are unit vectors, so that products give the scores back."""
+    items = as_vectors("items", torch.eye(one.scores.shape[1]))
+    if len(known) == len(reference):
+        queries = as_vectors("queries", one.scores[known])
+        return choose(Auto(), queries, answers(one, known), items, queries, torch.arange(len(known)), seed).criterion
+    told = answers(one, reference)
+    first = torch.isin(reference[told.query], known)
+    some = Positives.from_pairs(told.query[first], told.item[first], len(reference), told.items, complete=False)
+    return choose(Auto(), as_vectors("queries", one.scores[reference]), some, items, None, None, seed).criterion
+
+
+def interval(differences: np.ndarray, seed: int) -> dict[str, float]:
+    """The mean and its 95 % percentile bootstrap interval over queries."""
+    drawn = np.random.default_rng(seed).integers(0, len(differences), (DRAWS, len(differences)))
+    low, high = np.quantile(differences[drawn].mean(axis=1), [0.025, 0.975])
+    return {"gain": differences.mean(), "low": low, "high": high}
+
+
+def text_of(settings: dict) -> str:
+    """Settings as text: "k 2"."""
+    return ", ".join(f"{name} {value:g}" for name, value in settings.items())
+
+
+def summary(rows: pd.DataFrame) -> list[str]:
+    """The mean gain, the least gain of a set on the mean of its splits, and splits that lose beyond their interval."""
+    means = rows.groupby("set")["gain"].mean()
+    return [f"{means.mean():+.1f}", f"{means.min():+.1f}", f"{(rows['high'] < 0).sum()} of {len(rows)}"]
+
+
+def by_criterion(frame: pd.DataFrame) -> str:
+    """Criteria by condition and kind, each with the largest reference."""
+    largest = frame.groupby(["set", "condition", "seed", "kind"])["reference"].transform("max")
+    frame = frame[frame["reference"] == largest]
+    rows = []
+    for (name, settings), own in frame[frame["criterion"] != "nns"].groupby(["criterion", "settings"], sort=False):
+        cells = [
+            cell
+            for kind in ("inductive", "transductive")
+            for condition in ("plain", "distractors")
+            for cell in summary(own[(own["kind"] == kind) & (own["condition"] == condition)])[
+                : 3 if kind[0] == "i" else 2
+            ]
+        ]
+        rows.append([name, settings, *cells])
+    order = sorted(rows, key=lambda row: -float(row[2]))
+    head = ["criterion", "settings"]
+    head += ["inductive", "least", "losses", "with distractors", "least", "losses"]
+    head += ["transductive", "least", "with distractors", "least"]
+    return Table(head, order, "", 2).markdown()
+
+
+def by_size(frame: pd.DataFrame) -> str:
+    """The mean inductive gain by the number of reference queries, over the sets that have so many."""
+    frame = frame[(frame["kind"] == "inductive") & (frame["condition"] == "plain") & frame["reference"].isin(SIZES)]
+    full = frame.groupby("set")["reference"].transform("max") >= 250
+    table = frame[full & (frame["reference"] <= 250)].pivot_table(
+        index=["criterion", "settings"], columns="reference", values="gain", sort=False
+    )
+    rows = [
+        [*names, *(f"{value:+.1f}" if value == value else "–" for value in line)]
+        for names, line in zip(table.index, table.to_numpy(), strict=True)
+    ]
+    return Table(["criterion", "settings", *map(str, table.columns)], rows, "", 2).markdown()
+
+
+def by_set(frame: pd.DataFrame) -> str:
+    """What `auto` gains on each set, beside the best of the fixed criteria there, which nobody knows beforehand."""
+    rows = []
+    for (name, condition), own in frame.groupby(["set", "condition"], sort=False):
+        cells = [name, condition, f"{own.loc[own['criterion'] == 'nns', 'r1'].mean():.1f}"]
+        for kind in ("inductive", "transductive"):
+            here = own[(own["kind"] == kind)]
+            here = (
+                here[here["reference"] == here.groupby("seed")["reference"].transform("max")]
+                if kind[0] == "i"
+                else here
+            )
+            auto = here[here["criterion"] == "auto"]
+            best = here[here["criterion"] != "auto"].groupby(["criterion", "settings"])["gain"].mean()
+            cells.append(
+                f"{auto['gain'].mean():+.1f} [{auto['low'].mean():+.1f}, {auto['high'].mean():+.1f}]"
+                if len(auto)
+                else "–"
+            )
+            cells.append(f"{best.max():+.1f} ({' '.join(best.idxmax()).strip()})")
+        rows.append(cells)
+    head = ["set", "condition", "R@1 before", "auto, inductive", "best fixed", "auto, transductive", "best fixed"]
+    return Table(head, rows, "", 2).markdown()
+
+
+if __name__ == "__main__":
+    main()

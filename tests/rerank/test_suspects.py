@@ -1,0 +1,83 @@
+"""Planted items are named, ordinary hubs are not."""
+
+import math
+
+import pytest
+import torch
+from looped import looped
+
+from vsehub.neighbors.vectors import as_vectors
+from vsehub.rerank.suspects import clustered, effective, robust_z, suspects
+from vsehub.rerank.verdict import CHECKS, verdict
+
+
+def unit(rows):
+    return torch.nn.functional.normalize(rows, dim=1)
+
+
+def space(queries, items, dim=32, inner=12, seed=0, gap=2.0):
+    """Queries and items of two encoders: a cone each, with a gap between them."""
+    random = torch.Generator().manual_seed(seed)
+    basis = torch.randn(inner, dim, generator=random)
+    sides = torch.randn(2, dim, generator=random)
+    points = torch.randn(items, inner, generator=random)
+    own = torch.randint(items, (queries,), generator=random)
+    near = points[own] + 0.7 * torch.randn(queries, inner, generator=random)
+    return unit(near @ basis + gap * sides[1]), unit(points @ basis + gap * sides[0])
+
+
+def found(queries, items, k=10):
+    positions = (queries @ items.T).topk(k, dim=1).indices
+    return suspects(positions, as_vectors("queries", queries), as_vectors("items", items))
+
+
+@looped("seed", range(3))
+@looped(("queries", "items"), [(500, 500), (2000, 300), (300, 5000), (2000, 10_000)])
+def test_ordinary_items_are_not_suspected_and_a_planted_one_is(queries, items, seed):
+    asked, among = space(queries, items, seed=seed)
+    assert found(asked, among) == []
+    middle = unit(0.6 * unit(asked.mean(dim=0, keepdim=True)) + 0.4 * among[7:8])
+    for place in (0, items // 2):
+        planted = torch.cat([among[:place], middle, among[place:]])
+        (one,) = found(asked, planted)
+        assert one.item == place
+        assert one.first > 0.01
+        assert (one.z > 6, one.spread > 0.25, one.stability > 0.5) == (True,) * 3
+
+
+def test_what_many_alike_queries_want_is_not_planted():
+    """A fifth of all queries ask for one thing: it is popular, not planted."""
+    asked, among = space(1000, 800, seed=4)
+    popular = unit(among[3:4] + 0.05 * torch.randn(250, 32, generator=torch.Generator().manual_seed(5)))
+    assert found(torch.cat([asked, popular]), among) == []
+
+
+def test_parts():
+    values = torch.tensor([1.0, 2.0, 3.0, 4.0, 100.0], dtype=torch.float64)
+    assert robust_z(values)[4].item() == pytest.approx((100 - 3) / 1.4826)
+    assert robust_z(torch.tensor([0.0] * 9 + [3.0]))[9].item() == 6.0
+    assert effective(torch.tensor([0, 0, 1, 1, 2, 2])) == pytest.approx(3)
+    assert effective(torch.tensor([5, 5, 5])) == 1
+    assert effective(torch.tensor([], dtype=torch.int64)) == 0
+    rows = unit(torch.cat([torch.eye(4)[i : i + 1] + 0.01 * torch.randn(20, 4) for i in range(4)]))
+    kinds = clustered(rows, 4, seed=1)
+    assert all(len(kinds[20 * i : 20 * i + 20].unique()) == 1 for i in range(4))
+
+
+def test_the_verdict_is_the_worst_check():
+    healthy = {"skew_10": 0.5, "largest_hub_10": 30.0, "antihub_rate_10": 0.01}
+    for changes, level, name in (
+        ({}, "ok", None),
+        ({"skew_10": 1.5}, "warn", "skewness"),
+        ({"skew_10": 5.1}, "fail", "skewness"),
+        ({"largest_hub_10": 150.0}, "warn", "largest_hub"),
+        ({"antihub_rate_10": 0.6}, "fail", "antihubs"),
+    ):
+        told = verdict(healthy | changes, 10, 1000, 500, [])
+        assert told["level"] == level
+        assert [one["name"] for one in told["checks"] if one["level"] != "ok"] == ([name] if name else [])
+    assert {one["name"] for one in told["checks"]} == set(CHECKS)
+    # Of many items few can be found: what chance leaves out is no finding.
+    few = verdict({"skew_10": 1.0, "largest_hub_10": 3.0, "antihub_rate_10": math.exp(-0.1)}, 10, 100, 10_000, [])
+    assert few["level"] == "ok"
+    assert verdict(healthy, 10, 1000, 500, [None])["level"] == "fail"
