@@ -123,6 +123,24 @@ def test_arrays_maps_tensors_and_files(tmp_path):
     same(half, CSLS(k=3).search(QUERIES.bfloat16(), ITEMS.half(), REFERENCE.half(), 5))
 
 
+@looped("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
+@looped("name", INDUCTIVE)
+def test_on_a_device(device, name, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("device")
+    np.save(folder / "items.npy", ITEMS.numpy())
+    np.save(folder / "queries.npy", QUERIES.numpy())
+    wanted = built(name).search(QUERIES.to(device), ITEMS, REFERENCE.to(device))
+    search = CorrectedSearch(name, device=device).fit(folder / "items.npy", REFERENCE)
+    for queries in (QUERIES, folder / "queries.npy"):
+        found = search.search(queries)
+        assert found[0].device.type == device
+        same(found, wanted)
+    search.save(folder / "search")
+    same(CorrectedSearch.load(folder / "search", device).search(QUERIES), wanted)
+    # Terms of one device serve queries of another, whose products are rounded otherwise.
+    torch.testing.assert_close(search.set_params(device=None).search(QUERIES)[0], wanted[0].cpu())
+
+
 def test_normalize():
     scaled = [side * torch.linspace(0.5, 9, len(side))[:, None] for side in (QUERIES, ITEMS, REFERENCE)]
     with pytest.raises(InputError, match=r"items: the norms of the rows lie between 0\.5 and 9; .*normalize"):
@@ -490,6 +508,8 @@ def test_what_is_saved_is_what_was_tuned(tmp_path):
     assert (loaded.criterion, loaded.normalize) == ("nnn", True)
     assert loaded.criterion_.parameters() == search.criterion_.parameters() != NNN(k=3).parameters()
     same(loaded.search(2 * QUERIES), search.search(2 * QUERIES))
+    CorrectedSearch(InvertedSoftmax(np.float32(20.5))).fit(ITEMS, REFERENCE).save(tmp_path / "is")
+    assert CorrectedSearch.load(tmp_path / "is").parameters == {"beta": 20.5}
     rgm = CorrectedSearch(RelaxedGreedyMatching({4: 1.5, 5: 2.0})).fit(ITEMS)
     rgm.save(tmp_path / "rgm")
     same(CorrectedSearch.load(tmp_path / "rgm").search(QUERIES, 4), rgm.search(QUERIES, 4))
@@ -685,6 +705,23 @@ def test_export(tmp_path):
         assert (positions == wanted[1]).float().mean() > 0.98, name
     with pytest.raises(InputError, match="index is 'tree'; choose one of"):
         search.export(tmp_path / "index.faiss", kind="tree")
+
+
+@pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")
+def test_the_lines_of_the_page_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "embeddings.md").read_text().partition("\n## From Python\n")[2]
+    lines, others = page.partition("\n## ")[0].split("```python\n")[1:3]
+    queries, truth = correlated(40, 1)
+    given = {
+        **{"items": ITEMS, "training_captions": REFERENCE, "reference": REFERENCE, "more_items": unit(3, 9)},
+        **{"queries": QUERIES, "some_queries": queries, "truth": truth},
+    }
+    exec(lines.partition("```")[0], given)
+    assert given["values"].shape == given["positions"].shape == (23, 10)
+    assert {one.name for one in tmp_path.iterdir()} == {"search.safetensors", "search.faiss"}
+    exec(others.partition("```")[0], given)
+    assert given["n_10"].sum() == 230
 
 
 def test_memory_is_bounded(monkeypatch, tmp_path):

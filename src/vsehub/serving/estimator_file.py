@@ -76,7 +76,7 @@ def write_search(
         "terms": None if terms is None else len(terms),
         "ids": digest,
     }
-    metadata = {"description": json.dumps(description), "format": FORMAT, "version": VERSION}
+    metadata = {"description": json.dumps(description, default=float), "format": FORMAT, "version": VERSION}
     header: dict[str, Any] = {"__metadata__": metadata}
     # Wide numbers first, so that every array begins at a multiple of their width.
     ordered = dict(sorted(arrays.items(), key=lambda one: -one[1].width))
