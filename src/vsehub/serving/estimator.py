@@ -91,9 +91,9 @@ class CorrectedSearch:
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> Self:
-        """Change some of the constructor's arguments, which count from the next `fit` on. Raises InputError for others.
+        """Change some of the constructor's arguments. Raises InputError for a name that is none of them.
 
-        k, normalize and device count from the next call on.
+        criterion and parameters count from the next `fit` on, the others from the next call.
         """
         known = self.get_params()
         for name in params:
