@@ -122,6 +122,16 @@ class Components:
                 return path
         fail(f"{group} is {choice!r}{nearest(str(choice), names)}; choose one of {', '.join(names)}")
 
+    def node(self, group: str, choice: str) -> Mapping[str, Any]:
+        """The content of a choice's yaml file, which `build` takes: the class and its settings.
+
+        Raises InputError with the most similar name if there is no such choice, and if the file does not name a class.
+        """
+        path = self.path(group, choice)
+        node = _read_yaml(path)
+        require(isinstance(node, dict) and TARGET in node, f"{path} is no component; expected {TARGET}: CLASS")
+        return types.MappingProxyType(node)
+
     def _slot(self, group: str, value: Any, restored: bool) -> Any:
         if isinstance(value, list | tuple):
             return [self.build(group, one, restored) for one in value]

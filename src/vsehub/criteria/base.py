@@ -85,6 +85,9 @@ class Criterion(ABC):
         """
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.parameters().items())})"
+
     def with_parameters(self, **changes: Any) -> Self:
         """A criterion like this one with some arguments changed; in a chain those of the step that has them."""
         return type(self)(**self.parameters() | changes)
@@ -236,8 +239,19 @@ class Correction(Criterion):
         require(0 < k <= len(sides[1]), f"k is {k}; expected 1 to {len(sides[1])}, the number of items")
         bank = as_reference_items(self, reference_items, sides[1])
         terms = fit_all([self], *sides[1:], bank, progress)[0]
-        values, positions = nearest(*sides[:2], k, [self.over(*sides[:2], terms)], "searching" if progress else None)[0]
-        return given_back(queries, finite("values", values), positions)
+        return given_back(queries, *self.search_fitted(*sides[:2], terms, k, progress))
+
+    def search_fitted(
+        self, queries: VectorSource, items: VectorSource, item_terms: Terms, k: int = 10, progress: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """`search` of items whose terms are known, from `fit_all`: values and positions, both (Q, k).
+
+        Raises InputError where k exceeds the items and where a query's terms, or values that are found, are NaN or
+        infinite.
+        """
+        correct = self.over(queries, items, item_terms)
+        values, positions = nearest(queries, items, k, [correct], "searching" if progress else None)[0]
+        return finite("values", values), positions
 
     def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
         """The correction of a tile of scores, None for the scores as they are.

@@ -1,5 +1,8 @@
 """Vectors that are read in blocks, from a file, an array or a tensor, and seeded samples of them."""
 
+import bisect
+import itertools
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -29,11 +32,12 @@ class VectorSource(Protocol):
 def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torch.device | None = None) -> VectorSource:
     """`vectors` as a `VectorSource`: a tensor, a numpy array (memory-mapped or not) or an object that has `rows`.
 
-    columns: the required dimension. device: the device of a tensor's blocks; None: the tensor's. Raises InputError
+    columns: the required dimension. device: the device of the blocks; None: where the vectors are. Raises InputError
     if it is not a matrix of floating-point numbers, has no rows or another dimension.
     """
-    source = vectors
-    if not isinstance(source, VectorSource):
+    if isinstance(vectors, VectorSource):
+        source = vectors if device is None else _Moved(vectors, device)
+    else:
         if not isinstance(vectors, Tensor | np.ndarray):
             fail(f"{name} is {type(vectors).__name__}; expected a tensor or a numpy array (N, D)")
         floating = vectors.is_floating_point() if isinstance(vectors, Tensor) else vectors.dtype.kind == "f"
@@ -65,6 +69,48 @@ class _Held:
             block = torch.from_numpy(np.ascontiguousarray(block) if block.flags.writeable else block.copy())
         block = block.detach()
         return block.to(self._device, torch.float64 if block.dtype == torch.float64 else torch.float32)
+
+
+class _Moved:
+    """The rows of another source, on `device`."""
+
+    def __init__(self, vectors: VectorSource, device: torch.device):
+        self._vectors, self._device = vectors, device
+        self.shape = vectors.shape
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        return self._vectors.rows(start, stop).to(self._device)
+
+
+class Concatenated:
+    """The rows of several sources of one dimension, one after the other, in the dtype and on the device of the first.
+
+    parts: at least one.
+    """
+
+    def __init__(self, parts: Sequence[VectorSource]):
+        self.parts = tuple(parts)
+        self._ends = list(itertools.accumulate(len(part) for part in parts))
+        self.shape = (self._ends[-1], parts[0].shape[1])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Rows `start` to `stop` - 1; a copy where they lie in several parts."""
+        place = bisect.bisect_right(self._ends, start, hi=len(self.parts) - 1)
+        like = self.parts[0].rows(0, 0)
+        found = []
+        while True:
+            before = self._ends[place] - len(self.parts[place])
+            found.append(self.parts[place].rows(start - before, min(stop, self._ends[place]) - before).to(like))
+            start = self._ends[place]
+            place += 1
+            if start >= stop or place == len(self.parts):
+                return found[0] if len(found) == 1 else torch.cat(found)
 
 
 def sampled(vectors: VectorSource, count: int, seed: int) -> tuple[Tensor, Tensor]:

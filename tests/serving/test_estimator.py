@@ -1,0 +1,750 @@
+"""The estimator must give what `Criterion.search` gives, whatever was fitted, added, tuned, saved and loaded."""
+
+import copy
+import inspect
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from looped import looped
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import vsehub
+from vsehub import CorrectedSearch
+from vsehub.checks import InputError
+from vsehub.components import Components, conf_folder
+from vsehub.criteria import (
+    CSLS,
+    NNN,
+    DualSoftmax,
+    InvertedSoftmax,
+    ItemBias,
+    MutualProximity,
+    RelaxedGreedyMatching,
+    Sinkhorn,
+)
+from vsehub.criteria import base as criteria_base
+from vsehub.data.vectors.embeddings import open_vectors
+from vsehub.neighbors import tiles
+from vsehub.neighbors.faiss import load_faiss
+from vsehub.neighbors.vectors import Concatenated, as_vectors
+from vsehub.serving import estimator_file, grid, load_index
+
+CONF = Components([conf_folder()])
+NAMES = CONF.choices("criterion")
+
+
+def unit(rows, seed, dim=8):
+    """Unit vectors that share an offset: some are hubs."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.nn.functional.normalize(torch.randn(rows, dim, generator=generator) + 0.3, dim=1)
+
+
+def built(name):
+    return CONF.build("criterion", CONF.node("criterion", name))
+
+
+INDUCTIVE = [name for name in NAMES if built(name).inductive]
+QUERIES, ITEMS, REFERENCE = unit(23, 1), unit(60, 2), unit(31, 3)
+
+
+def same(found, wanted):
+    for one, other in zip(found, wanted, strict=True):
+        assert type(one) is type(other)
+        if isinstance(one, np.ndarray):
+            np.testing.assert_array_equal(one, other)
+        else:
+            assert torch.equal(one, other)
+
+
+def test_names():
+    assert len(INDUCTIVE) >= 11
+    assert len(NAMES) - len(INDUCTIVE) >= 5
+
+
+@looped("name", INDUCTIVE)
+@looped("wide", [False, True])
+def test_with_a_reference_it_is_the_criterions_search(name, wide):
+    sides = [side.double() if wide else side for side in (QUERIES, ITEMS, REFERENCE)]
+    wanted = built(name).search(*sides, 7)
+    search = CorrectedSearch(name, k=7).fit(sides[1], sides[2])
+    same(search.search(sides[0]), wanted)
+    same(search.search(sides[0], 3), built(name).search(*sides, 3))
+    assert all(len(term) == len(ITEMS) for term in search.item_terms_)
+    assert (search.n_features_in_, search.ids_) == (8, None)
+
+
+@looped("name", NAMES)
+def test_without_a_reference_each_search_is_its_own(name):
+    search = CorrectedSearch(name).fit(ITEMS)
+    assert search.item_terms_ is None
+    for queries in (QUERIES, unit(5, 9)):
+        same(search.search(queries, 4), built(name).search(queries, ITEMS, None, 4))
+
+
+def test_the_reference_is_not_scored_again(monkeypatch):
+    """A search multiplies queries with items, and nothing else."""
+    products = []
+    for name in ("score_columns", "nearest"):
+        whole = getattr(criteria_base, name)
+        monkeypatch.setattr(
+            criteria_base, name, lambda *args, name=name, whole=whole: products.append(name) or whole(*args)
+        )
+    search = CorrectedSearch("csls").fit(ITEMS, REFERENCE)
+    assert products == ["score_columns"]
+    search.search(QUERIES)
+    search.search(QUERIES)
+    assert products == ["score_columns", "nearest", "nearest"]
+
+
+def test_arrays_maps_tensors_and_files(tmp_path):
+    wanted = CSLS(k=3).search(QUERIES, ITEMS, REFERENCE, 5)
+    for name, side in (("queries", QUERIES), ("items", ITEMS), ("reference", REFERENCE)):
+        np.save(tmp_path / f"{name}.npy", side.numpy())
+    np.savez(tmp_path / "all.npz", i=ITEMS.numpy(), r=REFERENCE.numpy())
+    search = CorrectedSearch(CSLS(k=3), k=5)
+    mapped = np.load(tmp_path / "items.npy", mmap_mode="r")
+    for items, reference in (
+        (ITEMS.numpy(), REFERENCE),
+        (mapped, REFERENCE.numpy()),
+        (tmp_path / "items.npy", str(tmp_path / "reference.npy")),
+        (f"{tmp_path / 'all.npz'}::i", f"{tmp_path / 'all.npz'}::r"),
+        (open_vectors(tmp_path / "items.npy", "items"), as_vectors("reference", REFERENCE)),
+    ):
+        search.fit(items, reference)
+        same(search.search(QUERIES), wanted)
+        same(search.search(QUERIES.numpy()), [side.numpy() for side in wanted])
+        same(search.search(tmp_path / "queries.npy"), wanted)
+    half = search.fit(ITEMS.half(), REFERENCE.numpy().astype("float16")).search(QUERIES.bfloat16())
+    same(half, CSLS(k=3).search(QUERIES.bfloat16(), ITEMS.half(), REFERENCE.half(), 5))
+
+
+@looped("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
+@looped("name", INDUCTIVE)
+def test_on_a_device(device, name, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("device")
+    np.save(folder / "items.npy", ITEMS.numpy())
+    np.save(folder / "queries.npy", QUERIES.numpy())
+    wanted = built(name).search(QUERIES.to(device), ITEMS, REFERENCE.to(device))
+    search = CorrectedSearch(name, device=device).fit(folder / "items.npy", REFERENCE)
+    for queries in (QUERIES, folder / "queries.npy"):
+        found = search.search(queries)
+        assert found[0].device.type == device
+        same(found, wanted)
+    search.save(folder / "search")
+    same(CorrectedSearch.load(folder / "search", device).search(QUERIES), wanted)
+    # Terms of one device serve queries of another, whose products are rounded otherwise.
+    torch.testing.assert_close(search.set_params(device=None).search(QUERIES)[0], wanted[0].cpu())
+
+
+def test_normalize():
+    scaled = [side * torch.linspace(0.5, 9, len(side))[:, None] for side in (QUERIES, ITEMS, REFERENCE)]
+    with pytest.raises(InputError, match=r"items: the norms of the rows lie between 0\.5 and 9; .*normalize"):
+        CorrectedSearch().fit(*scaled[1:])
+    found = CorrectedSearch(normalize=True).fit(*scaled[1:]).search(scaled[0])
+    wanted = CSLS().search(QUERIES, ITEMS, REFERENCE)
+    assert torch.equal(found[1], wanted[1])
+    torch.testing.assert_close(found[0], wanted[0])
+    same(CorrectedSearch(normalize=False).fit(*scaled[1:]).search(scaled[0]), CSLS().search(*scaled))
+    with pytest.raises(InputError, match="queries: the norms of the rows"):
+        CorrectedSearch().fit(ITEMS, REFERENCE).search(scaled[0])
+
+
+@looped("name", INDUCTIVE)
+def test_adding_is_fitting_on_all_at_once(name):
+    ids = [f"item {n}" for n in range(60)]
+    whole = CorrectedSearch(name, k=9).fit(ITEMS, REFERENCE, ids=ids)
+    grown = CorrectedSearch(name, k=9).fit(ITEMS[:20], REFERENCE, ids=ids[:20])
+    grown.add(ITEMS[20:21].numpy(), ids[20:21]).add(ITEMS[21:], ids[21:])
+    assert grown.ids_ == ids
+    assert len(grown.items_) == 60
+    for term, wanted in zip(grown.item_terms_, whole.item_terms_, strict=True):
+        torch.testing.assert_close(term, wanted)
+    (values, positions), (same_values, same_positions) = grown.search(QUERIES), whole.search(QUERIES)
+    assert torch.equal(positions, same_positions)
+    torch.testing.assert_close(values, same_values)
+
+
+def test_adding_scores_only_what_is_new(monkeypatch):
+    search = CorrectedSearch("csls").fit(ITEMS[:40], REFERENCE)
+    seen = []
+    whole = criteria_base.score_columns
+    monkeypatch.setattr(
+        criteria_base, "score_columns", lambda *args: seen.append([len(side) for side in args[:2]]) or whole(*args)
+    )
+    search.add(ITEMS[40:])
+    assert seen == [[len(REFERENCE), 20]]
+
+
+def test_adding_without_a_reference():
+    search = CorrectedSearch("sinkhorn").fit(ITEMS[:40]).add(ITEMS[40:])
+    assert search.item_terms_ is None
+    same(search.search(QUERIES), Sinkhorn().search(QUERIES, ITEMS))
+
+
+def test_concatenated_rows():
+    for sizes in ((1,), (3, 1, 4), (1, 1, 1, 1), (5, 2)):
+        rows = torch.arange(sum(sizes) * 2.0).view(-1, 2)
+        joined = Concatenated([as_vectors("rows", part) for part in rows.split(sizes)])
+        assert joined.shape == tuple(rows.shape)
+        for start in range(len(rows) + 1):
+            for stop in range(start, len(rows) + 1):
+                assert torch.equal(joined.rows(start, stop), rows[start:stop])
+
+
+def test_ids(tmp_path):
+    np.savez(tmp_path / "items.npz", vectors=ITEMS.numpy(), ids=np.array([f"i{n}" for n in range(60)]))
+    search = CorrectedSearch().fit(tmp_path / "items.npz", REFERENCE)
+    assert search.ids_[:2] == ["i0", "i1"]
+    assert CorrectedSearch().fit(ITEMS[:2], ids=np.array(["b", "a"])).ids_ == ["b", "a"]
+    new = unit(2, 8)
+    for ids, message in (
+        (None, "ids: the items that are there have ids; give one for each new item too"),
+        (["x"], "ids are 1 for 2 items"),
+        ("xy", "ids are 2 for 2 items; expected one text for each item"),
+        ([1, 2], "expected one text for each item"),
+        (["x", "x"], "'x' comes twice"),
+        (["x", "i3"], "'i3' comes twice"),
+    ):
+        with pytest.raises(InputError, match=message):
+            search.add(new, ids)
+        assert len(search.items_) == len(search.ids_) == len(search.item_terms_[0]) == 60
+    with pytest.raises(InputError, match="have none; leave ids out"):
+        CorrectedSearch().fit(ITEMS).add(new, ["x", "y"])
+
+
+# Tuning
+
+
+def correlated(rows, seed, noise=0.6):
+    """Queries near the items of `ITEMS` that answer them, and the positions of these."""
+    truth = torch.randint(len(ITEMS), (rows,), generator=torch.Generator().manual_seed(seed))
+    return torch.nn.functional.normalize(ITEMS[truth] + noise * unit(rows, seed + 100), dim=1), truth
+
+
+def recalls(positions, truth):
+    """R@1, R@5 and R@10 in %, counted one by one."""
+    places = [list(row).index(one) if one in row else 99 for row, one in zip(positions, truth, strict=True)]
+    return tuple(100 * sum(place < k for place in places) / len(places) for k in (1, 5, 10))
+
+
+def loop(criterion, search, truth):
+    """The settings with the largest R@1, of equal ones the largest R@5 + R@10, of equal ones the first."""
+    best, tried = None, []
+    for settings in criterion.grid():
+        r1, r5, r10 = recalls(search(type(criterion)(**settings)).tolist(), truth.tolist())
+        tried.append((settings, r1, r5, r10))
+        if best is None or (r1, round(r5 + r10, 6)) > best[1]:
+            best = settings, (r1, round(r5 + r10, 6))
+    return best[0], tried
+
+
+@looped("criterion", [CSLS(k=3), InvertedSoftmax(), NNN(), Sinkhorn(), DualSoftmax()])
+@looped("seed", range(3))
+def test_tuning_is_a_loop_over_the_grid(criterion, seed):
+    queries, truth = correlated(50, seed)
+    for reference in (unit(40, 7), None):
+        wanted, tried = loop(criterion, lambda one, own=reference: one.search(queries, ITEMS, own, 10)[1], truth)
+        search = CorrectedSearch(criterion).fit(ITEMS, reference).tune(queries, truth)
+        assert search.criterion_.parameters() == criterion.parameters() | wanted
+        assert [tuple(one) for one in search.tried_] == [
+            (settings, *map(pytest.approx, values)) for settings, *values in tried
+        ]
+        chosen = criterion.with_parameters(**wanted)
+        same(search.search(QUERIES), chosen.search(QUERIES, ITEMS, reference))
+        assert search.criterion is criterion  # the constructor's arguments stay as they were given
+
+
+def test_queries_of_the_reference_are_left_out_of_it(monkeypatch):
+    """With as many folds as queries, each is searched with a reference of all others."""
+    queries, truth = correlated(40, 5)
+    queries[7], truth[7] = queries[3], truth[3]  # a caption that was written twice
+    monkeypatch.setattr(grid, "FOLDS", 1000)
+
+    def without(criterion):
+        lists = []
+        for row in range(len(queries)):
+            others = queries[~(queries == queries[row]).all(dim=1)]
+            lists.append(criterion.search(queries[row : row + 1], ITEMS, others, 10)[1])
+        return torch.cat(lists)
+
+    _, tried = loop(CSLS(), without, truth)
+    found = CorrectedSearch("csls").fit(ITEMS, queries).tune(queries, truth).tried_
+    assert [tuple(one) for one in found] == [(settings, *map(pytest.approx, own)) for settings, *own in tried]
+    leaking = [recalls(CSLS(**one[0]).search(queries, ITEMS, queries, 10)[1].tolist(), truth.tolist()) for one in tried]
+    assert [tuple(one)[1:] for one in found] != leaking
+    with pytest.raises(InputError, match="holds no query but those that are tuned on"):
+        CorrectedSearch("csls").fit(ITEMS, queries[:1]).tune(queries[:1].expand(30, -1), truth[:1].expand(30))
+
+
+def test_folds():
+    queries = unit(33, 1)
+    for reference in (torch.cat((queries, REFERENCE)), queries, queries[:5]):
+        sides = as_vectors("queries", queries), as_vectors("reference", reference)
+        rows = []
+        for own, asked, seen in grid._folds(*sides):
+            assert torch.equal(asked.rows(0, len(asked)), queries[own])
+            kept = seen.rows(0, len(seen))
+            assert not (kept[:, None] == queries[own]).all(dim=2).any()
+            assert len(kept) == len(reference) - int((reference[:, None] == queries[own]).all(dim=2).any(dim=1).sum())
+            rows.append(own)
+        assert len(rows) == grid.FOLDS
+        assert torch.equal(torch.cat(rows).sort().values, torch.arange(33))
+
+
+def test_kinds_of_truth(tmp_path):
+    queries, truth = correlated(40, 2)
+    pairs = torch.stack((torch.arange(40), truth), dim=1)
+    mask = torch.zeros(40, 60, dtype=torch.bool)
+    mask[pairs[:, 0], pairs[:, 1]] = True
+    (tmp_path / "pairs.csv").write_text("query,item\n" + "".join(f"{q},{i}\n" for q, i in pairs.tolist()))
+    found = [
+        CorrectedSearch("csls").fit(ITEMS, REFERENCE).tune(queries, one).tried_
+        for one in (
+            truth,
+            truth.numpy(),
+            truth.tolist(),
+            pairs,
+            pairs.tolist(),
+            mask,
+            mask.numpy(),
+            tmp_path / "pairs.csv",
+        )
+    ]
+    assert all(one == found[0] for one in found)
+    some = CorrectedSearch("csls").fit(ITEMS, REFERENCE).tune(queries, pairs[:25]).tried_  # 15 have no known answer
+    assert some[0].r1 == pytest.approx(
+        recalls(CSLS(1).search(queries[:25], ITEMS, REFERENCE)[1].tolist(), truth[:25])[0]
+    )
+    search = CorrectedSearch("csls").fit(ITEMS, REFERENCE)
+    for one, message in (
+        (truth[:19], r"truth is torch.int64 \(19,\); expected the position of each query's item \(40,\), pairs"),
+        (pairs[:19], "truth: 19 queries have a known answer; expected at least 20 to tune on"),
+        (truth + 60, "truth: item holds positions .*; expected 0 to 59"),
+        (truth - 60, "truth: item holds positions"),
+        (truth.double(), "truth: item is torch.float64; expected whole numbers"),
+        (mask[:, :9], r"truth is torch.bool \(40, 9\)"),
+        (["a"] * 40, "truth is list; expected positions, pairs or a mask"),
+        (None, "truth is NoneType; expected positions"),
+        (tmp_path / "absent.csv", "truth: no such file"),
+    ):
+        with pytest.raises(InputError, match=message):
+            search.tune(queries, one)
+    assert not hasattr(search, "tried_")
+    with pytest.raises(InputError, match="MutualProximity has no settings to tune"):
+        CorrectedSearch(MutualProximity()).fit(ITEMS, REFERENCE).tune(queries, truth)
+    with pytest.raises(InputError, match=r"RelaxedGreedyMatching\(.* matches queries and items; tune chooses settings"):
+        CorrectedSearch("rgm").fit(ITEMS).tune(queries, truth)
+
+
+# Manners of scikit-learn
+
+
+def cloned(estimator):
+    """What sklearn.base.clone does with an estimator without `__sklearn_clone__`."""
+    params = {name: copy.deepcopy(value) for name, value in estimator.get_params(deep=False).items()}
+    new = type(estimator)(**params)
+    for name, value in new.get_params(deep=False).items():
+        assert value is params[name], f"the constructor changed {name}"
+    return new
+
+
+def test_parameters():
+    parameters, criterion = {"k": 4}, CSLS(k=2)
+    search = CorrectedSearch("csls", 3, parameters=parameters)
+    assert search.get_params() == {
+        "criterion": "csls",
+        "k": 3,
+        "normalize": None,
+        "parameters": {"k": 4},
+        "device": None,
+    }
+    assert search.get_params()["parameters"] is parameters
+    assert set(search.get_params()) == set(inspect.signature(CorrectedSearch).parameters)
+    copied = cloned(search.fit(ITEMS, REFERENCE))
+    assert not hasattr(copied, "items_")
+    same(copied.fit(ITEMS, REFERENCE).search(QUERIES), search.search(QUERIES))
+    assert cloned(CorrectedSearch(criterion)).criterion.parameters() == {"k": 2}
+    assert search.set_params(criterion=criterion, parameters=None, k=2) is search
+    same(search.fit(ITEMS, REFERENCE).search(QUERIES), criterion.search(QUERIES, ITEMS, REFERENCE, 2))
+    with pytest.raises(InputError, match=r"CorrectedSearch has no parameter 'kk'.*; its parameters: criterion, k, "):
+        search.set_params(k=7, kk=3)
+    assert search.k == 2
+    assert repr(CorrectedSearch()) == "CorrectedSearch()"
+    assert repr(CorrectedSearch(CSLS(k=2), k=5)) == "CorrectedSearch(criterion=CSLS(k=2), k=5)"
+    assert vars(CorrectedSearch(criterion=3, k="x", normalize="no", device="nope", parameters=7)) == {
+        "criterion": 3,
+        "k": "x",
+        "normalize": "no",
+        "device": "nope",
+        "parameters": 7,
+    }
+    assert vsehub.CorrectedSearch is CorrectedSearch
+
+
+def test_with_scikit_learn():
+    sklearn = pytest.importorskip("sklearn.base")
+    search = CorrectedSearch("sinkhorn", parameters={"temperature": 0.02}).fit(ITEMS, REFERENCE)
+    assert sklearn.clone(search).get_params() == search.get_params()
+
+
+def test_settings_of_a_criterion():
+    for name, parameters, wanted in (
+        ("sinkhorn", {"temperature": 0.05}, Sinkhorn(0.05)),
+        ("gm", {}, RelaxedGreedyMatching(1.0)),
+        ("rgm", {"relaxation": {4: 1.5}}, RelaxedGreedyMatching({4: 1.5})),
+    ):
+        found = CorrectedSearch(name, k=4, parameters=parameters).fit(ITEMS)
+        assert found.criterion_.parameters() == wanted.parameters()
+        same(found.search(QUERIES), wanted.search(QUERIES, ITEMS, None, 4))
+    chain = CorrectedSearch("csls+rgm", parameters={"k": 3, "relaxation": 1.5}).fit(ITEMS).criterion_
+    assert [step.parameters() for step in chain.steps] == [
+        {"k": 3},
+        {"relaxation": 1.5, "capacity": "proportional"},
+    ]
+
+
+@looped(
+    ("arguments", "message"),
+    [
+        ({"criterion": "cls"}, r"criterion is 'cls' \(did you mean csls\?\); choose one of assignment, "),
+        ({"criterion": "../loss/hal"}, "criterion is '../loss/hal'"),
+        ({"criterion": CSLS}, "criterion is <class .*>; expected a name, such as 'csls', or an object"),
+        ({"criterion": None}, "criterion is None; expected a name"),
+        ({"criterion": CSLS(), "parameters": {"k": 3}}, r"but criterion is CSLS\(k=10\); give them to"),
+        ({"parameters": {"kk": 3}}, r"parameters: csls has no setting 'kk'.*; its settings: k"),
+        ({"parameters": {3: 3}}, "parameters: csls has no setting 3; its settings: k"),
+        ({"parameters": {"_target_": "os.system"}}, "csls has no setting '_target_'"),
+        ({"criterion": "nns", "parameters": {"k": 3}}, "nns has no setting 'k'; its settings: none"),
+        ({"parameters": {"k": "3"}}, "criterion.k is '3'; expected a whole number"),
+        ({"parameters": {"k": 0}}, "criterion.k is 0; expected a whole number above 0"),
+        ({"parameters": [3]}, r"parameters is \[3\]; expected settings"),
+        ({"criterion": "is", "parameters": {"beta": float("nan")}}, "criterion.beta is nan; expected a finite number"),
+        ({"k": 0}, "k is 0; expected a whole number above 0"),
+        ({"k": 2.0}, "k is 2.0; expected a whole number"),
+        ({"normalize": "no"}, "normalize is 'no'"),
+        ({"device": "nope"}, "device is 'nope', which is not available on this machine"),
+        ({"device": "meta"}, "device is 'meta', which is not available"),
+    ],
+)
+def test_bad_arguments_are_refused_when_fitted(arguments, message):
+    search = CorrectedSearch(**arguments)
+    with pytest.raises(InputError, match=message):
+        search.fit(ITEMS, REFERENCE)
+    assert not hasattr(search, "items_")
+
+
+@looped(
+    ("call", "message"),
+    [
+        (lambda: CorrectedSearch().search(QUERIES), "this CorrectedSearch is not fitted yet; call fit"),
+        (lambda: CorrectedSearch().tune(QUERIES, [0] * 23), "not fitted yet"),
+        (lambda: CorrectedSearch().add(ITEMS), "not fitted yet"),
+        (lambda: CorrectedSearch().save("nowhere"), "not fitted yet"),
+        (lambda: CorrectedSearch().export("nowhere"), "not fitted yet"),
+        (lambda: CorrectedSearch().fit(ITEMS.tolist()), "items is list; expected a tensor, a numpy array"),
+        (lambda: CorrectedSearch().fit(ITEMS.int()), "items holds int32"),
+        (lambda: CorrectedSearch().fit(ITEMS[0]), r"items has shape \(8,\)"),
+        (lambda: CorrectedSearch().fit(ITEMS[:0]), "items has shape"),
+        (lambda: CorrectedSearch().fit("absent.npy"), "items: no such file"),
+        (lambda: CorrectedSearch().fit(ITEMS, unit(4, 1, 9)), r"reference has shape \(4, 9\); expected .*\(any, 8\)"),
+        (lambda: CorrectedSearch().fit(ITEMS, REFERENCE * torch.nan), "reference: of 31 rows.*hold NaN"),
+        (lambda: CorrectedSearch("rgm").fit(ITEMS, REFERENCE), "no form that takes reference queries: leave the ref"),
+        (lambda: CorrectedSearch("csls+rgm").fit(ITEMS, REFERENCE), "no form that takes reference queries"),
+        (lambda: CorrectedSearch().fit(ITEMS, REFERENCE, ids=["a"]), "ids are 1 for 60 items"),
+        (lambda: CorrectedSearch().fit(ITEMS, REFERENCE).search(unit(2, 1, 9)), r"queries has shape \(2, 9\)"),
+        (lambda: CorrectedSearch().fit(ITEMS, REFERENCE).search(QUERIES, 61), "k is 61; expected at most 60"),
+        (lambda: CorrectedSearch(k=61).fit(ITEMS, REFERENCE).search(QUERIES), "k is 61; expected at most 60"),
+        (lambda: CorrectedSearch().fit(ITEMS).search(QUERIES, 61), "k is 61; expected at most 60"),
+        (lambda: CorrectedSearch().fit(ITEMS).search(QUERIES, "3"), "k is '3'; expected a whole number"),
+        (lambda: CorrectedSearch().fit(ITEMS).add(unit(2, 1, 9)), r"items has shape \(2, 9\)"),
+        (lambda: CorrectedSearch().fit(ITEMS).export("nowhere"), "was fitted without reference queries: fit"),
+        (
+            lambda: CorrectedSearch("mutual_proximity").fit(ITEMS, REFERENCE).export("nowhere"),
+            r"MutualProximity\(\) does not subtract one number from an item's scores.*: take csls, is, nnn",
+        ),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+# Files
+
+
+@looped("name", NAMES)
+@looped("wide", [False, True])
+def test_saved_and_loaded(name, wide, tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "folder" / "a search::of mine"
+    queries, items, reference = (side.double() if wide else side for side in (QUERIES, ITEMS, REFERENCE))
+    reference = reference if name in INDUCTIVE else None
+    search = CorrectedSearch(name, k=6).fit(items, reference, ids=[f"é {n}" for n in range(60)])
+    search.save(path)
+    loaded = CorrectedSearch.load(path)
+    same(loaded.search(queries), search.search(queries))
+    assert (loaded.ids_, loaded.k, loaded.criterion) == (search.ids_, 6, name)
+    assert loaded.parameters == search.criterion_.parameters()
+    assert loaded.criterion_.parameters() == built(name).parameters()
+    more = unit(5, 9).to(items)
+    ids = list("abcde")
+    same(loaded.add(more, ids).search(queries), search.add(more, ids).search(queries))
+    loaded.save(path)  # in place of the file that it maps
+    same(CorrectedSearch.load(path).search(queries), search.search(queries))
+    CorrectedSearch.load(path).save(path.with_name("again"))
+    assert path.with_name("again").read_bytes() == path.read_bytes()
+    assert sorted(one.name for one in path.parent.iterdir()) == ["a search::of mine", "again"]
+
+
+def test_what_is_saved_is_what_was_tuned(tmp_path):
+    queries, truth = correlated(50, 0)
+    search = CorrectedSearch(NNN(k=3), normalize=True).fit(3 * ITEMS, REFERENCE).tune(2 * queries, truth)
+    search.save(tmp_path / "search")
+    loaded = CorrectedSearch.load(tmp_path / "search", device="cpu")
+    assert (loaded.criterion, loaded.normalize) == ("nnn", True)
+    assert loaded.criterion_.parameters() == search.criterion_.parameters() != NNN(k=3).parameters()
+    same(loaded.search(2 * QUERIES), search.search(2 * QUERIES))
+    CorrectedSearch(InvertedSoftmax(np.float32(20.5))).fit(ITEMS, REFERENCE).save(tmp_path / "is")
+    assert CorrectedSearch.load(tmp_path / "is").parameters == {"beta": 20.5}
+    rgm = CorrectedSearch(RelaxedGreedyMatching({4: 1.5, 5: 2.0})).fit(ITEMS)
+    rgm.save(tmp_path / "rgm")
+    same(CorrectedSearch.load(tmp_path / "rgm").search(QUERIES, 4), rgm.search(QUERIES, 4))
+
+
+class Mine(CSLS):
+    """A criterion of the user's."""
+
+
+def test_criteria_of_others_are_not_saved(tmp_path):
+    search = CorrectedSearch(Mine(k=2)).fit(ITEMS, REFERENCE)
+    same(search.search(QUERIES), CSLS(k=2).search(QUERIES, ITEMS, REFERENCE))
+    with pytest.raises(InputError, match=r"Mine\(k=2\) is no criterion of vsehub, and a file may not name other code"):
+        search.save(tmp_path / "search")
+    assert not list(tmp_path.iterdir())
+
+
+def changed(path, change=lambda description, arrays: None, **told):
+    """The file with another description, other arrays or other facts in its header."""
+    with safe_open(path, "pt") as file:
+        facts, arrays = file.metadata(), {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    description = json.loads(facts["description"])
+    change(description, arrays)
+    save_file(arrays, path, facts | {"description": json.dumps(description)} | told)
+    return path
+
+
+def deep(description, arrays):
+    description["parameters"]["k"] = 0
+    for _ in range(900):
+        description["parameters"]["k"] = [description["parameters"]["k"]]
+
+
+def swapped(key, value):
+    return lambda description, arrays: description.update({key: value})
+
+
+def setting(**values):
+    return lambda description, arrays: description["parameters"].update(values)
+
+
+def array(name, value):
+    return lambda description, arrays: (
+        arrays.update({name: value(arrays[name])} if value else {}) or (value or arrays.pop(name))
+    )
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    path = tmp_path_factory.mktemp("stored") / "search.safetensors"
+    CorrectedSearch("csls").fit(ITEMS, REFERENCE, ids=[str(n) for n in range(60)]).save(path)
+    return path
+
+
+@looped(
+    ("change", "told", "message"),
+    [
+        (None, {"version": "2"}, "is of version '2' of its format, this vsehub reads version 1; use the vsehub that"),
+        (None, {"format": "vsehub checkpoint"}, r"was not written by `CorrectedSearch\.save`"),
+        (None, {"description": "{"}, "the description in .* is damaged"),
+        (None, {"description": "[" * 100000}, "the description in .* is damaged"),
+        (None, {"description": "9" * 5000}, "the description in .* is damaged"),
+        (None, {"description": "[]"}, "the description in .* is damaged"),
+        (deep, {}, "the description in .* is damaged"),
+        (swapped("criterion", "os.system"), {}, "criterion is 'os.system'; choose one of"),
+        (swapped("criterion", "vsehub.criteria.CSLS"), {}, "criterion is 'vsehub.criteria.CSLS'"),
+        (swapped("criterion", "../loss/hal"), {}, "criterion is '../loss/hal'"),
+        (swapped("criterion", {"_target_": "os.system"}), {}, "the description in .* is damaged"),
+        (swapped("criterion", "rgm"), {}, "rgm has no setting 'k'"),
+        (swapped("criterion", "csls+rgm"), {}, r"takes no reference, but the file has one"),
+        (swapped("criterion", "local_scaling"), {}, None),
+        (swapped("criterion", "qb_norm"), {}, "the file has 1 terms of an item; QBNorm"),
+        (setting(_target_="os.system"), {}, "csls has no setting '_target_'"),
+        (setting(k={"_target_": "os.system"}), {}, "criterion.k names a class, os.system, where only plain"),
+        (setting(k=-1), {}, "criterion.k is -1; expected a whole number"),
+        (setting(k="5"), {}, "criterion.k is '5'; expected a whole number"),
+        (setting(k=10**15), {}, "the parameter k is too large; expected at most 65,536"),
+        (setting(k=True), {}, "criterion.k is True; expected a whole number"),
+        (swapped("k", 0), {}, "description in .* is damaged"),
+        (swapped("k", 1.5), {}, "description in .* is damaged"),
+        (swapped("normalize", "yes"), {}, "description in .* is damaged"),
+        (swapped("items", [61, 8]), {}, "arrays in .* are not those of its description"),
+        (swapped("items", [60]), {}, "description in .* is damaged"),
+        (swapped("items", [2**60, 8]), {}, "description in .* is damaged"),
+        (swapped("reference", None), {}, "arrays in .* are not those of its description"),
+        (swapped("reference", 7), {}, "arrays in .* are not those"),
+        (swapped("terms", 2), {}, "arrays in .* are not those"),
+        (swapped("terms", 10**9), {}, "description in .* is damaged"),
+        (swapped("terms", None), {}, "arrays in .* are not those"),
+        (swapped("ids", None), {}, "arrays in .* are not those"),
+        (swapped("ids", "0" * 64), {}, "the ids in .* are damaged"),
+        (array("items", lambda one: one.half()), {}, "items in .* holds torch.float16; expected float32 or float64"),
+        (array("items", lambda one: one.int()), {}, "holds I32"),
+        (array("items", lambda one: one[:, :7].contiguous()), {}, "arrays in .* are not those"),
+        (array("items", None), {}, "arrays in .* are not those"),
+        (array("reference", None), {}, "arrays in .* are not those"),
+        (array("terms.0", lambda one: one * torch.inf), {}, "item terms in .* are NaN, infinite"),
+        (array("terms.0", lambda one: one.long()), {}, "no numbers of a criterion"),
+        (array("terms.0", lambda one: one > 0), {}, "the file has 1 terms of an item; CSLS"),
+        (array("terms.0", lambda one: one[:5].clone()), {}, "arrays in .* are not those"),
+        (array("ids", lambda one: one[:-1].clone()), {}, "ids in .* are damaged"),
+        (lambda description, arrays: arrays.update(more=torch.ones(1)), {}, "arrays in .* are not those"),
+    ],
+)
+def test_files_made_to_do_harm(change, told, message, stored, tmp_path_factory):
+    path = tmp_path_factory.mktemp("harm") / "search.safetensors"
+    path.write_bytes(stored.read_bytes())
+    changed(path, change or (lambda description, arrays: None), **told)
+    if message is None:
+        assert len(CorrectedSearch.load(path).search(QUERIES)[1]) == len(QUERIES)
+        return
+    with pytest.raises(InputError, match=message) as caught:
+        CorrectedSearch.load(path)
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_loading_says_nothing(stored, caplog):
+    CorrectedSearch.load(stored)
+    assert not caplog.records
+
+
+def test_damaged_and_foreign_files(stored, tmp_path):
+    content, path = stored.read_bytes(), tmp_path / "search.safetensors"
+    for size in (0, 4, 8, 100, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:size])
+        with pytest.raises(InputError, match="cut short, damaged or of another format"):
+            CorrectedSearch.load(path)
+    path.write_bytes(b"\x89PNG" * 300)
+    with pytest.raises(InputError, match="cut short, damaged or of another format"):
+        CorrectedSearch.load(path)
+    save_file({"items": ITEMS}, path)
+    with pytest.raises(InputError, match="was not written by"):
+        CorrectedSearch.load(path)
+    with pytest.raises(InputError, match="no such file or folder"):
+        CorrectedSearch.load(tmp_path / "absent")
+    with pytest.raises(InputError, match="is a folder"):
+        CorrectedSearch.load(tmp_path)
+
+
+def test_mutated_files(tmp_path, stored):
+    """A changed byte ends in an InputError that names the file, or in a search that works."""
+    sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "torture"))
+    import fuzz
+    from mutations import Reader
+
+    def make(folder):
+        (folder / "search").write_bytes(stored.read_bytes())
+        return folder / "search"
+
+    def read(path):
+        found = CorrectedSearch.load(path)
+        assert len(found.ids_) == len(found.items_) == 60
+        assert found.n_features_in_ == 8
+        assert all(term.isfinite().all() for term in found.item_terms_)
+        try:
+            values, positions = found.search(QUERIES, 3)
+        except InputError:  # an item is NaN
+            return
+        assert positions.shape == (23, 3)
+        assert values.isfinite().all()
+        assert 0 <= positions.min() <= positions.max() < 60
+
+    found = fuzz.run(None, seed=0, cases=300, readers={"search": Reader(make, read)})
+    assert found["wrong"] == []
+    assert found["cases"] == 300
+
+
+def test_a_killed_save_leaves_the_file_that_was_there(stored, tmp_path, monkeypatch):
+    path = tmp_path / "search"
+    path.write_bytes(stored.read_bytes())
+
+    def breaks(tensor):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(estimator_file, "_bytes", breaks)
+    with pytest.raises(KeyboardInterrupt):
+        CorrectedSearch("is").fit(ITEMS, REFERENCE).save(path)
+    assert path.read_bytes() == stored.read_bytes()
+    assert [one.name for one in tmp_path.iterdir()] == ["search"]
+
+
+@pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")
+def test_export(tmp_path):
+    biased = [name for name in INDUCTIVE if isinstance(built(name), ItemBias)]
+    assert len(biased) >= 8
+    for name in biased:
+        search = CorrectedSearch(name, k=5).fit(ITEMS, REFERENCE)
+        search.export(tmp_path / f"{name}.faiss")
+        values, positions = load_index(tmp_path / f"{name}.faiss").search(QUERIES, 5)
+        wanted = search.search(QUERIES)
+        torch.testing.assert_close(values, wanted[0], rtol=1e-4, atol=1e-4)
+        assert (positions == wanted[1]).float().mean() > 0.98, name
+    with pytest.raises(InputError, match="index is 'tree'; choose one of"):
+        search.export(tmp_path / "index.faiss", kind="tree")
+
+
+@pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")
+def test_the_lines_of_the_page_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "embeddings.md").read_text().partition("\n## From Python\n")[2]
+    lines, others = page.partition("\n## ")[0].split("```python\n")[1:3]
+    queries, truth = correlated(40, 1)
+    given = {
+        **{"items": ITEMS, "training_captions": REFERENCE, "reference": REFERENCE, "more_items": unit(3, 9)},
+        **{"queries": QUERIES, "some_queries": queries, "truth": truth},
+    }
+    exec(lines.partition("```")[0], given)
+    assert given["values"].shape == given["positions"].shape == (23, 10)
+    assert {one.name for one in tmp_path.iterdir()} == {"search.safetensors", "search.faiss"}
+    exec(others.partition("```")[0], given)
+    assert given["n_10"].sum() == 230
+
+
+def test_memory_is_bounded(monkeypatch, tmp_path):
+    """No tensor larger than a tile, a block, the held queries or the answer is ever made."""
+    for name, value in (("TILE_QUERIES", 16), ("TILE_ITEMS", 16), ("QUERIES_HELD", 32), ("COLUMN_ELEMENTS", 512)):
+        monkeypatch.setattr(tiles, name, value)
+    monkeypatch.setattr(estimator_file, "_BLOCK_BYTES", 512)
+    queries, items = unit(96, 0, dim=2), unit(700, 1, dim=2)
+    np.save(tmp_path / "items.npy", items)
+    largest = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            nonlocal largest
+            answer = function(*args, **(kwargs or {}))
+            if isinstance(answer, torch.Tensor) and not answer._is_view():
+                largest = max(largest, answer.numel())
+            return answer
+
+    for name in [name for name in INDUCTIVE if not built(name).takes_reference_items]:  # which scores items with items
+        search = CorrectedSearch(name, k=2).fit(np.load(tmp_path / "items.npy", mmap_mode="r"), queries[:30])
+        with Watch():
+            search.add(queries[:3]).search(as_vectors("queries", queries))
+            search.save(tmp_path / "search")
+            CorrectedSearch.load(tmp_path / "search").search(as_vectors("queries", queries))
+    assert 703 <= largest <= 720
