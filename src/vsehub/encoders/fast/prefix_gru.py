@@ -161,9 +161,13 @@ def forest_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], forest: Fo
         size = gru.hidden_size
         # The recurrent biases of the reset and update gates are added as the inputs are; the new state's is not.
         added = [ahead + F.pad(bias[: 2 * size], (0, size)) for ahead, bias in zip(biases_in, biases, strict=True)]
+        rows = len(states)
+        states = F.pad(states, (0, 0, 0, padded(rows) - rows))
         inputs = F.linear(states, torch.cat(weights_in), torch.cat(added)).to(weights[0].dtype)
         if layer == 0:  # each distinct word was projected once
             inputs = F.embedding(where * len(directions) + forest.directions, inputs.view(-1, 3 * size))
+        else:
+            inputs = inputs[:rows]
         states = ForestGRU.apply(inputs, forest, *weights, *(bias[2 * size :] for bias in biases))
     return states
 
@@ -243,16 +247,28 @@ class ForestGRU(torch.autograd.Function):
                 flows[level - 1].index_add_(0, forest.parents[level], kept)
         to_inputs = factors.mul_(flow[:, None]).flatten(1)
         torch.mul(flow, into_new, out=to_inputs[:, -new.shape[1] :])
-        before = before.to(ctx.product_type)
         to_weights, to_biases = [], []
         for direction in range(len(weights)):
-            left, right = before, to_recurrent.flatten(1)
-            if len(weights) > 1:
-                own = (forest.directions == direction).nonzero()[:, 0]
-                left, right = left.index_select(0, own), right.index_select(0, own)
+            own = (forest.directions == direction).nonzero()[:, 0]
+            left, right = (_taken(one, own, ctx.product_type) for one in (before, to_recurrent.flatten(1)))
             to_weights.append((right.T @ left).to(gates.dtype))
             to_biases.append(right[:, -new.shape[1] :].sum(dim=0, dtype=gates.dtype))
         return to_inputs, None, *to_weights, *to_biases
+
+
+def padded(rows: int) -> int:
+    """A number of rows of which few values occur: oneDNN prepares a product anew for each number of rows it meets,
+    which takes several times as long as the product.
+    """
+    step = 64 if rows < 1024 else 256
+    return -(-rows // step) * step
+
+
+def _taken(rows: Tensor, own: Tensor, dtype: torch.dtype) -> Tensor:
+    """The rows `own` of (n, D), then zeros up to a padded number."""
+    taken = rows.new_zeros(padded(len(own)), rows.shape[1], dtype=dtype)
+    taken[: len(own)] = rows.index_select(0, own)
+    return taken
 
 
 def _product_type(like: Tensor) -> torch.dtype:
