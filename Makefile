@@ -57,7 +57,7 @@ demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comp
 demo-embeddings: $(INSTALLED) ## measure and correct the hubness of made-up embeddings (seconds)
 	$(BIN)/python experiments/embeddings/make.py runs/embeddings
 	$(BIN)/vsehub diagnose $(EMBEDDINGS) out=runs/embeddings/diagnose
-	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=csls index=flat out=runs/embeddings/rerank
+	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=auto index=flat out=runs/embeddings/rerank
 
 test: $(INSTALLED) ## run all tests, or TESTS="tests/losses tests/criteria"; PYTHON=python3.13 VENV=.venv-3.13 for another Python
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS) $(TESTS)

@@ -1,8 +1,9 @@
-"""Write made-up embeddings with hubs, to try `vsehub diagnose` and `vsehub rerank` on: items, queries, truth.
+"""Write made-up embeddings that behave like CLIP's, to try `vsehub diagnose` and `vsehub rerank` on: items, queries,
+truth.
 
-Items are points in a space of few dimensions, put into many, with a common offset as two encoders of one model have it
-(the modality gap); a query is an item's point with noise, so that each has one right answer and some items get far too
-many wrong ones.
+Points of few dimensions, in clusters of unequal density, are put into many dimensions. All vectors lie in a cone, and
+queries and items apart from each other (the modality gap of Liang et al. 2022). A query is an item's point with noise,
+so that each has one right answer and some items get far too many wrong ones.
 
     python experiments/embeddings/make.py OUT [--items 2000] [--queries 5] [--dim 256] [--seed 0]
 """
@@ -13,6 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from vsehub.io.files import atomic, write_text
+
+INNER, CLUSTERS = 24, 40
 
 
 def main() -> None:
@@ -25,23 +28,32 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     random = np.random.default_rng(options.seed)
-    spread = random.normal(size=(24, options.dim)) / np.sqrt(24)
-    gap = random.normal(size=(2, options.dim))
-    points = random.normal(size=(options.items, 24))
-    owners = np.repeat(np.arange(options.items), options.queries)
+    spread = random.normal(size=(INNER, options.dim)) / np.sqrt(INNER)
+    cone, *gaps = random.normal(size=(3, options.dim))
+    centres, density = random.normal(size=(CLUSTERS, INNER)), np.exp(0.8 * random.normal(size=CLUSTERS))
 
-    def near(index: np.ndarray) -> np.ndarray:
-        return points[index] + 1.1 * random.normal(size=(len(index), 24))
+    def points(clusters: np.ndarray) -> np.ndarray:
+        return centres[clusters] + 0.8 * density[clusters, None] * random.normal(size=(len(clusters), INNER))
 
-    strangers = random.normal(size=(len(owners), 24))  # training queries belong to other items
-    sides = {"items": (points, gap[0]), "queries": (near(owners), gap[1]), "train_queries": (strangers, gap[1])}
-    for name, (rows, offset) in sides.items():
-        vectors = rows @ spread + 0.8 * offset
+    def near(rows: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+        blur = 1.1 * np.minimum(density[clusters, None], 1.5)
+        return rows + blur * random.normal(size=rows.shape)
+
+    clusters = random.integers(0, CLUSTERS, options.items)
+    items, owners = points(clusters), np.repeat(np.arange(options.items), options.queries)
+    others = random.integers(0, CLUSTERS, len(owners))  # training queries belong to other items
+    sides = {
+        "items": (items, gaps[0]),
+        "queries": (near(items[owners], clusters[owners]), gaps[1]),
+        "train_queries": (near(points(others), others), gaps[1]),
+    }
+    for name, (rows, gap) in sides.items():
+        vectors = rows @ spread + 0.8 * cone + 0.5 * gap
         with atomic(options.out / f"{name}.npy") as handle:
             np.save(handle, (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32))
     lines = [f"{query},{item}" for query, item in enumerate(owners)]
     write_text(options.out / "pairs.csv", "\n".join(["query,item", *lines]) + "\n")
-    print(f"{len(owners)} queries, as many training queries and {options.items} items in {options.out}")
+    print(f"made up: {len(owners)} queries, as many training queries and {options.items} items in {options.out}")
 
 
 if __name__ == "__main__":

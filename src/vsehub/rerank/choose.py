@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 LEAST = 50  # queries to choose by, and to measure on
 FOLDS = 5
 # Of queries to choose by, of reference queries and of scores that are held: beyond them a seeded sample is taken.
-MOST_QUERIES, MOST_REFERENCE, MOST_SCORES = 2000, 5000, 50_000_000
+MOST_QUERIES, MOST_REFERENCE, MOST_SCORES = 1000, 2000, 25_000_000
 BLOCK = 8192
 DRAWS = 10_000
 
