@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 
@@ -95,6 +95,71 @@ class NpyHeader:
         """The array in the `length` bytes of `path` from `begin` on. Raises InputError if they are too few."""
         self.require_room(path, length)
         return np.memmap(path, self.dtype, "r", begin, self.shape, "F" if self.fortran else "C")
+
+
+class MappedRows:
+    """Matrices (n_i, D) of one type in files, added one by one, as one matrix (n, D) that is indexed by rows.
+
+    The files are mapped for each access and closed after it: an open map takes one of the process's file handles, and
+    there may be thousands of files.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Path, np.dtype, int, tuple[int, ...], Literal["C", "F"]]] = []
+        self._ends: list[int] = []
+
+    def add(self, part: np.memmap) -> None:
+        """Add the rows (n_i, D) of a mapped file."""
+        order: Literal["C", "F"] = "C" if part.flags.c_contiguous else "F"
+        self._parts.append((Path(str(part.filename)), part.dtype, part.offset, part.shape, order))
+        self._ends.append(len(self) + len(part))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, D)."""
+        return len(self), self._parts[0][3][1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of the numbers, in the machine's byte order."""
+        return self._parts[0][1].newbyteorder("=")
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        """The rows of a slice without a step, or of row numbers (b,) from 0 up, in memory: (b, D)."""
+        if isinstance(rows, slice):
+            return self._between(*rows.indices(len(self))[:2])
+        found = np.empty((len(rows), self.shape[1]), self.dtype)
+        owners = np.searchsorted(self._ends, rows, "right")
+        for number in np.unique(owners).tolist():
+            chosen = owners == number
+            found[chosen] = self._mapped(number)[rows[chosen] - self._range(number)[0]]
+        return found
+
+    def _between(self, start: int, stop: int) -> np.ndarray:
+        found = np.empty((max(0, stop - start), self.shape[1]), self.dtype)
+        first, last = np.searchsorted(self._ends, [start, stop - 1], "right").tolist()
+        for number in range(first, last + 1):
+            begin, end = self._range(number)
+            here = slice(max(start, begin), min(stop, end))
+            found[here.start - start : here.stop - start] = self._mapped(number)[here.start - begin : here.stop - begin]
+        return found
+
+    def _range(self, number: int) -> tuple[int, int]:
+        """The first row of a part, and the one after its last."""
+        return self._ends[number - 1] if number else 0, self._ends[number]
+
+    def _mapped(self, number: int) -> np.ndarray:
+        path, dtype, offset, shape, order = self._parts[number]
+        try:
+            return np.memmap(path, dtype, "r", offset, shape, order)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{path} was changed or removed while it was read ({shortened(error)}). Run the command again when no "
+                "other program writes to it"
+            ) from error
 
 
 def load_array(path: Path) -> np.ndarray:
