@@ -13,7 +13,7 @@ from vsehub.checks import existing, fail, require
 from vsehub.data.truth import read_ids, read_labels, read_truth
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors, same_space
 from vsehub.data.vectors.paths import Stamps, stamps
-from vsehub.io.rows import row_hashes
+from vsehub.io.rows import listed, row_hashes
 from vsehub.io.text import read_lines, stays_inside
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import VectorSource
@@ -169,6 +169,7 @@ def open_inputs(
     reference_items: str | None = None,
     *,
     normalize: bool | None = None,
+    skip_unreadable: bool = False,
     truth: str | None = None,
     query_ids: str | None = None,
     item_ids: str | None = None,
@@ -179,12 +180,13 @@ def open_inputs(
     """Open the files. Raises InputError if one cannot be read, or they do not fit each other.
 
     queries, items, reference, reference_items: files of vectors, see `open_vectors`. Ids and labels in text files
-    replace those that come with the vectors.
+    replace those that come with the vectors. skip_unreadable: leave out shards of a folder that cannot be read; then
+    truth must give ids.
     """
-    asked = open_vectors(queries, "queries", normalize=normalize)
-    among = open_vectors(items, "items", normalize=normalize)
-    seen = None if reference is None else _open_reference(reference, queries, normalize)
-    bank = None if reference_items is None else open_vectors(reference_items, "reference_items", normalize=normalize)
+    how: dict[str, Any] = {"normalize": normalize, "skip_unreadable": skip_unreadable}
+    asked, among = open_vectors(queries, "queries", **how), open_vectors(items, "items", **how)
+    seen = None if reference is None else _open_reference(reference, queries, **how)
+    bank = None if reference_items is None else open_vectors(reference_items, "reference_items", **how)
     same_space(asked, among, seen)
     same_space(asked, among, bank)
     if (asked.fingerprint(), asked.shape) == (among.fingerprint(), among.shape):
@@ -194,6 +196,8 @@ def open_inputs(
     item_names = Names("items", len(among), *_names(among, "item", item_ids, item_labels), images)
     positives = None
     if truth is not None:
+        _refuse_row_numbers(asked, query_names)
+        _refuse_row_numbers(among, item_names)
         sizes = (len(asked), len(among))
         pairs = read_truth(truth, *sizes, query_names.ids, item_names.ids)
         positives = Positives.from_pairs(*pairs, *sizes, complete=False)
@@ -203,8 +207,17 @@ def open_inputs(
     return Inputs(asked, among, seen, bank, query_names, item_names, positives, truth, taken)
 
 
-def _open_reference(path: str, queries: str, normalize: bool | None) -> VectorFile:
-    reference = open_vectors(path, "reference", normalize=normalize)
+def _refuse_row_numbers(vectors: VectorFile, names: Names) -> None:
+    """Raise InputError if truth would give row numbers of vectors of which shards were left out."""
+    require(
+        names.ids is not None or not vectors.left_out,
+        f"truth: {vectors} lacks the rows of {listed([shard.name for shard in vectors.left_out])}, so row numbers "
+        "name other rows. Give the shards ids, or omit truth or skip_unreadable",
+    )
+
+
+def _open_reference(path: str, queries: str, **how: Any) -> VectorFile:
+    reference = open_vectors(path, "reference", **how)
     require(
         Path(path).resolve() != Path(queries).resolve(),
         f"reference: {path} is the queries' own file. Leave reference out: the queries themselves are then taken "

@@ -29,6 +29,10 @@ def split_path(path: str) -> tuple[str, str | None]:
     """
     file, colons, array = path.rpartition("::")
     where, inside = (file, array) if colons and not Path(path).exists() else (path, None)
+    require(
+        inside is None or not is_uri(inside),
+        f"{path} chains several addresses; expected one, with at most the name of an array after two colons",
+    )
     if where.startswith("file://"):
         where = where.removeprefix("file://")
         require(where.startswith("/"), f"{path} names another machine; expected file:/// and a path of this one")
@@ -77,10 +81,6 @@ def _other_format(name: str, path: str, suffix: str) -> str:
 def _require_library(name: str, uri: str) -> None:
     """Raise InputError unless the library for the scheme of a URI is installed. Does not connect."""
     scheme = uri.partition("://")[0].lower()
-    require(
-        "::" not in uri,
-        f"{name}: {uri} chains several URIs; expected one, at most with ::NAME of an array",
-    )
     try:
         import fsspec
         from fsspec.registry import known_implementations
@@ -98,8 +98,9 @@ def _require_library(name: str, uri: str) -> None:
         )
     except ImportError as error:
         package = str(known_implementations.get(scheme, {}).get("class", "fsspec")).partition(".")[0]
-        how = str(error) if package == "fsspec" else f"pip install {package.replace('_', '-')}"
-        fail(f"{name}: the library for {scheme}:// is not installed, so {uri} cannot be read. Install it: {how}")
+        how = f"pip install {package.replace('_', '-')}"
+        how = f"Install it by pip ({error})" if package == "fsspec" else f"Install it: {how}"
+        fail(f"{name}: the library for {scheme}:// is not installed, so {uri} cannot be read. {how}")
 
 
 def sides(folder: Path) -> list[str]:
