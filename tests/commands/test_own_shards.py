@@ -2,11 +2,11 @@
 
 import json
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.registry import known_implementations
 
 from vsehub.rerank.table import read_ranking
 
@@ -100,7 +100,7 @@ def test_clip_retrieval(vectors, run_here):
 
 def test_uris(vectors, run_here, monkeypatch):
     absent = {"class": "absent_library.FileSystem", "err": "Install it"}
-    monkeypatch.setitem(fsspec.registry.known_implementations, "absent", absent)
+    monkeypatch.setitem(known_implementations, "absent", absent)
     said = run_here("rerank", "queries=absent://bucket/q.npy", "items=m.npy", status=2)
     assert "queries: the library for absent:// is not installed, so absent://bucket/q.npy cannot be read" in said
     assert "Install it: pip install absent-library" in said

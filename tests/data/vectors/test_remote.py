@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from fsspec.registry import known_implementations
 
 from vsehub.checks import InputError
 from vsehub.data import open_vectors
@@ -145,7 +146,7 @@ def test_names_of_a_listing_stay_in_the_folder(memory, monkeypatch, tmp_path):
 
 def test_uris_that_will_not_do(memory, monkeypatch):
     absent = {"class": "absent_library.FileSystem", "err": "Install it"}
-    monkeypatch.setitem(fsspec.registry.known_implementations, "absent", absent)
+    monkeypatch.setitem(known_implementations, "absent", absent)
     for uri, said in {
         "absent://b/v.npy": "items: the library for absent:// is not installed, so absent://b/v.npy cannot be read. "
         "Install it: pip install absent-library",
