@@ -136,7 +136,7 @@ def open_vectors(
 
     path: a .npy, .npz, .safetensors, .parquet, .csv or .tsv file; a folder of .npy or .parquet shards, which are read
     in the natural order of their names; a folder in clip-retrieval's layout, of which `folder::img_emb` names a side;
-    or the URI of one of these, which is fetched once ([embeddings.md](embeddings.md#inputs)). `file.npz::key` names one
+    or the URI of one of these, which is fetched once. `file.npz::key` names one
     of several arrays (in a .parquet, a column of lists), as `key` does. Ids come from the array `ids` of a .npz, the
     column `id` of a .parquet, .csv or .tsv, or from clip-retrieval's metadata, whose captions become labels. normalize:
     see `VectorFile`. skip_unreadable: leave out shards that cannot be read, with a warning. Files are mapped, not read;

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock
+
 from vsehub.checks import InputError, is_out_of_memory, require
 from vsehub.data.vectors.paths import METADATA, SUFFIXES, chosen_side, shard_names, side_names, suffix_of
 from vsehub.io.arrays import shortened
-from vsehub.io.files import atomic, cache_folder, is_full_disk, read_object, write_json
+from vsehub.io.files import LOCK, atomic, cache_folder, is_full_disk, read_object, write_json
 from vsehub.io.progress import byte_bar
 from vsehub.io.text import stays_inside
 
@@ -94,6 +96,10 @@ class _Copies:
         for local in wanted:
             require(stays_inside(local), f"{self._name}: {self._uri} names the file {local!r}, which leads elsewhere")
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with FileLock(self._folder / LOCK):  # another command may be fetching the same: it is waited for
+            self._fetch(wanted)
+
+    def _fetch(self, wanted: dict[str, dict[str, Any]]) -> None:
         before = read_object(self._folder / _FETCHED)
         kept: dict[str, Any] = {}
         for local in before.keys() - wanted.keys():
