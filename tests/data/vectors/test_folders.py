@@ -14,6 +14,7 @@ import torch
 from vsehub.checks import InputError
 from vsehub.data import open_vectors
 from vsehub.data.vectors.paths import natural
+from vsehub.io import arrays
 
 CUTS = {0: (0, 5), 2: (5, 6), 9: (6, 17), 10: (17, 23)}  # number of the shard -> its rows
 
@@ -47,8 +48,9 @@ def refused(*arguments, **settings):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, np.uint8])
-@pytest.mark.parametrize("suffix", [".npy", ".parquet"])
-def test_shards_are_one_matrix(tmp_path, suffix, dtype):
+@pytest.mark.parametrize(("suffix", "mapped"), [(".npy", 32), (".npy", 2), (".parquet", 32)])
+def test_shards_are_one_matrix(tmp_path, monkeypatch, suffix, mapped, dtype):
+    monkeypatch.setattr(arrays, "_STAY_MAPPED", mapped)
     array = (50 * matrix()).astype(dtype) if np.dtype(dtype).kind != "u" else (abs(50 * matrix())).astype(dtype)
     given = open_vectors(folder(tmp_path / "shards", array, suffix))
     expected = torch.from_numpy(array).float()
@@ -148,7 +150,8 @@ def test_no_pickles(tmp_path):
     assert "e_3.npy holds object; expected one of float16" in refused(shards)
 
 
-def test_a_shard_that_changes_while_it_is_read(tmp_path):
+def test_a_shard_that_changes_while_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrays, "_STAY_MAPPED", 2)
     shards = folder(tmp_path / "s", matrix())
     given = open_vectors(shards)
     (shards / "e_9.npy").write_bytes(b"short")

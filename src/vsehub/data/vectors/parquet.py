@@ -188,7 +188,11 @@ def read_texts(path: Path, names: Sequence[str]) -> "dict[str, pa.ChunkedArray]"
     with readable(path, pa.ArrowException), pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
         schema = file.schema_arrow
         there = [name for name in names if schema.names.count(name) == 1 and _is_text(schema.field(name).type)]
-        require(len(there) > 0, f"{path} has none of the columns {', '.join(names)} as strings or whole numbers")
+        require(
+            len(there) > 0,
+            f"{path} has none of the columns {', '.join(names)} as strings or whole numbers. Give it one, or name "
+            "the folder of vectors itself, without two colons, to read it without ids",
+        )
         table = file.read(columns=there, use_threads=False)
         return {name: table.column(name).cast(pa.string()) for name in there}
 
