@@ -106,8 +106,12 @@ def table_oracle(path: Path) -> np.ndarray:
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = [line for line in csv.reader(file) if line]
     places = [place for place, name in enumerate(lines[0]) if name != "id"]
+    try:  # a file without its first line has no header
+        np.array(lines[0], np.float64)
+    except ValueError:
+        lines = lines[1:]
     with np.errstate(over="ignore"):
-        return np.array([[line[place] for place in places] for line in lines[1:]], np.float64).astype(np.float32)
+        return np.array([[line[place] for place in places] for line in lines], np.float64).astype(np.float32)
 
 
 def save_table(path: Path) -> None:
