@@ -101,6 +101,47 @@ def parquet_oracle(path: Path) -> np.ndarray:
     return np.stack([column.to_numpy() for column in table.columns if pa.types.is_floating(column.type)], axis=1)
 
 
+def table_oracle(path: Path) -> np.ndarray:
+    """By Python's csv module, cell by cell."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        lines = [line for line in csv.reader(file) if line]
+    places = [place for place, name in enumerate(lines[0]) if name != "id"]
+    try:  # a file without its first line has no header
+        np.array(lines[0], np.float64)
+    except ValueError:
+        lines = lines[1:]
+    with np.errstate(over="ignore"):
+        return np.array([[line[place] for place in places] for line in lines], np.float64).astype(np.float32)
+
+
+def save_table(path: Path) -> None:
+    lines = [f"{name},{','.join(map(str, row))}" for name, row in zip(identifiers(), matrix(), strict=True)]
+    path.write_text(
+        "\n".join([f"id,{','.join(f'd{column}' for column in range(DIM))}", *lines]) + "\n", encoding="utf-8"
+    )
+
+
+def make_shard(folder: Path) -> Path:
+    """The second of three shards."""
+    for number in range(3):
+        np.save(folder / f"part_{number}.npy", matrix())
+    return folder / "part_1.npy"
+
+
+def shard(path: Path) -> None:
+    """A damaged shard among whole ones is refused, or read as numpy reads it; or left out, on request."""
+    array = matrix()
+    left = open_vectors(path.parent, normalize=False, skip_unreadable=True)
+    if left.left_out:
+        assert [one.name for one in left.left_out] == [path.name]
+        np.testing.assert_array_equal(left.rows(0, len(left)).numpy(), np.concatenate([array, array]))
+    found = open_vectors(path.parent, normalize=False)
+    own = np.load(path, allow_pickle=False)
+    with np.errstate(all="ignore"):
+        expected = np.concatenate([array, own.astype(np.float32), array])
+    np.testing.assert_array_equal(found.rows(0, len(found)).numpy(), expected)
+
+
 def save_npy(path: Path) -> None:
     np.save(path, matrix())
 
@@ -478,6 +519,8 @@ READERS: dict[str, Reader] = {
         )
         for how in ("lists", "fixed", "columns")
     },
+    "table": Reader(written("v.csv", save_table), partial(vectors, oracle=table_oracle)),
+    "shard": Reader(make_shard, shard),
     "truth csv": Reader(written("pairs.csv", save_pairs), truth),
     "truth csv of ids": Reader(written("pairs.csv", save_named_pairs), partial(truth, ids=True)),
     "truth parquet": Reader(written("pairs.parquet", save_parquet_pairs), truth),

@@ -105,7 +105,7 @@ def test_rerank(files, vsehub):
     told = record(files / "there")
     assert told.keys() == KEYS
     assert (told["kind"], told["k"], told["ks"], told["index"]) == ("rerank", 7, [1, 5, 10], None)
-    assert told["queries"].keys() == {"path", "rows", "dim", "dtype", "fingerprint", "norms"}
+    assert told["queries"].keys() == {"path", "rows", "dim", "dtype", "fingerprint", "left_out", "norms"}
     assert (told["queries"]["path"], told["queries"]["rows"], told["items"]["dim"]) == ("both.npz::text", QUERIES, DIM)
     assert told["reference"]["kind"] == "inductive"
     assert (told["reference"]["set"], told["reference"]["rows"], told["reference"]["queries_in_it"]) == (

@@ -49,6 +49,7 @@ class Settings:
     files: dict[str, Any]
     k: int
     normalize: bool | None
+    skip_unreadable: bool
     out: str
     overwrite: bool
     seed: int
@@ -79,6 +80,7 @@ class Settings:
             files,
             k=cfg.k,
             normalize=cfg.normalize,
+            skip_unreadable=cfg.skip_unreadable,
             out=str(cfg.out),
             overwrite=cfg.overwrite,
             seed=cfg.seed,
@@ -88,6 +90,7 @@ class Settings:
     def __post_init__(self) -> None:
         whole("k", self.k)
         boolean("normalize", self.normalize, or_none=True)
+        boolean("skip_unreadable", self.skip_unreadable)
         seed = self.seed
         require(isinstance(seed, int) and seed >= 0, f"seed is {seed!r}; expected a whole number from 0 up")
         self.output()
@@ -174,7 +177,7 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
     if files["reference"] is not None and not any(map(_reads_queries, criteria.values())):
         log.warning("reference is not read: none of these criteria uses reference queries")
         files["reference"] = None
-    inputs = open_inputs(**files, normalize=settings.normalize)
+    inputs = open_inputs(**files, normalize=settings.normalize, skip_unreadable=settings.skip_unreadable)
     sizes = len(inputs.queries), len(inputs.items)
     check_criteria(criteria, inputs.reference is not None, *sizes, settings.k, inputs.reference_items is not None)
     with alone(Path(settings.out), "writing"):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 
@@ -23,6 +23,7 @@ DAMAGE: tuple[type[Exception], ...] = (
     *(zipfile.BadZipFile, zlib.error),
 )
 _LONGEST_MESSAGE = 300  # characters of a library's message
+_STAY_MAPPED = 32  # files of a folder: four folders then take half of the 256 file handles of macOS
 _DEFLATES = 1032  # bytes that one deflated byte can stand for at most
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
@@ -95,6 +96,88 @@ class NpyHeader:
         """The array in the `length` bytes of `path` from `begin` on. Raises InputError if they are too few."""
         self.require_room(path, length)
         return np.memmap(path, self.dtype, "r", begin, self.shape, "F" if self.fortran else "C")
+
+
+class MappedRows:
+    """Matrices (n_i, D) of one type in files, added one by one, as one matrix (n, D) that is indexed by rows.
+
+    Only the first files stay mapped, the others are mapped for each access: a map takes one of the process's file
+    handles, and there may be thousands of files.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[np.ndarray | _Place] = []
+        self._ends: list[int] = []
+        self._columns, self.dtype = 0, np.dtype(np.float32)
+
+    def add(self, part: np.memmap) -> None:
+        """Add the rows (n_i, D) of a mapped file."""
+        self._columns, self.dtype = part.shape[1], part.dtype.newbyteorder("=")
+        self._parts.append(part if len(self._parts) < _STAY_MAPPED else _Place.of(part))
+        self._ends.append(len(self) + len(part))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, D)."""
+        return len(self), self._columns
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        """The rows of a slice without a step, or of row numbers (b,) from 0 up: (b, D), which may be a view."""
+        if isinstance(rows, slice):
+            return self._between(*rows.indices(len(self))[:2])
+        found = np.empty((len(rows), self._columns), self.dtype)
+        owners = np.searchsorted(self._ends, rows, "right")
+        for number in np.unique(owners).tolist():
+            chosen = owners == number
+            found[chosen] = self._mapped(number)[rows[chosen] - self._begin(number)]
+        return found
+
+    def _between(self, start: int, stop: int) -> np.ndarray:
+        first, last = np.searchsorted(self._ends, [start, stop - 1], "right").tolist()
+        if first == last:
+            return self._mapped(first)[start - self._begin(first) : stop - self._begin(first)]
+        found = np.empty((max(0, stop - start), self._columns), self.dtype)
+        for number in range(first, last + 1):  # each is closed before the next one is mapped
+            here = slice(max(start, self._begin(number)), min(stop, self._ends[number]))
+            begin = self._begin(number)
+            found[here.start - start : here.stop - start] = self._mapped(number)[here.start - begin : here.stop - begin]
+        return found
+
+    def _begin(self, number: int) -> int:
+        """The first row of a part."""
+        return self._ends[number - 1] if number else 0
+
+    def _mapped(self, number: int) -> np.ndarray:
+        part = self._parts[number]
+        return part.mapped() if isinstance(part, _Place) else part
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the matrix of a mapped file lies."""
+
+    path: Path
+    dtype: np.dtype
+    offset: int
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+
+    @classmethod
+    def of(cls, part: np.memmap) -> "_Place":
+        order: Literal["C", "F"] = "C" if part.flags.c_contiguous else "F"
+        return cls(Path(str(part.filename)), part.dtype, part.offset, part.shape, order)
+
+    def mapped(self) -> np.ndarray:
+        try:
+            return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, self.order)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{self.path} was changed or removed while it was read ({shortened(error)}). Run the command again "
+                "when no other program writes to it"
+            ) from error
 
 
 def load_array(path: Path) -> np.ndarray:

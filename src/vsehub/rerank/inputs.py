@@ -12,8 +12,8 @@ import numpy as np
 from vsehub.checks import existing, fail, require
 from vsehub.data.truth import read_ids, read_labels, read_truth
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors, same_space
-from vsehub.data.vectors.paths import split_path
-from vsehub.io.rows import row_hashes
+from vsehub.data.vectors.paths import Stamps, stamps
+from vsehub.io.rows import listed, row_hashes
 from vsehub.io.text import read_lines, stays_inside
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import VectorSource
@@ -135,7 +135,7 @@ class Inputs:
     item_names: Names
     truth: Positives | None
     truth_path: str | None
-    stamps: dict[Path, tuple[int, ...] | None]
+    stamps: Stamps
 
     @property
     def sides(self) -> dict[str, VectorFile]:
@@ -149,16 +149,17 @@ class Inputs:
         return Checked(norms, 0 if self.reference is None else refuse_shared(self.queries, self.reference))
 
     def identity(self) -> dict[str, Any]:
-        """JSON that identifies the vectors: hash of a sample, shape, file size and modification time."""
+        """JSON that identifies the vectors: hash of a sample, shape, sizes and modification times of the files."""
         found: dict[str, Any] = {"reference": None, "reference_items": None, "normalize": self.queries.normalize}
         for name, side in self.sides.items():
-            stat = _file(str(side.path)).stat()
-            found[name] = [side.fingerprint(), *side.shape, stat.st_size, stat.st_mtime_ns]
+            files = [stamp and list(stamp[:2]) for stamp in side.stamps.values()]
+            found[name] = [side.fingerprint(), *side.shape, files]
         return found
 
     def changed(self) -> list[Path]:
         """The files of vectors that have changed or been replaced since they were opened."""
-        return [file for file, before in self.stamps.items() if _stamp(file) != before]
+        now = stamps(self.stamps)
+        return [file for file, before in self.stamps.items() if now[file] != before]
 
 
 def open_inputs(
@@ -168,6 +169,7 @@ def open_inputs(
     reference_items: str | None = None,
     *,
     normalize: bool | None = None,
+    skip_unreadable: bool = False,
     truth: str | None = None,
     query_ids: str | None = None,
     item_ids: str | None = None,
@@ -177,15 +179,14 @@ def open_inputs(
 ) -> Inputs:
     """Open the files. Raises InputError if one cannot be read, or they do not fit each other.
 
-    queries, items, reference, reference_items: files of vectors, see `open_vectors`. Ids in text files replace ids in
-    the files of vectors.
+    queries, items, reference, reference_items: files of vectors, see `open_vectors`. Ids and labels in text files
+    replace those that come with the vectors. skip_unreadable: leave out shards of a folder that cannot be read; then
+    truth must give ids.
     """
-    named = [path for path in (queries, items, reference, reference_items) if path is not None]
-    stamps = {file: _stamp(file) for file in map(_file, named)}
-    asked = open_vectors(queries, "queries", normalize=normalize)
-    among = open_vectors(items, "items", normalize=normalize)
-    seen = None if reference is None else _open_reference(reference, queries, normalize)
-    bank = None if reference_items is None else open_vectors(reference_items, "reference_items", normalize=normalize)
+    how: dict[str, Any] = {"normalize": normalize, "skip_unreadable": skip_unreadable}
+    asked, among = open_vectors(queries, "queries", **how), open_vectors(items, "items", **how)
+    seen = None if reference is None else _open_reference(reference, queries, **how)
+    bank = None if reference_items is None else open_vectors(reference_items, "reference_items", **how)
     same_space(asked, among, seen)
     same_space(asked, among, bank)
     if (asked.fingerprint(), asked.shape) == (among.fingerprint(), among.shape):
@@ -195,14 +196,28 @@ def open_inputs(
     item_names = Names("items", len(among), *_names(among, "item", item_ids, item_labels), images)
     positives = None
     if truth is not None:
+        _refuse_row_numbers(asked, query_names)
+        _refuse_row_numbers(among, item_names)
         sizes = (len(asked), len(among))
         pairs = read_truth(truth, *sizes, query_names.ids, item_names.ids)
         positives = Positives.from_pairs(*pairs, *sizes, complete=False)
-    return Inputs(asked, among, seen, bank, query_names, item_names, positives, truth, stamps)
+    taken: Stamps = {}
+    for side in (asked, among, seen, bank):
+        taken |= {} if side is None else side.stamps
+    return Inputs(asked, among, seen, bank, query_names, item_names, positives, truth, taken)
 
 
-def _open_reference(path: str, queries: str, normalize: bool | None) -> VectorFile:
-    reference = open_vectors(path, "reference", normalize=normalize)
+def _refuse_row_numbers(vectors: VectorFile, names: Names) -> None:
+    """Raise InputError if truth would give row numbers of vectors of which shards were left out."""
+    require(
+        names.ids is not None or not vectors.left_out,
+        f"truth: {vectors} lacks the rows of {listed([shard.name for shard in vectors.left_out])}, so row numbers "
+        "name other rows. Give the shards ids, or omit truth or skip_unreadable",
+    )
+
+
+def _open_reference(path: str, queries: str, **how: Any) -> VectorFile:
+    reference = open_vectors(path, "reference", **how)
     require(
         Path(path).resolve() != Path(queries).resolve(),
         f"reference: {path} is the queries' own file. Leave reference out: the queries themselves are then taken "
@@ -217,20 +232,8 @@ def _names(
     """The ids and the labels of a side."""
     return (
         vectors.ids if ids is None else read_ids(ids, f"{side}_ids"),
-        None if labels is None else read_labels(labels, f"{side}_labels"),
+        vectors.labels if labels is None else read_labels(labels, f"{side}_labels"),
     )
-
-
-def _file(path: str) -> Path:
-    return split_path(path)[0]
-
-
-def _stamp(file: Path) -> tuple[int, ...] | None:
-    try:
-        stat = file.stat()
-    except OSError:
-        return None
-    return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
 def shared_rows(queries: VectorSource, reference: VectorSource) -> int:

@@ -44,6 +44,7 @@ def _side(vectors: VectorFile, norms: Norms) -> dict[str, Any]:
         "dim": vectors.shape[1],
         "dtype": str(vectors.dtype).removeprefix("torch."),
         "fingerprint": vectors.fingerprint(),
+        "left_out": [shard.name for shard in vectors.left_out],
         "norms": asdict(norms),
     }
 

@@ -253,7 +253,10 @@ def test_columns_of_several_widths(tmp_path):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.ones((2, 3), np.int64), "holds int64; expected one of float16, bfloat16, float32, float64. Convert"),
+        (
+            np.ones((2, 3), np.int64),
+            "holds int64; expected one of float16, bfloat16, float32, float64, int8, uint8. Con",
+        ),
         (np.ones((2, 3), bool), "holds bool"),
         (np.ones(4, np.float32), r"has shape \(4,\); expected \(rows, dim\)"),
         (np.ones((2, 3, 4), np.float32), r"has shape \(2, 3, 4\)"),
@@ -318,9 +321,9 @@ def test_the_checksum_of_a_packed_member(tmp_path):
 
 def test_paths_that_will_not_do(tmp_path):
     assert "items: no such file or folder: " in refused(open_vectors, tmp_path / "absent.npy", name="items")
-    assert f"items: {tmp_path} is a folder; give one of its files: .npy" in refused(open_vectors, tmp_path, "items")
+    assert f"items: {tmp_path} is a folder without files; expected shards" in refused(open_vectors, tmp_path, "items")
     (tmp_path / "v.pt").write_bytes(b"x")
-    assert "ends in '.pt'; vectors are read from .npy, .npz, .safetensors, .parquet" in refused(
+    assert "ends in '.pt'; vectors are read from .npy, .npz, .safetensors, .parquet, .csv, .tsv" in refused(
         open_vectors, tmp_path / "v.pt"
     )
     for given in ("no", "false", 0, 1, 1.0):

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +11,30 @@ from torch import Tensor
 
 from vsehub.checks import InputError, boolean, require
 from vsehub.data.truth import distinct_ids
+from vsehub.data.vectors.delimited import read_delimited
 from vsehub.data.vectors.formats import Stored, checked_kind, read_npy, read_npz, read_safetensors
 from vsehub.data.vectors.parquet import read_parquet
-from vsehub.data.vectors.paths import SUFFIXES, require_vectors, split_path
+from vsehub.data.vectors.paths import (
+    METADATA,
+    SUFFIXES,
+    Stamps,
+    chosen_side,
+    is_uri,
+    require_vectors,
+    shards,
+    sides,
+    split_path,
+    stamps,
+)
+from vsehub.data.vectors.remote import fetch
+from vsehub.data.vectors.shards import described_by, read_shards
+from vsehub.io.arrays import MappedRows
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import RowErrors, UnusableRows
 
-READERS = dict(zip(SUFFIXES, (read_npy, read_npz, read_safetensors, read_parquet), strict=True))
+READERS = dict(
+    zip(SUFFIXES, (read_npy, read_npz, read_safetensors, read_parquet, read_delimited, read_delimited), strict=True)
+)
 _BLOCK_BYTES = 16 << 20
 # Norms between these are exact in float32: their squares neither overflow nor underflow.
 _SMALL, _LARGE = 1e-15, 1e15
@@ -27,18 +44,22 @@ _SMALL, _LARGE = 1e-15, 1e15
 class VectorFile:
     """n vectors of D dimensions, mapped from a file or in memory, read block by block as float32.
 
-    name: "queries" or "items", for messages. source: (n, D) floats, bfloat16 from a file as int16 bits. dtype: the type
-    of the floats. ids: n strings, or None. path: the file, with `::key` if it was given, or None. normalize: True
-    divides each row by its norm; False and None leave the rows unchanged, but with None `look_through` refuses rows
-    that are not unit vectors.
+    name: "queries" or "items", for messages. source: (n, D) numbers, bfloat16 from a file as int16 bits. dtype: the
+    type of the numbers. ids: n strings, or None. path: the file, folder or URI, with `::key` if it was given, or None.
+    normalize: True divides each row by its norm; False and None leave the rows unchanged, but with None `look_through`
+    refuses rows that are not unit vectors. labels: n captions, or None. stamps: of the files, taken before they were
+    opened. left_out: shards that could not be read.
     """
 
     name: str
-    source: np.ndarray | Tensor
+    source: np.ndarray | Tensor | MappedRows
     dtype: torch.dtype
     ids: list[str] | None = None
     path: str | None = None
     normalize: bool | None = None
+    labels: list[str] | None = None
+    stamps: Stamps = field(default_factory=dict)
+    left_out: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         boolean("normalize", self.normalize, or_none=True)
@@ -105,28 +126,60 @@ class VectorFile:
 
 
 def open_vectors(
-    path: str | Path | np.ndarray | Tensor, name: str = "queries", key: str | None = None, normalize: bool | None = None
+    path: str | Path | np.ndarray | Tensor,
+    name: str = "queries",
+    key: str | None = None,
+    normalize: bool | None = None,
+    skip_unreadable: bool = False,
 ) -> VectorFile:
-    """Vectors from a .npy, .npz, .safetensors or .parquet file, a numpy array or a torch tensor: (n, D) floats.
+    """Vectors from a file, a folder of shards, a URI, a numpy array or a torch tensor: (n, D) floats, int8 or uint8.
 
-    path: `file.npz::key` names one of several arrays (in a .parquet, a column of lists), as `key` does. Ids come from
-    the array `ids` of a .npz or the column `id` of a .parquet. normalize: see `VectorFile`. Files are mapped, not read;
-    those that cannot be (.parquet, compressed .npz) are unpacked once into an unnamed file in the temporary folder.
-    Raises InputError if a file is absent, damaged or of another format, or if numbers are not floats.
+    path: a .npy, .npz, .safetensors, .parquet, .csv or .tsv file; a folder of .npy or .parquet shards, which are read
+    in the natural order of their names; a folder in clip-retrieval's layout, of which `folder::img_emb` names a side;
+    or the URI of one of these, which is fetched once. `file.npz::key` names one
+    of several arrays (in a .parquet, a column of lists), as `key` does. Ids come from the array `ids` of a .npz, the
+    column `id` of a .parquet, .csv or .tsv, or from clip-retrieval's metadata, whose captions become labels. normalize:
+    see `VectorFile`. skip_unreadable: leave out shards that cannot be read, with a warning. Files are mapped, not read;
+    those that cannot be (.parquet, .csv, .tsv, compressed .npz) are unpacked once into an unnamed file in the temporary
+    folder. Raises InputError if a file is absent, damaged or of another format, if shards differ in dimension or type,
+    or if numbers are of another type.
     """
     if isinstance(path, np.ndarray | Tensor):
         require(key is None, f"{name}: key is {key!r} but an array was given; a key chooses among the arrays of a file")
         dtype = checked_kind(name, tuple(path.shape), str(path.dtype).removeprefix("torch."))
         return VectorFile(name, path, dtype, normalize=normalize)
-    file, inside = split_path(str(path))
+    where, inside = split_path(str(path))
     require(
         inside is None or key in (None, inside), f"{name}: {path} names the array {inside!r}, key {key!r}; give one"
     )
-    require_vectors(name, file)
-    stored: Stored = READERS[file.suffix.lower()](file, inside if key is None else key)
+    require_vectors(name, where)
     label = str(path) if key is None or inside is not None else f"{path}::{key}"
-    vectors = VectorFile(name, stored.array, stored.dtype, None, label, normalize)
+    key = inside if key is None else key
+    local = fetch(name, where, key) if is_uri(where) else Path(where)
+    try:
+        stored, taken = _stored(name, local, key, skip_unreadable)
+    except InputError as error:
+        if not is_uri(where):
+            raise
+        raise InputError(f"{error} (fetched from {where})") from error
+    vectors = VectorFile(
+        name, stored.array, stored.dtype, None, label, normalize, stored.labels, taken, stored.left_out
+    )
     return vectors if stored.ids is None else vectors.with_ids(stored.ids)
+
+
+def _stored(name: str, path: Path, key: str | None, skip_unreadable: bool) -> tuple[Stored, Stamps]:
+    """The matrix in a file or folder, and the stamps of the files that it was read from."""
+    if not path.is_dir():
+        taken = stamps([path])
+        return READERS[path.suffix.lower()](path, key), taken
+    found, metadata = sides(path), None
+    if found:
+        metadata = path / METADATA if (path / METADATA).is_dir() else None
+        path, key = path / chosen_side(str(path), found, key), None
+    files = shards(name, path)
+    taken = stamps([*files, *([] if metadata is None else [described_by(file, metadata) for file in files])])
+    return read_shards(path, files, key, metadata, skip_unreadable), taken
 
 
 def row_norms(rows: Tensor) -> Tensor:

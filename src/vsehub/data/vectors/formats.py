@@ -11,10 +11,15 @@ import numpy as np
 import torch
 
 from vsehub.checks import require
-from vsehub.io.arrays import NpyHeader, load_member, members, opened_member, readable, scratch_array
+from vsehub.io.arrays import MappedRows, NpyHeader, load_member, members, opened_member, readable, scratch_array
 
 FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
-_SAFETENSORS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+QUANTISED = {"int8": torch.int8, "uint8": torch.uint8}
+NUMBERS = FLOATS | QUANTISED
+_SAFETENSORS = {
+    **{"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"},
+    **{"I8": "int8", "U8": "uint8"},
+}
 _CHUNK_BYTES = 16 << 20
 
 
@@ -23,34 +28,44 @@ class Stored:
     """A matrix as stored in its file.
 
     array: (n, D), memory-mapped, read-only; bfloat16, which numpy lacks, as int16 bits. dtype: the type of the numbers.
-    ids: n strings, or None.
+    ids, labels: n strings, or None. left_out: the shards of a folder that could not be read.
     """
 
-    array: np.ndarray
+    array: np.ndarray | MappedRows
     dtype: torch.dtype
     ids: list[str] | None = None
+    labels: list[str] | None = None
+    left_out: tuple[Path, ...] = ()
 
 
 def checked_kind(label: str, shape: tuple[int, ...], dtype: str) -> torch.dtype:
-    """The torch dtype of a matrix of floats. Raises InputError, beginning with `label`, if it is something else."""
+    """The torch dtype of a matrix of vectors. Raises InputError, beginning with `label`, if it is something else."""
     require(
-        dtype in FLOATS,
-        f"{label} holds {dtype}; expected one of {', '.join(FLOATS)}. Convert it, for example: array.astype('float32')",
+        dtype in NUMBERS,
+        f"{label} holds {dtype}; expected one of {', '.join(NUMBERS)}. Convert it, for example: "
+        "array.astype('float32')",
     )
     require(
         len(shape) == 2 and min(shape) > 0,
         f"{label} has shape {shape}; expected (rows, dim), one vector per row, with at least one of each",
     )
-    return FLOATS[dtype]
+    return NUMBERS[dtype]
 
 
 def chosen(path: Path, key: str | None, found: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
-    """The name of the array to read: `key`, or the only matrix. found: the shape and dtype of each array by name."""
+    """The name of the array to read: `key`, or the only matrix of floats, or of bytes if there are no floats.
+
+    found: the shape and dtype of each array by name.
+    """
     names = ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in found.items()) or "none"
     if key is not None:
         require(key in found, f"{path} has no array {key!r}; arrays there: {names}")
         return key
-    matrices = [name for name, (shape, dtype) in found.items() if len(shape) == 2 and dtype in FLOATS]
+    floats, bytes_ = (
+        [name for name, (shape, dtype) in found.items() if len(shape) == 2 and dtype in kind]
+        for kind in (FLOATS, QUANTISED)
+    )
+    matrices = floats or bytes_
     require(
         len(matrices) == 1,
         f"{path} has {len(matrices)} matrices of floats; expected one, or its name after two colons, as in "

@@ -1,13 +1,13 @@
 """Vectors in .parquet files, decoded once, a few rows at a time, into a memory-mapped scratch file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vsehub.checks import require
-from vsehub.data.vectors.formats import FLOATS, Stored, checked_kind, chosen
+from vsehub.data.vectors.formats import FLOATS, NUMBERS, Stored, checked_kind, chosen
 from vsehub.io.arrays import ScratchRows, readable, scratch_array
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import RowErrors, faults
@@ -26,8 +26,8 @@ _PANDAS_INDEX = "__index_level_"
 def read_parquet(path: Path, key: str | None) -> Stored:
     """A column of lists of floats of one length, or all float columns in their order; ids from a column `id`.
 
-    key: the column of lists to take if there are several. Raises InputError if the file is damaged, a number or a row
-    is missing, or lengths differ.
+    Lists may also hold int8 or uint8. key: the column of lists to take if there are several. Raises InputError if the
+    file is damaged, a number or a row is missing, or lengths differ.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -42,7 +42,7 @@ def read_parquet(path: Path, key: str | None) -> Stored:
         lists = {name: kind for name, kind in types.items() if kind is not None}
         array = _from_columns(path, file) if not lists and key is None else _from_lists(path, file, key, lists)
         ids = _ids(path, file) if "id" in schema.names else None
-    return Stored(array, FLOATS[array.dtype.name], ids)
+    return Stored(array, NUMBERS[array.dtype.name], ids)
 
 
 def _list_type(kind: "pa.DataType") -> "pa.DataType | None":
@@ -169,13 +169,37 @@ def _ids(path: Path, file: "pq.ParquetFile") -> list[str]:
     import pyarrow as pa
 
     column = file.read(columns=["id"], use_threads=False).column("id")
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    require(
-        pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind),
-        f"{path}: the column id holds {kind}; expected strings or whole numbers",
-    )
+    require(_is_text(column.type), f"{path}: the column id holds {column.type}; expected strings or whole numbers")
     missing = RowErrors()
     missing.add(0, column.is_null().to_numpy())
     require(missing.count == 0, f"{path}: rows {missing}, counted from 0, have no id; expected one for every row")
     ids: list[str] = column.cast(pa.string()).to_pylist()
     return ids
+
+
+def read_texts(path: Path, names: Sequence[str]) -> "dict[str, pa.ChunkedArray]":
+    """Those of the columns `names` of a .parquet file that hold strings or whole numbers, as strings.
+
+    Raises InputError if the file is damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with readable(path, pa.ArrowException), pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
+        schema = file.schema_arrow
+        there = [name for name in names if schema.names.count(name) == 1 and _is_text(schema.field(name).type)]
+        require(
+            len(there) > 0,
+            f"{path} has none of the columns {', '.join(names)} as strings or whole numbers. Give it one, or name "
+            "the folder of vectors itself, without two colons, to read it without ids",
+        )
+        table = file.read(columns=there, use_threads=False)
+        return {name: table.column(name).cast(pa.string()) for name in there}
+
+
+def _is_text(kind: "pa.DataType") -> bool:
+    """Whether a column holds strings or whole numbers, also by a dictionary."""
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)

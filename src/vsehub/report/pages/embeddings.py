@@ -104,7 +104,8 @@ def vectors_table(record: dict) -> Table:
         facts = record.get(name) or {}
         if facts.get("path") or (name in ("queries", "items") and facts):
             shape = " × ".join(f"{facts[key]:,}" for key in ("rows", "dim") if facts.get(key))
-            values = [facts.get("path") or "in memory", shape, facts.get("dtype") or "–"]
+            without = f", without {', '.join(facts['left_out'])}" if facts.get("left_out") else ""
+            values = [(facts.get("path") or "in memory") + without, shape, facts.get("dtype") or "–"]
             values += [_norms(facts.get("norms")), facts.get("fingerprint") or "–"]
             rows.append([name.replace("_", " "), *map(str, values)])
     return Table(["vectors", "file", "shape", "type", "norms", "fingerprint"], rows, words=6, wrap=True)

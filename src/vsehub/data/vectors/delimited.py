@@ -1,0 +1,124 @@
+"""Vectors in .csv and .tsv files, read once, some lines at a time, into a memory-mapped scratch file."""
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from vsehub.checks import InputError, fail, require
+from vsehub.data.vectors.formats import FLOATS, Stored
+from vsehub.io.arrays import ScratchRows, readable
+from vsehub.io.progress import byte_bar
+from vsehub.io.rows import listed
+from vsehub.io.text import long_fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BLOCK_BYTES = 8 << 20
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_SHOWN = 60  # characters of a cell
+
+
+def read_delimited(path: Path, key: str | None) -> Stored:
+    """The numbers of a .csv or .tsv, one vector per line, as float32, and ids from a column `id`.
+
+    The first line names the columns if it holds no numbers, or if it numbers them from 0, as pandas does. key: must be
+    None. Raises InputError naming the line if a cell is no number or a line has too few or too many.
+    """
+    import pyarrow as pa
+    from pyarrow import csv as arrow
+
+    require(key is None, f"{path} is one table without a name; remove '::{key}'")
+    delimiter = _DELIMITERS[path.suffix.lower()]
+    names, has_header = _columns(path, delimiter)
+    numbers = [name for name in names if name != "id"]
+    kinds = dict.fromkeys(numbers, pa.float32()) | ({"id": pa.string()} if "id" in names else {})
+    ids: list[str] = []
+    with ScratchRows(np.dtype(np.float32), f"the numbers of {path}") as scratch:
+        try:
+            with arrow.open_csv(
+                path,
+                read_options=arrow.ReadOptions(
+                    use_threads=False, block_size=_BLOCK_BYTES, column_names=None if has_header else names
+                ),
+                parse_options=arrow.ParseOptions(delimiter=delimiter),
+                # Without words for null: an empty cell is no number either.
+                convert_options=arrow.ConvertOptions(column_types=kinds, null_values=[]),
+            ) as reader:
+                _unpack(path, reader, numbers, scratch, ids)
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            _refuse(path, delimiter, names, has_header, error)
+        require(scratch.rows > 0, f"{path} has no rows; expected one vector per line")
+        return Stored(scratch.array(len(numbers)), FLOATS["float32"], ids if "id" in names else None)
+
+
+def _unpack(
+    path: Path, reader: "pa.RecordBatchReader", numbers: list[str], scratch: ScratchRows, ids: list[str]
+) -> None:
+    with byte_bar(f"reading {path.name}", path.stat().st_size) as bar:
+        for batch in reader:
+            scratch.add(np.stack([batch.column(name).to_numpy() for name in numbers], axis=1))
+            if "id" in batch.schema.names:
+                ids += batch.column("id").to_pylist()
+            bar.update(batch.nbytes)
+
+
+def _columns(path: Path, delimiter: str) -> tuple[list[str], bool]:
+    """The names of the columns, made up if there is no header, and whether there is one."""
+    with readable(path, csv.Error), long_fields(), path.open(encoding="utf-8-sig", newline="") as file:
+        cells = next(filter(None, csv.reader(file, delimiter=delimiter)), [])
+    require(len(cells) > 0, f"{path} has no rows; expected one vector per line")
+    others = [cell for cell in cells if cell not in ("id", "")]
+    if others == [str(number) for number in range(len(others))] or not any(map(_is_number, cells)):
+        require(
+            "" not in cells,
+            f"{path}:1: a column has no name. So pandas writes its index: write the table again with index=False, or "
+            "name the column id",
+        )
+        twice = sorted({cell for cell in cells if cells.count(cell) > 1})
+        require(not twice, f"{path}:1: the header names {listed(twice)} twice; rename one of them")
+        require(len(others) > 0, f"{path}:1: the header has no column but id; expected one for each dimension")
+        return cells, True
+    words = [cell for cell in cells if not _is_number(cell)]
+    require(
+        not words,
+        f"{path}:1: {listed([repr(one[:_SHOWN]) for one in words])} among numbers; expected a header without numbers, "
+        "or the numbers of a vector. Remove such columns, or give them a header with the column id",
+    )
+    return [str(number) for number in range(len(cells))], False
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _refuse(path: Path, delimiter: str, names: list[str], has_header: bool, error: Exception) -> NoReturn:
+    """Raise InputError naming the first line that cannot be read. Slow: reads the file again."""
+    advice = f"Write it again, one vector per line, separated by {'tabs' if delimiter == chr(9) else 'commas'}"
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file, long_fields():
+        reader = csv.reader(file, delimiter=delimiter)
+        try:
+            for count, cells in enumerate(filter(None, reader)):
+                if count == 0 and has_header:
+                    continue
+                require(
+                    len(cells) == len(names),
+                    f"{path}:{reader.line_num}: {len(cells)} entries; expected {len(names)}, as the first line has. "
+                    + advice,
+                )
+                for name, cell in zip(names, cells, strict=True):
+                    place = f"in column {name!r}" if has_header else f"in place {int(name) + 1}"
+                    require(
+                        name == "id" or _is_number(cell),
+                        f"{path}:{reader.line_num}: {cell[:_SHOWN]!r} {place} is not a number. Give every line all "
+                        "its numbers; besides them only a column id may be there",
+                    )
+        except csv.Error as worse:
+            fail(f"{path}:{reader.line_num}: {worse}. {advice}")
+    raise InputError(f"{path} cannot be read as {path.suffix} ({error}). {advice}") from error

@@ -1,0 +1,107 @@
+"""`vsehub rerank` and `vsehub diagnose` on what people have on disk: shards, clip-retrieval's layout, csv, URIs."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fsspec.registry import known_implementations
+
+from vsehub.rerank.table import read_ranking
+
+
+def unit(array):
+    return (array / np.linalg.norm(array, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    """The same queries and items as .npy and as shards; captions as their ids in the shards of clip-retrieval."""
+    generator = np.random.default_rng(0)
+    items = unit(generator.normal(size=(90, 8)) + 0.4)
+    queries = unit(items[np.arange(120) % 90] + 0.3 * generator.normal(size=(120, 8)))
+    np.save(tmp_path / "q.npy", queries)
+    np.save(tmp_path / "m.npy", items)
+    (tmp_path / "truth.csv").write_text("query,item\n" + "".join(f"{row},{row % 90}\n" for row in range(120)))
+    for side, array in (("queries", queries), ("items", items)):
+        (tmp_path / side).mkdir()
+        for number, part in enumerate(np.array_split(array, 12)):
+            pq.write_table(pa.table({"v": list(part)}), tmp_path / side / f"part_{number}.parquet")
+    return tmp_path
+
+
+def ranking(folder):
+    positions, values = read_ranking(folder / "ranking.parquet")
+    return np.asarray(positions), np.asarray(values)
+
+
+def record(folder):
+    return json.loads((folder / "result.json").read_text())
+
+
+def test_shards_rank_as_one_file_does(vectors, run_here):
+    run_here("rerank", "queries=q.npy", "items=m.npy", "truth=truth.csv", "out=one")
+    np.savetxt(vectors / "m.csv", np.load(vectors / "m.npy"), delimiter=",", fmt="%.9g")
+    for number, (queries, items) in enumerate(
+        (("queries", "items"), (f"file://{vectors}/queries", "m.csv"), ("queries::v", f"file://{vectors}/m.npy"))
+    ):
+        run_here("rerank", f"queries={queries}", f"items={items}", "truth=truth.csv", f"out=o{number}")
+        for one, other in zip(ranking(vectors / "one"), ranking(vectors / f"o{number}"), strict=True):
+            assert np.array_equal(one, other)
+        assert record(vectors / f"o{number}")["rankings"] == record(vectors / "one")["rankings"]
+        assert record(vectors / f"o{number}")["queries"]["path"] == queries
+
+
+def test_bytes_need_normalize(vectors, run_here):
+    np.save(vectors / "q8.npy", np.round(127 * np.load(vectors / "q.npy")).astype(np.int8))
+    said = run_here("diagnose", "queries=q8.npy", "items=m.npy", "criteria=csls", status=2)
+    assert "the norms of the rows lie between 12" in said
+    assert "Set normalize=true" in said
+    run_here("diagnose", "queries=q8.npy", "items=m.npy", "criteria=csls", "normalize=true", "truth=truth.csv")
+    assert record(vectors / "diagnose")["queries"]["dtype"] == "int8"
+
+
+def test_an_unreadable_shard(vectors, run_here):
+    damaged = vectors / "items" / "part_3.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-5])
+    settings = ("diagnose", "queries=queries", "items=items", "criteria=csls")
+    assert "part_3.parquet cannot be read" in run_here(*settings, status=2)
+    run_here(*settings, "skip_unreadable=true")
+    assert record(vectors / "diagnose")["items"]["left_out"] == ["part_3.parquet"]
+    assert "items, without part_3.parquet" in (vectors / "diagnose" / "index.html").read_text()
+    said = run_here(*settings, "skip_unreadable=true", "truth=truth.csv", "out=b", status=2)
+    assert "lacks the rows of part_3.parquet, so row numbers name other rows" in said
+    assert "skip_unreadable is 'yes'; expected true or false" in run_here(*settings, "skip_unreadable=yes", status=2)
+
+
+def test_clip_retrieval(vectors, run_here):
+    rng = np.random.default_rng(1)
+    for name in ("img_emb", "text_emb", "metadata"):
+        (vectors / "laion" / name).mkdir(parents=True)
+    ids = [f"{row:04d}" for row in range(90)]
+    for number, rows in enumerate(np.array_split(np.arange(90), 11)):
+        part = np.load(vectors / "m.npy")[rows]
+        np.save(vectors / "laion" / "img_emb" / f"img_emb_{number}.npy", part.astype(np.float16))
+        text = unit(part + 0.2 * rng.normal(size=part.shape)).astype(np.float16)
+        np.save(vectors / "laion" / "text_emb" / f"text_emb_{number}.npy", text)
+        columns = {"image_path": [ids[row] for row in rows], "caption": [f"picture {row}" for row in rows]}
+        pq.write_table(pa.table(columns), vectors / "laion" / "metadata" / f"metadata_{number}.parquet")
+    (vectors / "pairs.csv").write_text("query,item\n" + "".join(f"{one},{one}\n" for one in ids))
+    run_here("rerank", "queries=laion::text_emb", "items=laion::img_emb", "truth=pairs.csv")
+    found = record(vectors / "rerank")
+    assert found["rankings"][0]["truth"]["r10"] > 90
+    assert found["hubs"][0]["label"].startswith("picture ")
+    assert found["hubs"][0]["id"] in ids
+    assert "laion holds the vectors of img_emb and text_emb" in run_here(
+        "rerank", "queries=laion", "items=laion::img_emb", "out=b", status=2
+    )
+
+
+def test_uris(vectors, run_here, monkeypatch):
+    absent = {"class": "absent_library.FileSystem", "err": "Install it"}
+    monkeypatch.setitem(known_implementations, "absent", absent)
+    said = run_here("rerank", "queries=absent://bucket/q.npy", "items=m.npy", status=2)
+    assert "queries: the library for absent:// is not installed, so absent://bucket/q.npy cannot be read" in said
+    assert "Install it: pip install absent-library" in said
+    assert not (vectors / "rerank").exists()
