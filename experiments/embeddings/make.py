@@ -48,7 +48,7 @@ def main() -> None:
         "train_queries": (near(points(others), others), gaps[1]),
     }
     for name, (rows, gap) in sides.items():
-        vectors = rows @ spread + 0.8 * cone + 0.5 * gap
+        vectors = rows @ spread + 0.8 * cone + 1.1 * gap
         with atomic(options.out / f"{name}.npy") as handle:
             np.save(handle, (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32))
     lines = [f"{query},{item}" for query, item in enumerate(owners)]
