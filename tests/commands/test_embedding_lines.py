@@ -10,12 +10,12 @@ import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parents[2]
-CAPTIONS, IMAGES, DIM = 60, 20, 8
+CAPTIONS, IMAGES, DIM = 150, 50, 8
 WRITTEN = {
     "README.md": ["diagnose", "rerank"],
-    "docs/embeddings.md": ["diagnose", "diagnose", "diagnose", "rerank"],
+    "docs/embeddings.md": ["diagnose", "diagnose", "diagnose", "rerank", "rerank", "rerank"],
     "conf/diagnose.yaml": ["diagnose"] * 3,
-    "conf/rerank.yaml": ["rerank"] * 3,
+    "conf/rerank.yaml": ["rerank"] * 4,
 }
 
 
@@ -54,6 +54,8 @@ def given(tmp_path):
     for side, names in ids.items():
         (tmp_path / f"{side}_ids.txt").write_text("\n".join(names) + "\n")
     write_pairs(tmp_path, ids["caption"], ids["image"])
+    known = [f"{row},{ids['image'][row % IMAGES]}" for row in range(150)]
+    (tmp_path / "train_pairs.csv").write_text("\n".join(["query,item", *known]) + "\n")
     (tmp_path / "photos").mkdir()
     for name in ids["image"]:
         Image.new("RGB", (8, 8)).save(tmp_path / "photos" / f"{name}.jpg")

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import ClassVar
 
 from torch import Tensor
@@ -32,16 +33,11 @@ class CSLS(ItemBias):
     def __init__(self, k: int = 10):
         whole("k", k)
         self.k = k
-        self._warned = False
 
     def bias(self, reference_scores: Tensor) -> Tensor:
         """Mean similarity of each item to its k nearest reference queries: (R, m) -> (m,)."""
-        if self.k > len(reference_scores) and not self._warned:
-            self._warned = True
-            log.warning(
-                "CSLS: k is %d, but there are %d reference queries: k is taken as %d for the items",
-                *(self.k, len(reference_scores), len(reference_scores)),
-            )
+        if self.k > len(reference_scores):
+            _warn(self.k, len(reference_scores))
         return mean_of_nearest(reference_scores, self.k)
 
     def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
@@ -51,6 +47,12 @@ class CSLS(ItemBias):
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """ACL eq. 6, without the query's own term where that is not given."""
         return sum((-term for term in query_terms), super().corrected(scores, (), item_terms))
+
+
+@lru_cache
+def _warn(k: int, rows: int) -> None:
+    """Said once, not in every block, fold and setting."""
+    log.warning("CSLS: k is %d, but there are %d reference queries: k is taken as %d for the items", k, rows, rows)
 
 
 def mean_of_nearest(reference_scores: Tensor, k: int) -> Tensor:
