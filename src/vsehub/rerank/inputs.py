@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,10 +112,21 @@ def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
 
 
 @dataclass(frozen=True)
-class Checked:
-    """Results of reading all rows: the norms of each side, and the number of queries that are in the reference."""
+class Range:
+    """The smallest and the largest of given scores."""
 
-    norms: dict[str, Norms]
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Results of reading all rows.
+
+    norms: of each side; of given scores their range. shared: the number of queries that are in the reference.
+    """
+
+    norms: Mapping[str, Norms | Range]
     shared: int
 
 
@@ -124,24 +135,20 @@ class Inputs:
     """Opened inputs. reference, reference_items: None if queries and items serve as their own. truth: None if unknown.
 
     truth_path: the file from which `truth` was read. stamps: size, modification time and inode of each file of vectors,
-    taken before it was opened.
+    taken before it was opened. sides: the files of vectors by their names: "queries", "items" and, if given,
+    "reference", "reference_items".
     """
 
-    queries: VectorFile
-    items: VectorFile
-    reference: VectorFile | None
-    reference_items: VectorFile | None
+    queries: VectorSource
+    items: VectorSource
+    reference: VectorSource | None
+    reference_items: VectorSource | None
     query_names: Names
     item_names: Names
     truth: Positives | None
     truth_path: str | None
     stamps: dict[Path, tuple[int, ...] | None]
-
-    @property
-    def sides(self) -> dict[str, VectorFile]:
-        """The files of vectors by their names: "queries", "items" and, if given, "reference", "reference_items"."""
-        given = {name: getattr(self, name) for name in ("queries", "items", "reference", "reference_items")}
-        return {name: side for name, side in given.items() if side is not None}
+    sides: dict[str, VectorFile]
 
     def check(self) -> Checked:
         """Read every row once. Raises InputError for unusable rows, and for a reference that holds the queries."""
@@ -150,7 +157,8 @@ class Inputs:
 
     def identity(self) -> dict[str, Any]:
         """JSON that identifies the vectors: hash of a sample, shape, file size and modification time."""
-        found: dict[str, Any] = {"reference": None, "reference_items": None, "normalize": self.queries.normalize}
+        normalize = next(iter(self.sides.values())).normalize
+        found: dict[str, Any] = {"reference": None, "reference_items": None, "normalize": normalize}
         for name, side in self.sides.items():
             stat = _file(str(side.path)).stat()
             found[name] = [side.fingerprint(), *side.shape, stat.st_size, stat.st_mtime_ns]
@@ -181,7 +189,7 @@ def open_inputs(
     the files of vectors.
     """
     named = [path for path in (queries, items, reference, reference_items) if path is not None]
-    stamps = {file: _stamp(file) for file in map(_file, named)}
+    stamps = file_stamps(named)
     asked = open_vectors(queries, "queries", normalize=normalize)
     among = open_vectors(items, "items", normalize=normalize)
     seen = None if reference is None else _open_reference(reference, queries, normalize)
@@ -198,7 +206,9 @@ def open_inputs(
         sizes = (len(asked), len(among))
         pairs = read_truth(truth, *sizes, query_names.ids, item_names.ids)
         positives = Positives.from_pairs(*pairs, *sizes, complete=False)
-    return Inputs(asked, among, seen, bank, query_names, item_names, positives, truth, stamps)
+    given = {"queries": asked, "items": among, "reference": seen, "reference_items": bank}
+    sides = {name: side for name, side in given.items() if side is not None}
+    return Inputs(asked, among, seen, bank, query_names, item_names, positives, truth, stamps, sides)
 
 
 def _open_reference(path: str, queries: str, normalize: bool | None) -> VectorFile:
@@ -225,6 +235,11 @@ def _file(path: str) -> Path:
     return split_path(path)[0]
 
 
+def file_stamps(paths: Iterable[str]) -> dict[Path, tuple[int, ...] | None]:
+    """Size, modification time and inode of each file, None where it cannot be asked."""
+    return {file: _stamp(file) for file in map(_file, paths)}
+
+
 def _stamp(file: Path) -> tuple[int, ...] | None:
     try:
         stat = file.stat()
@@ -241,17 +256,17 @@ def shared_rows(queries: VectorSource, reference: VectorSource) -> int:
     return int(np.isin(row_digests(queries), row_digests(reference)).sum())
 
 
-def refuse_shared(queries: VectorSource, reference: VectorSource) -> int:
+def refuse_shared(queries: VectorSource, reference: VectorSource, name: str = "reference") -> int:
     """The number of queries that the reference holds. Raises InputError if they are more than `ALLOWED` of them.
 
-    Fewer are logged as a warning.
+    Fewer are logged as a warning. name: the setting that names the reference.
     """
     count = shared_rows(queries, reference)
-    said = f"reference: {count} of {len(queries)} queries ({count / len(queries):.1%}) are in {reference} bit for bit"
+    said = f"{name}: {count} of {len(queries)} queries ({count / len(queries):.1%}) are in {reference} bit for bit"
     require(
         count <= ALLOWED * len(queries),
         f"{said}, more than {ALLOWED:.0%}: results would be called inductive and be transductive. Give other queries, "
-        "e.g. training queries, or leave reference out: the queries themselves are then taken, and the record says so",
+        f"e.g. training queries, or leave {name} out: the queries themselves are then taken, and the record says so",
     )
     if count:
         log.warning("%s; the criterion has seen them", said)
