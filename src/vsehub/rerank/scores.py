@@ -136,7 +136,7 @@ def look_through_scores(scores: VectorFile, progress: bool = False) -> Range:
     row_bytes = scores.dtype.itemsize * scores.shape[1]
     with byte_bar(f"checking {scores}", row_bytes * len(scores), progress) as bar:
         for first, rows in scores.blocks():
-            low, high = (one.cpu() for one in rows.aminmax(dim=1))
+            low, high = rows.amin(dim=1), rows.amax(dim=1)  # both are NaN where one score is
             # A row of zeros is as good as any other.
             unusable.add(first, 1 + torch.maximum(low.abs(), high.abs()).numpy())
             least, most = min(least, low.min().item()), max(most, high.max().item())
