@@ -121,11 +121,11 @@ def measured(one: Set) -> Iterator[dict]:
                 if size >= CHOSEN_BY:
                     chosen = choice(one, reference, reference, seed)
                     hits["auto", "tuned", "inductive", size] = hit(one, chosen, asked, reference)
-            for name, settings in FIXED:
-                if settings.get("k", 1) <= len(asked):
-                    criterion = CANDIDATES[name](**settings)
-                    hits[name, text_of(settings), "transductive", len(asked)] = hit(one, criterion, asked, asked)
             everything = torch.cat([asked, pool])
+            for name, settings in FIXED:
+                if settings.get("k", 1) <= len(everything):
+                    found = hit(one, CANDIDATES[name](**settings), everything, everything)[: len(asked)]
+                    hits[name, text_of(settings), "transductive", len(everything)] = found
             if len(pool) >= LEAST:
                 chosen = choice(one, pool, everything, seed)
                 found = hit(one, chosen, everything, everything)[: len(asked)]

@@ -20,7 +20,7 @@ from vsehub.serving import load_index
 QUERIES, ITEMS, DIM, K = 300, 120, 16, 10
 KEYS = {
     *("schema", "kind", "vsehub", "command", "versions", "git", "hardware", "started", "seconds"),
-    *("queries", "items", "reference", "reference_items", "k", "ks", "truth", "rankings", "hubs", "antihubs"),
+    *("scores", "queries", "items", "reference", "reference_items", "k", "ks", "truth", "rankings", "hubs", "antihubs"),
     *("choice", "index"),
 }
 
@@ -466,8 +466,8 @@ def test_a_chosen_criterion(files, here):
     assert f"chosen</dt><dd>{choice['criterion']}" in re.sub(r"\s*\n\s*", "", (files / "a" / "index.html").read_text())
 
     said = here("rerank", *sides, "out=b", "index=flat")
-    assert record(files / "b")["choice"] == {"criterion": "csls", "parameters": {"k": 2}, "queries": 0, "gain": None}
-    assert "chosen: csls (k 2): the default, since no answers are known to choose by" in said
+    assert record(files / "b")["choice"] == {"criterion": "csls", "parameters": {"k": 10}, "queries": 0, "gain": None}
+    assert "chosen: csls (k 10): the default, since no answers are known to choose by" in said
     here("rerank", *sides, "truth=rows.csv", "out=c", "index=flat", "reference=train.npy")
     chosen, index = record(files / "c")["choice"], load_index(files / "c" / "index.faiss")
     assert {one["name"] for one in chosen["tried"]} == {"nns", "sinkhorn", "csls", "is", "nnn", "dn"}
@@ -500,3 +500,102 @@ def test_what_a_choice_cannot_be_made_by(files, here):
         ((*auto, "criterion.among=[qb_norm]", "index=flat"), "among names no criterion besides nns"),
     ):
         assert re.search(message, here("rerank", *settings, status=2)), message
+
+
+@pytest.fixture
+def scores(files):
+    """The scores of the vectors, as files beside them."""
+    queries, items, reference, _ = vectors()
+    np.save(files / "s.npy", queries @ items.T)
+    np.save(files / "r.npy", reference @ items.T)
+    np.save(files / "turned.npy", items @ queries.T)
+
+
+def test_scores_instead_of_vectors(files, scores, here):
+    """The same result as by the vectors, but for what is said of the files."""
+    named = ("item_ids=ids.txt", "item_labels=captions.txt", "query_labels=asked.txt", "truth=pairs.csv")
+    asked = (*named, "criterion=is")
+    here("rerank", "queries=q.npy", "items=m.npy", "reference=train.npy", *asked, "out=vectors")
+    said = here("rerank", "scores=s.npy", "reference_scores=r.npy", *asked, "out=scores")
+    assert "300 queries, 120 items, scores of s.npy; reference: r.npy, 200 (inductive)" in said
+    ids = (files / "ids.txt").read_text().splitlines()
+    rankings = [read_ranking(files / out / "ranking.parquet", item_ids=ids)[0] for out in ("vectors", "scores")]
+    assert (rankings[0] == rankings[1]).float().mean() > 0.999  # products may be rounded otherwise
+    told, other = record(files / "scores"), record(files / "vectors")
+    assert told.keys() == other.keys() == KEYS
+    assert told["scores"].keys() == {"path", "rows", "columns", "dtype", "fingerprint", "range"}
+    assert (told["scores"]["path"], told["scores"]["rows"], told["scores"]["columns"]) == ("s.npy", QUERIES, ITEMS)
+    assert told["scores"]["range"]["most"] == np.load(files / "s.npy").max()
+    assert (told["queries"], told["items"], other["scores"]) == ({"rows": QUERIES}, {"rows": ITEMS}, None)
+    assert (told["reference"]["kind"], told["reference"]["set"], told["reference"]["rows"]) == (
+        "inductive",
+        "r.npy",
+        200,
+    )
+    for one, two in zip(told["rankings"], other["rankings"], strict=True):
+        assert one["truth"] == pytest.approx(two["truth"], abs=0.5)
+        assert one["hubness"] == pytest.approx(two["hubness"], abs=0.05, rel=0.02)
+    page = (files / "scores" / "index.html").read_text()
+    assert "Hubness under the scores of s.npy" in page
+    assert "300 × 120" in page
+    here("diagnose", "scores=s.npy", "truth=rows.csv", "out=found")
+    assert [one["reference"] for one in record(files / "found")["rankings"]] == ["none", *["transductive"] * 4]
+    said = here("rerank", "scores=s.npy", "reference_scores=r.npy", "criterion=nns", "out=plain")
+    assert "reference_scores is not read" in said
+    here("rerank", "scores=s.npy", "truth=rows.csv", "criterion=csls+rgm", "out=matched")
+
+
+def test_a_criterion_chosen_on_scores(files, scores, here):
+    truth = ("truth=rows.csv", "criterion=auto")
+    for reference, own in ((), ()), (("reference=train.npy",), ("reference_scores=r.npy",)):
+        here("rerank", "queries=q.npy", "items=m.npy", *reference, *truth, "out=vectors", "overwrite=true")
+        here("rerank", "scores=s.npy", *own, *truth, "out=scores", "overwrite=true")
+        one, two = (record(files / out)["choice"] for out in ("vectors", "scores"))
+        assert (one["criterion"], one["parameters"]) == (two["criterion"], two["parameters"])
+        assert one["gain"]["r1"] == pytest.approx(two["gain"]["r1"], abs=0.8)
+
+
+def test_scores_that_will_not_do(files, scores, here):
+    bad = np.load(files / "s.npy")
+    bad[[4, 7]] = np.nan
+    np.save(files / "nan.npy", bad)
+    np.save(files / "leaking.npy", np.concatenate([np.load(files / "r.npy"), np.load(files / "s.npy")[:4]]))
+    np.save(files / "narrow.npy", np.load(files / "r.npy")[:, 1:])
+    given = ("scores=s.npy",)
+    for settings, message in (
+        (
+            (*given, "queries=q.npy", "items=m.npy"),
+            "scores and queries, items are given; give queries and items, .* or",
+        ),
+        ((*given, "reference=train.npy"), "scores and reference are given"),
+        ((), "queries is not set; give queries=FILE, one vector per row, or scores=FILE"),
+        (("queries=q.npy", "items=m.npy", "reference_scores=r.npy"), "reference_scores goes with scores"),
+        ((*given, "normalize=true"), "normalize is for vectors"),
+        (("scores=absent.npy",), "scores: no such file or folder: absent.npy"),
+        (
+            ("scores=turned.npy", "truth=rows.csv"),
+            "name rows that the queries do not have.* They fit the other way round",
+        ),
+        (
+            ("scores=turned.npy", "item_ids=ids.txt"),
+            r"120 rows \(queries\) and 300 columns \(items\): .* save scores.T",
+        ),
+        ((*given, "query_ids=ids.txt"), "there are 120 ids; expected one per row. They fit the other way round"),
+        ((*given, "reference_scores=s.npy"), "is the file of the scores themselves"),
+        (
+            (*given, "reference_scores=leaking.npy"),
+            r"reference_scores: 4 of 300 queries \(1.3%\) are in .* bit for bit",
+        ),
+        ((*given, "reference_scores=narrow.npy"), r"narrow.npy\) has 119 columns, scores \(s.npy\) 120"),
+        (("scores=nan.npy",), "of 300 rows, counted from 0: 4, 7 hold NaN"),
+    ):
+        for command in ("rerank", "diagnose"):
+            said = here(command, *settings, "out=there", status=2)
+            assert re.search(message, said, re.MULTILINE), (settings, said)
+            assert not (files / "there").exists(), settings
+    for settings, message in (
+        (("index=flat",), "index: an index holds vectors, and only scores are given"),
+        (("criterion=dual_is",), "dual_is compares items with each other, .* Give queries and items, or"),
+        (("criterion=auto", "tune_queries=q.npy", "tune_truth=rows.csv"), "tune_queries holds vectors"),
+    ):
+        assert re.search(message, here("rerank", *given, *settings, "out=there", status=2)), settings

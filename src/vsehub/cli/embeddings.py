@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig
 
 from vsehub import __version__
 from vsehub.checks import InputError, boolean, fail, require, whole
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 RESULT, PAGE = "result.json", "index.html"
 PARTS = "parts"  # the folder of unfinished work
+VECTORS, SCORES = ("queries", "items", "reference", "reference_items"), ("scores", "reference_scores")
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,9 @@ class Settings:
     """The settings that both commands have.
 
     command: its name. kind: what it writes ("a diagnosis"). written: the names of the files that it writes. files: the
-    arguments of `open_inputs` that name files, None if not given. Raises InputError for everything that can be refused
-    before anything is read, such as an output folder that cannot be written to or a missing file of vectors.
+    arguments of `open_inputs` or `open_scores` that name files, None if not given. Raises InputError for everything
+    that can be refused before anything is read, such as an output folder that cannot be written to or a missing file of
+    vectors.
     """
 
     command: str
@@ -58,13 +60,13 @@ class Settings:
     @classmethod
     def of(cls, cfg: DictConfig, command: str, kind: str, written: tuple[str, ...]) -> Self:
         """The settings of a command's configuration."""
-        for name in ("queries", "items"):
-            require(not OmegaConf.is_missing(cfg, name), f"{name} is not set; give {name}=FILE, one vector per row")
         files = {
             "queries": cfg.queries,
             "items": cfg["items"],
             "reference": cfg.reference,
             "reference_items": cfg.reference_items,
+            "scores": cfg.scores,
+            "reference_scores": cfg.reference_scores,
             "truth": cfg.truth,
             "query_ids": cfg.query_ids,
             "item_ids": cfg.item_ids,
@@ -94,10 +96,39 @@ class Settings:
         seed = self.seed
         require(isinstance(seed, int) and seed >= 0, f"seed is {seed!r}; expected a whole number from 0 up")
         self.output()
-        for name in ("queries", "items", "reference", "reference_items"):
+        self._require_vectors_or_scores()
+        for name in (*VECTORS, *SCORES):
             path = self.files[name]
             if path is not None:
                 require_vectors(name, split_path(path)[0])
+
+    @property
+    def scored(self) -> bool:
+        """Whether scores are given instead of vectors."""
+        return self.files["scores"] is not None
+
+    def _require_vectors_or_scores(self) -> None:
+        if self.scored:
+            both = [name for name in VECTORS if self.files[name] is not None]
+            require(
+                not both,
+                f"scores and {', '.join(both)} are given; give queries and items, whose other queries are reference, "
+                "or scores, whose other queries are reference_scores",
+            )
+            require(self.normalize is None, "normalize is for vectors; scores are taken as they are. Omit normalize")
+            require(
+                not self.skip_unreadable, "skip_unreadable is for folders of vectors; omit it, scores are read whole"
+            )
+            return
+        for name in ("queries", "items"):
+            require(
+                self.files[name] is not None,
+                f"{name} is not set; give {name}=FILE, one vector per row, or scores=FILE instead of queries and items",
+            )
+        require(
+            self.files["reference_scores"] is None,
+            "reference_scores goes with scores; the other queries of vectors are reference=FILE",
+        )
 
     def output(self) -> Output:
         """The folder `out`. Raises InputError if it holds other files, or a result that must not be replaced."""
@@ -166,20 +197,22 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
     """
     from vsehub.io.provenance import code_version, hardware, versions
     from vsehub.rerank.choose import choice_record, choose_for, gain
-    from vsehub.rerank.inputs import open_inputs
     from vsehub.rerank.measure import PLAIN, check_criteria, measure
     from vsehub.rerank.parts import Parts
     from vsehub.rerank.record import record
 
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     device = device_named(settings.device)
-    files = dict(settings.files)
-    if files["reference"] is not None and not any(map(_reads_queries, criteria.values())):
-        log.warning("reference is not read: none of these criteria uses reference queries")
-        files["reference"] = None
-    inputs = open_inputs(**files, normalize=settings.normalize, skip_unreadable=settings.skip_unreadable)
+    inputs = _opened(settings, any(map(_reads_queries, criteria.values())))
     sizes = len(inputs.queries), len(inputs.items)
-    check_criteria(criteria, inputs.reference is not None, *sizes, settings.k, inputs.reference_items is not None)
+    check_criteria(
+        criteria,
+        inputs.reference is not None,
+        *sizes,
+        settings.k,
+        inputs.reference_items is not None,
+        settings.scored,
+    )
     with alone(Path(settings.out), "writing"):
         out = settings.output()  # checked again: another process may have finished in the meantime
         checking = time.perf_counter()
@@ -231,6 +264,21 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
         yield found
 
 
+def _opened(settings: Settings, reads_queries: bool) -> "Inputs":
+    """The inputs, of vectors or of scores, without a reference that is not read."""
+    from vsehub.rerank.inputs import open_inputs
+    from vsehub.rerank.scores import open_scores
+
+    files = {name: path for name, path in settings.files.items() if path is not None}
+    reference = "reference_scores" if settings.scored else "reference"
+    if reference in files and not reads_queries:
+        log.warning("%s is not read: none of these criteria uses reference queries", reference)
+        del files[reference]
+    if settings.scored:
+        return open_scores(**files)
+    return open_inputs(**files, normalize=settings.normalize, skip_unreadable=settings.skip_unreadable)
+
+
 def _reads_queries(criterion: Any) -> bool:
     return criterion.needs_reference or criterion.matching is not None
 
@@ -275,7 +323,7 @@ def table(record: dict[str, Any]) -> str:
     seconds = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in record["seconds"].items())
     return "\n".join(
         [
-            f"{queries['rows']:,} queries, {items['rows']:,} items, {items['dim']} dimensions; {_reference(record)}",
+            f"{queries['rows']:,} queries, {items['rows']:,} items, {_compared_by(record)}; {_reference(record)}",
             *_truth(record["truth"]),
             *_choice(record["choice"]),
             Table(["", *(heading for heading, *_ in columns)], rows).terminal(),
@@ -283,6 +331,11 @@ def table(record: dict[str, Any]) -> str:
             f"a fair share is {k * queries['rows'] / items['rows']:.3g} queries per item; seconds: {seconds}",
         ]
     )
+
+
+def _compared_by(record: dict[str, Any]) -> str:
+    scores = record["scores"]
+    return f"{record['items']['dim']} dimensions" if scores is None else f"scores of {scores['path']}"
 
 
 def _reference(record: dict[str, Any]) -> str:

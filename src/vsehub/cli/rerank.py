@@ -38,7 +38,15 @@ def rerank(cfg: DictConfig) -> None:
         criterion = criterion if kind is None else criterion.indexable()
     else:
         require(cfg.tune_queries is None, f"tune_queries is for criterion=auto; {name} is not chosen by anything")
+    require(
+        not settings.scored or cfg.tune_queries is None,
+        "tune_queries holds vectors, and scores are given; omit it: a part of the queries with truth is used to choose",
+    )
     if kind is not None:
+        require(
+            not settings.scored,
+            "index: an index holds vectors, and only scores are given; omit index, or give queries and items",
+        )
         require_index(kind, name, criterion.correction if tuning else criterion)
     # The plain ranking is measured in any case.
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}

@@ -37,7 +37,7 @@ PLAIN = "nns"
 
 
 class Auto(Criterion):
-    """The criterion that suits the data: chosen where queries with known answers allow it, else CSLS with k = 2.
+    """The criterion that suits the data: chosen where queries with known answers allow it, else CSLS with k = 10.
 
     among: names of the criteria to choose among; None: all of `CANDIDATES`. Plain search is always among them. Where
     nothing is chosen this is `untuned`. Raises InputError for other names. The defaults are those of the study
@@ -59,9 +59,9 @@ class Auto(Criterion):
 
     @property
     def untuned(self) -> tuple[str, Correction]:
-        """What is taken where no answers are known: CSLS with k = 2, or the first that it may choose, as it is."""
+        """What is taken where no answers are known: CSLS with k = 10, or the first that it may choose, as it is."""
         if "csls" in self.names:
-            return "csls", CSLS(k=2)
+            return "csls", CSLS()
         name = self.names[1]
         return name, CANDIDATES[name]()
 

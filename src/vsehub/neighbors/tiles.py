@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from vsehub.checks import require
 from vsehub.metrics.topk import Best, with_block
+from vsehub.neighbors.given import GivenScores, scoring
 from vsehub.neighbors.vectors import VectorSource
 
 # (scores (b, m), their queries, their items) -> corrected scores (b, m)
@@ -21,6 +22,8 @@ TILE_QUERIES, TILE_ITEMS = 512, 4096
 GPU_TILE_QUERIES, GPU_TILE_ITEMS = 4096, 32768
 # How many queries are held during one pass over the items: more mean fewer reads and normalisations of the items.
 QUERIES_HELD = 16384
+# Rows of given scores may be wide: at most 512 MB of float32 are held.
+HELD_ELEMENTS = 2**27
 # Scores of all reference queries against some items: 128 MB of float32 at a time, for any number of queries.
 COLUMN_ELEMENTS = 2**25
 LEAST_COLUMNS = 16
@@ -58,8 +61,9 @@ def nearest_blocks(
     require(0 < k <= len(items), f"k is {k}; expected 1 to {len(items)}, the number of items")
     total, corrected = (len(queries) - start) * len(items), Corrected(corrections)
     with tqdm(total=total, desc=progress, disable=None if progress else True, **BAR) as bar:
-        for first in range(start, len(queries), QUERIES_HELD):
-            held = queries.rows(first, min(first + QUERIES_HELD, len(queries)))
+        height = _held_at_once(queries)
+        for first in range(start, len(queries), height):
+            held = queries.rows(first, min(first + height, len(queries)))
             running: list[dict[int, Best]] = [{} for _ in corrections]
             for rows, columns, scores in tiles(held, items):
                 within = slice(first + rows.start, first + rows.stop)
@@ -67,6 +71,10 @@ def nearest_blocks(
                     best[rows.start] = with_block(best.get(rows.start), values, columns.start, k)
                 bar.update(scores.numel())
             yield first, [_whole(best, correct) for best, correct in zip(running, corrections, strict=True)]
+
+
+def _held_at_once(queries: VectorSource) -> int:
+    return min(QUERIES_HELD, max(1, HELD_ELEMENTS // queries.shape[1]))
 
 
 def _whole(best: dict[int, Best], correct: TileCorrection | None) -> Best:
@@ -84,11 +92,11 @@ def tiles(held: Tensor, items: VectorSource) -> Iterator[tuple[slice, slice, Ten
     height, width = (GPU_TILE_QUERIES, GPU_TILE_ITEMS) if gpu else (TILE_QUERIES, TILE_ITEMS)
     for start in range(0, len(items), width):
         stop = min(start + width, len(items))
-        block = items.rows(start, stop).to(held)
+        scored = scoring(items, start, stop, held)
         for top in range(0, len(held), height):
             rows = slice(top, min(top + height, len(held)))
             scores = buffer.matrix(rows.stop - top, stop - start, held)
-            yield rows, slice(start, stop), torch.mm(held[rows], block.T, out=scores)
+            yield rows, slice(start, stop), scored(held[rows], scores)
 
 
 def score_columns(
@@ -99,27 +107,36 @@ def score_columns(
     A column is contiguous in memory, since reductions over the queries run along it. Each block overwrites the last.
     device: where scores are computed; None: the device of the reference queries.
     """
-    held, buffer = reference.rows(0, len(reference)).to(device), MatrixBuffer()
-    width = max(LEAST_COLUMNS, COLUMN_ELEMENTS // len(held))
+    buffer = MatrixBuffer()
+    width = max(LEAST_COLUMNS, COLUMN_ELEMENTS // len(reference))
+    given = reference if isinstance(reference, GivenScores) else None
+    held = reference.rows(0, 0 if given else len(reference)).to(device)
 
     def columns() -> Iterator[Tensor]:
-        with tqdm(total=len(held) * len(items), desc=progress, disable=None if progress else True, **BAR) as bar:
+        total = len(reference) * len(items)
+        with tqdm(total=total, desc=progress, disable=None if progress else True, **BAR) as bar:
             for start in range(0, len(items), width):
-                block = items.rows(start, min(start + width, len(items))).to(held)
-                scores = buffer.matrix(len(block), len(held), held)
-                yield torch.mm(block, held.T, out=scores).T
-                bar.update(len(held) * len(block))
+                stop = min(start + width, len(items))
+                scores = buffer.matrix(stop - start, len(reference), held)
+                if given is None:
+                    block = items.rows(start, stop).to(held)
+                    torch.mm(block, held.T, out=scores)
+                else:
+                    scores.copy_(given.columns(start, stop).T)
+                yield scores.T
+                bar.update(scores.numel())
 
     return columns
 
 
 def row_blocks(queries: VectorSource, items: VectorSource) -> Iterator[Iterator[Tensor]]:
     """For each block of queries in turn, the blocks (b, m) of their scores that cover all items in order."""
-    for first in range(0, len(queries), QUERIES_HELD):
-        held = queries.rows(first, min(first + QUERIES_HELD, len(queries)))
+    height = _held_at_once(queries)
+    for first in range(0, len(queries), height):
+        held = queries.rows(first, min(first + height, len(queries)))
         width = max(LEAST_COLUMNS, COLUMN_ELEMENTS // len(held))
         starts = range(0, len(items), width)
-        yield (held @ items.rows(start, min(start + width, len(items))).to(held).T for start in starts)
+        yield (scoring(items, start, min(start + width, len(items)), held)(held, None) for start in starts)
 
 
 class Affine:

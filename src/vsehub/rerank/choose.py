@@ -1,6 +1,7 @@
 """`criterion=auto`: choosing the criterion by queries whose answers are known."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from vsehub.data.truth import read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors, same_space
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import rank_blocks
+from vsehub.neighbors.given import UnitVectors
 from vsehub.neighbors.vectors import VectorSource
 from vsehub.rerank.inputs import ALLOWED, Inputs, row_digests, shared_rows
 from vsehub.rerank.measure import Ranked
@@ -89,9 +91,9 @@ def choose(
     seen = _sample(random, len(queries if reference is None else reference), MOST_REFERENCE)
     most = max(1, MOST_SCORES // (len(asked) + len(seen)))
     among, answers = _items(random, positives, asked, len(items), most)
-    held = _taken(items, among)
-    scores = _taken(queries, asked) @ held.T
-    reference_scores = _taken(queries if reference is None else reference, seen) @ held.T
+    scores, reference_scores = _scores(
+        ((queries, asked), (queries if reference is None else reference, seen)), items, among
+    )
     folds, fitted_on = _folds(random, asked, seen, own if reference is not None else None)
 
     candidates = auto.candidates(min(len(rows) for _, rows in fitted_on))
@@ -139,14 +141,24 @@ def _items(
     return among, Positives.from_pairs(query, torch.searchsorted(among, item), len(asked), len(among))
 
 
-def _taken(vectors: VectorSource, rows: Tensor) -> Tensor:
-    """The rows (n,), rising, of vectors that are read in blocks: (n, D) on the CPU."""
+def _scores(sides: Sequence[tuple[VectorSource, Tensor]], items: VectorSource, among: Tensor) -> list[Tensor]:
+    """The scores (n, m) of some rows (n,) of each side with the items `among` (m,), on the CPU."""
+    if isinstance(items, UnitVectors):
+        return [_taken(scores, rows, among) for scores, rows in sides]
+    held = _taken(items, among)
+    return [_taken(vectors, rows) @ held.T for vectors, rows in sides]
+
+
+def _taken(vectors: VectorSource, rows: Tensor, columns: Tensor | None = None) -> Tensor:
+    """The rows (n,), rising, of vectors that are read in blocks, on the CPU: (n, D), or only the columns named."""
     found = []
-    for first in range(0, len(vectors), BLOCK):
-        here = rows[(rows >= first) & (rows < first + BLOCK)]
+    height = min(BLOCK, max(1, MOST_SCORES // vectors.shape[1]))
+    for first in range(0, len(vectors), height):
+        here = rows[(rows >= first) & (rows < first + height)]
         if len(here):
-            block = vectors.rows(first, min(first + BLOCK, len(vectors)))
-            found.append(block[(here - first).to(block.device)].cpu())
+            block = vectors.rows(first, min(first + height, len(vectors)))
+            held = block[(here - first).to(block.device)].cpu()
+            found.append(held if columns is None else held[:, columns])
     return torch.cat(found)
 
 
@@ -222,8 +234,8 @@ def choose_for(
 
 def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int, progress: bool) -> Choice:
     """The choice by queries from a file of their own."""
-    asked = open_vectors(queries, "tune_queries", normalize=inputs.queries.normalize)
-    same_space(asked, inputs.items)
+    asked = open_vectors(queries, "tune_queries", normalize=inputs.sides["queries"].normalize)
+    same_space(asked, inputs.sides["items"])
     look_through(asked, progress=progress)
     shared = shared_rows(inputs.queries, asked)
     require(

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,10 +112,21 @@ def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
 
 
 @dataclass(frozen=True)
-class Checked:
-    """Results of reading all rows: the norms of each side, and the number of queries that are in the reference."""
+class Range:
+    """The smallest and the largest of given scores."""
 
-    norms: dict[str, Norms]
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Results of reading all rows.
+
+    norms: of each side; of given scores their range. shared: the number of queries that are in the reference.
+    """
+
+    norms: Mapping[str, Norms | Range]
     shared: int
 
 
@@ -124,24 +135,20 @@ class Inputs:
     """Opened inputs. reference, reference_items: None if queries and items serve as their own. truth: None if unknown.
 
     truth_path: the file from which `truth` was read. stamps: size, modification time and inode of each file of vectors,
-    taken before it was opened.
+    taken before it was opened. sides: the files of vectors by their names: "queries", "items" and, if given,
+    "reference", "reference_items".
     """
 
-    queries: VectorFile
-    items: VectorFile
-    reference: VectorFile | None
-    reference_items: VectorFile | None
+    queries: VectorSource
+    items: VectorSource
+    reference: VectorSource | None
+    reference_items: VectorSource | None
     query_names: Names
     item_names: Names
     truth: Positives | None
     truth_path: str | None
     stamps: Stamps
-
-    @property
-    def sides(self) -> dict[str, VectorFile]:
-        """The files of vectors by their names: "queries", "items" and, if given, "reference", "reference_items"."""
-        given = {name: getattr(self, name) for name in ("queries", "items", "reference", "reference_items")}
-        return {name: side for name, side in given.items() if side is not None}
+    sides: dict[str, VectorFile]
 
     def check(self) -> Checked:
         """Read every row once. Raises InputError for unusable rows, and for a reference that holds the queries."""
@@ -150,7 +157,8 @@ class Inputs:
 
     def identity(self) -> dict[str, Any]:
         """JSON that identifies the vectors: hash of a sample, shape, sizes and modification times of the files."""
-        found: dict[str, Any] = {"reference": None, "reference_items": None, "normalize": self.queries.normalize}
+        normalize = next(iter(self.sides.values())).normalize
+        found: dict[str, Any] = {"reference": None, "reference_items": None, "normalize": normalize}
         for name, side in self.sides.items():
             files = [stamp and list(stamp[:2]) for stamp in side.stamps.values()]
             found[name] = [side.fingerprint(), *side.shape, files]
@@ -201,10 +209,9 @@ def open_inputs(
         sizes = (len(asked), len(among))
         pairs = read_truth(truth, *sizes, query_names.ids, item_names.ids)
         positives = Positives.from_pairs(*pairs, *sizes, complete=False)
-    taken: Stamps = {}
-    for side in (asked, among, seen, bank):
-        taken |= {} if side is None else side.stamps
-    return Inputs(asked, among, seen, bank, query_names, item_names, positives, truth, taken)
+    given = {"queries": asked, "items": among, "reference": seen, "reference_items": bank}
+    sides = {name: side for name, side in given.items() if side is not None}
+    return Inputs(asked, among, seen, bank, query_names, item_names, positives, truth, stamps_of(sides), sides)
 
 
 def _refuse_row_numbers(vectors: VectorFile, names: Names) -> None:
@@ -236,6 +243,11 @@ def _names(
     )
 
 
+def stamps_of(sides: Mapping[str, VectorFile]) -> Stamps:
+    """Those of all files."""
+    return {file: stamp for side in sides.values() for file, stamp in side.stamps.items()}
+
+
 def shared_rows(queries: VectorSource, reference: VectorSource) -> int:
     """The number of queries (Q, D) that are also in the reference (R, D), bit for bit as they are read.
 
@@ -244,17 +256,17 @@ def shared_rows(queries: VectorSource, reference: VectorSource) -> int:
     return int(np.isin(row_digests(queries), row_digests(reference)).sum())
 
 
-def refuse_shared(queries: VectorSource, reference: VectorSource) -> int:
+def refuse_shared(queries: VectorSource, reference: VectorSource, name: str = "reference") -> int:
     """The number of queries that the reference holds. Raises InputError if they are more than `ALLOWED` of them.
 
-    Fewer are logged as a warning.
+    Fewer are logged as a warning. name: the setting that names the reference.
     """
     count = shared_rows(queries, reference)
-    said = f"reference: {count} of {len(queries)} queries ({count / len(queries):.1%}) are in {reference} bit for bit"
+    said = f"{name}: {count} of {len(queries)} queries ({count / len(queries):.1%}) are in {reference} bit for bit"
     require(
         count <= ALLOWED * len(queries),
         f"{said}, more than {ALLOWED:.0%}: results would be called inductive and be transductive. Give other queries, "
-        "e.g. training queries, or leave reference out: the queries themselves are then taken, and the record says so",
+        f"e.g. training queries, or leave {name} out: the queries themselves are then taken, and the record says so",
     )
     if count:
         log.warning("%s; the criterion has seen them", said)

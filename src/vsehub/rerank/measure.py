@@ -27,6 +27,7 @@ from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.occurrences import KS, Occurrences, histogram, occurrence_metrics
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS, at_r
+from vsehub.neighbors.given import GivenScores, UnitVectors
 from vsehub.neighbors.tiles import nearest_blocks
 from vsehub.neighbors.vectors import VectorSource, as_vectors
 from vsehub.rerank.parts import Parts, Pieces, kept
@@ -95,9 +96,10 @@ def measure(
 
     queries (Q, D), items (M, D), reference (R, D) queries (None: the queries themselves, transductive), reference_items
     (G, D) for criteria that take them (None: the items themselves): tensors, numpy arrays, memory maps, or open files
-    (`data.vectors`). criteria: name -> criterion. k: the depth of the lists. positives: which items answer which query;
-    metrics against them omit queries without one. parts: where results are kept until the work is done. device: where
-    blocks are computed; None: the device of the vectors.
+    (`data.vectors`). Instead of vectors, `GivenScores` are queries and reference, and `UnitVectors` are items.
+    criteria: name -> criterion. k: the depth of the lists. positives: which items answer which query; metrics against
+    them omit queries without one. parts: where results are kept until the work is done. device: where blocks are
+    computed; None: the device of the vectors.
 
     One product of queries and items serves the plain and all corrected rankings, and one product of reference and items
     all criteria that work column by column. A matching computes its own product for each measured k. Raises InputError
@@ -108,7 +110,8 @@ def measure(
         name: criterion for name, criterion in (criteria or {}).items() if not isinstance(criterion, NearestNeighbor)
     }
     sides = as_sides(queries, items, reference)
-    check_criteria(criteria, reference is not None, len(sides[0]), len(sides[1]), k, reference_items is not None)
+    given = isinstance(sides[1], UnitVectors)
+    check_criteria(criteria, reference is not None, len(sides[0]), len(sides[1]), k, reference_items is not None, given)
     bank = None
     if reference_items is not None:
         bank = as_vectors("reference_items", reference_items, columns=sides[1].shape[1])
@@ -116,7 +119,7 @@ def measure(
     require(
         PLAIN not in criteria, f"a criterion is called {PLAIN}, the name of the plain ranking; give it another name"
     )
-    asked, among, seen = sides if device is None else (Moved(sides[0], device), sides[1], Moved(sides[2], device))
+    asked, among, seen = sides if device is None else (moved(sides[0], device), sides[1], moved(sides[2], device))
 
     # Matchings come first: each is computed at once, the other rankings in blocks.
     depths = {k, *reached(len(among)), *(min(one, len(among)) for one in RECALLS)}
@@ -148,11 +151,18 @@ def measure(
 
 
 def check_criteria(
-    criteria: Mapping[str, Any], inductive: bool, queries: int, items: int, k: int, reference_items: bool = False
+    criteria: Mapping[str, Any],
+    inductive: bool,
+    queries: int,
+    items: int,
+    k: int,
+    reference_items: bool = False,
+    given: bool = False,
 ) -> None:
     """Raise InputError for an impossible k, and for criteria that cannot take these sizes or this reference.
 
-    reference_items: whether there are any, which at least one criterion must take.
+    reference_items: whether there are any, which at least one criterion must take. given: whether scores are given
+    instead of vectors.
     """
     whole("k", k)
     require(k <= items, f"k is {k}; expected at most {items}, the number of items")
@@ -162,6 +172,11 @@ def check_criteria(
         "or choose a criterion that takes them, e.g. dual_is",
     )
     for name, criterion in criteria.items():
+        require(
+            not given or criterion.correction.reference_items_as != "rows",
+            f"{name} compares items with each other, and scores of queries with items do not say how they compare. "
+            "Give queries and items, or a criterion that looks at the queries' scores alone, e.g. is",
+        )
         require(
             criterion.inductive or not inductive,
             f"{name} matches the queries themselves with the items: it has no form that takes other reference queries. "
@@ -326,6 +341,23 @@ class Moved:
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows `start` to `stop` - 1 on the device."""
         return self._vectors.rows(start, stop).to(self._device)
+
+
+class MovedScores(Moved):
+    """Given scores whose blocks are moved to another device."""
+
+    def __init__(self, scores: GivenScores, device: torch.device):
+        super().__init__(scores, device)
+        self._scores = scores
+
+    def columns(self, start: int, stop: int) -> Tensor:
+        """Columns `start` to `stop` - 1 on the device."""
+        return self._scores.columns(start, stop).to(self._device)
+
+
+def moved(vectors: VectorSource, device: torch.device) -> VectorSource:
+    """Vectors, or given scores, whose blocks are on the device."""
+    return MovedScores(vectors, device) if isinstance(vectors, GivenScores) else Moved(vectors, device)
 
 
 def fitted(

@@ -12,7 +12,7 @@ from torch import Tensor
 from vsehub.criteria.base import Criterion
 from vsehub.data.vectors.embeddings import Norms, VectorFile
 from vsehub.metrics.topk import top_k
-from vsehub.rerank.inputs import Checked, Inputs, Names
+from vsehub.rerank.inputs import Checked, Inputs, Names, Range
 from vsehub.rerank.measure import Measured
 
 log = logging.getLogger(__name__)
@@ -26,47 +26,55 @@ def record(
 ) -> dict[str, Any]:
     """The record of the inputs and of all measurements; see `figures`."""
     inductive = inputs.reference is not None
+    sides = {name: _side(vectors, checked.norms[name]) for name, vectors in inputs.sides.items()}
     return {
-        "queries": _side(inputs.queries, checked.norms["queries"]),
-        "items": _side(inputs.items, checked.norms["items"]),
-        "reference": _reference(inputs, checked, criteria),
-        "reference_items": _reference_items(inputs, checked, criteria),
+        "scores": sides.get("scores"),
+        "queries": sides.get("queries", {"rows": len(inputs.queries)}),
+        "items": sides.get("items", {"rows": len(inputs.items)}),
+        "reference": _reference(inputs, sides, checked, criteria),
+        "reference_items": _reference_items(inputs, sides, criteria),
         "k": k,
         "truth": _truth(inputs),
         **values(measured, criteria, inductive, inputs.query_names, inputs.item_names, seed),
     }
 
 
-def _side(vectors: VectorFile, norms: Norms) -> dict[str, Any]:
+def _side(vectors: VectorFile, norms: Norms | Range) -> dict[str, Any]:
+    """The facts of a file; given scores have "columns" and a "range" instead of "dim" and "norms"."""
+    columns, spread = ("dim", "norms") if isinstance(norms, Norms) else ("columns", "range")
     return {
         "path": vectors.path,
         "rows": len(vectors),
-        "dim": vectors.shape[1],
+        columns: vectors.shape[1],
         "dtype": str(vectors.dtype).removeprefix("torch."),
         "fingerprint": vectors.fingerprint(),
         "left_out": [shard.name for shard in vectors.left_out],
-        "norms": asdict(norms),
+        spread: asdict(norms),
     }
 
 
-def _reference(inputs: Inputs, checked: Checked, criteria: Mapping[str, Any]) -> dict[str, Any]:
+def _reference(
+    inputs: Inputs, sides: Mapping[str, dict[str, Any]], checked: Checked, criteria: Mapping[str, Any]
+) -> dict[str, Any]:
     """The reference: the queries from which the criteria took their terms."""
     inductive = inputs.reference is not None
     if all(reference_kind(criterion, inductive) == "none" for criterion in criteria.values()):
         return {"kind": "none", "set": "none"}
     if inputs.reference is None:
         return {"kind": "transductive", "set": "the queries themselves", "rows": len(inputs.queries)}
-    side = _side(inputs.reference, checked.norms["reference"])
+    side = sides["reference" if "reference" in sides else "reference_scores"]
     return {"kind": "inductive", "set": side["path"], **side, "queries_in_it": checked.shared}
 
 
-def _reference_items(inputs: Inputs, checked: Checked, criteria: Mapping[str, Any]) -> dict[str, Any] | None:
+def _reference_items(
+    inputs: Inputs, sides: Mapping[str, dict[str, Any]], criteria: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """Which items the criteria took further scores from; None where none does."""
     if not any(criterion.takes_reference_items for criterion in criteria.values()):
         return None
     if inputs.reference_items is None:
         return {"set": "the items themselves", "rows": len(inputs.items)}
-    side = _side(inputs.reference_items, checked.norms["reference_items"])
+    side = sides["reference_items"]
     return {"set": side["path"], **side}
 
 

@@ -206,6 +206,7 @@ def _is_size(value: Any) -> bool:
 
 def _vectors(path: Path, name: str) -> np.ndarray:
     stored = read_safetensors(path, name)
+    assert isinstance(stored.array, np.ndarray)  # one file is mapped as a whole
     require(
         stored.dtype in (torch.float32, torch.float64),
         f"search: {name} in {path} holds {stored.dtype}; expected float32 or float64. {_AGAIN}",

@@ -12,6 +12,7 @@ from vsehub.criteria.base import Criterion, as_sides, finite
 from vsehub.criteria.matching.candidates import RowsOf
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.topk import top_k
+from vsehub.neighbors.given import scoring
 from vsehub.neighbors.vectors import VectorSource, given_back
 
 ITEMS_AT_ONCE = 2**16
@@ -189,8 +190,8 @@ def product_rows(queries: VectorSource, items: VectorSource, correct: Callable[[
         asked = held[index.to(held.device)]
         scores = torch.empty(len(asked), len(items), dtype=held.dtype, device=held.device)
         for start in range(0, len(items), ITEMS_AT_ONCE):
-            block = items.rows(start, min(start + ITEMS_AT_ONCE, len(items))).to(held)
-            torch.mm(asked, block.T, out=scores[:, start : start + len(block)])
+            stop = min(start + ITEMS_AT_ONCE, len(items))
+            scoring(items, start, stop, held)(asked, scores[:, start:stop])
         return correct(scores)
 
     return rows

@@ -12,6 +12,7 @@ from vsehub.report.pages.templates import Thumbnails, bars, render_page
 from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
 from vsehub.report.tables import Cell, Table, code_text, duration, hardware_text, versions_text
 
+SIDES = ("queries", "items")
 REFERENCES = {
     "transductive": "the corrections saw the very queries that they rank; give reference queries for queries that come "
     "one at a time",
@@ -84,7 +85,9 @@ def choice_text(choice: dict) -> list[tuple[str, str]]:
 
 def page_title(record: dict) -> str:
     """The page's title, with the names of the files."""
-    names = [Path(str(record[side].get("path") or side)).name for side in ("queries", "items")]
+    if scores := record.get("scores"):
+        return f"Hubness under the scores of {Path(str(scores.get('path') or 'memory')).name}"
+    names = [Path(str(record[side].get("path") or side)).name for side in SIDES]
     return f"Hubness of {names[1]} searched with {names[0]}"
 
 
@@ -98,17 +101,18 @@ STEPS = {
 
 
 def vectors_table(record: dict) -> Table:
-    """One row per file of vectors: queries, items, and reference queries and items if they are separate."""
+    """One row per file of vectors, or of scores: both sides, and reference queries and items if they are separate."""
     rows = []
-    for name in ("queries", "items", "reference", "reference_items"):
+    kind, spread, *own = ("scores", "range", "scores") if record.get("scores") else ("vectors", "norms", *SIDES)
+    for name in (*own, "reference", "reference_items"):
         facts = record.get(name) or {}
-        if facts.get("path") or (name in ("queries", "items") and facts):
-            shape = " × ".join(f"{facts[key]:,}" for key in ("rows", "dim") if facts.get(key))
+        if facts.get("path") or (name in own and facts):
+            shape = " × ".join(f"{facts[key]:,}" for key in ("rows", "dim", "columns") if facts.get(key))
             without = f", without {', '.join(facts['left_out'])}" if facts.get("left_out") else ""
             values = [(facts.get("path") or "in memory") + without, shape, facts.get("dtype") or "–"]
-            values += [_norms(facts.get("norms")), facts.get("fingerprint") or "–"]
+            values += [_norms(facts.get(spread)), facts.get("fingerprint") or "–"]
             rows.append([name.replace("_", " "), *map(str, values)])
-    return Table(["vectors", "file", "shape", "type", "norms", "fingerprint"], rows, words=6, wrap=True)
+    return Table([kind, "file", "shape", "type", spread, "fingerprint"], rows, words=6, wrap=True)
 
 
 def _norms(norms: dict | None) -> str:

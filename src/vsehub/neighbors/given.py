@@ -1,0 +1,49 @@
+"""Scores that are given instead of vectors: from a cross-encoder, SCAN, or any other model that compares pairs.
+
+A row of scores takes the place of a query, and `UnitVectors` take that of the items: the inner product of a row with
+the m-th unit vector is its m-th score. So what searches vectors searches given scores, without computing a product.
+"""
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from vsehub.checks import fail
+from vsehub.neighbors.vectors import VectorSource
+
+
+@runtime_checkable
+class GivenScores(VectorSource, Protocol):
+    """Scores (N, M) of N queries with M items, in the place of the queries' vectors.
+
+    columns(start, stop): the scores (N, stop - start) of all queries with some items.
+    """
+
+    def columns(self, start: int, stop: int) -> Tensor: ...
+
+
+class UnitVectors:
+    """The M items of given scores: item m is the m-th unit vector (M,)."""
+
+    def __init__(self, items: int):
+        self.shape = (items, items)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Never needed: raises InputError, since what compares items with each other needs their vectors."""
+        fail("scores of queries and items do not say how items compare with each other; give vectors")
+
+
+def scoring(items: VectorSource, start: int, stop: int, like: Tensor) -> Callable[[Tensor, Tensor | None], Tensor]:
+    """(queries (b, D), memory or None) -> their scores (b, m) with items `start` to `stop` - 1, which are read once.
+
+    like: of the type and on the device of the queries. Given scores are only copied.
+    """
+    if isinstance(items, UnitVectors):
+        return lambda rows, out: rows[:, start:stop].contiguous() if out is None else out.copy_(rows[:, start:stop])
+    block = items.rows(start, stop).to(like)
+    return lambda queries, out: torch.mm(queries, block.T, out=out)

@@ -1,0 +1,214 @@
+"""Given scores against the vectors that they come from: the same rankings, figures and choice; and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+from looped import looped
+from omegaconf import OmegaConf
+
+from vsehub.checks import InputError
+from vsehub.cli.nodes import build, components
+from vsehub.criteria import Auto, Chain, DualInvertedSoftmax, NearestNeighbor, RelaxedGreedyMatching
+from vsehub.data.vectors.embeddings import open_vectors
+from vsehub.metrics import Positives
+from vsehub.neighbors import tiles
+from vsehub.neighbors.given import GivenScores, UnitVectors
+from vsehub.neighbors.vectors import as_vectors
+from vsehub.rerank import choose as choosing
+from vsehub.rerank import scores as module
+from vsehub.rerank.choose import choose
+from vsehub.rerank.measure import measure, moved
+from vsehub.rerank.parts import Parts
+from vsehub.rerank.scores import ScoreFile, look_through_scores, open_scores
+
+DIM = 8
+
+
+def sides(queries=41, items=23, reference=30):
+    """Sides of dyadic numbers, of which every product is exact, in any order of its sums; which item each wants."""
+    random = np.random.default_rng(0)
+    item = random.integers(-16, 17, (items, DIM))
+    wanted = random.integers(0, items, queries)
+    query = item[wanted] + random.integers(-9, 10, (queries, DIM))
+    other = item[random.integers(0, items, reference)] + random.integers(-9, 10, (reference, DIM))
+    return *(torch.from_numpy(one).float() / 64 for one in (query, item, other)), torch.from_numpy(wanted)
+
+
+def given(scores):
+    return ScoreFile(open_vectors(scores, "scores", normalize=False))
+
+
+def known():
+    """All criteria of the configuration that need no vectors, at its settings."""
+    found = {}
+    for name in components().choices("criterion"):
+        criterion = build("criterion", OmegaConf.load(components().path("criterion", name)))
+        if not isinstance(criterion, Auto | NearestNeighbor) and criterion.correction.reference_items_as != "rows":
+            found[name] = criterion.with_parameters(**{"k": 3} if "k" in criterion.parameters() else {})
+    return found
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "tiles"])
+def sizes(request, monkeypatch):
+    if request.param:
+        for name, value in (("TILE_QUERIES", 5), ("TILE_ITEMS", 4), ("HELD_ELEMENTS", 200), ("LEAST_COLUMNS", 2)):
+            monkeypatch.setattr(tiles, name, value)
+        monkeypatch.setattr(tiles, "COLUMN_ELEMENTS", 100)
+        monkeypatch.setattr(module, "ROWS", 7)
+
+
+@looped("inductive", [False, True])
+def test_rankings_and_figures_are_those_of_the_vectors(inductive, sizes):
+    query, item, other, wanted = sides()
+    criteria = {name: one for name, one in known().items() if one.inductive or not inductive}
+    assert {"sinkhorn", "qb_norm", "mutual_proximity", "dbsn"} < set(criteria)
+    assert ("csls+rgm" in criteria) != inductive
+    positives = Positives.from_pairs(torch.arange(41), wanted, 41, 23)
+    vectors = measure(query, item, criteria, other if inductive else None, 5, positives)
+    reference = given(other @ item.T) if inductive else None
+    scores = measure(given((query @ item.T).numpy()), UnitVectors(23), criteria, reference, 5, positives)
+    for one, two in zip(vectors.rankings, scores.rankings, strict=True):
+        assert one.name == two.name
+        assert torch.equal(one.positions, two.positions), one.name
+        assert torch.equal(one.values, two.values), one.name
+        assert (one.hubness, one.histograms, one.truth) == (two.hubness, two.histograms, two.truth), one.name
+        assert one.changed == pytest.approx(two.changed), one.name  # sums of blocks of other sizes
+
+
+@looped("inductive", [False, True])
+def test_the_same_criterion_is_chosen(inductive):
+    query, item, other, wanted = sides(150, 40, 70)
+    positives = Positives.from_pairs(torch.arange(150), wanted, 150, 40)
+    asked, among, seen = (as_vectors("vectors", one) for one in (query, item, other))
+    expected = choose(Auto(), asked, positives, among, seen if inductive else None, seed=3)
+    reference = given(other @ item.T) if inductive else None
+    assert choose(Auto(), given(query @ item.T), positives, UnitVectors(40), reference, seed=3).tried == expected.tried
+
+
+def test_a_choice_by_some_of_many_scores(monkeypatch):
+    query, item, _, wanted = sides(150, 40)
+    positives = Positives.from_pairs(torch.arange(150), wanted, 150, 40)
+    for name, value in (("MOST_SCORES", 4000), ("MOST_QUERIES", 60), ("MOST_REFERENCE", 90), ("BLOCK", 7)):
+        monkeypatch.setattr(choosing, name, value)
+    expected = choose(Auto(), as_vectors("queries", query), positives, as_vectors("items", item))
+    found = choose(Auto(), given(query @ item.T), positives, UnitVectors(40))
+    assert (found.queries, found.reference) == (60, 90)
+    assert found.items < 40
+    assert found.tried == expected.tried
+
+
+def test_of_the_reference_only_columns_are_read():
+    """So that a mapped file larger than the memory will do."""
+    query, item, other, _ = sides()
+
+    class Columns(ScoreFile):
+        def rows(self, start, stop):
+            assert start == stop, "whole rows of the reference are read"
+            return super().rows(start, stop)
+
+    reference = Columns(open_vectors((other @ item.T).numpy(), "reference_scores"))
+    measure(given(query @ item.T), UnitVectors(23), {"csls": known()["csls"]}, reference, 5)
+
+
+class Stopped(Exception):
+    """Stands for a kill."""
+
+
+def test_killed_work_goes_on(monkeypatch, tmp_path):
+    """What was computed before the kill is not read again."""
+    monkeypatch.setattr(tiles, "HELD_ELEMENTS", 10 * 23)
+    query, item, _, _ = sides()
+    asked = []
+
+    class Breaking(ScoreFile):
+        def rows(self, start, stop):
+            asked.append(start)
+            if start == 20 and len(asked) < 6:
+                raise Stopped
+            return super().rows(start, stop)
+
+    scores = Breaking(open_vectors((query @ item.T).numpy(), "scores"))
+    criteria, parts = {"sinkhorn": known()["sinkhorn"]}, Parts(tmp_path / "parts", {"what": 1})
+    with pytest.raises(Stopped):
+        measure(scores, UnitVectors(23), criteria, k=5, parts=parts)
+    assert asked[-3:] == [0, 10, 20]
+    asked += [-1] * 6
+    again = measure(scores, UnitVectors(23), criteria, k=5, parts=parts)
+    assert 10 not in asked[asked.index(-1) :]
+    whole = measure(query, item, criteria, k=5)
+    for one, two in zip(whole.rankings, again.rankings, strict=True):
+        assert torch.equal(one.positions, two.positions)
+        assert torch.equal(one.values, two.values)
+
+
+def test_scores_that_are_moved_stay_scores(sizes):
+    query, item, _, _ = sides()
+    scores = moved(given(query @ item.T), torch.device("cpu"))
+    assert isinstance(scores, GivenScores)
+    assert not isinstance(moved(as_vectors("queries", query), torch.device("cpu")), GivenScores)
+    assert torch.equal(scores.columns(3, 9), (query @ item.T)[:, 3:9])
+    assert torch.equal(scores.rows(3, 9), (query @ item.T)[3:9])
+
+
+@looped("kind", ["float16", "float64", "bfloat16"])
+def test_columns_of_other_types(kind):
+    scores = torch.randn(11, 6, generator=torch.Generator().manual_seed(0)).to(getattr(torch, kind))
+    assert torch.equal(given(scores).columns(2, 5), scores[:, 2:5].float())
+
+
+def test_criteria_that_compare_items():
+    query, item, _, _ = sides()
+    for criterion in (DualInvertedSoftmax(), Chain([DualInvertedSoftmax(), RelaxedGreedyMatching()])):
+        with pytest.raises(InputError, match=r"dual compares items with each other, .* Give queries and items, or"):
+            measure(given(query @ item.T), UnitVectors(23), {"dual": criterion})
+        with pytest.raises(InputError, match="do not say how items compare"):
+            criterion.search(given(query @ item.T), UnitVectors(23), k=3)
+
+
+def test_what_is_looked_for_in_scores():
+    scores = np.zeros((5, 4), np.float32)
+    scores[3] = [-2, 7, 0, 0]
+    found = look_through_scores(open_vectors(scores, "scores"))
+    assert (found.least, found.most) == (-2, 7)
+    scores[1, 2], scores[4, 0], scores[0, 3] = np.nan, -np.inf, np.inf
+    with pytest.raises(InputError, match="scores: of 5 rows, counted from 0: 1 hold NaN; 0, 4 hold infinite values"):
+        look_through_scores(open_vectors(scores, "scores"))
+    with pytest.raises(InputError, match="of 1 rows as float32, counted from 0: 0 hold infinite values"):
+        look_through_scores(open_vectors(np.full((1, 2), 1e300), "scores"))
+
+
+def test_scores_that_do_not_fit(tmp_path):
+    random = np.random.default_rng(0)
+    np.save(tmp_path / "s.npy", random.random((6, 4), np.float32))
+    np.save(tmp_path / "narrow.npy", random.random((9, 3), np.float32))
+    np.save(tmp_path / "turned.npy", random.random((4, 9), np.float32))
+    (tmp_path / "six.txt").write_text("a\nb\nc\nd\ne\nf\n")
+    (tmp_path / "three.txt").write_text("a\nb\nc\n")
+    (tmp_path / "turned.csv").write_text("query,item\n0,5\n3,1\n")
+    (tmp_path / "beyond.csv").write_text("query,item\n0,5\n5,1\n")
+    for settings, message in (
+        ({"reference_scores": "narrow.npy"}, r"narrow.npy\) has 3 columns, scores .* 4; expected .* same items$"),
+        ({"reference_scores": "turned.npy"}, r"has 9 columns, .* It looks transposed: save array.T, 4 columns"),
+        ({"reference_scores": "s.npy"}, "is the file of the scores themselves. Leave reference_scores out"),
+        (
+            {"item_ids": "six.txt"},
+            r"6 rows \(queries\) and 4 columns \(items\): items has 4 rows, .* save scores.T",
+        ),
+        ({"query_ids": "three.txt"}, r"queries has 6 rows, but there are 3 ids; expected one per row$"),
+        (
+            {"truth": "turned.csv"},
+            r"name.? rows that the items do not have .* They fit the other way round: save",
+        ),
+        ({"truth": "beyond.csv"}, r"name.? rows that the items do not have .* give these numbers$"),
+    ):
+        files = {name: str(tmp_path / file) for name, file in settings.items()}
+        with pytest.raises(InputError, match=message):
+            open_scores(str(tmp_path / "s.npy"), **files)
+
+
+def test_ids_of_the_file_are_the_queries(tmp_path):
+    np.savez(tmp_path / "s.npz", scores=np.eye(3, 2, dtype=np.float32), ids=np.array(["a", "b", "c"]))
+    inputs = open_scores(f"{tmp_path}/s.npz::scores")
+    assert (inputs.query_names.ids, inputs.item_names.ids) == (["a", "b", "c"], None)
+    assert (len(inputs.queries), len(inputs.items), inputs.reference) == (3, 2, None)
+    assert inputs.check().norms["scores"].most == 1
