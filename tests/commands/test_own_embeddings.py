@@ -21,7 +21,7 @@ QUERIES, ITEMS, DIM, K = 300, 120, 16, 10
 KEYS = {
     *("schema", "kind", "vsehub", "command", "versions", "git", "hardware", "started", "seconds"),
     *("scores", "queries", "items", "reference", "reference_items", "k", "ks", "truth", "rankings", "hubs", "antihubs"),
-    *("choice", "index"),
+    *("choice", "verdict", "suspects", "index"),
 }
 
 
@@ -523,7 +523,7 @@ def test_scores_instead_of_vectors(files, scores, here):
     assert (rankings[0] == rankings[1]).float().mean() > 0.999  # products may be rounded otherwise
     told, other = record(files / "scores"), record(files / "vectors")
     assert told.keys() == other.keys() == KEYS
-    assert told["scores"].keys() == {"path", "rows", "columns", "dtype", "fingerprint", "range"}
+    assert told["scores"].keys() == {"path", "rows", "columns", "dtype", "fingerprint", "left_out", "range"}
     assert (told["scores"]["path"], told["scores"]["rows"], told["scores"]["columns"]) == ("s.npy", QUERIES, ITEMS)
     assert told["scores"]["range"]["most"] == np.load(files / "s.npy").max()
     assert (told["queries"], told["items"], other["scores"]) == ({"rows": QUERIES}, {"rows": ITEMS}, None)
@@ -599,3 +599,43 @@ def test_scores_that_will_not_do(files, scores, here):
         (("criterion=auto", "tune_queries=q.npy", "tune_truth=rows.csv"), "tune_queries holds vectors"),
     ):
         assert re.search(message, here("rerank", *given, *settings, "out=there", status=2)), settings
+
+
+def test_a_verdict_for_pipelines(files, here):
+    sides = ("queries=q.npy", "items=m.npy", "criteria=[csls]")
+    said = here("diagnose", *sides, "out=a")
+    found = record(files / "a")["verdict"]
+    levels = {one["name"]: one["level"] for one in found["checks"]}
+    assert levels == {"skewness": "warn", "largest_hub": "fail", "antihubs": "ok", "suspects": "ok"}
+    assert found["level"] == "fail"  # these vectors are made with hubs
+    assert "verdict: fail: skewness of N_10 1.8 (warn above 1.4); share of the queries" in said
+    assert record(files / "a")["suspects"] == []
+    for out, setting in (("b", "fail_on=fail"), ("c", "fail_on=warn")):
+        assert "verdict: fail" in here("diagnose", *sides, f"out={out}", setting, status=3)
+        assert record(files / out)["verdict"] == found
+    assert "fail_on is 'ok'; choose warn or fail" in here("diagnose", *sides, "out=d", "fail_on=ok", status=2)
+    random = np.random.default_rng(1).normal(size=(2, 200, 12))
+    for name, rows in zip(("plainq", "plainm"), random / np.linalg.norm(random, axis=2, keepdims=True), strict=True):
+        np.save(files / f"{name}.npy", rows.astype(np.float32))
+    here("diagnose", "queries=plainq.npy", "items=plainm.npy", "criteria=[csls]", "out=f", "fail_on=fail")
+
+    # A gap between the sides makes the middle of the queries near to all of them.
+    gap, (queries, items) = np.eye(12)[0], random
+    queries, items = queries + 3 * gap, items - 3 * gap
+    planted = np.concatenate([items[:60], queries.mean(axis=0, keepdims=True), items[60:]])
+    for name, rows in (("plantedq", queries), ("planted", planted)):
+        np.save(files / f"{name}.npy", (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32))
+    (files / "ids.txt").write_text("\n".join(f"photo {item:03d}" for item in range(201)))
+    given = (
+        "queries=plantedq.npy",
+        "items=planted.npy",
+        "item_ids=ids.txt",
+        "criteria=[csls]",
+        "fail_on=fail",
+        "out=e",
+    )
+    said = here("diagnose", *given, status=3)
+    (suspect,) = record(files / "e")["suspects"]
+    assert (suspect["item"], suspect["id"]) == (60, "photo 060")
+    assert "item 60 (photo 060) looks planted: first for " in said
+    assert "looks planted" in (files / "e" / "index.html").read_text()

@@ -1,11 +1,15 @@
 """`vsehub diagnose`: measure the hubness of your own embeddings under several criteria; writes no ranking."""
 
+import sys
+
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vsehub.checks import require
 from vsehub.cli import app
 from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, compared, table
 from vsehub.cli.nodes import components
+
+UNHEALTHY = 3  # the exit status where fail_on is reached
 
 
 def main() -> None:
@@ -15,6 +19,8 @@ def main() -> None:
 
 def diagnose(cfg: DictConfig) -> None:
     """Measure the plain ranking of `cfg.items` for `cfg.queries`, and the ranking under each of `cfg.criteria`."""
+    fail_on = cfg.fail_on
+    require(fail_on in (None, "warn", "fail"), f"fail_on is {fail_on!r}; choose warn or fail, or null for neither")
     settings = Settings.of(cfg, "diagnose", "a diagnosis", (RESULT, PAGE))
     names = [str(name) for name in (cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria])]
     require(len(set(names)) == len(names), f"criteria names a criterion twice: {', '.join(names)}")
@@ -22,6 +28,7 @@ def diagnose(cfg: DictConfig) -> None:
     files = {name: known.path("criterion", name) for name in names}
 
     from vsehub.criteria import Auto, NearestNeighbor
+    from vsehub.rerank.verdict import LEVELS
 
     criteria = {name: built(name, OmegaConf.load(path)) for name, path in files.items()}
     require(
@@ -34,3 +41,6 @@ def diagnose(cfg: DictConfig) -> None:
         found.out.begin(settings.written)
         written = found.finish()
     print(f"{table(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
+    level = found.record["verdict"]["level"]
+    if fail_on is not None and LEVELS.index(level) >= LEVELS.index(fail_on):
+        sys.exit(UNHEALTHY)

@@ -199,7 +199,7 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
     from vsehub.rerank.choose import choice_record, choose_for, gain
     from vsehub.rerank.measure import PLAIN, check_criteria, measure
     from vsehub.rerank.parts import Parts
-    from vsehub.rerank.record import record
+    from vsehub.rerank.record import health, record
 
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     device = device_named(settings.device)
@@ -252,6 +252,7 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
             "seconds": {"look_through": choosing - checking, **measured.seconds},
             **record(inputs, checked, measured, criteria, settings.k, settings.seed),
             "choice": None,
+            **health(inputs, measured.rankings[0], settings.seed),
             "index": None,
         }
         if auto is not None:
@@ -327,6 +328,7 @@ def table(record: dict[str, Any]) -> str:
             *_truth(record["truth"]),
             *_choice(record["choice"]),
             Table(["", *(heading for heading, *_ in columns)], rows).terminal(),
+            *_verdict(record),
             *_index(record["index"]),
             f"a fair share is {k * queries['rows'] / items['rows']:.3g} queries per item; seconds: {seconds}",
         ]
@@ -353,6 +355,13 @@ def _truth(truth: dict[str, Any] | None) -> list[str]:
     without = truth["queries_without"]
     left_out = f"; {without:,} without a pair are omitted from the recalls" if without else ""
     return [f"truth: {truth['pairs']:,} pairs of {truth['measured_queries']:,} queries{left_out}"]
+
+
+def _verdict(record: dict[str, Any]) -> list[str]:
+    """The verdict on plain search, with what is beyond a threshold, and the items that look planted."""
+    from vsehub.report.pages.embeddings import suspect_text, verdict_text
+
+    return [f"verdict: {verdict_text(record['verdict'])}", *map(suspect_text, record["suspects"])]
 
 
 def _choice(choice: dict[str, Any] | None) -> list[str]:

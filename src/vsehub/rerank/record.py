@@ -13,7 +13,9 @@ from vsehub.criteria.base import Criterion
 from vsehub.data.vectors.embeddings import Norms, VectorFile
 from vsehub.metrics.topk import top_k
 from vsehub.rerank.inputs import Checked, Inputs, Names, Range
-from vsehub.rerank.measure import Measured
+from vsehub.rerank.measure import Measured, Ranked, reached
+from vsehub.rerank.suspects import suspects
+from vsehub.rerank.verdict import verdict
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +91,16 @@ def _truth(inputs: Inputs) -> dict[str, Any] | None:
         "pairs": len(truth.query),
         "measured_queries": measured,
         "queries_without": truth.queries - measured,
+    }
+
+
+def health(inputs: Inputs, plain: Ranked, seed: int = 0) -> dict[str, Any]:
+    """ "verdict": that on the plain ranking, see `rerank.verdict`. "suspects": items that look planted, with names."""
+    planted = suspects(plain.positions, inputs.queries, inputs.items, seed)
+    k = reached(len(inputs.items))[-1]
+    return {
+        "verdict": verdict(plain.hubness, k, len(inputs.queries), len(inputs.items), planted),
+        "suspects": [asdict(one) | inputs.item_names.of(one.item) for one in planted],
     }
 
 

@@ -57,7 +57,27 @@ def evidence(record: dict) -> list[tuple[str, str]]:
             facts.append(("without truth", without))
     if choice := record.get("choice"):
         facts += choice_text(choice)
+    if verdict := record.get("verdict"):
+        facts.append(("verdict on plain search", verdict_text(verdict)))
+        facts += [("suspect", suspect_text(one)) for one in record.get("suspects") or ()]
     return facts
+
+
+def verdict_text(verdict: dict) -> str:
+    """The level, and each check that is beyond a threshold: "warn: skewness of N_10 2.4 (warn above 1.4)"."""
+    beyond = [one for one in verdict["checks"] if one["level"] != "ok"]
+    told = [f"{one['meaning']} {one['value']:.2g} ({one['level']} above {one[one['level']]:g})" for one in beyond]
+    return ": ".join([verdict["level"], *(["; ".join(told)] if told else [])])
+
+
+def suspect_text(suspect: dict) -> str:
+    """An item that looks planted, and why."""
+    name = " ".join(str(one) for one in (suspect.get("id"), suspect.get("label")) if one)
+    return (
+        f"item {suspect['item']}{f' ({name})' if name else ''} looks planted: first for {suspect['first']:.1%} of the "
+        f"queries, z of N_k {suspect['z']:.1f}, found by {suspect['spread']:.0%} of the kinds of queries, "
+        f"{suspect['stability']:.0%} of its hits stable"
+    )
 
 
 def choice_text(choice: dict) -> list[tuple[str, str]]:
