@@ -25,12 +25,12 @@ from tqdm import tqdm
 
 from vsehub.criteria import Auto, Correction
 from vsehub.criteria.auto import CANDIDATES
+from vsehub.criteria.choose import LEAST, choose
 from vsehub.io.files import write_text
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import rank_blocks
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.report.tables import Table
-from vsehub.rerank.choose import LEAST, choose
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))

@@ -8,10 +8,10 @@ from looped import looped
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, Auto, Sinkhorn
 from vsehub.criteria.auto import chosen
+from vsehub.criteria.choose import choose, own_rows
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.rerank import choose as module
-from vsehub.rerank.choose import Tuning, choose, gain, halves, own_rows
+from vsehub.rerank.choose import Tuning, gain, halves
 from vsehub.rerank.measure import measure
 
 
@@ -123,10 +123,10 @@ def test_ranks_are_those_of_a_search_by_what_the_reference_holds_besides(inside)
 
 
 def test_large_data_are_sampled_with_all_answers(monkeypatch):
-    monkeypatch.setattr(module, "MOST_SCORES", 6000)
-    monkeypatch.setattr(module, "MOST_QUERIES", 60)
-    monkeypatch.setattr(module, "MOST_REFERENCE", 90)
-    monkeypatch.setattr(module, "BLOCK", 7)
+    monkeypatch.setattr("vsehub.criteria.choose.MOST_SCORES", 6000)
+    monkeypatch.setattr("vsehub.criteria.choose.MOST_QUERIES", 60)
+    monkeypatch.setattr("vsehub.criteria.choose.MOST_REFERENCE", 90)
+    monkeypatch.setattr("vsehub.criteria.choose.BLOCK", 7)
     queries, items, wanted = hubby(200, 120)
     asked, among = sources(queries, items)
     first, again = (choose(Auto(), asked, pairs(wanted, 120), among, seed=2) for _ in range(2))

@@ -487,9 +487,10 @@ def test_saved_and_loaded(name, wide, tmp_path_factory):
     search.save(path)
     loaded = CorrectedSearch.load(path)
     same(loaded.search(queries), search.search(queries))
-    assert (loaded.ids_, loaded.k, loaded.criterion) == (search.ids_, 6, name)
+    assert (loaded.ids_, loaded.k, loaded.criterion) == (search.ids_, 6, "csls" if name == "auto" else name)
     assert loaded.parameters == search.criterion_.parameters()
-    assert loaded.criterion_.parameters() == built(name).parameters()
+    assert loaded.criterion_.parameters() == search.criterion_.parameters()
+    assert name == "auto" or loaded.criterion_.parameters() == built(name).parameters()
     more = unit(5, 9).to(items)
     ids = list("abcde")
     same(loaded.add(more, ids).search(queries), search.add(more, ids).search(queries))
@@ -748,3 +749,28 @@ def test_memory_is_bounded(monkeypatch, tmp_path):
             search.save(tmp_path / "search")
             CorrectedSearch.load(tmp_path / "search").search(as_vectors("queries", queries))
     assert 703 <= largest <= 720
+
+
+def test_auto_is_csls_until_tune_chooses(tmp_path):
+    random = torch.Generator().manual_seed(0)
+    side = torch.full((16,), 0.25)
+    items = torch.nn.functional.normalize(
+        torch.randn(80, 16, generator=random) + 2.5 * torch.randn(80, 1, generator=random).exp() * side, dim=1
+    )
+    truth = torch.randint(80, (200,), generator=random)
+    asked = items[truth] + 0.14 * torch.randn(200, 16, generator=random) + 0.5 * side
+    queries = torch.nn.functional.normalize(asked, dim=1)
+    search = CorrectedSearch("auto").fit(items, queries[:100])
+    assert repr(search.criterion_) == repr(CSLS())
+    search.tune(queries[:100], truth[:100])
+    assert len(search.tried_) > 40
+    assert max(one.mrr for one in search.tried_) > search.tried_[0].mrr  # plain search
+    expected = search.criterion_.search(queries[100:], items, queries[:100], 5)
+    for found in (search, CorrectedSearch.load(_saved(search, tmp_path))):
+        for ours, theirs in zip(found.search(queries[100:], 5), expected, strict=True):
+            assert torch.equal(ours, theirs)
+
+
+def _saved(search, folder):
+    search.save(folder / "search.safetensors")
+    return folder / "search.safetensors"

@@ -359,7 +359,7 @@ def _truth(truth: dict[str, Any] | None) -> list[str]:
 
 def _verdict(record: dict[str, Any]) -> list[str]:
     """The verdict on plain search, with what is beyond a threshold, and the items that look planted."""
-    from vsehub.report.pages.embeddings import suspect_text, verdict_text
+    from vsehub.report.health import suspect_text, verdict_text
 
     return [f"verdict: {verdict_text(record['verdict'])}", *map(suspect_text, record["suspects"])]
 
@@ -367,7 +367,7 @@ def _verdict(record: dict[str, Any]) -> list[str]:
 def _choice(choice: dict[str, Any] | None) -> list[str]:
     if choice is None:
         return []
-    from vsehub.report.pages.embeddings import choice_text
+    from vsehub.report.health import choice_text
 
     return [f"{name}: {text}" for name, text in choice_text(choice)]
 

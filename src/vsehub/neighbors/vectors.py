@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail, require
+from vsehub.io.rows import row_hashes
 
 BLOCK = 65536
+_HASHED_BYTES = 16 << 20
 
 
 @runtime_checkable
@@ -130,3 +132,10 @@ def given_back(queries: Any, values: Tensor, positions: Tensor) -> tuple[Any, An
     if isinstance(queries, np.ndarray):
         return values.cpu().numpy(), positions.cpu().numpy()
     return values, positions
+
+
+def row_digests(vectors: VectorSource) -> np.ndarray:
+    """A 64-bit hash of each row as it is read: (n,)."""
+    step = max(1, _HASHED_BYTES // (4 * vectors.shape[1]))
+    blocks = (vectors.rows(first, min(first + step, len(vectors))) for first in range(0, len(vectors), step))
+    return np.concatenate([row_hashes(block.float().cpu().numpy()) for block in blocks])

@@ -13,16 +13,15 @@ from vsehub.checks import existing, fail, require
 from vsehub.data.truth import read_ids, read_labels, read_truth
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors, same_space
 from vsehub.data.vectors.paths import Stamps, stamps
-from vsehub.io.rows import listed, row_hashes
+from vsehub.io.rows import listed
 from vsehub.io.text import read_lines, stays_inside
 from vsehub.metrics.positives import Positives
-from vsehub.neighbors.vectors import VectorSource
+from vsehub.neighbors.vectors import VectorSource, row_digests
 
 log = logging.getLogger(__name__)
 
 _LOOKED = 100  # ids whose images are looked for at the start
 ALLOWED = 0.01  # share of queries in the reference: two people may write the same caption
-_BLOCK_BYTES = 16 << 20
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 
 
@@ -271,10 +270,3 @@ def refuse_shared(queries: VectorSource, reference: VectorSource, name: str = "r
     if count:
         log.warning("%s; the criterion has seen them", said)
     return count
-
-
-def row_digests(vectors: VectorSource) -> np.ndarray:
-    """A 64-bit hash of each row as it is read: (n,)."""
-    step = max(1, _BLOCK_BYTES // (4 * vectors.shape[1]))
-    blocks = (vectors.rows(first, min(first + step, len(vectors))) for first in range(0, len(vectors), step))
-    return np.concatenate([row_hashes(block.float().cpu().numpy()) for block in blocks])

@@ -11,7 +11,10 @@ from torch import Tensor
 
 from vsehub.checks import InputError, boolean, fail, nearest, require, whole
 from vsehub.components import TARGET, Components, conf_folder
+from vsehub.criteria.auto import Auto
 from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, fit_all, joined
+from vsehub.criteria.choose import Tried as Candidate
+from vsehub.criteria.choose import choose, own_rows
 from vsehub.data.truth import distinct_ids, read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors
 from vsehub.metrics.positives import Positives
@@ -26,12 +29,12 @@ GROUP = "criterion"
 class CorrectedSearch:
     """Exact search whose ranking is corrected by a criterion: fit it on items, then search queries.
 
-    criterion: a name of those that `vsehub rerank criterion=` takes ("csls", "is", "sinkhorn", ...), or a `Criterion`.
-    k: how many items `search` returns for a query if it is not told. normalize: True divides every vector by its norm;
-    None refuses vectors whose norm is not 1; False takes them as they are. parameters: settings of a criterion that is
-    given by name, such as {"k": 5} of CSLS, whose k is the number of neighbours; None for those of its yaml file.
-    device: where scores are computed, such as "cuda"; None for the device of the queries. As in scikit-learn the
-    constructor only stores its arguments; `fit` checks them.
+    criterion: a name of those that `vsehub rerank criterion=` takes ("csls", "is", "sinkhorn", "auto", ...), or a
+    `Criterion`. k: how many items `search` returns for a query if it is not told. normalize: True divides every vector
+    by its norm; None refuses vectors whose norm is not 1; False takes them as they are. parameters: settings of a
+    criterion that is given by name, such as {"k": 5} of CSLS, whose k is the number of neighbours; None for those of
+    its yaml file. device: where scores are computed, such as "cuda"; None for the device of the queries. As in
+    scikit-learn the constructor only stores its arguments; `fit` checks them.
 
     **With a reference** (inductive) the correction is estimated once, from queries such as those of training captions,
     and applies to any query: the items' terms are stored, and a search costs about as much as without a correction.
@@ -70,7 +73,7 @@ class CorrectedSearch:
     item_terms_: Terms | None
     ids_: list[str] | None
     n_features_in_: int
-    tried_: list[Tried]
+    tried_: Sequence[Tried | Candidate]
 
     def __init__(
         self,
@@ -130,6 +133,8 @@ class CorrectedSearch:
             f"{criterion!r} matches the queries of a search with each other, so it has no form that takes reference "
             "queries: leave the reference out, or take a criterion that corrects scores, e.g. csls",
         )
+        if isinstance(criterion, Auto):
+            criterion = criterion.correction  # until `tune` chooses
         terms = None if seen is None else fit_all([criterion.correction], among, seen)[0]
         self._set(criterion, among, seen, terms, None if ids is None else list(ids))
         return self
@@ -139,8 +144,9 @@ class CorrectedSearch:
         """Choose the criterion's settings on queries (Q, D) with known answers, and fit it with them.
 
         All settings of the criterion's GRID are tried; those with the largest R@1 are taken, of equal ones those with
-        the largest R@5 + R@10. With a reference, queries that are in it, bit for bit, are left out of it, fold by fold,
-        while they are searched. Measure on other queries than these.
+        the largest R@5 + R@10. With criterion="auto" the criterion is chosen too, by the rule of
+        `criteria.auto.chosen`; before `tune` it is CSLS. With a reference, queries that are in it, bit for bit, are
+        left out of it, fold by fold, while they are searched. Measure on other queries than these.
 
         truth: the position of each query's item (Q,), pairs of positions of queries and items (P, 2), a boolean matrix
         (Q, M), or the path of a table with the columns query and item. Raises InputError if truth does not fit, has
@@ -154,11 +160,19 @@ class CorrectedSearch:
         )
         asked, own = self._opened("queries", queries, self.n_features_in_)
         positives = _known(truth, len(asked), len(self.items_), own, self.ids_)
-        criterion = self.criterion_.correction
-        chosen = chosen_by_grid(criterion, asked, self.items_, positives, self.reference_)
-        tuned = criterion.with_parameters(**chosen.settings)
+        tuned: Correction
+        tried: Sequence[Tried | Candidate]
+        auto = self._checked()
+        if isinstance(auto, Auto):
+            inside = None if self.reference_ is None else own_rows(asked, self.reference_)
+            choice = choose(auto, asked, positives, self.items_, self.reference_, inside)
+            tuned, tried = choice.criterion, choice.tried
+        else:
+            criterion = self.criterion_.correction
+            chosen = chosen_by_grid(criterion, asked, self.items_, positives, self.reference_)
+            tuned, tried = criterion.with_parameters(**chosen.settings), chosen.tried
         terms = None if self.reference_ is None else fit_all([tuned], self.items_, self.reference_)[0]
-        self.criterion_, self.item_terms_, self.tried_ = tuned, terms, chosen.tried
+        self.criterion_, self.item_terms_, self.tried_ = tuned, terms, tried
         return self
 
     @torch.no_grad()

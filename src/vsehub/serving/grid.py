@@ -10,11 +10,10 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.criteria.base import Correction, fit_all
-from vsehub.io.rows import row_hashes
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS
 from vsehub.neighbors.tiles import nearest
-from vsehub.neighbors.vectors import BLOCK, VectorSource, as_vectors
+from vsehub.neighbors.vectors import VectorSource, as_vectors, row_digests
 
 # With fewer, one query moves R@1 by more than five points, as much as a correction gains.
 LEAST_QUERIES = 20
@@ -85,7 +84,7 @@ def _folds(queries: VectorSource, reference: Any) -> Iterator[tuple[Tensor, Vect
     if reference is None:
         yield everything, queries, queries
         return
-    own, theirs = _hashes(queries), _hashes(reference)
+    own, theirs = row_digests(queries), row_digests(reference)
     if not np.isin(own, theirs).any():
         yield everything, queries, reference
         return
@@ -104,8 +103,3 @@ def _folds(queries: VectorSource, reference: Any) -> Iterator[tuple[Tensor, Vect
             as_vectors("queries", asked[rows.to(asked.device)]),
             as_vectors("reference", seen[kept.to(seen.device)]),
         )
-
-
-def _hashes(vectors: VectorSource) -> np.ndarray:
-    blocks = (vectors.rows(first, min(first + BLOCK, len(vectors))) for first in range(0, len(vectors), BLOCK))
-    return np.concatenate([row_hashes(block.cpu().numpy()) for block in blocks])

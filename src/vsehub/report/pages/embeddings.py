@@ -8,6 +8,7 @@ import numpy as np
 
 from vsehub.io.files import write_text
 from vsehub.io.records import EMBEDDINGS, checked_record
+from vsehub.report.health import choice_text, parameters, suspect_text, verdict_text
 from vsehub.report.pages.templates import Thumbnails, bars, render_page
 from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
 from vsehub.report.tables import Cell, Table, code_text, duration, hardware_text, versions_text
@@ -29,12 +30,6 @@ def neighbourhood(record: dict) -> int:
 def fair_share(record: dict) -> float:
     """The number of queries that would find each item if all were found equally often."""
     return neighbourhood(record) * record["queries"]["rows"] / record["items"]["rows"]
-
-
-def parameters(ranking: dict) -> str:
-    """A criterion's parameters as text; empty if they are nested."""
-    given = (ranking.get("parameters") or {}).items()
-    return ", ".join(f"{name} {value}" for name, value in given if not isinstance(value, dict | list))
 
 
 def evidence(record: dict) -> list[tuple[str, str]]:
@@ -60,46 +55,6 @@ def evidence(record: dict) -> list[tuple[str, str]]:
     if verdict := record.get("verdict"):
         facts.append(("verdict on plain search", verdict_text(verdict)))
         facts += [("suspect", suspect_text(one)) for one in record.get("suspects") or ()]
-    return facts
-
-
-def verdict_text(verdict: dict) -> str:
-    """The level, and each check that is beyond a threshold: "warn: skewness of N_10 2.4 (warn above 1.4)"."""
-    beyond = [one for one in verdict["checks"] if one["level"] != "ok"]
-    told = [f"{one['meaning']} {one['value']:.2g} ({one['level']} above {one[one['level']]:g})" for one in beyond]
-    return ": ".join([verdict["level"], *(["; ".join(told)] if told else [])])
-
-
-def suspect_text(suspect: dict) -> str:
-    """An item that looks planted, and why."""
-    name = " ".join(str(one) for one in (suspect.get("id"), suspect.get("label")) if one)
-    return (
-        f"item {suspect['item']}{f' ({name})' if name else ''} looks planted: first for {suspect['first']:.1%} of the "
-        f"queries, z of N_k {suspect['z']:.1f}, found by {suspect['spread']:.0%} of the kinds of queries, "
-        f"{suspect['stability']:.0%} of its hits stable"
-    )
-
-
-def choice_text(choice: dict) -> list[tuple[str, str]]:
-    """What `criterion=auto` chose, by which queries, and what it gains on others: (name, text)."""
-    settings = parameters(choice)
-    told = choice["criterion"] + (f" ({settings})" if settings else "")
-    if choice["queries"] == 0:
-        told += ": the default, since no answers are known to choose by"
-    else:
-        tried = len(choice["tried"])
-        told += f", of {tried} criteria and settings, by the mean reciprocal rank of {choice['queries']:,} queries"
-        told += f" in {choice['folds']} folds, since the reference holds them" if choice["folds"] else ""
-    facts = [("chosen", told)]
-    if gain := choice.get("gain"):
-        others = "" if choice["queries"] == 0 else "other "
-        facts.append(
-            (
-                "gain in R@1",
-                f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}] over {gain['queries']:,} {others}"
-                f"queries, p {gain['p']:.2g}",
-            )
-        )
     return facts
 
 
