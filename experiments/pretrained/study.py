@@ -1,14 +1,14 @@
 """What corrections gain on embeddings of pretrained models: by criterion, reference, its size, and by choosing.
 
     python experiments/pretrained/study.py FOLDER [--more FILE.npz ...]
-    python experiments/pretrained/study.py                                 the tables again, from results.csv
+    python experiments/pretrained/study.py                                 the tables again, from gains.csv
 
 FOLDER holds clip_coco500.npz (`image`, `text`) and msrvtt1k_scores.npz (score matrices, rows texts), whose row i
 answers column i. --more: files with `image` (I, D), `text` (T, D) and `index` (T,), the image that each text describes.
 
 Of each set half of the queries, drawn by seed, are the pool of reference queries, whose answers may be known; the other
 half is measured. "plain": as the set is. "distractors": only queries of half of the items are asked, in the pool and in
-what is measured, so that the other items answer none. Writes results.csv and the README's tables.
+what is measured, so that the other items answer none. Writes gains.csv and the README's tables.
 """
 
 import argparse
@@ -75,8 +75,8 @@ def main() -> None:
     torch.set_num_threads(1)
     if arguments.folder is not None:
         rows = [row for one in sets(arguments.folder, arguments.more) for row in measured(one)]
-        write_text(HERE / "results.csv", pd.DataFrame(rows).to_csv(index=False, float_format="%.4g"))
-    frame = pd.read_csv(HERE / "results.csv", keep_default_na=False)
+        write_text(HERE / "gains.csv", pd.DataFrame(rows).to_csv(index=False, float_format="%.4g"))
+    frame = pd.read_csv(HERE / "gains.csv", keep_default_na=False)
     for name, text in (("criteria", by_criterion(frame)), ("sizes", by_size(frame)), ("sets", by_set(frame))):
         renew(HERE / "README.md", text, name)
 

@@ -94,13 +94,15 @@ def test_every_swept_setting_is_there(name, sweeper):
         fixed = sweeper == "basic" and cfg.hydra.runtime.choices["hydra/sweeper"] == "halving"
         assert override.is_sweep_override() or fixed, override.input_line
         key = override.key_or_group
+        features = ["image_encoder=image_features"] if key == "image_encoder.dropout" else []
+        cfg = config(f"sweep={name}", *features, command=command)
         assert OmegaConf.select(cfg, key, throw_on_missing=False) is not None or key in (
             "bank.k",
             "data.noise.protocol",
         )
         if override.is_discrete_sweep():
             *_, last = override.sweep_string_iterator()
-            config(f"sweep={name}", f"{key}={last}", command=command)
+            config(f"sweep={name}", *features, f"{key}={last}", command=command)
 
 
 @pytest.mark.parametrize("launcher", [pytest.param(name, marks=needs(name)) for name in LAUNCHERS])
