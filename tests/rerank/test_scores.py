@@ -9,14 +9,13 @@ from omegaconf import OmegaConf
 from vsehub.checks import InputError
 from vsehub.cli.nodes import build, components
 from vsehub.criteria import Auto, Chain, DualInvertedSoftmax, NearestNeighbor, RelaxedGreedyMatching
+from vsehub.criteria.choose import choose
 from vsehub.data.vectors.embeddings import open_vectors
 from vsehub.metrics import Positives
 from vsehub.neighbors import tiles
 from vsehub.neighbors.given import GivenScores, UnitVectors
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.rerank import choose as choosing
 from vsehub.rerank import scores as module
-from vsehub.rerank.choose import choose
 from vsehub.rerank.measure import measure, moved
 from vsehub.rerank.parts import Parts
 from vsehub.rerank.scores import ScoreFile, look_through_scores, open_scores
@@ -89,7 +88,7 @@ def test_a_choice_by_some_of_many_scores(monkeypatch):
     query, item, _, wanted = sides(150, 40)
     positives = Positives.from_pairs(torch.arange(150), wanted, 150, 40)
     for name, value in (("MOST_SCORES", 4000), ("MOST_QUERIES", 60), ("MOST_REFERENCE", 90), ("BLOCK", 7)):
-        monkeypatch.setattr(choosing, name, value)
+        monkeypatch.setattr(f"vsehub.criteria.choose.{name}", value)
     expected = choose(Auto(), as_vectors("queries", query), positives, as_vectors("items", item))
     found = choose(Auto(), given(query @ item.T), positives, UnitVectors(40))
     assert (found.queries, found.reference) == (60, 90)

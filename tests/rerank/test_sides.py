@@ -6,7 +6,6 @@ import pytest
 from vsehub.checks import InputError
 from vsehub.data import open_vectors
 from vsehub.io.rows import row_hashes
-from vsehub.rerank import inputs as sharing
 from vsehub.rerank.inputs import Names, read_images, refuse_shared, shared_rows
 
 
@@ -14,7 +13,7 @@ from vsehub.rerank.inputs import Names, read_images, refuse_shared, shared_rows
 @pytest.mark.parametrize("block", [1, 1 << 24], ids=["a row at a time", "whole"])
 def test_shared_rows_are_counted(dtype, block, monkeypatch):
     """Against a set of the rows' bytes: queries that come twice count twice, a changed last bit counts as another."""
-    monkeypatch.setattr(sharing, "_BLOCK_BYTES", block)
+    monkeypatch.setattr("vsehub.neighbors.vectors._HASHED_BYTES", block)
     generator = np.random.default_rng(0)
     queries = generator.normal(size=(60, 4)).round(1).astype(dtype)
     queries[50:] = queries[:10]
