@@ -119,17 +119,17 @@ def measured(one: Set) -> Iterator[dict]:
                         criterion = CANDIDATES[name](**settings)
                         hits[name, text_of(settings), "inductive", size] = hit(one, criterion, asked, reference)
                 if size >= CHOSEN_BY:
-                    chosen = choice(one, reference, reference, seed)
-                    hits["auto", "tuned", "inductive", size] = hit(one, chosen, asked, reference)
+                    for name, chosen in choices(one, reference, reference, seed).items():
+                        hits[name, "tuned", "inductive", size] = hit(one, chosen, asked, reference)
             everything = torch.cat([asked, pool])
             for name, settings in FIXED:
                 if settings.get("k", 1) <= len(everything):
                     found = hit(one, CANDIDATES[name](**settings), everything, everything)[: len(asked)]
                     hits[name, text_of(settings), "transductive", len(everything)] = found
             if len(pool) >= LEAST:
-                chosen = choice(one, pool, everything, seed)
-                found = hit(one, chosen, everything, everything)[: len(asked)]
-                hits["auto", "tuned", "transductive", len(everything)] = found
+                for name, chosen in choices(one, pool, everything, seed).items():
+                    found = hit(one, chosen, everything, everything)[: len(asked)]
+                    hits[name, "tuned", "transductive", len(everything)] = found
             for (name, settings, kind, size), found in hits.items():
                 yield told | {
                     "criterion": name,
@@ -168,16 +168,22 @@ def hit(one: Set, criterion: Correction | None, queries: Tensor, reference: Tens
     return (rank_blocks([(0, scores)], answers(one, queries)).ranks == 1).numpy().astype(float)
 
 
-def choice(one: Set, known: Tensor, reference: Tensor, seed: int) -> Correction:
-    """What `auto` chooses by the queries `known`; the items are unit vectors, so that products give the scores back."""
+def choices(one: Set, known: Tensor, reference: Tensor, seed: int) -> dict[str, Correction]:
+    """By the queries `known`: what `auto` chooses, and "largest", the candidate with the largest mean reciprocal rank.
+
+    The items are unit vectors, so that products give the scores back.
+    """
     items = as_vectors("items", torch.eye(one.scores.shape[1]))
     if len(known) == len(reference):
         queries = as_vectors("queries", one.scores[known])
-        return choose(Auto(), queries, answers(one, known), items, queries, torch.arange(len(known)), seed).criterion
-    told = answers(one, reference)
-    first = torch.isin(reference[told.query], known)
-    some = Positives.from_pairs(told.query[first], told.item[first], len(reference), told.items, complete=False)
-    return choose(Auto(), as_vectors("queries", one.scores[reference]), some, items, None, None, seed).criterion
+        found = choose(Auto(), queries, answers(one, known), items, queries, seed)
+    else:
+        told = answers(one, reference)
+        first = torch.isin(reference[told.query], known)
+        some = Positives.from_pairs(told.query[first], told.item[first], len(reference), told.items, complete=False)
+        found = choose(Auto(), as_vectors("queries", one.scores[reference]), some, items, None, seed)
+    best = max((tried for tried in found.tried if tried.mrr is not None), key=lambda tried: tried.mrr)
+    return {"auto": found.criterion, "largest": CANDIDATES[best.name](**best.parameters)}
 
 
 def interval(differences: np.ndarray, seed: int) -> dict[str, float]:
@@ -248,7 +254,7 @@ def by_set(frame: pd.DataFrame) -> str:
                 else here
             )
             auto = here[here["criterion"] == "auto"]
-            best = here[here["criterion"] != "auto"].groupby(["criterion", "settings"])["gain"].mean()
+            best = here[here["settings"] != "tuned"].groupby(["criterion", "settings"])["gain"].mean()
             cells.append(
                 f"{auto['gain'].mean():+.1f} [{auto['low'].mean():+.1f}, {auto['high'].mean():+.1f}]"
                 if len(auto)

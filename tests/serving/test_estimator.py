@@ -3,6 +3,7 @@
 import copy
 import inspect
 import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -20,19 +21,21 @@ from vsehub.components import Components, conf_folder
 from vsehub.criteria import (
     CSLS,
     NNN,
+    DualInvertedSoftmax,
     DualSoftmax,
     InvertedSoftmax,
     ItemBias,
     MutualProximity,
     RelaxedGreedyMatching,
     Sinkhorn,
+    choose,
 )
 from vsehub.criteria import base as criteria_base
 from vsehub.data.vectors.embeddings import open_vectors
 from vsehub.neighbors import tiles
 from vsehub.neighbors.faiss import load_faiss
 from vsehub.neighbors.vectors import Concatenated, as_vectors
-from vsehub.serving import estimator_file, grid, load_index
+from vsehub.serving import estimator_file, load_index
 
 CONF = Components([conf_folder()])
 NAMES = CONF.choices("criterion")
@@ -226,80 +229,94 @@ def correlated(rows, seed, noise=0.6):
     return torch.nn.functional.normalize(ITEMS[truth] + noise * unit(rows, seed + 100), dim=1), truth
 
 
-def recalls(positions, truth):
-    """R@1, R@5 and R@10 in %, counted one by one."""
-    places = [list(row).index(one) if one in row else 99 for row, one in zip(positions, truth, strict=True)]
-    return tuple(100 * sum(place < k for place in places) / len(places) for k in (1, 5, 10))
+def places(criterion, queries, reference, truth):
+    """The place of each query's item among its ranking, from 1, items of equal score counted as better."""
+    scores = criterion.rescore(
+        queries @ ITEMS.T,
+        None if reference is None else reference @ ITEMS.T,
+        reference_item_scores=ITEMS @ ITEMS.T if criterion.reference_items_as == "rows" else None,
+    )
+    return [int((row >= row[item]).sum()) for row, item in zip(scores, truth.tolist(), strict=True)]
 
 
-def loop(criterion, search, truth):
-    """The settings with the largest R@1, of equal ones the largest R@5 + R@10, of equal ones the first."""
-    best, tried = None, []
-    for settings in criterion.grid():
-        r1, r5, r10 = recalls(search(type(criterion)(**settings)).tolist(), truth.tolist())
-        tried.append((settings, r1, r5, r10))
-        if best is None or (r1, round(r5 + r10, 6)) > best[1]:
-            best = settings, (r1, round(r5 + r10, 6))
-    return best[0], tried
+def loop(criterion, ranked, rows):
+    """What the rule takes of the criterion as it is and with each other setting, and all with their figures."""
+    settings = [own for own in criterion.grid() if own.get("k", 1) <= rows]
+    listed = [
+        criterion.parameters(),
+        *(own for own in settings if criterion.parameters() | own != criterion.parameters()),
+    ]
+    values, tried = [], []
+    for own in listed:
+        found = ranked(criterion.with_parameters(**own))
+        values.append([1 / place for place in found])
+        mean = sum(values[-1]) / len(found)
+        tried.append((criterion.parameters() | own, mean, 100 * sum(place == 1 for place in found) / len(found)))
+    taken, lead = 0, 0.0
+    for number, own in enumerate(values):
+        gains = [one - other for one, other in zip(own, values[0], strict=True)]
+        mean, error = statistics.mean(gains), statistics.stdev(gains) / len(gains) ** 0.5
+        if mean > error and mean > lead:
+            taken, lead = number, mean
+    return tried[taken][0], tried
 
 
-@looped("criterion", [CSLS(k=3), InvertedSoftmax(), NNN(), Sinkhorn(), DualSoftmax()])
+def told(search):
+    return [(one.parameters, one.mrr, one.r1) for one in search.tried_]
+
+
+@looped("criterion", [CSLS(k=3), InvertedSoftmax(), NNN(k=8), Sinkhorn(), DualSoftmax(), DualInvertedSoftmax()])
 @looped("seed", range(3))
 def test_tuning_is_a_loop_over_the_grid(criterion, seed):
-    queries, truth = correlated(50, seed)
-    for reference in (unit(40, 7), None):
-        wanted, tried = loop(criterion, lambda one, own=reference: one.search(queries, ITEMS, own, 10)[1], truth)
+    queries, truth = correlated(60, seed)
+    for reference in (unit(40, 7), None) if isinstance(criterion, CSLS) else (unit(40, 7),):
+        wanted, tried = loop(
+            criterion, lambda one, own=reference: places(one, queries, own, truth), 60 if reference is None else 40
+        )
         search = CorrectedSearch(criterion).fit(ITEMS, reference).tune(queries, truth)
-        assert search.criterion_.parameters() == criterion.parameters() | wanted
-        assert [tuple(one) for one in search.tried_] == [
-            (settings, *map(pytest.approx, values)) for settings, *values in tried
-        ]
+        assert search.criterion_.parameters() == wanted
+        assert told(search) == [(own, pytest.approx(mrr), pytest.approx(r1)) for own, mrr, r1 in tried]
         chosen = criterion.with_parameters(**wanted)
         same(search.search(QUERIES), chosen.search(QUERIES, ITEMS, reference))
         assert search.criterion is criterion  # the constructor's arguments stay as they were given
 
 
+def test_settings_that_a_criterion_has_are_kept_unless_others_are_better():
+    queries, truth = correlated(60, 0)
+    for parameters in ({"k": 7}, {"k": 20}):
+        search = CorrectedSearch("csls", parameters=parameters).fit(ITEMS, unit(40, 7)).tune(queries, truth)
+        assert search.tried_[0].parameters == parameters
+        assert [one.name for one in search.tried_] == ["csls"] * len(search.tried_)
+        assert len({str(one.parameters) for one in search.tried_}) == len(search.tried_)
+
+
 def test_queries_of_the_reference_are_left_out_of_it(monkeypatch):
     """With as many folds as queries, each is searched with a reference of all others."""
-    queries, truth = correlated(40, 5)
-    queries[7], truth[7] = queries[3], truth[3]  # a caption that was written twice
-    monkeypatch.setattr(grid, "FOLDS", 1000)
+    queries, truth = correlated(60, 5)
+    queries[7], truth[7] = queries[3].clone(), truth[3].clone()  # a caption that was written twice
+    monkeypatch.setattr(choose, "FOLDS", 1000)
 
     def without(criterion):
-        lists = []
+        found = []
         for row in range(len(queries)):
             others = queries[~(queries == queries[row]).all(dim=1)]
-            lists.append(criterion.search(queries[row : row + 1], ITEMS, others, 10)[1])
-        return torch.cat(lists)
+            found += places(criterion, queries[row : row + 1], others, truth[row : row + 1])
+        return found
 
-    _, tried = loop(CSLS(), without, truth)
-    found = CorrectedSearch("csls").fit(ITEMS, queries).tune(queries, truth).tried_
-    assert [tuple(one) for one in found] == [(settings, *map(pytest.approx, own)) for settings, *own in tried]
-    leaking = [recalls(CSLS(**one[0]).search(queries, ITEMS, queries, 10)[1].tolist(), truth.tolist()) for one in tried]
-    assert [tuple(one)[1:] for one in found] != leaking
-    with pytest.raises(InputError, match="holds no query but those that are tuned on"):
-        CorrectedSearch("csls").fit(ITEMS, queries[:1]).tune(queries[:1].expand(30, -1), truth[:1].expand(30))
-
-
-def test_folds():
-    queries = unit(33, 1)
-    for reference in (torch.cat((queries, REFERENCE)), queries, queries[:5]):
-        sides = as_vectors("queries", queries), as_vectors("reference", reference)
-        rows = []
-        for own, asked, seen in grid._folds(*sides):
-            assert torch.equal(asked.rows(0, len(asked)), queries[own])
-            kept = seen.rows(0, len(seen))
-            assert not (kept[:, None] == queries[own]).all(dim=2).any()
-            assert len(kept) == len(reference) - int((reference[:, None] == queries[own]).all(dim=2).any(dim=1).sum())
-            rows.append(own)
-        assert len(rows) == grid.FOLDS
-        assert torch.equal(torch.cat(rows).sort().values, torch.arange(33))
+    wanted, tried = loop(CSLS(), without, 58)
+    search = CorrectedSearch("csls").fit(ITEMS, queries).tune(queries, truth)
+    assert told(search) == [(own, pytest.approx(mrr), pytest.approx(r1)) for own, mrr, r1 in tried]
+    leaking = [places(CSLS(**own), queries, queries, truth) for own, *_ in tried]
+    assert [one[1] for one in told(search)] != [statistics.mean(1 / place for place in own) for own in leaking]
+    assert search.criterion_.parameters() == wanted
+    with pytest.raises(InputError, match="holds no query but those that are chosen by"):
+        CorrectedSearch("csls").fit(ITEMS, queries[:1]).tune(queries[:1].expand(60, -1), truth[:1].expand(60))
 
 
 def test_kinds_of_truth(tmp_path):
-    queries, truth = correlated(40, 2)
-    pairs = torch.stack((torch.arange(40), truth), dim=1)
-    mask = torch.zeros(40, 60, dtype=torch.bool)
+    queries, truth = correlated(80, 2)
+    pairs = torch.stack((torch.arange(80), truth), dim=1)
+    mask = torch.zeros(80, 60, dtype=torch.bool)
     mask[pairs[:, 0], pairs[:, 1]] = True
     (tmp_path / "pairs.csv").write_text("query,item\n" + "".join(f"{q},{i}\n" for q, i in pairs.tolist()))
     found = [
@@ -316,19 +333,18 @@ def test_kinds_of_truth(tmp_path):
         )
     ]
     assert all(one == found[0] for one in found)
-    some = CorrectedSearch("csls").fit(ITEMS, REFERENCE).tune(queries, pairs[:25]).tried_  # 15 have no known answer
-    assert some[0].r1 == pytest.approx(
-        recalls(CSLS(1).search(queries[:25], ITEMS, REFERENCE)[1].tolist(), truth[:25])[0]
-    )
+    some = CorrectedSearch("csls").fit(ITEMS, REFERENCE).tune(queries, pairs[:55]).tried_  # 25 have no known answer
+    expected = places(CSLS(), queries[:55], REFERENCE, truth[:55])
+    assert some[0].r1 == pytest.approx(100 * sum(place == 1 for place in expected) / 55)
     search = CorrectedSearch("csls").fit(ITEMS, REFERENCE)
     for one, message in (
-        (truth[:19], r"truth is torch.int64 \(19,\); expected the position of each query's item \(40,\), pairs"),
-        (pairs[:19], "truth: 19 queries have a known answer; expected at least 20 to tune on"),
+        (truth[:19], r"truth is torch.int64 \(19,\); expected the position of each query's item \(80,\), pairs"),
+        (pairs[:49], "49 queries with a known answer are too few to choose by; expected at least 50"),
         (truth + 60, "truth: item holds positions .*; expected 0 to 59"),
         (truth - 60, "truth: item holds positions"),
         (truth.double(), "truth: item is torch.float64; expected whole numbers"),
-        (mask[:, :9], r"truth is torch.bool \(40, 9\)"),
-        (["a"] * 40, "truth is list; expected positions, pairs or a mask"),
+        (mask[:, :9], r"truth is torch.bool \(80, 9\)"),
+        (["a"] * 80, "truth is list; expected positions, pairs or a mask"),
         (None, "truth is NoneType; expected positions"),
         (tmp_path / "absent.csv", "truth: no such file"),
     ):
@@ -713,7 +729,7 @@ def test_the_lines_of_the_page_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[2] / "docs" / "embeddings.md").read_text().partition("\n## From Python\n")[2]
     lines, others = page.partition("\n## ")[0].split("```python\n")[1:3]
-    queries, truth = correlated(40, 1)
+    queries, truth = correlated(60, 1)
     given = {
         **{"items": ITEMS, "training_captions": REFERENCE, "reference": REFERENCE, "more_items": unit(3, 9)},
         **{"queries": QUERIES, "some_queries": queries, "truth": truth},

@@ -19,8 +19,8 @@ from vsehub.criteria.nns import NearestNeighbor
 from vsehub.criteria.qb_norm import QBNorm
 from vsehub.criteria.sinkhorn import Sinkhorn
 
-# By the names that the configuration knows them by. Criteria of reference items are left out: with their own items they
-# compare all items with each other, and they led nowhere in experiments/pretrained.
+# By the names that the configuration knows them by. Criteria of reference items are left out: without such items they
+# would compare all items with each other, which a million items do not allow.
 CANDIDATES: dict[str, type[Correction]] = {
     "nns": NearestNeighbor,
     "sinkhorn": Sinkhorn,

@@ -1,9 +1,8 @@
 """Choosing the criterion by queries whose answers are known: the candidates on scores, with folds and samples."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,12 +10,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from vsehub.checks import InputError, require
-from vsehub.criteria.auto import Auto, chosen
+from vsehub.criteria.auto import PLAIN, chosen
 from vsehub.criteria.base import Correction
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import rank_blocks
 from vsehub.neighbors.given import UnitVectors
-from vsehub.neighbors.vectors import VectorSource, row_digests
+from vsehub.neighbors.vectors import VectorSource, as_vectors, row_digests
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +24,36 @@ FOLDS = 5
 # Of queries to choose by, of reference queries and of scores that are held: beyond them a seeded sample is taken.
 MOST_QUERIES, MOST_REFERENCE, MOST_SCORES = 1000, 2000, 25_000_000
 BLOCK = 8192
+
+
+class Candidates(Protocol):
+    """What is chosen among: an `Auto`, or a criterion's `OwnSettings`."""
+
+    @property
+    def standing(self) -> tuple[str, Correction]:
+        """The name of what another candidate has to beat, and itself."""
+
+    def candidates(self, rows: int) -> list[tuple[str, Correction]]:
+        """All of them with their names; no k beyond `rows`, the references."""
+
+
+class OwnSettings:
+    """One criterion with the settings of its GRID, of which those that it has stand. Raises InputError without a GRID.
+
+    >>> from vsehub.criteria import CSLS
+    >>> [one.k for _, one in OwnSettings("csls", CSLS(k=7)).candidates(rows=8)]
+    [7, 1, 2, 3, 5]
+    """
+
+    def __init__(self, name: str, criterion: Correction):
+        require(bool(criterion.GRID), f"{type(criterion).__name__} has no settings to tune; leave tune out")
+        self.standing = name, criterion
+
+    def candidates(self, rows: int) -> list[tuple[str, Correction]]:
+        """The criterion as it is, then with the other settings; no k beyond `rows`, the references."""
+        name, criterion = self.standing
+        others = [criterion.with_parameters(**own) for own in criterion.grid() if own.get("k", 1) <= rows]
+        return [(name, criterion), *((name, one) for one in others if one.parameters() != criterion.parameters())]
 
 
 @dataclass(frozen=True)
@@ -57,60 +86,67 @@ class Choice:
 
 @torch.no_grad()
 def choose(
-    auto: Auto,
+    among: Candidates,
     queries: VectorSource,
     positives: Positives,
     items: VectorSource,
     reference: VectorSource | None = None,
-    own: Tensor | None = None,
     seed: int = 0,
     progress: bool = False,
 ) -> Choice:
-    """The candidate of `auto` that ranks the right items highest; the rule is that of `criteria.auto.chosen`.
+    """The candidate that ranks the right items highest; the rule is that of `criteria.auto.chosen`.
 
     queries: (Q, D), of which those with a positive are chosen by. positives: the items that answer them. items: (M, D).
-    reference: (R, D) queries; None: `queries` themselves, all of them (transductive). own: (Q,) the row of the
-    reference that is the query itself, -1 for none: the reference is then divided into five folds, and the queries of a
-    fold are corrected by the others, as queries that the reference does not hold would be. seed: of the folds and the
-    samples. Raises InputError for fewer than `LEAST` queries with a positive, or where no candidate can be applied.
+    reference: (R, D) queries; None: `queries` themselves, all of them (transductive). If it holds queries that are
+    chosen by, bit for bit, they are divided into five folds, and those of a fold are corrected by the reference without
+    them and their copies, as queries that it does not hold would be. seed: of the folds and the samples. Raises
+    InputError for fewer than `LEAST` queries with a positive, or where no candidate can be applied.
     """
     random = np.random.default_rng(seed)
     known = positives.counts.nonzero().flatten().numpy()
     require(
         len(known) >= LEAST,
-        f"{len(known)} queries with a known answer are too few to choose a criterion by; expected at least {LEAST}. "
-        "Name a criterion, or leave truth out: then the default is taken",
+        f"{len(known)} queries with a known answer are too few to choose by; expected at least {LEAST}. Give more, or "
+        "choose nothing: name a criterion with its settings, or take the default",
     )
     asked = torch.from_numpy(np.sort(random.permutation(known)[:MOST_QUERIES]))
     seen = _sample(random, len(queries if reference is None else reference), MOST_REFERENCE)
     most = max(1, MOST_SCORES // (len(asked) + len(seen)))
-    among, answers = _items(random, positives, asked, len(items), most)
-    scores, reference_scores = _scores(
-        ((queries, asked), (queries if reference is None else reference, seen)), items, among
-    )
-    folds, fitted_on = _folds(random, asked, seen, own if reference is not None else None)
+    places, answers = _items(random, positives, asked, len(items), most)
+    sides = (queries, asked), (queries if reference is None else reference, seen)
+    columns = places if isinstance(items, UnitVectors) else None  # a row of given scores has one for each item
+    rows, reference_rows = (_taken(side, chosen_rows, columns) for side, chosen_rows in sides)
+    held = None if columns is not None else _taken(items, places)
+    scores, reference_scores = (one if held is None else one @ held.T for one in (rows, reference_rows))
+    if reference is None:
+        folds, fitted_on = 0, [(torch.arange(len(asked)), torch.arange(len(seen)))]
+    else:
+        folds, fitted_on = _folds(random, *(row_digests(as_vectors("rows", one)) for one in (rows, reference_rows)))
 
-    candidates = auto.candidates(min(len(rows) for _, rows in fitted_on))
-    standing_name, standing_one = auto.standing
+    candidates = among.candidates(min(len(rows) for _, rows in fitted_on))
+    item_scores = None
+    if held is not None and any(one.reference_items_as == "rows" for _, one in candidates):
+        item_scores = held[_sample(random, len(held), max(1, MOST_SCORES // len(held)))] @ held.T
     found, tried = [], []
     for name, criterion in tqdm(candidates, "choosing the criterion", leave=False, disable=None if progress else True):
         try:
-            ranks = _ranks(criterion, scores, reference_scores, fitted_on, answers)
+            ranks = _ranks(criterion, scores, reference_scores, item_scores, fitted_on, answers)
         except InputError as error:  # such as scores out of the range that it takes
             log.info("%s %s cannot be applied: %s", name, criterion.parameters(), error)
             tried.append(Tried(name, criterion.parameters(), None, None))
             continue
         tried.append(Tried(name, criterion.parameters(), float((1 / ranks).mean()), float(100 * (ranks == 1).mean())))
         found.append((name, criterion, 1 / ranks))
-    standing = [
-        place
-        for place, (name, one, _) in enumerate(found)
-        if name == standing_name and one.parameters() == standing_one.parameters()
-    ]
-    require(len(found) > 1, "no criterion can be applied to these scores; name one, to see what is wrong")
-    place = chosen(np.stack([values for *_, values in found]), standing[0] if standing else 0, 0)
-    name, criterion, _ = found[place]
-    return Choice(name, criterion, len(asked), folds, len(among), len(seen), tried)
+    require(
+        any(name != PLAIN for name, *_ in found),
+        "no criterion can be applied to these scores; name one, to see what is wrong",
+    )
+    told = [(name, one.parameters()) for name, one, _ in found]
+    own_name, own = among.standing
+    standing = told.index((own_name, own.parameters())) if (own_name, own.parameters()) in told else 0
+    plain = told.index((PLAIN, {})) if (PLAIN, {}) in told else standing
+    name, criterion, _ = found[chosen(np.stack([values for *_, values in found]), standing, plain)]
+    return Choice(name, criterion, len(asked), folds, len(places), len(seen), tried)
 
 
 def _sample(random: np.random.Generator, count: int, most: int) -> Tensor:
@@ -135,14 +171,6 @@ def _items(
     return among, Positives.from_pairs(query, torch.searchsorted(among, item), len(asked), len(among))
 
 
-def _scores(sides: Sequence[tuple[VectorSource, Tensor]], items: VectorSource, among: Tensor) -> list[Tensor]:
-    """The scores (n, m) of some rows (n,) of each side with the items `among` (m,), on the CPU."""
-    if isinstance(items, UnitVectors):
-        return [_taken(scores, rows, among) for scores, rows in sides]
-    held = _taken(items, among)
-    return [_taken(vectors, rows) @ held.T for vectors, rows in sides]
-
-
 def _taken(vectors: VectorSource, rows: Tensor, columns: Tensor | None = None) -> Tensor:
     """The rows (n,), rising, of vectors that are read in blocks, on the CPU: (n, D), or only the columns named."""
     found = []
@@ -156,44 +184,38 @@ def _taken(vectors: VectorSource, rows: Tensor, columns: Tensor | None = None) -
     return torch.cat(found)
 
 
-def _folds(
-    random: np.random.Generator, asked: Tensor, seen: Tensor, own: Tensor | None
-) -> tuple[int, list[tuple[Tensor, Tensor]]]:
-    """How many folds, and of each the places in `asked` of its queries and those in `seen` that it is fitted on."""
-    everything = [(torch.arange(len(asked)), torch.arange(len(seen)))]
-    if own is None:
-        return 0, everything
-    row = own[asked]
-    place = torch.searchsorted(seen, row).clamp(max=len(seen) - 1)
-    inside = (row >= 0) & (seen[place] == row)
-    if not inside.any():
-        return 0, everything
-    fold = torch.from_numpy(random.permutation(len(asked)) % FOLDS)
-    of_seen = torch.full((len(seen),), -1)
-    of_seen[place[inside]] = fold[inside]
-    return FOLDS, [
-        ((fold == number).nonzero().flatten(), (of_seen != number).nonzero().flatten()) for number in range(FOLDS)
+def _folds(random: np.random.Generator, asked: np.ndarray, seen: np.ndarray) -> tuple[int, list[tuple[Tensor, Tensor]]]:
+    """How many folds, and of each the places of its queries and those of the reference rows that it is fitted on.
+
+    asked (n,), seen (r,): digests of the queries and of the reference. Copies of a query are in one fold.
+    """
+    if not np.isin(asked, seen).any():
+        return 0, [(torch.arange(len(asked)), torch.arange(len(seen)))]
+    distinct, group = np.unique(asked, return_inverse=True)
+    fold = (random.permutation(len(distinct)) % FOLDS)[group]
+    parts = [
+        (np.flatnonzero(fold == number), np.flatnonzero(~np.isin(seen, asked[fold == number])))
+        for number in range(min(FOLDS, len(distinct)))
     ]
+    require(
+        all(len(kept) > 0 for _, kept in parts),
+        "the reference holds no query but those that are chosen by and left out of it; give other queries besides",
+    )
+    return len(parts), [(torch.from_numpy(rows), torch.from_numpy(kept)) for rows, kept in parts]
 
 
 def _ranks(
     criterion: Correction,
     scores: Tensor,
     reference_scores: Tensor,
+    item_scores: Tensor | None,
     fitted_on: list[tuple[Tensor, Tensor]],
     answers: Positives,
 ) -> np.ndarray:
     """The rank of the best answer of each query, (n,), from 1."""
     corrected = torch.empty_like(scores)
+    further = item_scores if criterion.reference_items_as == "rows" else None
     for rows, seen in fitted_on:
-        corrected[rows] = criterion.rescore(scores[rows], reference_scores[seen]).to(scores.dtype)
+        found = criterion.rescore(scores[rows], reference_scores[seen], reference_item_scores=further)
+        corrected[rows] = found.to(scores.dtype)
     return rank_blocks([(0, corrected)], answers).ranks.cpu().numpy().astype(float)
-
-
-def own_rows(queries: VectorSource, reference: VectorSource) -> Tensor:
-    """The row of the reference (R, D) that each query (Q, D) is, bit for bit; -1 for none: (Q,)."""
-    asked, seen = row_digests(queries), row_digests(reference)
-    order = np.argsort(seen, kind="stable")
-    place = np.searchsorted(seen[order], asked).clip(max=len(seen) - 1)
-    row = order[place]
-    return torch.from_numpy(np.where(seen[row] == asked, row, -1))

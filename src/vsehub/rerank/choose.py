@@ -9,7 +9,7 @@ from scipy import stats
 
 from vsehub.checks import fail, require
 from vsehub.criteria.auto import Auto
-from vsehub.criteria.choose import LEAST, Choice, choose, own_rows
+from vsehub.criteria.choose import LEAST, Choice, choose
 from vsehub.data.truth import read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors, same_space
 from vsehub.metrics.positives import Positives
@@ -51,7 +51,7 @@ def choose_for(
     if inputs.truth is None:
         return None, inputs
     first, second = halves(inputs.truth, tuning.share, seed)
-    choice = choose(auto, inputs.queries, first, inputs.items, inputs.reference, None, seed, progress)
+    choice = choose(auto, inputs.queries, first, inputs.items, inputs.reference, seed, progress)
     return choice, replace(inputs, truth=second)
 
 
@@ -69,8 +69,7 @@ def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int, p
     )
     pairs = read_truth(truth, len(asked), len(inputs.items), asked.ids, inputs.item_names.ids)
     positives = Positives.from_pairs(*pairs, len(asked), len(inputs.items), complete=False)
-    own = None if inputs.reference is None else own_rows(asked, inputs.reference)
-    return choose(auto, asked, positives, inputs.items, inputs.reference, own, seed, progress)
+    return choose(auto, asked, positives, inputs.items, inputs.reference, seed, progress)
 
 
 def halves(positives: Positives, share: float, seed: int) -> tuple[Positives, Positives]:

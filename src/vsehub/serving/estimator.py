@@ -13,15 +13,13 @@ from vsehub.checks import InputError, boolean, fail, nearest, require, whole
 from vsehub.components import TARGET, Components, conf_folder
 from vsehub.criteria.auto import Auto
 from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, fit_all, joined
-from vsehub.criteria.choose import Tried as Candidate
-from vsehub.criteria.choose import choose, own_rows
+from vsehub.criteria.choose import OwnSettings, Tried, choose
 from vsehub.data.truth import distinct_ids, read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import Concatenated, VectorSource, as_vectors, given_back
 from vsehub.serving.corrected import build_index
 from vsehub.serving.estimator_file import read_search, write_search
-from vsehub.serving.grid import Tried, chosen_by_grid
 
 GROUP = "criterion"
 
@@ -48,8 +46,8 @@ class CorrectedSearch:
 
     Attributes after `fit`: criterion_, the `Criterion`, after `tune` with the settings chosen; items_ and reference_
     (None if transductive), read block by block; item_terms_, the criterion's terms (M,) of the items, None if
-    transductive; ids_, the items' ids or None; n_features_in_, the dimension D; after `tune`, tried_, all settings with
-    their recalls.
+    transductive; ids_, the items' ids or None; n_features_in_, the dimension D; after `tune`, tried_, all candidates
+    with their mean reciprocal rank and R@1.
 
     >>> import numpy as np
     >>> from vsehub import CorrectedSearch
@@ -73,7 +71,7 @@ class CorrectedSearch:
     item_terms_: Terms | None
     ids_: list[str] | None
     n_features_in_: int
-    tried_: Sequence[Tried | Candidate]
+    tried_: Sequence[Tried]
 
     def __init__(
         self,
@@ -143,10 +141,11 @@ class CorrectedSearch:
     def tune(self, queries: Any, truth: Any) -> Self:
         """Choose the criterion's settings on queries (Q, D) with known answers, and fit it with them.
 
-        All settings of the criterion's GRID are tried; those with the largest R@1 are taken, of equal ones those with
-        the largest R@5 + R@10. With criterion="auto" the criterion is chosen too, by the rule of
-        `criteria.auto.chosen`; before `tune` it is CSLS. With a reference, queries that are in it, bit for bit, are
-        left out of it, fold by fold, while they are searched. Measure on other queries than these.
+        All settings of the criterion's GRID are tried. Those that it has are kept unless others rank the answers higher
+        by more than one standard error (`criteria.auto.chosen`). With criterion="auto" the criterion is chosen too, by
+        the same rule; before `tune` it is CSLS. With a reference, queries that are in it, bit for bit, are left out of
+        it, fold by fold, while they are searched. Of very many queries, references or items a sample is looked at.
+        Measure on other queries than these.
 
         truth: the position of each query's item (Q,), pairs of positions of queries and items (P, 2), a boolean matrix
         (Q, M), or the path of a table with the columns query and item. Raises InputError if truth does not fit, has
@@ -160,19 +159,13 @@ class CorrectedSearch:
         )
         asked, own = self._opened("queries", queries, self.n_features_in_)
         positives = _known(truth, len(asked), len(self.items_), own, self.ids_)
-        tuned: Correction
-        tried: Sequence[Tried | Candidate]
-        auto = self._checked()
-        if isinstance(auto, Auto):
-            inside = None if self.reference_ is None else own_rows(asked, self.reference_)
-            choice = choose(auto, asked, positives, self.items_, self.reference_, inside)
-            tuned, tried = choice.criterion, choice.tried
-        else:
-            criterion = self.criterion_.correction
-            chosen = chosen_by_grid(criterion, asked, self.items_, positives, self.reference_)
-            tuned, tried = criterion.with_parameters(**chosen.settings), chosen.tried
+        given = self._checked()
+        name = self.criterion if isinstance(self.criterion, str) else type(self.criterion).__name__
+        among = given if isinstance(given, Auto) else OwnSettings(name, self.criterion_.correction)
+        choice = choose(among, asked, positives, self.items_, self.reference_)
+        tuned = choice.criterion
         terms = None if self.reference_ is None else fit_all([tuned], self.items_, self.reference_)[0]
-        self.criterion_, self.item_terms_, self.tried_ = tuned, terms, tried
+        self.criterion_, self.item_terms_, self.tried_ = tuned, terms, choice.tried
         return self
 
     @torch.no_grad()
