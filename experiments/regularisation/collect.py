@@ -1,6 +1,7 @@
 """runs.csv and README's tables from what study.py trained and measured.
 
 python experiments/regularisation/collect.py runs/regularisation
+python experiments/regularisation/collect.py                        the table again, from runs.csv
 """
 
 import argparse
@@ -63,10 +64,11 @@ def table(frame: pd.DataFrame) -> str:
 def main() -> None:
     """Read the command line and write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    frame = collected(parser.parse_args().folder)
-    write_text(HERE / "runs.csv", frame.to_csv(index=False, float_format="%.6g"))
-    renew(HERE / "README.md", table(frame))
+    parser.add_argument("folder", nargs="?", type=Path)
+    runs = parser.parse_args().folder
+    if runs is not None:
+        write_text(HERE / "runs.csv", collected(runs).to_csv(index=False, float_format="%.6g"))
+    renew(HERE / "README.md", table(pd.read_csv(HERE / "runs.csv")))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from looped import looped
 from scipy import stats
+from script_modules import script_modules
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 STUDIES = sorted(path.parent.name for path in EXPERIMENTS.glob("*/results.csv"))
@@ -116,3 +117,18 @@ def test_a_study_is_whole_and_rendering_changes_nothing(study, script, tmp_path)
     script(own / "render.py", copy)
     for path in sorted(path for path in own.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
         assert (copy / path.relative_to(own)).read_bytes() == path.read_bytes(), path.name
+
+
+@pytest.mark.parametrize(("study", "name"), [("pretrained", "study"), ("regularisation", "collect")])
+def test_tables_without_claims_follow_from_their_rows(study, name, monkeypatch, tmp_path):
+    own = EXPERIMENTS / study
+    shutil.copytree(own, tmp_path / study)
+    page = tmp_path / study / "README.md"
+    written = page.read_text()
+    assert written.count("\n| ") >= 5
+    page.write_text("".join(line for line in written.splitlines(keepends=True) if not line.startswith("|")))
+    with script_modules(own, (name,)) as scripts:
+        monkeypatch.setattr(scripts[name], "HERE", tmp_path / study)
+        monkeypatch.setattr(sys, "argv", [f"{name}.py"])
+        scripts[name].main()
+    assert page.read_text() == written
