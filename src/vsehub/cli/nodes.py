@@ -9,7 +9,6 @@ from urllib.parse import unquote, urlsplit
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import InputError
 from vsehub.components import Components, conf_folder
 
 if TYPE_CHECKING:
@@ -71,16 +70,11 @@ def device_named(name: str) -> "torch.device":
     """The device; "auto" is the GPU if there is one. Raises InputError if it is not available on this machine."""
     import torch
 
+    from vsehub.neighbors.vectors import usable_device
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        tried = torch.zeros(1, device=str(name))
-        tried.cpu()  # fails for "meta", which holds no values
-        return tried.device
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            f"device is {name!r}, which is not available on this machine; give auto, cpu or cuda"
-        ) from error
+    return usable_device(str(name), "auto, cpu or cuda")
 
 
 def decay_epoch(epochs: Any) -> int:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail
-from vsehub.neighbors.vectors import VectorSource
+from vsehub.neighbors.vectors import Moved, VectorSource
 
 
 @runtime_checkable
@@ -36,6 +36,23 @@ class UnitVectors:
     def rows(self, start: int, stop: int) -> Tensor:
         """Never needed: raises InputError, since what compares items with each other needs their vectors."""
         fail("scores of queries and items do not say how items compare with each other; give vectors")
+
+
+class MovedScores(Moved):
+    """Given scores whose blocks are on another device."""
+
+    def __init__(self, scores: GivenScores, device: torch.device):
+        super().__init__(scores, device)
+        self._scores = scores
+
+    def columns(self, start: int, stop: int) -> Tensor:
+        """Columns `start` to `stop` - 1 on the device."""
+        return self._scores.columns(start, stop).to(self._device)
+
+
+def moved(vectors: VectorSource, device: torch.device) -> VectorSource:
+    """Vectors, or given scores, whose blocks are on the device."""
+    return MovedScores(vectors, device) if isinstance(vectors, GivenScores) else Moved(vectors, device)
 
 
 def scoring(items: VectorSource, start: int, stop: int, like: Tensor) -> Callable[[Tensor, Tensor | None], Tensor]:

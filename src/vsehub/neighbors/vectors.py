@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import fail, require
+from vsehub.checks import InputError, fail, require
 from vsehub.io.rows import row_hashes
 
 BLOCK = 65536
@@ -38,7 +38,7 @@ def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torc
     if it is not a matrix of floating-point numbers, has no rows or another dimension.
     """
     if isinstance(vectors, VectorSource):
-        source = vectors if device is None else _Moved(vectors, device)
+        source = vectors if device is None else Moved(vectors, device)
     else:
         if not isinstance(vectors, Tensor | np.ndarray):
             fail(f"{name} is {type(vectors).__name__}; expected a tensor or a numpy array (N, D)")
@@ -53,6 +53,16 @@ def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torc
     )
     require(shape[0] > 0, f"{name} is empty; expected at least one row")
     return source
+
+
+def usable_device(device: Any, choices: str = "None, 'cpu' or 'cuda'") -> torch.device:
+    """The device; raises InputError, which names the choices, if it is not available on this machine."""
+    try:
+        tried = torch.zeros(1, device=device)
+        tried.cpu()  # fails for "meta", which holds no values
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise InputError(f"device is {device!r}, which is not available on this machine; give {choices}") from error
+    return tried.device
 
 
 class _Held:
@@ -73,7 +83,7 @@ class _Held:
         return block.to(self._device, torch.float64 if block.dtype == torch.float64 else torch.float32)
 
 
-class _Moved:
+class Moved:
     """The rows of another source, on `device`."""
 
     def __init__(self, vectors: VectorSource, device: torch.device):
@@ -84,6 +94,7 @@ class _Moved:
         return len(self._vectors)
 
     def rows(self, start: int, stop: int) -> Tensor:
+        """Rows `start` to `stop` - 1 on the device."""
         return self._vectors.rows(start, stop).to(self._device)
 
 

@@ -27,7 +27,7 @@ from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.occurrences import KS, Occurrences, histogram, occurrence_metrics
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS, at_r
-from vsehub.neighbors.given import GivenScores, UnitVectors
+from vsehub.neighbors.given import UnitVectors, moved
 from vsehub.neighbors.tiles import nearest_blocks
 from vsehub.neighbors.vectors import VectorSource, as_vectors
 from vsehub.rerank.parts import Parts, Pieces, kept
@@ -326,38 +326,6 @@ def _relevance(positives: Positives | None) -> int | None:
     """The depth of lists that mAP@R and R-Precision need; None if it is too large."""
     most = 0 if positives is None else int(positives.counts.max())
     return most if 0 < most <= DEEPEST else None
-
-
-class Moved:
-    """Vectors whose rows are moved to another device."""
-
-    def __init__(self, vectors: VectorSource, device: torch.device):
-        self._vectors, self._device = vectors, device
-        self.shape = vectors.shape
-
-    def __len__(self) -> int:
-        return len(self._vectors)
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Rows `start` to `stop` - 1 on the device."""
-        return self._vectors.rows(start, stop).to(self._device)
-
-
-class MovedScores(Moved):
-    """Given scores whose blocks are moved to another device."""
-
-    def __init__(self, scores: GivenScores, device: torch.device):
-        super().__init__(scores, device)
-        self._scores = scores
-
-    def columns(self, start: int, stop: int) -> Tensor:
-        """Columns `start` to `stop` - 1 on the device."""
-        return self._scores.columns(start, stop).to(self._device)
-
-
-def moved(vectors: VectorSource, device: torch.device) -> VectorSource:
-    """Vectors, or given scores, whose blocks are on the device."""
-    return MovedScores(vectors, device) if isinstance(vectors, GivenScores) else Moved(vectors, device)
 
 
 def fitted(

@@ -17,7 +17,7 @@ from vsehub.criteria.choose import OwnSettings, Tried, choose
 from vsehub.data.truth import distinct_ids, read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors
 from vsehub.metrics.positives import Positives
-from vsehub.neighbors.vectors import Concatenated, VectorSource, as_vectors, given_back
+from vsehub.neighbors.vectors import Concatenated, VectorSource, as_vectors, given_back, usable_device
 from vsehub.serving.corrected import build_index
 from vsehub.serving.estimator_file import read_search, write_search
 
@@ -401,17 +401,7 @@ def _require_terms(criterion: Criterion, items: VectorSource, reference: VectorS
 
 
 def _usable(device: Any) -> torch.device | None:
-    """The device, or InputError if it is not available on this machine."""
-    if device is None:
-        return None
-    try:
-        tried = torch.zeros(1, device=device)
-        tried.cpu()  # fails for "meta", which holds no values
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise InputError(
-            f"device is {device!r}, which is not available on this machine; give None, 'cpu' or 'cuda'"
-        ) from error
-    return tried.device
+    return None if device is None else usable_device(device)
 
 
 def _distinct(ids: Sequence[str], rows: int) -> list[str]:
