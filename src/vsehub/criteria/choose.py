@@ -42,7 +42,7 @@ class OwnSettings:
 
     >>> from vsehub.criteria import CSLS
     >>> [one.k for _, one in OwnSettings("csls", CSLS(k=7)).candidates(rows=8)]
-    [7, 1, 2, 3, 5]
+    [7, 1, 2, 5]
     """
 
     def __init__(self, name: str, criterion: Correction):

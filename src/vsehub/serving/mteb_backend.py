@@ -135,7 +135,7 @@ def _normalize(queries: Tensor, documents: Tensor, similarity_fn: Callable[[Any,
         deviations.append(float((wanted - products).abs().max() / products.abs().max()) if fits else math.inf)
     require(
         min(deviations) <= TOLERANCE,
-        "the model's similarity is neither the inner product nor the cosine of its embeddings: only these are corrected. "
-        "Measure this model without vsehub's backend",
+        "the model's similarity is neither the inner product nor the cosine of its embeddings, and only these are "
+        "corrected; measure this model without vsehub's backend",
     )
     return deviations[1] < deviations[0]
