@@ -9,6 +9,9 @@ from torch import Tensor
 from vsehub.checks import fail, positive, whole
 from vsehub.criteria.base import Columns, ItemBias, Terms, finite_terms
 
+CACHED = 2**18  # scores worked on at a time
+LEAST_MASS = 1e-20  # of an item, below which too many of its shares may have vanished
+
 
 class Sinkhorn(ItemBias):
     """s/τ + log v(item), v from normalising e^{s/τ} of reference x items alternately to uniform marginals.
@@ -33,20 +36,50 @@ class Sinkhorn(ItemBias):
 
     def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
         """-log v (M,): each pass scales the items it sees and, with them, the next round's queries."""
-        queries: Tensor | None = None  # log u (R, 1)
+        queries: Tensor | None = None  # log u (R,)
         scaled: list[Tensor] = []  # log M·v of each block of items
-        for _ in range(self.rounds + 1):
+        for number in range(self.rounds + 1):
+            before, scaled = scaled, []
             total: Tensor | None = None  # log of each query's sum over the items
-            scaled = []
-            for block in columns():
-                logits = self.scale * block
-                if queries is not None:
-                    scaled.append(-(logits + queries).logsumexp(dim=0))
-                    logits = logits + scaled[-1]
-                part = logits.logsumexp(dim=1, keepdim=True)
-                total = part if total is None else torch.logaddexp(total, part)
+            for place, block in enumerate(columns()):
+                part = None
+                if queries is None:
+                    part = (self.scale * block).logsumexp(dim=1).double()
+                else:
+                    own, sums = self._normalized(block.T, queries, before[place] if before else None)
+                    scaled.append(own)
+                    if number < self.rounds:
+                        part = sums.double().log() - queries
+                if part is not None:
+                    total = part if total is None else torch.logaddexp(total, part)
+            if number == self.rounds:
+                break
             if total is None:
                 fail("the reference scores have no columns; expected at least one item")
             items = sum(len(part) for part in scaled) or 1
             queries = math.log(items) - math.log(len(total)) - total
+        items = sum(len(part) for part in scaled)
         return finite_terms((math.log(items) - torch.cat(scaled),))
+
+    def _normalized(self, scores: Tensor, queries: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+        """log M·v (m,) of items by scores (m, R), and each query's sum (R,) of u·e^{s/τ}·M·v over them.
+
+        queries: log u (R,). before: the items' scaling in the last round, with which all u·e^{s/τ}·v are at most 1 and
+        few of them vanish, so that one exponential serves both sums. A few items at a time, which a cache holds.
+        """
+        queries = queries.to(scores.dtype)
+        least = math.log(torch.finfo(scores.dtype).tiny) + 12  # processors are slow with numbers that are smaller still
+        found, sums = scores.new_empty(len(scores)), torch.zeros_like(queries)
+        height = len(scores) if scores.is_cuda else max(1, CACHED // len(queries))
+        for first in range(0, len(scores), height):
+            rows = slice(first, first + height)
+            shift = queries.new_zeros(len(scores[rows])) if before is None else before[rows]
+            shares = (self.scale * scores[rows]).add_(queries).add_(shift[:, None]).clamp_(min=least).exp_()
+            mass = shares.sum(dim=1)
+            if mass.min() < LEAST_MASS:
+                logits = (self.scale * scores[rows]).add_(queries)
+                shift, mass = -logits.logsumexp(dim=1), torch.ones_like(mass)
+                shares = logits.add_(shift[:, None]).clamp_(min=least).exp_()
+            found[rows] = shift - mass.log()
+            sums += mass.reciprocal() @ shares
+        return found, sums
