@@ -8,7 +8,7 @@ answers column i. --more: files with `image` (I, D), `text` (T, D) and `index` (
 
 Of each set half of the queries, drawn by seed, are the pool of reference queries, whose answers may be known; the other
 half is measured. "plain": as the set is. "distractors": only queries of half of the items are asked, in the pool and in
-what is measured, so that the other items answer none. Writes gains.csv and the README's tables.
+what is measured, so that the other items answer none. Writes gains.csv, the README's tables and its figure.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import torch
@@ -30,12 +31,14 @@ from vsehub.io.files import write_text
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import rank_blocks
 from vsehub.neighbors.vectors import as_vectors
+from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure, render
 from vsehub.report.tables import Table
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
+from plots import save  # noqa: E402 (there too)
 
 SEEDS = range(3)
 SIZES = (25, 50, 100, 250, 500)  # of the reference
@@ -54,6 +57,12 @@ FIXED = [
     ("qb_norm", {"beta": 20.0, "k": 1}),
 ]
 DRAWS = 10_000
+DRAWN = {  # the lines of the figure
+    ("auto", "tuned"): "auto",
+    ("csls", "k 10"): "CSLS, k 10",
+    ("is", "beta 30"): "inverted softmax, β 30",
+    ("sinkhorn", "temperature 0.02"): "Sinkhorn, τ 0.02",
+}
 CHOSEN_BY = 100  # reference queries with known answers, at least, for a choice by them
 
 
@@ -79,6 +88,7 @@ def main() -> None:
     frame = pd.read_csv(HERE / "gains.csv", keep_default_na=False)
     for name, text in (("criteria", by_criterion(frame)), ("sizes", by_size(frame)), ("sets", by_set(frame))):
         renew(HERE / "README.md", text, name)
+    save(HERE, picture(frame))
 
 
 def sets(folder: Path, more: list[Path]) -> Iterator[Set]:
@@ -229,16 +239,40 @@ def by_criterion(frame: pd.DataFrame) -> str:
 
 def by_size(frame: pd.DataFrame) -> str:
     """The mean inductive gain by the number of reference queries, over the sets that have so many."""
-    frame = frame[(frame["kind"] == "inductive") & (frame["condition"] == "plain") & frame["reference"].isin(SIZES)]
-    full = frame.groupby("set")["reference"].transform("max") >= 250
-    table = frame[full & (frame["reference"] <= 250)].pivot_table(
-        index=["criterion", "settings"], columns="reference", values="gain", sort=False
-    )
+    table = sized(frame).pivot_table(index=["criterion", "settings"], columns="reference", values="gain", sort=False)
     rows = [
         [*names, *(f"{value:+.1f}" if value == value else "–" for value in line)]
         for names, line in zip(table.index, table.to_numpy(), strict=True)
     ]
     return Table(["criterion", "settings", *map(str, table.columns)], rows, "", 2).markdown()
+
+
+def sized(frame: pd.DataFrame) -> pd.DataFrame:
+    """Inductive gains without distractors of the sets that have 250 reference queries, with at most so many."""
+    frame = frame[(frame["kind"] == "inductive") & (frame["condition"] == "plain") & frame["reference"].isin(SIZES)]
+    full = frame.groupby("set")["reference"].transform("max") >= 250
+    return frame[full & (frame["reference"] <= 250)]
+
+
+def picture(frame: pd.DataFrame) -> Picture:
+    """The gain over the number of reference queries, the mean of the sets."""
+    with matplotlib.rc_context(RC):
+        figure = new_figure(7.5, 4.2)
+        axes = figure.subplots()
+        frame = sized(frame)
+        for look, ((criterion, settings), label) in enumerate(DRAWN.items()):
+            own = frame[(frame["criterion"] == criterion) & (frame["settings"] == settings)]
+            means = own.groupby("reference")["gain"].mean()
+            style = {"color": COLOURS[look], "marker": MARKERS[look]}
+            axes.plot(means.index, means, label=label, **style)
+        axes.axhline(0, color="0.5", linewidth=0.8)
+        sizes = sorted(frame["reference"].unique())
+        axes.set_xscale("log")
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.minorticks_off()
+        axes.set(xlabel="reference queries", ylabel="gain in R@1, points")
+        axes.legend()
+        return render(figure, "reference-size", "The gain over the number of reference queries", None)
 
 
 def by_set(frame: pd.DataFrame) -> str:

@@ -93,6 +93,9 @@ def test_texts_find_what_a_dense_ranking_finds(command, checkpoint, vsehub, tmp_
         order = row.argsort(descending=True, stable=True)[:5].tolist()
         assert [one[3] for one in rows] == [names[item] for item in order]
         assert [float(one[2]) for one in rows] == pytest.approx([plain[item].item() for item in order], abs=1e-4)
+    chosen = command(f"checkpoint={checkpoint}", *texts, "k=5", "criterion=auto", "out=auto")
+    assert lists(chosen) == lists(out)  # nothing is known to choose by: csls, as the note says
+    assert chosen.count("Criterion csls (k 10), inductive") == 3
     out_items = command(f"checkpoint={checkpoint}", *texts, "k=5", "criterion=dual_is", "out=items")
     assert "its reference is the 480 captions of the train split with its 96 images." in out_items
     vectors = oracle.model.similarity.vectors

@@ -52,6 +52,7 @@ def search(cfg: DictConfig, command: str) -> None:
         "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.safetensors",
     )
     from vsehub.cli.shown import Shown, hits_of
+    from vsehub.criteria.auto import Auto
     from vsehub.data.sources import SPLITS
     from vsehub.evaluation.trained import TrainedModel
     from vsehub.report.pages.gallery import gallery_output, write_gallery
@@ -61,7 +62,9 @@ def search(cfg: DictConfig, command: str) -> None:
         one_of(name, cfg[name], SPLITS)
     for name in ("k", "eval_batch_size"):
         whole(name, cfg[name])
-    criterion = build("criterion", cfg.criterion, cfg.trust)
+    name, criterion = str(cfg.criterion_name), build("criterion", cfg.criterion, cfg.trust)
+    if isinstance(criterion, Auto):
+        name, criterion = criterion.untuned
     model = TrainedModel(cfg.checkpoint, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size, keep=True)
     if model.vocabulary is None:
         fail(
@@ -77,21 +80,21 @@ def search(cfg: DictConfig, command: str) -> None:
     ranked_by = (cfg.k, criterion, cfg.split, cfg.reference)
     galleries = []
     if texts:
-        said = criterion_note(cfg.criterion_name, criterion, cfg.reference, "captions", model)
+        said = criterion_note(name, criterion, cfg.reference, "captions", model)
         found = hits_of(model.search(texts, *ranked_by))
         galleries += [
             shown.of_text(text, [*own, said], hits) for text, own, hits in zip(texts, notes, found, strict=True)
         ]
     if row is not None:
-        said = criterion_note(cfg.criterion_name, criterion, cfg.reference, "images", model)
+        said = criterion_note(name, criterion, cfg.reference, "images", model)
         found = hits_of(model.search(None, *ranked_by, images=split.images[row : row + 1]))
         galleries.append(shown.of_image(row, [said], found[0]))
-    name = model.source.name
-    summary = f"The {cfg.split} split of {name}: {len(split.images):,} images with {len(split.captions):,} captions."
+    source = model.source.name
+    summary = f"The {cfg.split} split of {source}: {len(split.images):,} images with {len(split.captions):,} captions."
     origin = [("checkpoint", str(cfg.checkpoint)), ("command", command)]
     missing = len(set(shown.thumbnails.missing))
     shown.thumbnails.warn()
-    path = write_gallery(cfg.out, f"Found in {name}", summary, galleries, origin, missing, cfg.overwrite)
+    path = write_gallery(cfg.out, f"Found in {source}", summary, galleries, origin, missing, cfg.overwrite)
     print("\n\n".join([summary, *map(listed, galleries), f"gallery: {path}"]))
 
 

@@ -29,9 +29,8 @@ BLOCK = 8192
 class Candidates(Protocol):
     """What is chosen among: an `Auto`, or a criterion's `OwnSettings`."""
 
-    @property
-    def standing(self) -> tuple[str, Correction]:
-        """The name of what another candidate has to beat, and itself."""
+    def standing(self, rows: int) -> tuple[str, Correction]:
+        """The name of what another candidate has to beat, and itself. rows: how many references there are."""
 
     def candidates(self, rows: int) -> list[tuple[str, Correction]]:
         """All of them with their names; no k beyond `rows`, the references."""
@@ -47,13 +46,17 @@ class OwnSettings:
 
     def __init__(self, name: str, criterion: Correction):
         require(bool(criterion.GRID), f"{type(criterion).__name__} has no settings to tune; leave tune out")
-        self.standing = name, criterion
+        self.name, self.criterion = name, criterion
+
+    def standing(self, rows: int) -> tuple[str, Correction]:
+        """The criterion as it is."""
+        return self.name, self.criterion
 
     def candidates(self, rows: int) -> list[tuple[str, Correction]]:
         """The criterion as it is, then with the other settings; no k beyond `rows`, the references."""
-        name, criterion = self.standing
-        others = [criterion.with_parameters(**own) for own in criterion.grid() if own.get("k", 1) <= rows]
-        return [(name, criterion), *((name, one) for one in others if one.parameters() != criterion.parameters())]
+        others = [self.criterion.with_parameters(**own) for own in self.criterion.grid() if own.get("k", 1) <= rows]
+        ours = [one for one in others if one.parameters() != self.criterion.parameters()]
+        return [(self.name, one) for one in (self.criterion, *ours)]
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,8 @@ def choose(
     else:
         folds, fitted_on = _folds(random, *(row_digests(as_vectors("rows", one)) for one in (rows, reference_rows)))
 
-    candidates = among.candidates(min(len(rows) for _, rows in fitted_on))
+    fewest = min(len(rows) for _, rows in fitted_on)
+    candidates = among.candidates(fewest)
     item_scores = None
     if held is not None and any(one.reference_items_as == "rows" for _, one in candidates):
         item_scores = held[_sample(random, len(held), max(1, MOST_SCORES // len(held)))] @ held.T
@@ -142,7 +146,7 @@ def choose(
         "no criterion can be applied to these scores; name one, to see what is wrong",
     )
     told = [(name, one.parameters()) for name, one, _ in found]
-    own_name, own = among.standing
+    own_name, own = among.standing(fewest)
     standing = told.index((own_name, own.parameters())) if (own_name, own.parameters()) in told else 0
     plain = told.index((PLAIN, {})) if (PLAIN, {}) in told else standing
     name, criterion, _ = found[chosen(np.stack([values for *_, values in found]), standing, plain)]

@@ -96,7 +96,7 @@ def choose(
     folds = folds_of(split, similarity, protocol, reference)
     rows = min(len(split.images), len(split.texts)) if reference is None else len(reference.images)
     found: list[tuple[Settings, Criterion, Evaluation]] = []
-    standing = 0
+    standing, (own, favourite) = 0, auto.standing(rows)
     for name, criterion in tqdm(
         auto.candidates(rows), "choosing the criterion", leave=False, disable=None if progress else True
     ):
@@ -104,7 +104,7 @@ def choose(
             result = measured(folds, criterion, reference is not None and criterion.needs_reference)
         except InputError:  # such as scores out of the range that it takes
             continue
-        if (name, criterion.parameters()) == (auto.standing[0], auto.standing[1].parameters()):
+        if (name, criterion.parameters()) == (own, favourite.parameters()):
             standing = len(found)
         found.append(({"criterion": name, **criterion.parameters()}, criterion, result))
     require(
