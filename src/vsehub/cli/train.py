@@ -166,6 +166,8 @@ def built(cfg: DictConfig) -> "tuple[Lightning, Measurement]":
     trainer(logger=False, enable_checkpointing=False)
     optimizer, scheduler = (build(group, cfg[group], cfg.trust) for group in ("optimizer", "scheduler"))
     try_schedule(optimizer, scheduler, cfg.trainer.max_epochs)
+    for group in ("similarity", "loss"):
+        build(group, cfg[group], cfg.trust)
     for name, callback in plain(cfg.callbacks).items():
         check_numbers(f"callbacks.{name}", callback)
     callbacks = [build("callbacks", callback, cfg.trust) for callback in cfg.callbacks.values()]
