@@ -11,7 +11,7 @@ from script_modules import script_modules
 from vsehub.training.datamodule import RetrievalDataModule
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
-NAMES = ("common", "sources", "ways", "throughput", "bank", "hal", "evaluation", "gpu_equality", "gpu_check")
+NAMES = ("common", "sources", "ways", "throughput", "bank", "hal", "chunk", "evaluation", "gpu_equality", "gpu_check")
 CPU = torch.device("cpu")
 
 
@@ -65,6 +65,14 @@ def test_hal_writes_its_results(scripts, tmp_path, capsys):
     assert len(record["entries"]) == 6
     assert record["hardware"]["cpu"]
     assert (tmp_path / "hal.md").read_text().strip() in capsys.readouterr().out
+
+
+def test_a_step_in_parts_is_the_same_step(scripts):
+    entries = [{"chunk": chunk} | scripts["chunk"].step(4, chunk, 32, "convnext_tiny", 1, CPU) for chunk in (None, 2)]
+    assert entries[0]["loss"] == pytest.approx(entries[1]["loss"], rel=1e-5)
+    assert entries[0]["gradient"] == pytest.approx(entries[1]["gradient"], rel=1e-5)
+    entries[0]["peak_mb"] = 2.0
+    assert "| 2 |" in scripts["chunk"].text({"batch": 4, "side": 32, "model": "convnext_tiny", "entries": entries})
 
 
 def test_evaluation(scripts):

@@ -23,14 +23,15 @@ def build_data(
     """The data module of a source, with its noise.
 
     data: the source's settings, those of its noise under "noise". loader: the data module's. resumed: the folder of the
-    run that continues, whose noise is taken.
+    run that continues, whose noise is taken. Of the loader's settings `chunk` is the module's.
     """
     own = {key: value for key, value in data.items() if key != "noise"}
     source = components.build("data", own, restored=resumed is not None)
     noise = make("data.noise", Noise, data.get("noise") or {})
     if noise.wanted:
         source = NoisySource(source, noise, None if resumed is None else resumed / INDEX_FILE)
-    return make("loader", RetrievalDataModule, loader, source=source, seed=seed)
+    served = {key: value for key, value in loader.items() if key != "chunk"}
+    return make("loader", RetrievalDataModule, served, source=source, seed=seed)
 
 
 def build_module(
@@ -65,4 +66,5 @@ def build_module(
         "text_shape": None if text_shape is None else list(text_shape),
     }
     own = {key: settings[key] for key in ("positives", "embedding_dropout")}
-    return RetrievalModule(**encoders, **parts, **own, description=description)
+    chunk = settings["loader"].get("chunk")
+    return RetrievalModule(**encoders, **parts, **own, chunk=chunk, description=description)

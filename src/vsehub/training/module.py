@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import one_of, probability, require
+from vsehub.checks import one_of, probability, require, whole
 from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding, Sets
 from vsehub.training.checkpoint import VERSION
+from vsehub.training.chunks import encoded, require_rows_apart
 from vsehub.types import Batch, Encoder, Loss, NeighborStats, Similarity, require_part
 
 POSITIVES = ("image", "pair")
@@ -36,9 +37,10 @@ class RetrievalModule(pl.LightningModule):
 
     optimizer: parameters -> optimizer. scheduler: optimizer -> scheduler, stepped once an epoch. positives: "image"
     takes the other pairs of the same image out of the negatives, "pair" keeps them there (the papers).
-    embedding_dropout: the probability with which a number of an encoding is 0 in a training step. description: plain
-    values that a checkpoint carries so that it can be rebuilt from itself alone. Raises InputError where
-    encoders, similarity and loss cannot go together.
+    embedding_dropout: the probability with which a number of an encoding is 0 in a training step. chunk: how many pairs
+    of a batch are encoded at a time in a training step; None: all. description: plain values that a checkpoint carries
+    so that it can be rebuilt from itself alone. Raises InputError where encoders, similarity and loss cannot go
+    together, or an encoder cannot go through a batch in parts.
     """
 
     def __init__(
@@ -51,19 +53,24 @@ class RetrievalModule(pl.LightningModule):
         scheduler: Callable,
         positives: str = "image",
         embedding_dropout: float = 0.0,
+        chunk: int | None = None,
         description: dict | None = None,
     ):
         super().__init__()
         one_of("positives", positives, POSITIVES)
         probability("embedding_dropout", embedding_dropout)
         check_together(image_encoder, text_encoder, similarity, loss)
+        if chunk is not None:
+            whole("loader.chunk", chunk)
+            for side, encoder in (("image", image_encoder), ("text", text_encoder)):
+                require_rows_apart(side, encoder)
         self.image_encoder, self.text_encoder, self.similarity, self.loss = (
             image_encoder,
             text_encoder,
             similarity,
             loss,
         )
-        self.positives, self.embedding_dropout = positives, embedding_dropout
+        self.positives, self.embedding_dropout, self.chunk = positives, embedding_dropout, chunk
         self.description = description or {}
         shapes = (self.description.get(name) for name in ("image_shape", "text_shape"))
         self.image_shape, self.text_shape = (None if shape is None else tuple(shape) for shape in shapes)
@@ -73,8 +80,8 @@ class RetrievalModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """The loss of one batch; its terms are logged as train/..."""
-        images = self.image_encoder(batch.images)
-        texts = self.text_encoder(batch.texts, batch.lengths)
+        images = encoded(self.image_encoder, (batch.images,), self.chunk)
+        texts = encoded(self.text_encoder, (batch.texts, batch.lengths), self.chunk)
         with torch.autocast(images.device.type, enabled=False):
             images, texts = self.dropped(images.float()), self.dropped(texts.float())
             scores = self.similarity(images, texts)
