@@ -1,6 +1,6 @@
 """Seven losses, each with the recipe that an equal search chose for it, trained with several seeds.
 
-    python experiments/losses/study.py tune DATA --out runs/losses        a sweep of each loss: 16 short trainings, then 2
+    python experiments/losses/study.py tune DATA --out runs/losses        a sweep a loss: 16 short trainings, then 2
     python experiments/losses/study.py choose --out runs/losses           trials.csv and settings.csv beside this file
     python experiments/losses/study.py train DATA --out runs/losses --seeds 0,1,2,3,4
 
