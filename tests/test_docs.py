@@ -1,5 +1,6 @@
 """The documentation names what is there: files, folders, packages and commands."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -43,3 +44,18 @@ def test_the_tree_in_the_architecture_page_is_the_tree_on_disk():
             parts = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
             lacking = {part for part in parts - {"__init__"} if not re.search(rf"\b{part}\b", listed[package])}
             assert not lacking, f"{package}/ in docs/architecture.md lacks {', '.join(sorted(lacking))}"
+
+
+def test_no_word_of_a_docstring_is_read_as_a_link():
+    """Sphinx takes a word that ends in an underscore for a link, unless it is in backticks."""
+    found = []
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                lines = (ast.get_docstring(node) or "").splitlines()
+                words = "\n".join(line for line in lines if not line.strip().startswith((">>>", "...")))
+                found += [
+                    f"{path.name}: {word}"
+                    for word in re.findall(r"(?<![\w*])[A-Za-z]\w*_(?![\w*])", re.sub(r"`[^`]*`", "", words))
+                ]
+    assert not found

@@ -463,6 +463,11 @@ def test_a_chosen_criterion(files, here):
     assert len(choice["tried"]) > 40
     assert f"chosen: {choice['criterion']} (" in said
     assert "over 135 other queries" in said
+    kept = (
+        "truth: 135 pairs of 135 queries; 135 more were kept to choose the criterion by; 30 queries without a pair are"
+    )
+    assert kept in said
+    assert "135 more were kept to choose the criterion by" in (files / "a" / "index.html").read_text()
     assert f"chosen</dt><dd>{choice['criterion']}" in re.sub(r"\s*\n\s*", "", (files / "a" / "index.html").read_text())
 
     said = here("rerank", *sides, "out=b", "index=flat")
@@ -483,6 +488,7 @@ def test_a_chosen_criterion(files, here):
     found = record(files / "d")
     assert (found["choice"]["queries"], found["choice"]["folds"]) == (100, 5)
     assert found["truth"]["measured_queries"] == found["choice"]["gain"]["queries"] == 270
+    assert found["choice"]["set_aside"] == 0
 
 
 def test_what_a_choice_cannot_be_made_by(files, here):

@@ -325,7 +325,7 @@ def table(record: dict[str, Any]) -> str:
     return "\n".join(
         [
             f"{queries['rows']:,} queries, {items['rows']:,} items, {_compared_by(record)}; {_reference(record)}",
-            *_truth(record["truth"]),
+            *_truth(record["truth"], record["choice"]),
             *_choice(record["choice"]),
             Table(["", *(heading for heading, *_ in columns)], rows).terminal(),
             *_verdict(record),
@@ -349,11 +349,12 @@ def _reference(record: dict[str, Any]) -> str:
     return f"reference: {reference['set']}, {reference['rows']:,} ({reference['kind']}){further}"
 
 
-def _truth(truth: dict[str, Any] | None) -> list[str]:
+def _truth(truth: dict[str, Any] | None, choice: dict[str, Any] | None) -> list[str]:
     if truth is None:
         return []
-    without = truth["queries_without"]
-    left_out = f"; {without:,} without a pair are omitted from the recalls" if without else ""
+    from vsehub.report.health import queries_left_out
+
+    left_out = "".join(f"; {one}" for one in queries_left_out(truth, choice))
     return [f"truth: {truth['pairs']:,} pairs of {truth['measured_queries']:,} queries{left_out}"]
 
 

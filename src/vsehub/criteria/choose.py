@@ -75,7 +75,7 @@ class Choice:
 
     name, criterion: the criterion. queries: how many it was chosen by. folds: into how many parts the reference was
     divided, since it holds these queries; 0: it does not, or all queries are the reference. items, reference: how many
-    were looked at. tried: all candidates.
+    were looked at. tried: all candidates. set_aside: how many of the queries to rank were kept for choosing.
     """
 
     name: str
@@ -85,6 +85,7 @@ class Choice:
     items: int
     reference: int
     tried: list[Tried]
+    set_aside: int = 0
 
 
 @torch.no_grad()

@@ -45,3 +45,11 @@ def choice_text(choice: dict) -> list[tuple[str, str]]:
             )
         )
     return facts
+
+
+def queries_left_out(truth: dict, choice: dict | None) -> list[str]:
+    """The queries whose recalls are not measured: those that the criterion was chosen by, and those without a pair."""
+    aside = (choice or {}).get("set_aside") or 0
+    without = (truth.get("queries_without") or 0) - aside
+    told = [f"{aside:,} more were kept to choose the criterion by"] if aside else []
+    return told + ([f"{without:,} queries without a pair are left out of the recalls"] if without > 0 else [])

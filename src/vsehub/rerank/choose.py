@@ -52,7 +52,7 @@ def choose_for(
         return None, inputs
     first, second = halves(inputs.truth, tuning.share, seed)
     choice = choose(auto, inputs.queries, first, inputs.items, inputs.reference, seed, progress)
-    return choice, replace(inputs, truth=second)
+    return replace(choice, set_aside=int((first.counts > 0).sum())), replace(inputs, truth=second)
 
 
 def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int, progress: bool) -> Choice:
@@ -125,5 +125,5 @@ def choice_record(auto: Auto, choice: Choice | None, found_gain: dict[str, float
         name, criterion = auto.untuned
         return {"criterion": name, "parameters": criterion.parameters(), "queries": 0, "gain": found_gain}
     told = {"criterion": choice.name, "parameters": choice.criterion.parameters()}
-    counts = {name: getattr(choice, name) for name in ("queries", "folds", "items", "reference")}
+    counts = {name: getattr(choice, name) for name in ("queries", "folds", "items", "reference", "set_aside")}
     return told | counts | {"tried": [asdict(one) for one in choice.tried], "gain": found_gain}

@@ -44,10 +44,10 @@ class CorrectedSearch:
     (`open_vectors`: .npy, .npz, .safetensors, .parquet). They are read in blocks and not copied: leave arrays unchanged
     that the search was fitted on.
 
-    Attributes after `fit`: criterion_, the `Criterion`, after `tune` with the settings chosen; items_ and reference_
-    (None if transductive), read block by block; item_terms_, the criterion's terms (M,) of the items, None if
-    transductive; ids_, the items' ids or None; n_features_in_, the dimension D; after `tune`, tried_, all candidates
-    with their mean reciprocal rank and R@1.
+    Attributes after `fit`: `criterion_`, the `Criterion`, after `tune` with the settings chosen; `items_` and
+    `reference_` (None if transductive), read block by block; `item_terms_`, the criterion's terms (M,) of the items,
+    None if transductive; `ids_`, the items' ids or None; `n_features_in_`, the dimension D; after `tune`, `tried_`, all
+    candidates with their mean reciprocal rank and R@1.
 
     >>> import numpy as np
     >>> from vsehub import CorrectedSearch

@@ -53,7 +53,7 @@ def _kind(row: Tensor, items: int) -> Keys:
 
 
 def _settle(open_: np.ndarray, candidates: Candidates, held: "_Places", kind: Keys) -> None:
-    """Rounds of offers until no query with an open wish has candidates left. open_: (Q,) open wishes, kept up."""
+    """Rounds of offers until no query with an open wish has candidates left. `open_`: (Q,) open wishes, kept up."""
     asking, place = np.arange(len(open_)), np.empty(len(open_), np.int64)
     while True:
         asking = asking[(open_[asking] > 0) & (candidates.next[asking] < candidates.end[asking])]

@@ -8,7 +8,7 @@ import numpy as np
 
 from vsehub.io.files import write_text
 from vsehub.io.records import EMBEDDINGS, checked_record
-from vsehub.report.health import choice_text, parameters, suspect_text, verdict_text
+from vsehub.report.health import choice_text, parameters, queries_left_out, suspect_text, verdict_text
 from vsehub.report.pages.templates import Thumbnails, bars, render_page
 from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
 from vsehub.report.tables import Cell, Table, code_text, duration, hardware_text, versions_text
@@ -47,9 +47,7 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         source = truth.get("path") or "memory"
         measured = truth["measured_queries"]
         facts.append(("truth", f"{truth['pairs']:,} pairs in {source} for {measured:,} queries"))
-        if truth.get("queries_without"):
-            without = f"{truth['queries_without']:,} queries without a pair are left out of the recalls"
-            facts.append(("without truth", without))
+        facts += [("not measured", told) for told in queries_left_out(truth, record.get("choice"))]
     if choice := record.get("choice"):
         facts += choice_text(choice)
     if verdict := record.get("verdict"):
