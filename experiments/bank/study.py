@@ -27,7 +27,7 @@ from running import run_all, status, training  # noqa: E402 (beside this folder,
 
 COMMON = [
     *("loss=hal", "embedding_dim=512", "text_encoder.bidirectional=false", "loader.max_words=20"),
-    *("loader.batch_size=128", "trainer.max_epochs=13", "scheduler.step_size=8"),
+    *("loader.batch_size=128", "trainer.max_epochs=7", "scheduler=cosine"),
 ]
 WEIGHTS = {30: ["loss.gamma=30", "loss.epsilon=0.3"], 60: ["loss.gamma=60", "loss.epsilon=0.7"]}
 STATISTICS = {"none": ["bank=none"], "bank": ["bank=memory"], "batch": ["bank=none", "loss.statistics=batch"]}
