@@ -13,6 +13,7 @@ from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding, Sets
 from vsehub.training.checkpoint import VERSION
 from vsehub.training.chunks import encoded, require_rows_apart
+from vsehub.training.gather import gathered, processes, shares
 from vsehub.types import Batch, Encoder, Loss, NeighborStats, Similarity, require_part
 
 POSITIVES = ("image", "pair")
@@ -84,6 +85,8 @@ class RetrievalModule(pl.LightningModule):
         texts = encoded(self.text_encoder, (batch.texts, batch.lengths), self.chunk)
         with torch.autocast(images.device.type, enabled=False):
             images, texts = self.dropped(images.float()), self.dropped(texts.float())
+            counts = shares(len(batch.image_ids), processes())
+            images, texts = gathered(images, counts), gathered(texts, counts)
             scores = self.similarity(images, texts)
             positives, neighbors = self.positive_mask(batch), self.neighbors(images, texts, batch)
             terms = self.loss(scores, positives, neighbors)

@@ -1,0 +1,98 @@
+"""Two processes that share a batch must have the loss and the gradients of one process with the whole of it."""
+
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+from test_chunks import CASES, batch, module
+
+from vsehub.sets import Sets
+from vsehub.training.gather import gathered, gathered_numbers, processes, shares
+
+PROCESSES = 2
+
+
+def part(whole, process):
+    """A process's images and texts, with all ids."""
+    counts = shares(len(whole.image_ids), PROCESSES)
+    own = slice(sum(counts[:process]), sum(counts[: process + 1]))
+    return whole._replace(images=whole.images[own], texts=whole.texts[own], lengths=whole.lengths[own])
+
+
+def step(case, positives, chunk, process=None):
+    """Loss and gradients of a step; with a process those of its share, averaged as distributed training does."""
+    encoders, similarity, loss, bank = CASES[case]
+    given = batch(4 if "sets" in case else None)
+    one = module(encoders, similarity, loss, chunk, bank, positives)
+    found = one.training_step(given if process is None else part(given, process), 0)
+    found.backward()
+    gradients = {name: parameter.grad for name, parameter in one.named_parameters()}
+    if process is not None:
+        for gradient in gradients.values():
+            dist.all_reduce(gradient)
+            gradient /= PROCESSES
+    return found.item(), gradients
+
+
+def work(process, folder):
+    """What a process does: all cases, and rows of unequal counts there and back."""
+    torch.set_num_threads(1)
+    torch.Tensor.float = torch.Tensor.double
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=process, world_size=PROCESSES)
+    found = {(case, kind): step(case, kind, 5, process) for case in CASES for kind in ("image", "pair")}
+    rows = torch.arange(6.0).view(3, 2)[: 2 + process].clone().requires_grad_()
+    whole = gathered(rows, [2, 3])
+    (whole * torch.arange(1.0, 6)[:, None]).sum().backward()
+    sets = gathered(Sets(rows.detach()[:2], torch.tensor([2])))
+    numbers = gathered_numbers(torch.tensor([process, 7]))
+    refused = None
+    try:
+        gathered(rows, [3, 3 + process])
+    except ValueError as error:
+        refused = str(error)
+    found |= {"rows": (whole.detach(), rows.grad), "sets": (sets.vectors, sets.lengths), "numbers": numbers}
+    torch.save(found | {"refused": refused}, f"{folder}/{process}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """What both processes found."""
+    folder = tmp_path_factory.mktemp("gather")
+    torch.multiprocessing.spawn(work, (str(folder),), PROCESSES)
+    return [torch.load(folder / f"{process}.pt", weights_only=False) for process in range(PROCESSES)]
+
+
+def test_gradients_are_those_of_one_process(results, monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    for case in CASES:
+        for kind in ("image", "pair"):
+            loss, gradients = step(case, kind, None)
+            for found in results:
+                assert found[case, kind][0] == pytest.approx(loss, rel=1e-12), case
+                for name, gradient in gradients.items():
+                    torch.testing.assert_close(
+                        found[case, kind][1][name], gradient, rtol=1e-9, atol=1e-12, msg=f"{case}: {name}"
+                    )
+
+
+def test_rows_go_there_and_their_gradients_back(results):
+    whole = torch.tensor([[0.0, 1], [2, 3], [0, 1], [2, 3], [4, 5]])
+    for process, found in enumerate(results):
+        torch.testing.assert_close(found["rows"][0], whole)
+        weights = torch.arange(1.0, 6).split([2, 3])[process]
+        torch.testing.assert_close(found["rows"][1], PROCESSES * weights[:, None].expand(-1, 2))
+        torch.testing.assert_close(found["sets"][0], whole[[0, 1, 0, 1]])
+        assert found["sets"][1].tolist() == [2, 2]
+        assert found["numbers"].tolist() == [0, 7, 1, 7]
+        assert "has 2 rows" in found["refused"] if process == 0 else "has 3 rows" in found["refused"]
+
+
+def test_alone_nothing_happens():
+    rows = torch.ones(3, 2)
+    assert processes() == 1
+    assert gathered(rows) is rows
+    assert gathered_numbers(rows) is rows
+    assert "RANK" not in os.environ
+    assert [shares(rows, 3) for rows in (0, 1, 5, 6)] == [[0, 0, 0], [1, 0, 0], [2, 2, 1], [2, 2, 2]]
