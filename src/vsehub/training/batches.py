@@ -115,7 +115,7 @@ def without_words(texts: Tensor, lengths: Tensor, share: float, random: np.rando
 
 
 def without_regions(images: Tensor, share: float, drawn: np.ndarray) -> Tensor:
-    """Images (N, R, features), each region set to 0, which is padding, where its number `drawn` (N, R) is below `share`.
+    """Images (N, R, features), each region set to 0, which is padding, where `drawn` (N, R) is below `share`.
 
     An image that would have no region left keeps all of them.
     """
