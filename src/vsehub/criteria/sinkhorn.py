@@ -36,7 +36,7 @@ class Sinkhorn(ItemBias):
 
     def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
         """-log v (M,): each pass scales the items it sees and, with them, the next round's queries."""
-        queries: Tensor | None = None  # log u (R,)
+        queries: Tensor | None = None  # log u (R,), in float64 on the CPU, since some devices have none
         scaled: list[Tensor] = []  # log M·v of each block of items
         for number in range(self.rounds + 1):
             before, scaled = scaled, []
@@ -44,12 +44,12 @@ class Sinkhorn(ItemBias):
             for place, block in enumerate(columns()):
                 part = None
                 if queries is None:
-                    part = (self.scale * block).logsumexp(dim=1).double()
+                    part = (self.scale * block).logsumexp(dim=1).cpu().double()
                 else:
                     own, sums = self._normalized(block.T, queries, before[place] if before else None)
                     scaled.append(own)
                     if number < self.rounds:
-                        part = sums.double().log() - queries
+                        part = sums.cpu().double().log() - queries
                 if part is not None:
                     total = part if total is None else torch.logaddexp(total, part)
             if number == self.rounds:
@@ -67,7 +67,7 @@ class Sinkhorn(ItemBias):
         queries: log u (R,). before: the items' scaling in the last round, with which all u·e^{s/τ}·v are at most 1 and
         few of them vanish, so that one exponential serves both sums. A few items at a time, which a cache holds.
         """
-        queries = queries.to(scores.dtype)
+        queries = queries.to(scores)
         least = math.log(torch.finfo(scores.dtype).tiny) + 12  # processors are slow with numbers that are smaller still
         found, sums = scores.new_empty(len(scores)), torch.zeros_like(queries)
         height = len(scores) if scores.is_cuda else max(1, CACHED // len(queries))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vsehub.checks import fail, matrix, one_of, require
 from vsehub.neighbors.exact import BLOCK_ELEMENTS, ExactIndex, Index, ScoredIndex, ShortlistIndex
-from vsehub.neighbors.faiss import FaissIndex, load_faiss, on_gpu
+from vsehub.neighbors.faiss import GPU_DEPTH, FaissIndex, loaded_faiss, on_gpu
 from vsehub.sets import Encoding
 from vsehub.types import NeighborStats, Similarity
 
@@ -115,6 +115,7 @@ class MemoryBank:
             )
         self.plan(image_ids, caption_ids, relation)
         make_index = self._maker(similarity, images.device)
+        self._images = self._texts = None  # their memory is free before the new ones take theirs
         self._image_ids, self._caption_ids = image_ids.to(images.device), caption_ids.to(images.device)
         self._images, self._texts = make_index(images.detach(), "images"), make_index(texts.detach(), "texts")
         self._image_means = mean_similarities(images, similarity, "images")
@@ -192,23 +193,32 @@ class MemoryBank:
     def _maker(self, similarity: Similarity | None, device: torch.device) -> Callable[[Any, str], Index]:
         """The function that makes an index of the entries of one side."""
         if similarity is None:
-            index = self._index_type(device)
+            index = self._index_type(device, self._deepest)
             return lambda entries, side: index(entries)
         shortlist = self.shortlist
         if similarity.takes == "sets" and shortlist is not None:
-            index = self._index_type(device)
+            index = self._index_type(device, shortlist * self._deepest)
             return lambda entries, side: ShortlistIndex(entries, similarity, side, shortlist, index)
         return lambda entries, side: ScoredIndex(entries, similarity, side)
 
-    def _index_type(self, device: torch.device) -> type[ExactIndex] | type[FaissIndex]:
-        if self.backend != "auto":
-            return FaissIndex if self.backend == "faiss" else ExactIndex
-        faiss = load_faiss()
-        if faiss is None:
-            log.info("FAISS is not installed (extras cpu and gpu): the bank searches exactly in torch on %s", device)
+    @property
+    def _deepest(self) -> int:
+        """How many neighbours a query searches, as far as that is known before the batch is."""
+        return self.k + self._most_lost
+
+    def _index_type(self, device: torch.device, depth: int) -> type[ExactIndex] | type[FaissIndex]:
+        if self.backend == "exact":
             return ExactIndex
-        if device.type == "cuda" and not on_gpu(faiss):
-            log.info("this FAISS build has no GPU indexes: the bank searches exactly in torch on %s", device)
+        faiss, reason = loaded_faiss()
+        gpu = device.type == "cuda" and faiss is not None and on_gpu(faiss)
+        if gpu and depth > GPU_DEPTH:
+            reason = f"finds at most {GPU_DEPTH} neighbours on a GPU, and {depth} are searched"
+        elif self.backend == "faiss":
+            return FaissIndex
+        elif device.type == "cuda" and faiss is not None and not gpu:
+            reason = "is a build without GPU indexes"
+        if reason:
+            log.info("FAISS %s: the bank searches exactly in torch on %s", reason, device)
             return ExactIndex
         return FaissIndex
 

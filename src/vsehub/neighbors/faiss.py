@@ -3,19 +3,28 @@
 import contextlib
 import logging
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from vsehub.checks import fail, matrix
+from vsehub.checks import fail, matrix, require
 from vsehub.neighbors.exact import check_query
 
 # Below this many queries FAISS scans vector by vector instead of calling BLAS: 14 times slower on 128 queries.
 BLAS_FROM_QUERIES = 20
+GPU_DEPTH = 2048  # the most neighbours that FAISS finds on a GPU
+GPU_SCRATCH, GPU_PINNED = 256 * 2**20, 64 * 2**20  # bytes, of its own memory on a GPU and of main memory beside it
+_RESOURCES: dict[int, Any] = {}  # of each GPU, shared by all indexes there: by default each would take 1.5 GB
 
 
 def load_faiss() -> ModuleType | None:
-    """The faiss module with its torch bridge, or None if it is not installed.
+    """The faiss module with its torch bridge, or None if it cannot be used."""
+    return loaded_faiss()[0]
+
+
+def loaded_faiss() -> tuple[ModuleType | None, str]:
+    """The faiss module with its torch bridge, or None and the reason, such as "is not installed".
 
     torch must be imported first (at the top of this file): otherwise the process gets two OpenMP pools.
     """
@@ -23,17 +32,19 @@ def load_faiss() -> ModuleType | None:
     try:
         import faiss
         import faiss.contrib.torch_utils
-    except ImportError:
-        return None
+    except ModuleNotFoundError:
+        return None, "is not installed"
+    except (ImportError, RuntimeError, OSError) as error:  # such as a GPU build without CUDA's libraries
+        return None, f"cannot be loaded ({' '.join(str(error).split())})"
     faiss.cvar.distance_compute_blas_threshold = BLAS_FROM_QUERIES
-    return faiss
+    return faiss, ""
 
 
 def required_faiss(what: str, instead: str) -> ModuleType:
     """The faiss module. Raises InputError if it is missing: `what` needs it; `instead`: what else to do."""
-    faiss = load_faiss()
+    faiss, reason = loaded_faiss()
     if faiss is None:
-        fail(f"{what} needs FAISS, which is not installed: install vsehub[cpu] or vsehub[gpu], or {instead}")
+        fail(f"{what} needs FAISS, which {reason}: install vsehub[cpu] or vsehub[gpu], or {instead}")
     return faiss
 
 
@@ -42,11 +53,21 @@ def on_gpu(faiss: ModuleType) -> bool:
     return hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus() > 0
 
 
+def gpu_resources(faiss: ModuleType, device: int) -> Any:
+    """What FAISS works with on a GPU: made once for each, its memory bounded before the first use."""
+    if device not in _RESOURCES:
+        made = faiss.StandardGpuResources()
+        made.setTempMemory(GPU_SCRATCH)
+        made.setPinnedMemory(GPU_PINNED)
+        _RESOURCES[device] = made
+    return _RESOURCES[device]
+
+
 class FaissIndex:
     """A flat inner-product index over (M, D) float32 vectors.
 
-    CUDA vectors go into a GPU index if FAISS has one; tensors are passed by pointer, without a copy. Raises
-    InputError if FAISS is missing.
+    CUDA vectors go into a GPU index if FAISS has one, which finds at most `GPU_DEPTH` neighbours; tensors are passed by
+    pointer, without a copy. Raises InputError if FAISS is missing.
     """
 
     def __init__(self, vectors: Tensor):
@@ -55,13 +76,13 @@ class FaissIndex:
         self.gpu = vectors.is_cuda and on_gpu(faiss)
         self._device = vectors.device
         if self.gpu:
-            self._resources = faiss.StandardGpuResources()
             config = faiss.GpuIndexFlatConfig()
             config.device = vectors.device.index or 0
-            self._index = faiss.GpuIndexFlatIP(self._resources, vectors.shape[1], config)
+            self._index = faiss.GpuIndexFlatIP(gpu_resources(faiss, config.device), vectors.shape[1], config)
         else:
             self._index = faiss.IndexFlatIP(vectors.shape[1])
-        self._index.add(self._ready(vectors))
+        with self._on_device():
+            self._index.add(self._ready(vectors))
 
     def __len__(self) -> int:
         return int(self._index.ntotal)
@@ -69,12 +90,21 @@ class FaissIndex:
     def search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Similarities and positions (Q, k) of the k nearest of each query (Q, D), largest similarity first.
 
-        The answer is on the vectors' device. Raises InputError if dimensions differ or k exceeds the vectors.
+        The answer is on the vectors' device. Raises InputError if dimensions differ or k exceeds the vectors, or
+        `GPU_DEPTH` on a GPU.
         """
         check_query(queries, self._index.d, k, len(self))
-        with torch.cuda.device(self._device) if self.gpu else contextlib.nullcontext():
+        require(
+            not self.gpu or k <= GPU_DEPTH,
+            f"k is {k}; FAISS finds at most {GPU_DEPTH} neighbours on a GPU, choose the exact backend",
+        )
+        with self._on_device():
             similarities, positions = self._index.search(self._ready(queries), k)
         return similarities.to(self._device), positions.to(self._device)
+
+    def _on_device(self) -> contextlib.AbstractContextManager[Any]:
+        """FAISS works on the stream of torch's current device."""
+        return torch.cuda.device(self._device) if self.gpu else contextlib.nullcontext()
 
     def _ready(self, vectors: Tensor) -> Tensor:
         vectors = vectors.detach().float().contiguous()

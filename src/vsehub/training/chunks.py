@@ -44,6 +44,6 @@ def require_rows_apart(side: str, encoder: Encoder) -> None:
         not mixing,
         f"loader.chunk encodes a batch in parts, but the {side} encoder {type(encoder).__name__} normalises over the "
         f"batch ({', '.join(mixing[:3])}{', ...' if len(mixing) > 3 else ''}), so its statistics would be a part's; "
-        "choose a network with layer or group normalisation, e.g. model=vit_b_16 or convnext_tiny, freeze it "
-        "(image_encoder.tune=false), or leave loader.chunk out",
+        "choose a network without batch normalisation, e.g. image_encoder=torchvision image_encoder.model=vit_b_16, "
+        "freeze a pretrained one (image_encoder.tune=false), or leave loader.chunk out",
     )
