@@ -8,7 +8,8 @@ import torch.distributed as dist
 from test_chunks import CASES, batch, module
 
 from vsehub.sets import Sets
-from vsehub.training.gather import gathered, gathered_numbers, processes, shares
+from vsehub.training.gather import gathered, gathered_numbers, shares
+from vsehub.training.processes import processes
 
 PROCESSES = 2
 

@@ -135,12 +135,13 @@ class EpochSampler(Sampler):
     """Draws of pairs, shuffled anew each epoch by seed and epoch only, so that a resumed run draws the same.
 
     images: (P,) the image of each pair. together: how many pairs of an image follow each other in an epoch, and so are
-    in one batch unless it ends between them; an image's remainder forms a smaller group. A remainder of one pair, which
-    has no negatives, is left out.
+    in one batch unless it ends between them; an image's remainder forms a smaller group. least: a remainder of fewer
+    pairs is left out: one pair has no negatives, and each process that shares a batch needs a pair.
     """
 
-    def __init__(self, images: np.ndarray, batch_size: int, seed: int, together: int = 1):
+    def __init__(self, images: np.ndarray, batch_size: int, seed: int, together: int = 1, least: int = 2):
         whole("captions_per_image", together)
+        self.least = least
         self.images, self.batch_size, self.seed, self.together, self.epoch = images, batch_size, seed, together, 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -149,7 +150,7 @@ class EpochSampler(Sampler):
 
     def __len__(self) -> int:
         size = len(self.images)
-        return size // self.batch_size + (size % self.batch_size > 1)
+        return size // self.batch_size + (size % self.batch_size >= self.least)
 
     def __iter__(self) -> Iterator[Draw]:
         random = np.random.default_rng([self.seed, self.epoch])

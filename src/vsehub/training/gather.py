@@ -5,20 +5,17 @@ of which keeps the part of its own rows: that is their number times the gradient
 training averages the processes' gradients of the parameters, which divides by the number again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from vsehub.checks import require
 from vsehub.sets import Encoding, Sets
-
-
-def processes() -> int:
-    """How many processes train together; 1 where torch.distributed is not in use."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+from vsehub.training.processes import process, processes
 
 
 def shares(rows: int, parts: int) -> list[int]:
@@ -53,11 +50,37 @@ def gathered_numbers(numbers: Tensor, counts: Sequence[int] | None = None) -> Te
         return _rows(numbers, _counts(len(numbers), counts))
 
 
+def own_share(rows: int) -> slice:
+    """Which of the rows are this process's."""
+    counts = shares(rows, processes())
+    first = sum(counts[: process()])
+    return slice(first, first + counts[process()])
+
+
+@torch.no_grad()
+def encoded_together(
+    encode: Callable[..., Encoding],
+    encoder: nn.Module,
+    source: Any,
+    rows: np.ndarray,
+    batch_size: int,
+    progress: bool = False,
+) -> Encoding:
+    """`encode(encoder, source, rows, batch_size, progress)`, each process encoding its share of the rows (R,).
+
+    All processes get all encodings, in the order of `rows`, without gradient.
+    """
+    if len(rows) < processes():
+        return encode(encoder, source, rows, batch_size, progress)
+    own = encode(encoder, source, rows[own_share(len(rows))], batch_size, progress)
+    return gathered(own, shares(len(rows), processes()))
+
+
 def _counts(rows: int, counts: Sequence[int] | None) -> list[int]:
     found = [rows] * processes() if counts is None else list(counts)
     require(
-        len(found) == processes() and found[dist.get_rank()] == rows,
-        f"process {dist.get_rank()} of {processes()} has {rows} rows, but counts are {found}; expected its own among "
+        len(found) == processes() and found[process()] == rows,
+        f"process {process()} of {processes()} has {rows} rows, but counts are {found}; expected its own among "
         "one for each process",
     )
     return found
@@ -73,18 +96,23 @@ def _rows(rows: Tensor, counts: list[int]) -> Tensor:
     return torch.cat([part[:count] for part, count in zip(everything.split(most), counts, strict=True)])
 
 
+# The names since torch 2.14, and those before.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
 class _Gather(torch.autograd.Function):
     """(m, ...) of each process -> (W·m, ...) on all; backwards the sum over the processes of each one's rows."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
         found = rows.new_empty(processes() * len(rows), *rows.shape[1:])
-        dist.all_gather_into_tensor(found, rows)
+        _all_gather(found, rows)
         return found
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (gradient,) = gradients
         own = gradient.new_empty(len(gradient) // processes(), *gradient.shape[1:])
-        dist.reduce_scatter_tensor(own, gradient.contiguous())
+        _reduce_scatter(own, gradient.contiguous())
         return own

@@ -1,0 +1,5 @@
+"""`python -m vsehub COMMAND ...`: the same as `vsehub COMMAND ...`; for torchrun, which starts modules."""
+
+from vsehub.cli.main import main
+
+main()
