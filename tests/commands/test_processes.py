@@ -8,11 +8,21 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from input_setups import SMALL
+from omegaconf import OmegaConf
 from run_files import rows
+
+from vsehub.checks import InputError
+from vsehub.cli.launch import LOST, of_failures
+from vsehub.cli.train import require_divisible
+from vsehub.data import Scenes
+from vsehub.encoders import ImageCNN
+from vsehub.training.datamodule import RetrievalDataModule
+from vsehub.training.processes import started_place
 
 SETTINGS = [
     *("bank=memory", "image_encoder.norm=group", "text_encoder.word_dropout=0", "embedding_dropout=0"),
@@ -60,25 +70,6 @@ def alone(place, environment):
     run = place / "alone"
     subprocess.run(command(f"hydra.run.dir={run}"), check=True, cwd=place, env=environment, capture_output=True)
     return run
-
-
-def test_two_train_what_one_does(alone, place, environment):
-    run = place / "two"
-    done = subprocess.run(
-        command(f"hydra.run.dir={run}", "trainer.devices=2"), cwd=place, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    alike(run, alone)
-    assert done.stdout.count("best epoch") == 1
-    assert "Warning" not in done.stderr
-    assert record(run)["processes"] == {"count": 2, "nodes": 1, "backend": "gloo"} | record(run)["processes"]
-    assert record(run)["processes"]["count"] == 2
-    assert record(alone)["processes"] == {"count": 1, "nodes": 1, "backend": None}
-    assert record(run)["status"] == "finished"
-    names = [{path.relative_to(one).name for path in one.rglob("*.*")} for one in (run, alone)]
-    assert {name for name in names[0] if not name.startswith("test-")} == {
-        name for name in names[1] if not name.startswith("test-")
-    }
 
 
 def test_one_that_is_killed_ends_all_and_another_goes_on(alone, place, environment):
@@ -152,42 +143,80 @@ def started(how, place, environment, *arguments, own=((), ())):
     return [one.returncode for one in started], [out for out, _ in found], [err for _, err in found]
 
 
-def test_srun_goes_on_with_the_run_of_one_process(alone, place, environment):
-    """The folder that is named by the clock is one folder."""
+def test_two_train_what_one_does(alone, place, environment):
+    """As srun starts them; the folder's name is the clock's, read once."""
     states, out, err = started("srun", place, environment)
     assert states == [0, 0], err
     assert [text.count("best epoch") for text in out] == [1, 0]
+    assert "Warning" not in "".join(err)
     (run,) = (place / "runs").iterdir()
     alike(run, alone)
+    assert record(run)["processes"] == {"count": 2, "nodes": 1, "backend": record(run)["processes"]["backend"]}
+    assert record(alone)["processes"] == {"count": 1, "nodes": 1, "backend": None}
+    ours, theirs = ({path.name for path in one.rglob("*.*") if "test-" not in path.name} for one in (run, alone))
+    assert ours == theirs
 
 
-@pytest.mark.parametrize(
-    ("arguments", "own", "said"),
-    [
-        (["loader.batch_size=25"], ((), ()), "loader.batch_size is 25, the pairs of a batch over all processes"),
-        ([], ((), ["optimizer.lr=0.5"]), "process 1 of 2 has other settings than process 0"),
-        ([], ((), ["data.root=/nope", "data=precomp"]), "process 1 of 2: data.root: no such file or folder: /nope"),
-        (["image_encoder.norm=batch"], ((), ()), "the image encoder ImageCNN normalises over the batch"),
-        (["trainer.devices=3"], ((), ()), "trainer.devices is 3, but the processes were started with 2"),
-        (["-m", "seed=1,2"], ((), ()), "a sweep starts the processes of each of its runs itself"),
-        (["no_such=1"], ((), ()), "there is no setting 'no_such'"),
-    ],
-)
-def test_what_is_refused_is_said_once_and_ends_all(place, environment, arguments, own, said):
+def test_what_one_cannot_read_is_said_once_and_ends_all(place, environment):
     before = set((place / "runs").glob("*"))
-    states, _, err = started("torchrun", place, environment, *arguments, own=own)
-    assert states[0] == 2
-    assert said in err[0]
-    assert "Traceback" not in "".join(err)
+    states, _, err = started("torchrun", place, environment, own=((), ["loader.word_vectors=/nope"]))
+    assert states == [2, 2]
+    assert "vsehub train: process 1 of 2: word vectors: no such file or folder: /nope" in err[0]
+    assert "Traceback" not in err[0]
     assert err[1] == ""
     assert set((place / "runs").glob("*")) == before
 
 
 def test_what_the_command_refuses_before_it_starts_others(run_here):
-    small = (*SMALL, *SETTINGS)
     for setting, said in {
         "trainer.devices=1000": "trainer.devices is 1000, and this machine has",
         "trainer.num_nodes=2": "Start it on each node by torchrun or srun",
         "+trainer.strategy=fsdp": "trainer.strategy is 'fsdp'; expected auto or ddp",
     }.items():
-        assert said in run_here("train", *small, setting, status=2).err
+        assert said in run_here("train", *SMALL, *SETTINGS, setting, status=2)
+
+
+def test_a_batch_divides_and_each_process_has_a_pair(monkeypatch):
+    monkeypatch.setattr("vsehub.training.datamodule.processes", lambda: 3)
+    pairs = len(RetrievalDataModule(Scenes("tiny"), 12).train_dataloader().dataset)
+    with pytest.raises(
+        InputError, match=r"loader.batch_size is 26, .* 3 processes cannot share equally; give 24 or"
+    ):
+        RetrievalDataModule(Scenes("tiny"), 26).train_dataloader()
+    monkeypatch.setattr("vsehub.training.datamodule.processes", lambda: pairs + 1)
+    with pytest.raises(InputError, match=f"has {pairs} pairs; expected at least {pairs + 1}, one for each process"):
+        RetrievalDataModule(Scenes("tiny"), pairs + 1).train_dataloader()
+
+
+def test_the_devices_are_those_that_were_started(monkeypatch):
+    monkeypatch.setattr("vsehub.training.processes.processes", lambda: 4)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert started_place({"devices": 1, "num_nodes": 1}) == {"devices": 2, "num_nodes": 2}
+    assert started_place({"devices": "auto", "num_nodes": 2}) == {"devices": 2, "num_nodes": 2}
+    with pytest.raises(InputError, match=r"trainer.devices is 3, but the processes were started with 2; leave it out"):
+        started_place({"devices": 3, "num_nodes": 1})
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    with pytest.raises(InputError, match="4 processes were started, 3 on this node; expected as many on each node"):
+        started_place({"devices": 1, "num_nodes": 1})
+
+
+def test_the_cause_is_named_among_those_that_ended():
+    def ended(**statuses):
+        failures = {
+            int(one[1:]): SimpleNamespace(exitcode=state, message=f"message of {one}")
+            for one, state in statuses.items()
+        }
+        found = of_failures(failures, 3, Path("runs/x"))
+        return type(found).__name__, str(found)
+
+    assert ended(p0=LOST, p1=2, p2=-signal.SIGTERM) == ("InputError", "message of p1")
+    assert ended(p0=1, p2=-signal.SIGKILL)[1].startswith("process 2 of 3 was killed (SIGKILL)")
+    assert ended(p0=1, p1=LOST) == ("Failed", "message of p0")
+    assert ended(p1=LOST) == ("Failed", "message of p1")
+
+
+def test_batch_normalisation_is_refused_and_synchronised_is_not():
+    module = SimpleNamespace(image_encoder=ImageCNN((3, 32, 32), 8), text_encoder=torch.nn.Linear(1, 1))
+    with pytest.raises(InputError, match="several processes share a batch, but the image encoder ImageCNN normalises"):
+        require_divisible(OmegaConf.create({"trainer": {}}), module)
+    require_divisible(OmegaConf.create({"trainer": {"sync_batchnorm": True}}), module)

@@ -2,14 +2,16 @@
 
 import os
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from test_chunks import CASES, batch, module
 
+from vsehub.checks import InputError
 from vsehub.sets import Sets
-from vsehub.training.gather import gathered, gathered_numbers, shares
-from vsehub.training.processes import processes
+from vsehub.training.gather import encoded_together, gathered, gathered_numbers, shares
+from vsehub.training.processes import from_first, of_all, processes, require_alike
 
 PROCESSES = 2
 
@@ -36,6 +38,11 @@ def step(case, positives, chunk, process=None):
     return found.item(), gradients
 
 
+def multiplied(encoder, factor, rows, batch_size, progress):
+    """An encoding that is told from others."""
+    return factor * torch.from_numpy(rows)[:, None].double()
+
+
 def work(process, folder):
     """What a process does: all cases, and rows of unequal counts there and back."""
     torch.set_num_threads(1)
@@ -52,6 +59,14 @@ def work(process, folder):
         gathered(rows, [3, 3 + process])
     except ValueError as error:
         refused = str(error)
+    alike = None
+    try:
+        require_alike({"settings": "a", "data": process})
+    except (InputError, SystemExit) as error:
+        alike = str(error)
+    encoder = torch.nn.Linear(1, 1)
+    together = [encoded_together(multiplied, encoder, 3.0, np.arange(count), 2) for count in (5, 1)]
+    found |= {"alike": alike, "first": from_first(process + 5), "all": of_all(process), "together": together}
     found |= {"rows": (whole.detach(), rows.grad), "sets": (sets.vectors, sets.lengths), "numbers": numbers}
     torch.save(found | {"refused": refused}, f"{folder}/{process}.pt")
     dist.destroy_process_group()
@@ -97,3 +112,12 @@ def test_alone_nothing_happens():
     assert gathered_numbers(rows) is rows
     assert "RANK" not in os.environ
     assert [shares(rows, 3) for rows in (0, 1, 5, 6)] == [[0, 0, 0], [1, 0, 0], [2, 2, 1], [2, 2, 2]]
+
+
+def test_what_the_first_decides_and_what_all_agree_on(results):
+    assert [found["first"] for found in results] == [5, 5]
+    assert [found["all"] for found in results] == [[0, 1], [0, 1]]
+    assert results[0]["alike"] == "process 1 of 2 has other data than process 0: 1, not 0; start all of them alike"
+    assert results[1]["alike"] == "2"
+    for found in results:
+        assert [one[:, 0].tolist() for one in found["together"]] == [[0, 3, 6, 9, 12], [0]]

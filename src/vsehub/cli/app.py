@@ -101,8 +101,8 @@ def reported(error: BaseException) -> tuple[str, int]:
         return str(error), BAD_INPUT
     if isinstance(error, launch.Failed):
         return str(error), FAILED
-    if type(error).__name__ == "LostProcess":  # whose module imports torch
-        return f"{error}; complete files were kept, and `vsehub train resume=RUN_FOLDER` goes on", launch.LOST
+    if launch.is_lost(error):
+        return "another process of this training has ended, and so this one cannot go on", launch.LOST
     if isinstance(error, KeyboardInterrupt | Terminated):
         what, status = ("terminated", TERMINATED) if isinstance(error, Terminated) else ("interrupted", INTERRUPTED)
         return f"{what}; complete files were kept, and a command that can continue does so when it is run again", status

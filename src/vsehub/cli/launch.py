@@ -21,7 +21,7 @@ from vsehub.cli.overrides import MULTIRUN, quoted
 LAUNCHED = "VSEHUB_LAUNCHED"  # set for the processes that `launch` starts; their folder is held by the one that waits
 LOST = 4  # exit status where another process had ended
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
 
 
 class Failed(RuntimeError):
@@ -46,6 +46,15 @@ def number() -> int:
 def launched() -> bool:
     """Whether `launch` has started this process."""
     return LAUNCHED in os.environ
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether an error says that another of the processes has ended."""
+    if not started_together():
+        return False
+    from vsehub.training.processes import is_of_the_group
+
+    return is_of_the_group(error)
 
 
 class Folder:
@@ -111,6 +120,7 @@ def launch(processes: int, arguments: list[str], folder: Path) -> None:
     threads = max(1, (os.cpu_count() or 1) // processes)
     own = {LAUNCHED: "1"} | ({} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(threads)})
     os.environ.update(own)
+    stopped = None
     with tempfile.TemporaryDirectory(prefix="vsehub-") as errors:
         config = LaunchConfig(
             min_nodes=1,
@@ -128,16 +138,14 @@ def launch(processes: int, arguments: list[str], folder: Path) -> None:
         except ChildFailedError as error:
             raise of_failures(error.failures, processes, folder) from None
         except SignalException as error:
-            if error.sigval == signal.SIGINT:
-                raise KeyboardInterrupt from None
-            from vsehub.cli.app import TERMINATED, Terminated
-
-            raise Terminated(TERMINATED) from None
+            stopped = error.sigval
         finally:
             for name in own:
                 os.environ.pop(name)
             for one, handler in before.items():
                 signal.signal(one, handler)
+    if stopped is not None:
+        signal.raise_signal(stopped)  # as this process would have taken it
 
 
 def of_failures(failures: dict[int, Any], processes: int, folder: Path) -> Exception:

@@ -149,7 +149,7 @@ class RetrievalModule(pl.LightningModule):
         found = self.bank.query(
             *sides, batch.image_ids[own], batch.caption_ids[own], self.loss.takes_centrality, batch.caption_ids
         )
-        return NeighborStats(*(None if one is None else gathered_numbers(one, counts) for one in found))
+        return NeighborStats._make(None if one is None else gathered_numbers(one, counts) for one in found)
 
     def configure_optimizers(self):
         """The optimizer and its schedule by epochs."""

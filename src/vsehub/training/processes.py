@@ -16,10 +16,6 @@ from vsehub.checks import InputError, require
 BAD_INPUT = 2  # exit status
 
 
-class LostProcess(RuntimeError):
-    """Another process of the training has ended, so that this one cannot go on."""
-
-
 def processes() -> int:
     """How many processes train together; 1 where torch.distributed is not in use."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -61,22 +57,15 @@ def facts_of_group() -> dict[str, Any]:
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """Join the processes that torchrun or srun started with this one, and leave them at the end.
-
-    Raises LostProcess where the block fails since another process has ended.
-    """
+    """Join the processes that torchrun or srun started with this one, and leave them at the end."""
     _join()
-    try:
-        yield
-    except (RuntimeError, dist.DistError) as error:
-        if isinstance(error, LostProcess) or not is_of_the_group(error):
-            raise
-        raise LostProcess("another process of this training has ended, and so this one cannot go on") from error
-    dist.destroy_process_group()  # after an error it could wait for the others
+    yield
+    dist.destroy_process_group()  # not after an error, when it could wait for the others
 
 
 def _join() -> None:
-    from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+    from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
+    from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
     found = TorchElasticEnvironment() if "TORCHELASTIC_RUN_ID" in os.environ else SLURMEnvironment()
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = found.main_address, str(found.main_port)
