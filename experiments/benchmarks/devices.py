@@ -223,7 +223,11 @@ def main(argv: list[str] | None = None) -> None:
     options = parser.parse_args(argv)
     entries = [compare(options, one) for one in TEXTS]
     result = {key: getattr(options, key) for key in ("batch", "processes", "dim", "steps")}
-    result |= {"data": source_of(options.root, options.synthetic).name, "precision": resolve_precision("auto", "cpu"), "entries": entries}
+    result |= {
+        "data": source_of(options.root, options.synthetic).name,
+        "precision": resolve_precision("auto", "cpu"),
+        "entries": entries,
+    }
     common.report("devices", "Several processes", result, text(result), torch.device("cpu"), options.out)
 
 

@@ -17,12 +17,12 @@ from omegaconf import OmegaConf
 from run_files import rows
 
 from vsehub.checks import InputError
-from vsehub.cli.launch import LOST, of_failures
+from vsehub.cli.launch import of_failures
 from vsehub.cli.train import require_divisible
 from vsehub.data import Scenes
 from vsehub.encoders import ImageCNN
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.processes import started_place
+from vsehub.training.processes import LOST, started_place
 
 SETTINGS = [
     *("bank=memory", "image_encoder.norm=group", "text_encoder.word_dropout=0", "embedding_dropout=0"),
@@ -160,7 +160,7 @@ def test_two_train_what_one_does(alone, place, environment):
 def test_what_one_cannot_read_is_said_once_and_ends_all(place, environment):
     before = set((place / "runs").glob("*"))
     states, _, err = started("torchrun", place, environment, own=((), ["loader.word_vectors=/nope"]))
-    assert states == [2, 2]
+    assert states == [2, LOST]
     assert "vsehub train: process 1 of 2: word vectors: no such file or folder: /nope" in err[0]
     assert "Traceback" not in err[0]
     assert err[1] == ""
@@ -179,9 +179,7 @@ def test_what_the_command_refuses_before_it_starts_others(run_here):
 def test_a_batch_divides_and_each_process_has_a_pair(monkeypatch):
     monkeypatch.setattr("vsehub.training.datamodule.processes", lambda: 3)
     pairs = len(RetrievalDataModule(Scenes("tiny"), 12).train_dataloader().dataset)
-    with pytest.raises(
-        InputError, match=r"loader.batch_size is 26, .* 3 processes cannot share equally; give 24 or"
-    ):
+    with pytest.raises(InputError, match=r"loader.batch_size is 26, .* 3 processes cannot share equally; give 24 or"):
         RetrievalDataModule(Scenes("tiny"), 26).train_dataloader()
     monkeypatch.setattr("vsehub.training.datamodule.processes", lambda: pairs + 1)
     with pytest.raises(InputError, match=f"has {pairs} pairs; expected at least {pairs + 1}, one for each process"):

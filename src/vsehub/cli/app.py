@@ -102,7 +102,9 @@ def reported(error: BaseException) -> tuple[str, int]:
     if isinstance(error, launch.Failed):
         return str(error), FAILED
     if launch.is_lost(error):
-        return "another process of this training has ended, and so this one cannot go on", launch.LOST
+        from vsehub.training.processes import LOST
+
+        return "another process of this training has ended, and so this one cannot go on", LOST
     if isinstance(error, KeyboardInterrupt | Terminated):
         what, status = ("terminated", TERMINATED) if isinstance(error, Terminated) else ("interrupted", INTERRUPTED)
         return f"{what}; complete files were kept, and a command that can continue does so when it is run again", status

@@ -19,7 +19,6 @@ from vsehub.checks import InputError, require
 from vsehub.cli.overrides import MULTIRUN, quoted
 
 LAUNCHED = "VSEHUB_LAUNCHED"  # set for the processes that `launch` starts; their folder is held by the one that waits
-LOST = 4  # exit status where another process had ended
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
 
@@ -153,6 +152,8 @@ def of_failures(failures: dict[int, Any], processes: int, folder: Path) -> Excep
 
     A process that was killed is the cause of the others' end, and one that was lost, or told to end, is never.
     """
+    from vsehub.training.processes import LOST
+
     followed = (LOST, -signal.SIGTERM, 128 + signal.SIGTERM)
     order = sorted(failures, key=lambda one: (failures[one].exitcode in followed, failures[one].exitcode >= 0, one))
     number, first = order[0], failures[order[0]]

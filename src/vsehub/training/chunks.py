@@ -47,6 +47,6 @@ def require_rows_apart(side: str, encoder: Encoder, why: str) -> None:
         not mixing,
         f"{why}, but the {side} encoder {type(encoder).__name__} normalises over the batch "
         f"({', '.join(mixing[:3])}{', ...' if len(mixing) > 3 else ''}), so its statistics would be a part's; choose a "
-        "network without batch normalisation (image_cnn: image_encoder.norm=group; torchvision: "
-        "image_encoder.model=vit_b_16, or freeze a pretrained one (image_encoder.tune=false)",
+        "network without batch normalisation (image_encoder.norm=group for image_cnn, image_encoder.model=vit_b_16 for "
+        "torchvision), or freeze a pretrained one (image_encoder.tune=false)",
     )

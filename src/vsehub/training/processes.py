@@ -5,7 +5,7 @@ They are started by torchrun, by SLURM's srun, or by `vsehub train trainer.devic
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from vsehub.checks import InputError, require
 
-BAD_INPUT = 2  # exit status
+LOST = 4  # exit status of a process that ends since another has ended
 
 
 def processes() -> int:
@@ -117,7 +117,9 @@ def together() -> Iterator[None]:
     if not any(said):
         return
     if process() > 0:
-        raise SystemExit(BAD_INPUT)
+        with suppress(RuntimeError):
+            from_first(None)  # which process 0 will not send: this one ends after it, so that its message is heard
+        raise SystemExit(LOST)
     if own is not None:
         raise own
     number = next(number for number, message in enumerate(said) if message)
