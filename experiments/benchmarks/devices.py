@@ -4,7 +4,7 @@ All take the same batches of `--batch` pairs. The groups of processes take turns
 Between processes: the time spent in gathering the rows and in giving their gradients back (waiting for the slower one
 included), and that of adding up the parameters' gradients, measured apart.
 
-    python experiments/benchmarks/devices.py [ROOT] [--batch 128] [--processes 2] [--dim 1024]
+    python experiments/benchmarks/devices.py [ROOT] [--batch 512] [--processes 2] [--dim 1024]
 """
 
 import contextlib
@@ -145,7 +145,8 @@ class Group:
         """Train; process 0's seconds a step, those of gathering, of adding gradients; the loss; the parameters."""
         for end in self.ends:
             end.send(steps)
-        return [end.recv() for end in self.ends][0]
+        answers = [end.recv() for end in self.ends]
+        return answers[0]
 
     def close(self) -> None:
         """End the processes."""
@@ -216,10 +217,10 @@ def text(result: dict) -> str:
 def main(argv: list[str] | None = None) -> None:
     """Read the command line, measure, report."""
     parser = common.arguments(__doc__, root=True)
-    parser.add_argument("--batch", type=int, default=128, help="pairs of the batch that all share (default: 128)")
+    parser.add_argument("--batch", type=int, default=512, help="pairs of the batch that all share (default: 512)")
     parser.add_argument("--processes", type=int, default=2, help="that share it (default: 2)")
     parser.add_argument("--dim", type=int, default=1024, help="D (default: 1024)")
-    parser.add_argument("--steps", type=int, default=10, help="steps of a turn (default: 10)")
+    parser.add_argument("--steps", type=int, default=2, help="steps of a turn (default: 2)")
     options = parser.parse_args(argv)
     entries = [compare(options, one) for one in TEXTS]
     result = {key: getattr(options, key) for key in ("batch", "processes", "dim", "steps")}
