@@ -27,13 +27,14 @@ ALLOWED = (
     | {"checks": set(), "types": {"checks", "components", "sets"}}
     | {name: L0 for name in L1}
     | {name: L0 | L1 | siblings for name, siblings in L2.items()}
-    | {"data": L0, "training": L0 | L1 | set(L2), "cli": L0 | L1 | set(L2) | {"training"}}
+    | {"__main__": {"cli"}, "data": L0, "training": L0 | L1 | set(L2), "cli": L0 | L1 | set(L2) | {"training"}}
 )
 # Who may import a library: packages or files.
 OUTSIDE = {
     "hydra": {"cli"},
     "omegaconf": {"cli"},
     "pytorch_lightning": {"training"},
+    "lightning_fabric": {"training"},  # which comes with pytorch_lightning
     "lightning": set(),
     "faiss": {"neighbors/faiss.py"},
     "matplotlib": {"report", "training/loggers/wandb.py"},

@@ -19,6 +19,9 @@ from vsehub.components import Component
 class Batch(NamedTuple):
     """N image-text pairs; row n of every field belongs to pair n.
 
+    With several processes images, texts and lengths are those of this process's share of the N pairs, ids and positives
+    those of all.
+
     images: (N, ...) features or pixels. texts: (N, L) word ids, padded with 0, or (N, D) vectors. lengths: (N,) words
     in each text. image_ids, caption_ids: (N,) integers; pairs of one image share its image id. positives: (N, N)
     boolean, which image and text belong together, where the ids do not say so; None: where image ids are equal.

@@ -121,11 +121,12 @@ def test_no_more_rows_than_a_chunk_are_held_and_dropout_is_drawn_once():
 
 def test_an_encoder_that_mixes_rows_is_refused():
     with pytest.raises(InputError, match=r"encoder ImageCNN normalises over the batch \(features.0.1, .*tune=f"):
-        require_rows_apart("image", ImageCNN((3, 32, 32), 8))
+        require_rows_apart("image", ImageCNN((3, 32, 32), 8), "loader.chunk encodes a batch in parts")
     frozen = ImageFeatures((6,), DIM)
     frozen.net = nn.BatchNorm1d(3)
     frozen.train = lambda mode=True: (nn.Module.train(frozen, mode), frozen.net.eval())
-    require_rows_apart("image", frozen)
+    require_rows_apart("image", frozen, "so")
+    require_rows_apart("image", ImageCNN((3, 32, 32), 8, norm="group"), "so")
     with pytest.raises(InputError, match=r"loader.chunk is 0; expected a whole number above 0"):
         module(VECTORS, Cosine, HAL, 0)
 

@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from vsehub.checks import InputError, is_out_of_memory
+from vsehub.cli import launch
 from vsehub.cli.overrides import check, config_dir, explained, ordered, readable
 from vsehub.components import conf_folder
 from vsehub.io.files import is_full_disk
@@ -98,6 +99,12 @@ def reported(error: BaseException) -> tuple[str, int]:
     """The line that reports an error, and the exit status."""
     if isinstance(error, InputError):
         return str(error), BAD_INPUT
+    if isinstance(error, launch.Failed):
+        return str(error), FAILED
+    if launch.is_lost(error):
+        from vsehub.training.processes import LOST
+
+        return "another process of this training has ended, and so this one cannot go on", LOST
     if isinstance(error, KeyboardInterrupt | Terminated):
         what, status = ("terminated", TERMINATED) if isinstance(error, Terminated) else ("interrupted", INTERRUPTED)
         return f"{what}; complete files were kept, and a command that can continue does so when it is run again", status
@@ -164,5 +171,7 @@ def end(message: str, status: int = BAD_INPUT) -> NoReturn:
         sys.stdout.flush()
     except OSError:  # a full disk or a reader that has ended: the rest of the output would fail again at the exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    print(f"{sys.argv[0]}: {message}", file=sys.stderr)
+    if not launch.noted(message):
+        own = f" (process {launch.number()})" if launch.number() else ""
+        print(f"{sys.argv[0]}{own}: {message}", file=sys.stderr)
     raise SystemExit(status)

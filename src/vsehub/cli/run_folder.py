@@ -12,7 +12,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import fail, require
-from vsehub.cli import app
+from vsehub.cli import app, launch
 from vsehub.cli.nodes import plain
 from vsehub.components import conf_folder
 from vsehub.data.noise import INDEX_FILE
@@ -70,9 +70,14 @@ class RunFolder(Callback):
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Refuse a folder that is in use. The boundary is needed since Hydra turns exceptions here into warnings."""
+        if launch.number() > 0:
+            return
         with app.boundary():
             HydraConfig.instance().set_config(config)  # the folder's name needs it, and Hydra sets it only later
             folder = Path(config.hydra.run.dir)
+            if launch.launched():
+                launch.Folder.tell(str(folder))
+                return
             if config.resume is None:
                 require_new(folder)
             try:
@@ -80,6 +85,7 @@ class RunFolder(Callback):
                 made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
                 RunFolder.folder, RunFolder.before, RunFolder.made = folder, held, made
                 RunFolder.held = claimed(folder, "training")
+                launch.Folder.tell(str(folder.absolute()))
             except OSError as error:
                 app.end(f"hydra.run.dir: {folder} cannot be made or written to: {error.strerror or error}", 1)
 

@@ -13,9 +13,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub import __version__
 from vsehub.checks import fail, one_of, require
-from vsehub.cli import app
+from vsehub.cli import app, launch
+from vsehub.cli.digest import digest
 from vsehub.cli.nodes import build, components, plain
-from vsehub.cli.overrides import MULTIRUN, quoted
+from vsehub.cli.overrides import MULTIRUN, config_dir, ordered, quoted
 from vsehub.cli.resume import last_checkpoint, require_same_data, resumed, run_record
 from vsehub.cli.run_folder import RunFolder, forget_start, require_training
 from vsehub.cli.sweep import in_sweep, summary, swept
@@ -31,6 +32,14 @@ log = logging.getLogger(__name__)
 
 
 def main() -> None:
+    """Run the command, alone or as one of several processes."""
+    if launch.started_together():
+        launch.one_of_several(command)
+    else:
+        command()
+
+
+def command() -> None:
     """Run the command; with resume=FOLDER only that folder is written to."""
     folder = next((argument.removeprefix("resume=") for argument in sys.argv if argument.startswith("resume=")), None)
     if folder not in (None, "", "null"):
@@ -78,22 +87,29 @@ def train(cfg: DictConfig) -> float:
     from vsehub.io.files import write_json
     from vsehub.training.build import DESCRIBED, build_module
     from vsehub.training.loggers.log import log_final
+    from vsehub.training.processes import process, processes, require_alike, together
     from vsehub.training.train import train_module
 
-    cfg, folder, before = begun(cfg)
-    checkpoint = None if before is None else last_checkpoint(folder)
-    if before is not None:
-        log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
-    how, asked = built(cfg)
+    with together():
+        cfg, folder, before = begun(cfg)
+        checkpoint = None if before is None else last_checkpoint(folder)
+        if before is not None:
+            log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
+        how, asked = built(cfg)
+        if how.processes > processes():
+            launch.launch(how.processes, own_arguments(folder, before), folder)
+            return read_record(run_record(folder), RUN, "Start a new run in another folder")["best"]["val/rsum"]
 
-    torch.manual_seed(cfg.seed)
-    data, described = loaded(cfg, asked, folder, before)
-    settings = {key: plain(cfg[key]) for key in (*DESCRIBED, "embedding_dropout", "loss", "optimizer", "scheduler")}
-    module = build_module(settings, data, components(cfg.trust), resumed=checkpoint is not None)
-    require_item_scores(asked.criterion, module.similarity)
-    prepare(module, data, checkpoint)
-
-    record = facts(cfg, data, described, how.precision, folder)
+        torch.manual_seed(cfg.seed)
+        data, described = loaded(cfg, asked, folder, before)
+        settings = {key: plain(cfg[key]) for key in (*DESCRIBED, "embedding_dropout", "loss", "optimizer", "scheduler")}
+        module = build_module(settings, data, components(cfg.trust), resumed=checkpoint is not None)
+        require_item_scores(asked.criterion, module.similarity)
+        prepare(module, data, checkpoint)
+        if processes() > 1:
+            require_divisible(cfg, module)
+        record = facts(cfg, data, described, how.precision, folder)
+    require_alike({"settings": digest(cfg), "data": described, "versions": record["versions"]})
     recorder, loggers, best = train_module(
         module,
         data,
@@ -105,6 +121,8 @@ def train(cfg: DictConfig) -> float:
         goes_on=before is not None,
     )
 
+    if process() > 0:
+        return recorder.best["val/rsum"]
     with recorder.ending():
         if best is None:
             fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
@@ -142,14 +160,24 @@ def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
     )
     if in_sweep() and (folder / "run.json").is_file():  # the sweep has found that its settings are the same
         return cfg, folder, resumed(folder, [])[1]
-    forget_start(folder)
+    if launch.number() == 0:
+        forget_start(folder)
     return cfg, folder, None
+
+
+def own_arguments(folder: Path, before: dict[str, Any] | None) -> list[str]:
+    """The arguments that start this job alone, also one of a sweep; before: the record of a run to continue."""
+    if before is not None and in_sweep():
+        return [f"resume={quoted(str(folder))}"]
+    own = list(HydraConfig.get().overrides.task)
+    return [*(f"--config-dir={one}" for one in config_dir(ordered(sys.argv[1:]))), *own]
 
 
 def built(cfg: DictConfig) -> "tuple[Lightning, Measurement]":
     """How the run trains, and what is measured afterwards. Bad settings are refused before the data are read."""
     from vsehub.evaluation.measurement import Measurement
-    from vsehub.training.settings import check_numbers, check_trainer, resolve_precision, try_schedule
+    from vsehub.training.processes import process, processes, started_place
+    from vsehub.training.settings import check_numbers, check_place, check_trainer, resolve_precision, try_schedule
     from vsehub.training.train import Lightning
 
     one_of("final_split", cfg.final_split, ("val", "test"))
@@ -161,9 +189,14 @@ def built(cfg: DictConfig) -> "tuple[Lightning, Measurement]":
         check_numbers(group, plain(cfg[group]))
     precision = resolve_precision(cfg.trainer.precision, cfg.trainer.accelerator)
     bar = cfg.trainer.enable_progress_bar and sys.stderr.isatty()  # a log file has one line per epoch instead
-    trainer = partial(build, "trainer", cfg.trainer, cfg.trust, precision=precision, enable_progress_bar=bar)
+    place = {"devices": cfg.trainer.devices, "num_nodes": cfg.trainer.get("num_nodes", 1)}
+    if processes() > 1:
+        place = started_place(place)
+    trainer = partial(build, "trainer", cfg.trainer, cfg.trust, precision=precision, enable_progress_bar=bar, **place)
     _quiet()
-    trainer(logger=False, enable_checkpointing=False)
+    wanted = trainer(logger=False, enable_checkpointing=False)
+    if processes() == 1:
+        check_place(wanted.num_devices, wanted.num_nodes, wanted.accelerator)
     optimizer, scheduler = (build(group, cfg[group], cfg.trust) for group in ("optimizer", "scheduler"))
     try_schedule(optimizer, scheduler, cfg.trainer.max_epochs)
     for group in ("similarity", "loss"):
@@ -179,7 +212,8 @@ def built(cfg: DictConfig) -> "tuple[Lightning, Measurement]":
         cfg.criterion_name,
         build("protocol", cfg.protocol, cfg.trust),
     )
-    return Lightning(trainer, precision, callbacks, build("logger", cfg.logger, cfg.trust)), asked
+    logger = False if process() > 0 else build("logger", cfg.logger, cfg.trust)
+    return Lightning(trainer, precision, callbacks, logger, wanted.world_size), asked
 
 
 def loaded(
@@ -209,6 +243,15 @@ def loaded(
     return data, described
 
 
+def require_divisible(cfg: DictConfig, module: "RetrievalModule") -> None:
+    """Raise InputError where an encoder would compute something else on a share of a batch than on the whole."""
+    from vsehub.training.chunks import require_rows_apart
+
+    for side, encoder in (("image", module.image_encoder), ("text", module.text_encoder)):
+        if not cfg.trainer.get("sync_batchnorm", False):
+            require_rows_apart(side, encoder, "several processes share a batch")
+
+
 def prepare(module: "RetrievalModule", data: "RetrievalDataModule", checkpoint: Path | None) -> None:
     """Set the text encoder's initial word vectors. Raises InputError if module, data and checkpoint do not fit."""
     from vsehub.evaluation.checkpoint import fitting
@@ -228,6 +271,7 @@ def facts(
     """The record of a run before it trains, for run.json; with noise, also writes the noise index to the folder."""
     from vsehub.data.noise import INDEX_FILE, NoisySource
     from vsehub.io.provenance import code_version, hardware, versions
+    from vsehub.training.processes import facts_of_group
 
     record = {
         "name": f"{data.source.name}-{cfg.label}-{cfg.seed}",
@@ -243,10 +287,12 @@ def facts(
         "config": plain(cfg),
         "data": described,
         "precision": precision,
+        "processes": facts_of_group(),
     }
     if isinstance(data.source, NoisySource):
         assert data.source.index is not None  # the training split is loaded
-        data.source.index.write(folder / INDEX_FILE)
+        if launch.number() == 0:
+            data.source.index.write(folder / INDEX_FILE)
         record["noise"] = data.source.facts
     return record
 
@@ -269,5 +315,6 @@ def _quiet() -> None:
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*module\\(s\\) in eval mode.*")  # frozen models stay there
     warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*|.*treespec.*")
+    warnings.filterwarnings("ignore", message=".*sync_dist=True.*")  # every process logs the whole batch's
     warnings.filterwarnings("ignore", message=".*no `val_dataloader`.*|.*val_dataloader.*validation_step.*")
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)

@@ -53,18 +53,27 @@ class ImageRegions(Encoder):
 
 
 class ImageCNN(Encoder):
-    """Strided convolutions with batch normalisation, then a linear map to the joint space.
+    """Strided convolutions with normalisation, then a linear map to the joint space.
 
     image_shape: (3, height, width) of one image, from the data; uint8 pixels or floats in [0, 1]. dim: D of the joint
     space. width: channels after the first of the stages, doubled at each. pooling: "flat" maps the last map, averaged
     to 2 x 2, as one vector; "none" maps each of its places, the regions as `Sets`; "mean", "max" and "gpo" pool these.
-    Raises InputError for other shapes.
+    norm: "batch" normalises each channel over the batch (Ioffe and Szegedy 2015); "group" normalises groups of 8
+    channels of each picture alone (Wu and He 2018), which does not depend on how a batch is divided. Raises InputError
+    for other shapes.
     """
 
     def __init__(
-        self, image_shape: tuple[int, ...], dim: int = 1024, width: int = 32, stages: int = 4, pooling: str = "flat"
+        self,
+        image_shape: tuple[int, ...],
+        dim: int = 1024,
+        width: int = 32,
+        stages: int = 4,
+        pooling: str = "flat",
+        norm: str = "batch",
     ):
         super().__init__()
+        one_of("norm", norm, ("batch", "group"))
         for name, value in (("dim", dim), ("width", width), ("stages", stages)):
             whole(name, value)
         require(
@@ -75,7 +84,9 @@ class ImageCNN(Encoder):
         channels = [3] + [width * 2**stage for stage in range(stages)]
         blocks = [
             nn.Sequential(
-                nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()
+                nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False),
+                nn.BatchNorm2d(after) if norm == "batch" else nn.GroupNorm(-(-after // 8), after),
+                nn.ReLU(),
             )
             for before, after in pairwise(channels)
         ]

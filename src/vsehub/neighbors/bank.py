@@ -140,19 +140,26 @@ class MemoryBank:
 
     @torch.no_grad()
     def query(
-        self, images: Encoding, texts: Encoding, image_ids: Tensor, caption_ids: Tensor, centrality: bool = False
+        self,
+        images: Encoding,
+        texts: Encoding,
+        image_ids: Tensor,
+        caption_ids: Tensor,
+        centrality: bool = False,
+        batch_captions: Tensor | None = None,
     ) -> NeighborStats:
         """The k largest similarities of N pairs to the bank, both ways, largest first, without gradient.
 
         images, texts: N, of the same kind as for `fill`. image_ids, caption_ids: (N,). centrality: also return the mean
         similarities to all entries, including those that belong to the query; a similarity that is not an inner product
-        scores the whole bank for it. Raises InputError if the bank is empty, dimensions differ or exclusion leaves
+        scores the whole bank for it. batch_captions: the captions of the batch of which these pairs are a part; None:
+        these. Raises InputError if the bank is empty, dimensions differ or exclusion leaves
         fewer than k entries.
         """
         if self._images is None or self._texts is None:
             fail("the bank is empty; fill it before the first query")
         if self.exclude == "batch_captions":
-            gone = torch.isin(self._caption_ids, caption_ids)
+            gone = torch.isin(self._caption_ids, caption_ids if batch_captions is None else batch_captions)
             deeper = int(gone.sum())
             require(
                 len(self) - deeper >= self.k,

@@ -18,6 +18,7 @@ from vsehub.data.sources import CaptionedImages
 from vsehub.data.text.tokens import TokenTable
 from vsehub.evaluation.encode import TextTable
 from vsehub.neighbors.bank import Relation
+from vsehub.training.gather import shares
 from vsehub.types import Batch
 
 
@@ -32,8 +33,10 @@ class PairDataset(Dataset):
     """Image-text pairs of a split; asked with a `Draw` it gives a whole Batch.
 
     seed: of what is random. drop_words, drop_regions: the probability with which a word of a caption, or a region of an
-    image, is left out (VSE∞, Chen et al. 2021: 0.2); `<start>` and `<end>`, and at least one region, stay. Raises
-    InputError where words or regions are to be dropped and the split has none.
+    image, is left out (VSE∞, Chen et al. 2021: 0.2); `<start>` and `<end>`, and at least one region, stay. process,
+    processes: this process's number and how many share each batch; it then gets the images and texts of its own share,
+    which are what one process would get. Raises InputError where words or regions are to be dropped and the split has
+    none.
     """
 
     def __init__(
@@ -43,6 +46,8 @@ class PairDataset(Dataset):
         seed: int = 0,
         drop_words: float = 0.0,
         drop_regions: float = 0.0,
+        process: int = 0,
+        processes: int = 1,
     ):
         probability("drop_words", drop_words)
         probability("drop_regions", drop_regions)
@@ -57,6 +62,7 @@ class PairDataset(Dataset):
         )
         self.split, self.table, self.seed = split, table, seed
         self.drop_words, self.drop_regions = drop_words, drop_regions
+        self.process, self.processes = process, processes
         self.pairs = split.training_pairs()
         self.relation = relation_of(split)
 
@@ -65,13 +71,19 @@ class PairDataset(Dataset):
 
     def __getitem__(self, draw: Draw) -> Batch:
         rows, captions = self.pairs[draw.rows].T
-        texts, lengths = self.table.batch(captions)
-        images = torch.from_numpy(np.ascontiguousarray(self._images(rows, captions, draw.epoch)))
+        counts = shares(len(rows), self.processes)
+        own = slice(sum(counts[: self.process]), sum(counts[: self.process + 1]))
+        images = torch.from_numpy(np.ascontiguousarray(self._images(rows[own], captions[own], draw.epoch)))
         random = np.random.default_rng([self.seed, draw.epoch, int(draw.rows[0])])
         if self.drop_words:
-            texts, lengths = without_words(texts, lengths, self.drop_words, random)
+            texts, lengths = without_words(*self.table.batch(captions), self.drop_words, random)
+            lengths = lengths[own]
+            texts = texts[own, : int(lengths.max())]
+        else:
+            texts, lengths = self.table.batch(captions[own])
         if self.drop_regions:
-            images = without_regions(images, self.drop_regions, random)
+            drawn = random.random((len(rows), images.shape[1]))[own]
+            images = without_regions(images, self.drop_regions, drawn)
         image_ids, caption_ids = torch.from_numpy(rows.copy()), torch.from_numpy(captions.copy())
         related = None if self.relation is None else self.relation.related(image_ids[:, None], caption_ids[None, :])
         return Batch(
@@ -102,12 +114,12 @@ def without_words(texts: Tensor, lengths: Tensor, share: float, random: np.rando
     return shorter[:, : int(left.max())], left
 
 
-def without_regions(images: Tensor, share: float, random: np.random.Generator) -> Tensor:
-    """Images (N, R, features), each region set to 0, which is padding, with probability `share`.
+def without_regions(images: Tensor, share: float, drawn: np.ndarray) -> Tensor:
+    """Images (N, R, features), each region set to 0, which is padding, where `drawn` (N, R) is below `share`.
 
     An image that would have no region left keeps all of them.
     """
-    kept = torch.from_numpy(random.random(tuple(images.shape[:2])) >= share)
+    kept = torch.from_numpy(drawn >= share)
     kept |= ~(kept & images.any(dim=2)).any(dim=1, keepdim=True)
     return images * kept[:, :, None].to(images.dtype)
 
@@ -123,12 +135,13 @@ class EpochSampler(Sampler):
     """Draws of pairs, shuffled anew each epoch by seed and epoch only, so that a resumed run draws the same.
 
     images: (P,) the image of each pair. together: how many pairs of an image follow each other in an epoch, and so are
-    in one batch unless it ends between them; an image's remainder forms a smaller group. A remainder of one pair, which
-    has no negatives, is left out.
+    in one batch unless it ends between them; an image's remainder forms a smaller group. least: a remainder of fewer
+    pairs is left out: one pair has no negatives, and each process that shares a batch needs a pair.
     """
 
-    def __init__(self, images: np.ndarray, batch_size: int, seed: int, together: int = 1):
+    def __init__(self, images: np.ndarray, batch_size: int, seed: int, together: int = 1, least: int = 2):
         whole("captions_per_image", together)
+        self.least = least
         self.images, self.batch_size, self.seed, self.together, self.epoch = images, batch_size, seed, together, 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -137,7 +150,7 @@ class EpochSampler(Sampler):
 
     def __len__(self) -> int:
         size = len(self.images)
-        return size // self.batch_size + (size % self.batch_size > 1)
+        return size // self.batch_size + (size % self.batch_size >= self.least)
 
     def __iter__(self) -> Iterator[Draw]:
         random = np.random.default_rng([self.seed, self.epoch])

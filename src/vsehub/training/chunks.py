@@ -30,8 +30,11 @@ def encoded(encoder: Encoder, inputs: tuple[Tensor, ...], chunk: int | None) -> 
     )
 
 
-def require_rows_apart(side: str, encoder: Encoder) -> None:
-    """Raise InputError if the encoder, in training mode, has batch normalisation, which mixes the rows of a chunk."""
+def require_rows_apart(side: str, encoder: Encoder, why: str) -> None:
+    """Raise InputError if the encoder, in training mode, has batch normalisation, which mixes the rows it is given.
+
+    why: what gives it a part of a batch, "loader.chunk encodes a batch in parts".
+    """
     training = encoder.training
     encoder.train()  # a frozen network stays in eval mode, where the statistics are those of its own training
     mixing = [
@@ -42,8 +45,8 @@ def require_rows_apart(side: str, encoder: Encoder) -> None:
     encoder.train(training)
     require(
         not mixing,
-        f"loader.chunk encodes a batch in parts, but the {side} encoder {type(encoder).__name__} normalises over the "
-        f"batch ({', '.join(mixing[:3])}{', ...' if len(mixing) > 3 else ''}), so its statistics would be a part's; "
-        "choose a network without batch normalisation, e.g. image_encoder=torchvision image_encoder.model=vit_b_16, "
-        "freeze a pretrained one (image_encoder.tune=false), or leave loader.chunk out",
+        f"{why}, but the {side} encoder {type(encoder).__name__} normalises over the batch "
+        f"({', '.join(mixing[:3])}{', ...' if len(mixing) > 3 else ''}), so its statistics would be a part's; choose a "
+        "network without batch normalisation (image_encoder.norm=group for image_cnn, image_encoder.model=vit_b_16 for "
+        "torchvision), or freeze a pretrained one (image_encoder.tune=false)",
     )

@@ -15,6 +15,7 @@ from vsehub.data.text.word_vectors import read_word_vectors
 from vsehub.encoders.texts import WordEncoder
 from vsehub.evaluation.encode import TextTable, text_table
 from vsehub.training.batches import EpochSampler, PairDataset
+from vsehub.training.processes import process, processes
 
 log = logging.getLogger(__name__)
 
@@ -125,15 +126,29 @@ class RetrievalDataModule(pl.LightningDataModule):
         log.info("word vectors: %d of %d words start from %s", len(rows), len(vocabulary), self.word_vectors)
 
     def train_dataloader(self) -> DataLoader:
-        """Shuffled whole batches."""
-        dataset = PairDataset(*self.load("train"), self.seed, self.drop_words, self.drop_regions)
+        """Shuffled batches: whole ones or, where several processes train together, this one's share of each.
+
+        Raises InputError where there are too few pairs, or a batch cannot be shared equally.
+        """
+        parts = processes()
+        dataset = PairDataset(
+            *self.load("train"), self.seed, self.drop_words, self.drop_regions, process=process(), processes=parts
+        )
+        least = max(2, parts)
         require(
-            len(dataset) >= 2, f"the training split has {len(dataset)} pairs; expected at least 2, one to contrast with"
+            len(dataset) >= least,
+            f"the training split has {len(dataset)} pairs; expected at least {least}, "
+            + ("one to contrast with" if parts == 1 else "one for each process"),
+        )
+        require(
+            self.batch_size % parts == 0,
+            f"loader.batch_size is {self.batch_size}, the pairs of a batch over all processes, which {parts} processes "
+            f"cannot share equally; give {self.batch_size // parts * parts or parts} or another multiple of {parts}",
         )
         return DataLoader(
             dataset,
             batch_size=None,
-            sampler=EpochSampler(dataset.pairs[:, 0], self.batch_size, self.seed, self.captions_per_image),
+            sampler=EpochSampler(dataset.pairs[:, 0], self.batch_size, self.seed, self.captions_per_image, least),
             num_workers=self.workers,
             pin_memory=torch.cuda.is_available(),
             persistent_workers=False,

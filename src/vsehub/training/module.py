@@ -13,6 +13,8 @@ from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding, Sets
 from vsehub.training.checkpoint import VERSION
 from vsehub.training.chunks import encoded, require_rows_apart
+from vsehub.training.gather import gathered, gathered_numbers, own_share, shares
+from vsehub.training.processes import processes
 from vsehub.types import Batch, Encoder, Loss, NeighborStats, Similarity, require_part
 
 POSITIVES = ("image", "pair")
@@ -63,7 +65,7 @@ class RetrievalModule(pl.LightningModule):
         if chunk is not None:
             whole("loader.chunk", chunk)
             for side, encoder in (("image", image_encoder), ("text", text_encoder)):
-                require_rows_apart(side, encoder)
+                require_rows_apart(side, encoder, "loader.chunk encodes a batch in parts")
         self.image_encoder, self.text_encoder, self.similarity, self.loss = (
             image_encoder,
             text_encoder,
@@ -76,6 +78,7 @@ class RetrievalModule(pl.LightningModule):
         self.image_shape, self.text_shape = (None if shape is None else tuple(shape) for shape in shapes)
         self.bank: MemoryBank | None = None
         self.last_step: LastStep | None = None
+        self._all_used = False
         self._optimizer, self._scheduler = optimizer, scheduler
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
@@ -84,8 +87,10 @@ class RetrievalModule(pl.LightningModule):
         texts = encoded(self.text_encoder, (batch.texts, batch.lengths), self.chunk)
         with torch.autocast(images.device.type, enabled=False):
             images, texts = self.dropped(images.float()), self.dropped(texts.float())
-            scores = self.similarity(images, texts)
-            positives, neighbors = self.positive_mask(batch), self.neighbors(images, texts, batch)
+            neighbors = self.neighbors(images, texts, batch)
+            counts = shares(len(batch.image_ids), processes())
+            images, texts = gathered(images, counts), gathered(texts, counts)
+            scores, positives = self.similarity(images, texts), self.positive_mask(batch)
             terms = self.loss(scores, positives, neighbors)
         self.log_dict({f"train/{name}": term for name, term in terms.items()}, batch_size=len(scores))
         self.last_step = LastStep(
@@ -105,6 +110,21 @@ class RetrievalModule(pl.LightningModule):
         """Let go of the step, after the callbacks have looked at it."""
         self.last_step = None
 
+    def on_after_backward(self) -> None:
+        """With several processes, raise InputError naming parameters that the step left without gradient.
+
+        The processes wait for the gradients of all trainable parameters, and would fail in the second step.
+        """
+        if processes() == 1 or self._all_used:
+            return
+        unused = [name for name, one in self.named_parameters() if one.requires_grad and one.grad is None]
+        require(
+            not unused,
+            f"the loss does not depend on {', '.join(unused[:3])}{' and more' if len(unused) > 3 else ''}; several "
+            "processes train only what each step uses: give requires_grad=False to the rest, or train as one process",
+        )
+        self._all_used = True
+
     def on_train_epoch_start(self) -> None:
         """Tell the epoch to a loss that changes with it."""
         self.loss.set_epoch(self.current_epoch)
@@ -117,12 +137,19 @@ class RetrievalModule(pl.LightningModule):
         return ids[:, None] == ids[None, :] if batch.positives is None else batch.positives
 
     def neighbors(self, images: Encoding, texts: Encoding, batch: Batch) -> NeighborStats | None:
-        """The batch's nearest entries in the bank, or None without a filled bank or a loss that asks for them."""
+        """The batch's nearest entries in the bank, or None without a filled bank or a loss that asks for them.
+
+        images, texts: the encodings of this process's share of the batch, for which it queries its bank.
+        """
         if self.bank is None or len(self.bank) == 0 or not self.loss.takes_neighbors:
             return None
         with torch.no_grad():
             sides = comparable(self.similarity, images), comparable(self.similarity, texts)
-        return self.bank.query(*sides, batch.image_ids, batch.caption_ids, self.loss.takes_centrality)
+        counts, own = shares(len(batch.image_ids), processes()), own_share(len(batch.image_ids))
+        found = self.bank.query(
+            *sides, batch.image_ids[own], batch.caption_ids[own], self.loss.takes_centrality, batch.caption_ids
+        )
+        return NeighborStats._make(None if one is None else gathered_numbers(one, counts) for one in found)
 
     def configure_optimizers(self):
         """The optimizer and its schedule by epochs."""

@@ -15,6 +15,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from vsehub.io.files import write_json, write_text
 from vsehub.io.provenance import peak_memory
 from vsehub.io.records import RUN
+from vsehub.training.processes import is_of_the_group, process
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ class RunRecorder(pl.Callback):
         row = {"epoch": trainer.current_epoch, "step": trainer.global_step, "lr": self._learning_rate}
         row["seconds"] = seconds
         self.rows.append(row | metrics)
+        if process() > 0:
+            return
         columns = dict.fromkeys(name for row in self.rows for name in row)
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, lineterminator="\n")
@@ -87,15 +90,20 @@ class RunRecorder(pl.Callback):
 
     def end(self, error: BaseException) -> None:
         """Record that the run ended without its final metrics: failed, or stopped by a signal and resumable."""
-        stopped = isinstance(error, KeyboardInterrupt | SystemExit | SIGTERMException)
+        stopped = isinstance(error, KeyboardInterrupt | SystemExit | SIGTERMException) or is_of_the_group(error)
         self.record["status"] = "stopped" if stopped else "failed"
         for key in ("best", "metrics"):  # it was ending
             self.record.pop(key, None)
         self.write()
 
+    @property
+    def best(self) -> dict[str, float]:
+        """The row of the best epoch."""
+        return max(self.rows, key=lambda row: row["val/rsum"])
+
     def finish(self, metrics: dict[str, float], sha256: str) -> None:
         """The run is over; `metrics` are the final evaluation's, prefixed with their split, `sha256` its model's."""
-        best = max(self.rows, key=lambda row: row["val/rsum"])
+        best = self.best
         self.record |= {
             "status": "finished",
             "best": {"epoch": best["epoch"], "val/rsum": best["val/rsum"], "sha256": sha256},
@@ -104,7 +112,9 @@ class RunRecorder(pl.Callback):
         self.write()
 
     def write(self) -> None:
-        """Write run.json; wall_seconds is the training's own, over all resumptions."""
+        """Write run.json; wall_seconds is the training's own, over all resumptions. Of several processes, the first."""
+        if process() > 0:
+            return
         self.record["wall_seconds"] = sum(row["seconds"] for row in self.rows)
         self.record["epochs"] = len(self.rows)
         self.record["peak_memory"] = peak_memory()

@@ -1,10 +1,12 @@
 """Checks of trainer, optimizer and schedule settings that the libraries would accept without an error."""
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from pytorch_lightning.accelerators import CPUAccelerator
 
 from vsehub.checks import InputError, fail, require, whole
 
@@ -26,8 +28,9 @@ def cpu_has_bf16() -> bool:
 
 # What `train_module` itself gives the trainer, and what would leave a run without its record.
 OURS = ("logger", "callbacks", "plugins", "default_root_dir", "use_distributed_sampler", "fast_dev_run")
-# A run is on one device, with the batches that its sampler draws, and is logged.
-NOT_HERE = ("strategy", "num_nodes", "overfit_batches", "barebones", "reload_dataloaders_every_n_epochs")
+# A run has the batches that its sampler draws, and is logged.
+NOT_HERE = ("overfit_batches", "barebones", "reload_dataloaders_every_n_epochs")
+STRATEGIES = ("auto", "ddp")
 MOST_RATE = 10.0
 _TRIED_EPOCHS = 1000
 
@@ -39,8 +42,15 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
     for name in NOT_HERE:
         require(
             name not in settings,
-            f"trainer.{name} cannot be set: a run is on one device, with its own batches, and is logged; leave it out",
+            f"trainer.{name} cannot be set: a run has its own batches, and is logged; leave it out",
         )
+    strategy = settings.get("strategy", "auto")
+    require(
+        strategy in STRATEGIES,
+        f"trainer.strategy is {strategy!r}; expected auto or ddp: processes train by distributed data parallel, "
+        "each with the whole model, since that is what is tested to give the gradients of one process. Leave it out",
+    )
+    whole("trainer.num_nodes", settings.get("num_nodes", 1))
     require(
         settings.get("enable_checkpointing") is not False,
         "trainer.enable_checkpointing must stay true: a run keeps its best model",
@@ -71,6 +81,20 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
     require(
         limit is None or (_is_number(limit) and (limit >= 1 if isinstance(limit, int) else 0 < limit <= 1)),
         f"trainer.limit_train_batches is {limit!r}; expected a whole number above 0, a share up to 1.0, or null",
+    )
+
+
+def check_place(devices: int, nodes: int, accelerator: Any) -> None:
+    """Raise InputError where this command cannot start so many processes."""
+    require(
+        nodes == 1,
+        f"trainer.num_nodes is {nodes}: this command starts processes on its own machine only. Start it on each node "
+        "by torchrun or srun (docs/training.md)",
+    )
+    cores = os.cpu_count() or 1
+    require(
+        not isinstance(accelerator, CPUAccelerator) or devices <= cores,
+        f"trainer.devices is {devices}, and this machine has {cores} cores; give at most so many",
     )
 
 

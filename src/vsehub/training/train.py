@@ -9,12 +9,12 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 
-from vsehub.checks import require
 from vsehub.training.checkpoint import BestModel, CheckpointFiles
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.loggers.log import log_facts
 from vsehub.training.loggers.resumed import go_on
 from vsehub.training.module import RetrievalModule
+from vsehub.training.processes import process
 from vsehub.training.run_record import RunRecorder
 
 
@@ -22,7 +22,7 @@ class EpochSeed(pl.Callback):
     """Seeds torch, numpy and random for each epoch, so that a resumed run draws what an unbroken one would.
 
     At the first batch, not as the epoch begins: the data loader draws a number in between, when its iterator is made,
-    which a resumed run does at another moment.
+    which a resumed run does at another moment. Each of several processes draws its own numbers.
     """
 
     def __init__(self, seed: int):
@@ -31,19 +31,22 @@ class EpochSeed(pl.Callback):
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, index: int) -> None:
         """Derive the epoch's seed."""
         if index == 0:
-            pl.seed_everything((self.seed * 1_000_003 + trainer.current_epoch) % 2**32, verbose=False)
+            own = self.seed * 1_000_003 + trainer.current_epoch + process() * 500_000_003
+            pl.seed_everything(own % 2**32, verbose=False)
 
 
 class Lightning(NamedTuple):
     """How Lightning trains.
 
     trainer: makes the Trainer from callbacks, logger and plugins. precision: the Trainer's. callbacks: in their order.
+    logger: False on other processes than the first. processes: how many train together.
     """
 
     trainer: Callable[..., pl.Trainer]
     precision: str
     callbacks: Sequence[pl.Callback]
-    logger: Logger
+    logger: Logger | bool
+    processes: int = 1
 
 
 class Training(NamedTuple):
@@ -69,7 +72,6 @@ def train_module(
     folder: where checkpoints/best.safetensors (the model with the largest val/rsum), checkpoints/last.ckpt (everything,
     written each epoch), run.json and metrics.csv go. record: the facts for run.json. seed: of what an epoch draws.
     goes_on: the run in `folder` was broken off, perhaps before its first checkpoint; its loggers continue its logs.
-    Raises InputError where the trainer asks for more than one process.
     """
     recorder = RunRecorder(folder, record)
     best = BestModel(
@@ -91,11 +93,6 @@ def train_module(
         plugins=[CheckpointFiles(folder / "checkpoints")],
         default_root_dir=folder,
         use_distributed_sampler=False,
-    )
-    require(
-        lightning.world_size == 1,
-        f"{lightning.world_size} processes were asked for; training runs on one device, since the negatives are one "
-        "batch's. Set trainer.devices=1",
     )
     if goes_on:
         go_on(lightning.loggers, folder, checkpoint)

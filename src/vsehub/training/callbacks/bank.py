@@ -17,6 +17,7 @@ from vsehub.metrics.occurrences import k_occurrences, skewness
 from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding
 from vsehub.training.batches import relation_of
+from vsehub.training.gather import encoded_together
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class BankCallback(pl.Callback):
 
 
 def encoded_once(encode: Callable, encoder: nn.Module, source: Any, ids: torch.Tensor, batch_size: int) -> Encoding:
-    """The rows `ids` (M,) of a source, encoded; each distinct one once."""
+    """The rows `ids` (M,) of a source, encoded; each distinct one once, by one of the processes."""
     rows, where = ids.unique(return_inverse=True)
-    encoded = encode(encoder, source, rows.numpy(), batch_size)
+    encoded = encoded_together(encode, encoder, source, rows.numpy(), batch_size)
     return encoded[where.to(encoded.device)]

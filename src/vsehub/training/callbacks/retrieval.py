@@ -3,28 +3,38 @@
 import time
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 
 from vsehub.criteria.nns import NearestNeighbor
-from vsehub.evaluation.encode import encode_split
+from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.protocols import Protocol
+from vsehub.training.gather import encoded_together
 from vsehub.training.loggers.log import log_histograms
+from vsehub.training.processes import from_first, process
 
 
 class RetrievalCallback(pl.Callback):
     """Encodes the validation split and logs val/rsum and all other metrics."""
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-        """Measure by plain nearest neighbours, the whole split at once."""
+        """Measure by plain nearest neighbours, the whole split at once; the processes share its encoding."""
         start = time.perf_counter()
         data = trainer.datamodule
         loaded, table = data.load("val")
-        split = encode_split(
-            module.image_encoder, module.text_encoder, loaded, table, data.eval_batch_size, progress=True
+        shown = data.eval_batch_size, process() == 0
+        images = np.arange(len(loaded.images))
+        split = EncodedSplit.of(
+            loaded,
+            encoded_together(encode_images, module.image_encoder, loaded.images, images, *shown),
+            encoded_together(encode_texts, module.text_encoder, table, np.arange(len(table)), *shown),
         )
-        found = evaluate(split, module.similarity, NearestNeighbor(), Protocol("single"))
-        values = {f"val/{name}": value for name, value in found.metrics.items()}
+        values: dict[str, float] = {}
+        if process() == 0:
+            found = evaluate(split, module.similarity, NearestNeighbor(), Protocol("single"))
+            values = {f"val/{name}": value for name, value in found.metrics.items()}
+            log_histograms(trainer.loggers, found.histograms, trainer.global_step - 1)  # the epoch's metrics' step
+        values = from_first(values)
         module.log("val/rsum", values.pop("val/rsum"), prog_bar=True)
         module.log_dict(values | {"val/seconds": time.perf_counter() - start})
-        log_histograms(trainer.loggers, found.histograms, trainer.global_step - 1)  # the step of the epoch's metrics

@@ -1,0 +1,118 @@
+"""The rows of all processes as one batch, with the gradient that one process with all rows would have.
+
+Every process computes the loss of the whole batch. The gradient of what it gathered is summed over the processes, each
+of which keeps the part of its own rows: that is their number times the gradient of the loss. Distributed data parallel
+training averages the processes' gradients of the parameters, which divides by the number again.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from vsehub.checks import require
+from vsehub.sets import Encoding, Sets
+from vsehub.training.processes import process, processes
+
+
+def shares(rows: int, parts: int) -> list[int]:
+    """How many of the rows each part has: as equal as can be, the first ones one more where they are not.
+
+    >>> shares(10, 4)
+    [3, 3, 2, 2]
+    """
+    return [rows // parts + (part < rows % parts) for part in range(parts)]
+
+
+def gathered(encoding: Encoding, counts: Sequence[int] | None = None) -> Encoding:
+    """The rows of all processes, those of process 0 first: (n, D) or n `Sets` of each -> (N, D) or N `Sets`.
+
+    counts: how many rows each process has; None: as many as this one. All processes have to call it, with rows of one
+    type and dimension. Without other processes it is the encoding itself.
+    """
+    if processes() == 1:
+        return encoding
+    if isinstance(encoding, Sets):
+        lengths = gathered_numbers(encoding.lengths, counts)
+        sizes = [int(own.sum()) for own in lengths.split(_counts(len(encoding), counts))]
+        return Sets(_rows(encoding.vectors, sizes), lengths)
+    return _rows(encoding, _counts(len(encoding), counts))
+
+
+def gathered_numbers(numbers: Tensor, counts: Sequence[int] | None = None) -> Tensor:
+    """Numbers (n, ...) without gradient, such as ids, of all processes: (N, ...)."""
+    if processes() == 1:
+        return numbers
+    with torch.no_grad():
+        return _rows(numbers, _counts(len(numbers), counts))
+
+
+def own_share(rows: int) -> slice:
+    """Which of the rows are this process's."""
+    counts = shares(rows, processes())
+    first = sum(counts[: process()])
+    return slice(first, first + counts[process()])
+
+
+@torch.no_grad()
+def encoded_together(
+    encode: Callable[..., Encoding],
+    encoder: nn.Module,
+    source: Any,
+    rows: np.ndarray,
+    batch_size: int,
+    progress: bool = False,
+) -> Encoding:
+    """`encode(encoder, source, rows, batch_size, progress)`, each process encoding its share of the rows (R,).
+
+    All processes get all encodings, in the order of `rows`, without gradient.
+    """
+    if len(rows) < processes():
+        return encode(encoder, source, rows, batch_size, progress)
+    own = encode(encoder, source, rows[own_share(len(rows))], batch_size, progress)
+    return gathered(own, shares(len(rows), processes()))
+
+
+def _counts(rows: int, counts: Sequence[int] | None) -> list[int]:
+    found = [rows] * processes() if counts is None else list(counts)
+    require(
+        len(found) == processes() and found[process()] == rows,
+        f"process {process()} of {processes()} has {rows} rows, but counts are {found}; expected its own among "
+        "one for each process",
+    )
+    return found
+
+
+def _rows(rows: Tensor, counts: list[int]) -> Tensor:
+    """All rows, gathered padded to the largest count."""
+    most = max(counts)
+    padded = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])]) if len(rows) < most else rows
+    everything: Tensor = _Gather.apply(padded.contiguous())
+    if min(counts) == most:
+        return everything
+    return torch.cat([part[:count] for part, count in zip(everything.split(most), counts, strict=True)])
+
+
+# The names since torch 2.14, and those before.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+class _Gather(torch.autograd.Function):
+    """(m, ...) of each process -> (W·m, ...) on all; backwards the sum over the processes of each one's rows."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        found = rows.new_empty(processes() * len(rows), *rows.shape[1:])
+        _all_gather(found, rows)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (gradient,) = gradients
+        own = gradient.new_empty(len(gradient) // processes(), *gradient.shape[1:])
+        _reduce_scatter(own, gradient.contiguous())
+        return own

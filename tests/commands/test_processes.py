@@ -1,0 +1,220 @@
+"""Several processes train what one does: started by the command itself, by torchrun, by srun; and they end together."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from input_setups import SMALL
+from omegaconf import OmegaConf
+from run_files import rows
+
+from vsehub.checks import InputError
+from vsehub.cli.launch import of_failures
+from vsehub.cli.train import require_divisible
+from vsehub.data import Scenes
+from vsehub.encoders import ImageCNN
+from vsehub.training.datamodule import RetrievalDataModule
+from vsehub.training.processes import LOST, started_place
+
+SETTINGS = [
+    *("bank=memory", "image_encoder.norm=group", "text_encoder.word_dropout=0", "embedding_dropout=0"),
+    *("trainer.precision=32-true", "trainer.accelerator=cpu", "trainer.max_epochs=3", "trainer.log_every_n_steps=1"),
+    *("loader.batch_size=26", "seed=3"),  # a last batch that two processes share unequally
+]
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "vsehub", "train", *SMALL, *SETTINGS, *map(str, arguments)]
+
+
+def record(run):
+    return json.loads((run / "run.json").read_text())
+
+
+def losses(run):
+    """The loss of each step."""
+    (file,) = (run / "csv").glob("*/metrics.csv")
+    head, *lines = [line.split(",") for line in file.read_text().splitlines()]
+    place = head.index("train/loss")
+    return [float(line[place]) for line in lines if line[place]]
+
+
+def alike(one, other):
+    """Two runs of the same training, but for the order of sums."""
+    assert losses(one) == pytest.approx(losses(other), rel=2e-5)
+    for ours, theirs in zip(rows(one), rows(other), strict=True):
+        assert ours.keys() == theirs.keys()
+        assert float(ours["val/rsum"]) == pytest.approx(float(theirs["val/rsum"]), abs=2)
+    (ours, theirs) = (torch.load(run / "checkpoints" / "last.ckpt", weights_only=True) for run in (one, other))
+    for name, weight in theirs["state_dict"].items():
+        torch.testing.assert_close(ours["state_dict"][name], weight, rtol=1e-2, atol=2e-4, msg=name)
+    assert ours["global_step"] == theirs["global_step"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("processes")
+
+
+@pytest.fixture(scope="module")
+def alone(place, environment):
+    """The run of one process."""
+    run = place / "alone"
+    subprocess.run(command(f"hydra.run.dir={run}"), check=True, cwd=place, env=environment, capture_output=True)
+    return run
+
+
+def test_one_that_is_killed_ends_all_and_another_goes_on(alone, place, environment):
+    run = place / "killed"
+    log = place / "killed.log"
+    with log.open("w") as opened:
+        process = subprocess.Popen(
+            command(f"hydra.run.dir={run}", "trainer.devices=2"), cwd=place, env=environment, stderr=opened
+        )
+    last = run / "checkpoints" / "last.ckpt"
+    deadline = time.monotonic() + 200
+    while not last.is_file():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    one = next(child for child in children(process.pid) if environment_of(child).get("RANK") == "1")
+    os.kill(one, signal.SIGKILL)
+    assert process.wait(timeout=60) == 1
+    assert "process 1 of 2 was killed (SIGKILL), which ended the training" in log.read_text()
+    assert f"vsehub train resume={run}` goes on" in log.read_text()
+    assert record(run)["status"] in ("stopped", "running")
+    assert not children(process.pid)
+    resumed = [sys.executable, "-m", "vsehub", "train", f"resume={run}", "trainer.devices=1"]
+    subprocess.run(resumed, check=True, cwd=place, env=environment, capture_output=True)
+    alike(run, alone)
+
+
+def children(pid):
+    """The processes that a process has started and that run."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if int(parent) == pid and state != "Z":
+            found.append(int(folder.name))
+    return found
+
+
+def environment_of(pid):
+    text = Path(f"/proc/{pid}/environ").read_bytes().decode()
+    return dict(one.partition("=")[::2] for one in text.split("\0") if one)
+
+
+def started(how, place, environment, *arguments, own=((), ())):
+    """Both processes as torchrun or srun starts them: their exit statuses and what they wrote."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    variables = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    if how == "torchrun":
+        variables |= {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        numbers = ("RANK", "LOCAL_RANK")
+    else:
+        variables |= {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "1"}
+        variables |= {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train", "SLURM_NODEID": "0"}
+        numbers = ("SLURM_PROCID", "SLURM_LOCALID")
+    started = [
+        subprocess.Popen(
+            command(*arguments, *own[number]),
+            cwd=place,
+            env=environment | variables | dict.fromkeys(numbers, str(number)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in (0, 1)
+    ]
+    found = [one.communicate(timeout=200) for one in started]
+    return [one.returncode for one in started], [out for out, _ in found], [err for _, err in found]
+
+
+def test_two_train_what_one_does(alone, place, environment):
+    """As srun starts them; the folder's name is the clock's, read once."""
+    states, out, err = started("srun", place, environment)
+    assert states == [0, 0], err
+    assert [text.count("best epoch") for text in out] == [1, 0]
+    assert "Warning" not in "".join(err)
+    (run,) = (place / "runs").iterdir()
+    alike(run, alone)
+    assert record(run)["processes"] == {"count": 2, "nodes": 1, "backend": record(run)["processes"]["backend"]}
+    assert record(alone)["processes"] == {"count": 1, "nodes": 1, "backend": None}
+    ours, theirs = ({path.name for path in one.rglob("*.*") if "test-" not in path.name} for one in (run, alone))
+    assert ours == theirs
+
+
+def test_what_one_cannot_read_is_said_once_and_ends_all(place, environment):
+    before = set((place / "runs").glob("*"))
+    states, _, err = started("torchrun", place, environment, own=((), ["loader.word_vectors=/nope"]))
+    assert states == [2, LOST]
+    assert "vsehub train: process 1 of 2: word vectors: no such file or folder: /nope" in err[0]
+    assert "Traceback" not in err[0]
+    assert err[1] == ""
+    assert set((place / "runs").glob("*")) == before
+
+
+def test_what_the_command_refuses_before_it_starts_others(run_here):
+    for setting, said in {
+        "trainer.devices=1000": "trainer.devices is 1000, and this machine has",
+        "trainer.num_nodes=2": "Start it on each node by torchrun or srun",
+        "+trainer.strategy=fsdp": "trainer.strategy is 'fsdp'; expected auto or ddp",
+    }.items():
+        assert said in run_here("train", *SMALL, *SETTINGS, setting, status=2)
+
+
+def test_a_batch_divides_and_each_process_has_a_pair(monkeypatch):
+    monkeypatch.setattr("vsehub.training.datamodule.processes", lambda: 3)
+    pairs = len(RetrievalDataModule(Scenes("tiny"), 12).train_dataloader().dataset)
+    with pytest.raises(InputError, match=r"loader.batch_size is 26, .* 3 processes cannot share equally; give 24 or"):
+        RetrievalDataModule(Scenes("tiny"), 26).train_dataloader()
+    monkeypatch.setattr("vsehub.training.datamodule.processes", lambda: pairs + 1)
+    with pytest.raises(InputError, match=f"has {pairs} pairs; expected at least {pairs + 1}, one for each process"):
+        RetrievalDataModule(Scenes("tiny"), pairs + 1).train_dataloader()
+
+
+def test_the_devices_are_those_that_were_started(monkeypatch):
+    monkeypatch.setattr("vsehub.training.processes.processes", lambda: 4)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert started_place({"devices": 1, "num_nodes": 1}) == {"devices": 2, "num_nodes": 2}
+    assert started_place({"devices": "auto", "num_nodes": 2}) == {"devices": 2, "num_nodes": 2}
+    with pytest.raises(InputError, match=r"trainer.devices is 3, but the processes were started with 2; leave it out"):
+        started_place({"devices": 3, "num_nodes": 1})
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    with pytest.raises(InputError, match="4 processes were started, 3 on this node; expected as many on each node"):
+        started_place({"devices": 1, "num_nodes": 1})
+
+
+def test_the_cause_is_named_among_those_that_ended():
+    def ended(**statuses):
+        failures = {
+            int(one[1:]): SimpleNamespace(exitcode=state, message=f"message of {one}")
+            for one, state in statuses.items()
+        }
+        found = of_failures(failures, 3, Path("runs/x"))
+        return type(found).__name__, str(found)
+
+    assert ended(p0=LOST, p1=2, p2=-signal.SIGTERM) == ("InputError", "message of p1")
+    assert ended(p0=1, p2=-signal.SIGKILL)[1].startswith("process 2 of 3 was killed (SIGKILL)")
+    assert ended(p0=1, p1=LOST) == ("Failed", "message of p0")
+    assert ended(p1=LOST) == ("Failed", "message of p1")
+
+
+def test_batch_normalisation_is_refused_and_synchronised_is_not():
+    module = SimpleNamespace(image_encoder=ImageCNN((3, 32, 32), 8), text_encoder=torch.nn.Linear(1, 1))
+    with pytest.raises(InputError, match="several processes share a batch, but the image encoder ImageCNN normalises"):
+        require_divisible(OmegaConf.create({"trainer": {}}), module)
+    require_divisible(OmegaConf.create({"trainer": {"sync_batchnorm": True}}), module)
