@@ -4,7 +4,7 @@
     python experiments/bank/study.py DATA --out runs/bank --seeds 0,1,2 --ablation
 
 DATA: a folder of extracted features (*_ims.npy, *_caps.txt). Trains seed by seed what is missing, measures each run
-plainly and writes runs.csv (with --ablation ablation.csv) beside this file; `render.py` draws them. What is finished is
+plainly and writes results.csv (with --ablation ablation.csv) beside this file; `render.py` draws them. What is finished is
 not done again; a killed command goes on where it was.
 
 Statistics of a pair's neighbours come from the bank, from the batch alone ("batch"), or from nowhere ("none").
@@ -12,7 +12,6 @@ Statistics of a pair's neighbours come from the bank, from the batch alone ("bat
 
 import argparse
 import itertools
-import json
 import sys
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from vsehub.io.files import write_text
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from running import run_all, status, training  # noqa: E402 (beside this folder, found by the line above)
+from running import results, run_all, training  # noqa: E402 (beside this folder, found by the line above)
 
 COMMON = [
     *("loss=hal", "embedding_dim=512", "text_encoder.bidirectional=false", "loader.max_words=20"),
@@ -61,14 +60,8 @@ def folder(out: Path, case: str, seed: int) -> Path:
 
 def collected(out: Path, cases: dict[str, list[str]], seeds: list[int]) -> pd.DataFrame:
     """A row for each finished run."""
-    rows = []
-    for case, seed in itertools.product(cases, seeds):
-        path = folder(out, case, seed)
-        if status(path) == "finished":
-            record = json.loads((path / "run.json").read_text())
-            told = {"case": case, "seed": seed, "best_epoch": record["best"]["epoch"]}
-            rows.append(told | {"val_rsum": record["best"]["val/rsum"], "rsum": record["metrics"]["test/rsum"]})
-    return pd.DataFrame(rows)
+    found = {(case, seed): results(folder(out, case, seed)) for case, seed in itertools.product(cases, seeds)}
+    return pd.DataFrame([{"case": case} | one for (case, _), one in found.items() if one])
 
 
 def main() -> None:
@@ -91,7 +84,7 @@ def main() -> None:
     failed = run_all([command for command in commands if command], arguments.dry_run)
     if not arguments.dry_run:
         table = collected(arguments.out, cases, seeds)
-        name = "ablation.csv" if arguments.ablation else "runs.csv"
+        name = "ablation.csv" if arguments.ablation else "results.csv"
         write_text(HERE / name, table.to_csv(index=False, float_format="%.6g"))
     if failed:
         sys.exit("\n".join(["these runs failed:", *failed]))

@@ -4,9 +4,9 @@
     python experiments/losses/study.py choose --out runs/losses           trials.csv and settings.csv beside this file
     python experiments/losses/study.py train DATA --out runs/losses --seeds 0,1,2,3,4
 
-DATA: a folder of extracted features (*_ims.npy, *_caps.txt). The third trains by settings.csv, seed by seed, measures
-every run under the criteria of experiments/grid and writes results.csv, comparisons.csv and recipes.csv; `render.py`
-draws them. What is finished is not done again; a killed command goes on where it was.
+DATA: a folder of extracted features (*_ims.npy, *_caps.txt). The third trains by settings.csv, seed by seed, and writes
+results.csv, a row for each finished run; `render.py` draws it. What is finished is not done again; a killed command
+goes on where it was.
 """
 
 import argparse
@@ -19,12 +19,10 @@ from vsehub.checks import existing
 from vsehub.io.files import write_text
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "grid")]
+sys.path.insert(0, str(HERE.parent))
 
-from collect import collect  # noqa: E402 (in experiments/grid, found by the line above)
-from compare import Comparison, loss_overrides  # noqa: E402 (in experiments)
-from measure import measure_runs  # noqa: E402 (in experiments/grid)
-from running import run_all, training  # noqa: E402 (in experiments)
+from compare import Comparison, loss_overrides  # noqa: E402 (beside this folder, found by the line above)
+from running import results, run_all, training  # noqa: E402
 
 LOSSES = ("sum", "max", "knn_margin", "infonce", "siglip", "hal", "hal+mb")
 COMMON = ["text_encoder.bidirectional=false", "loader.max_words=20", "loader.batch_size=128"]
@@ -97,16 +95,16 @@ def settings() -> dict[str, list[str]]:
 
 
 def train(arguments: argparse.Namespace) -> None:
-    """Train what is missing, measure it, write the tables."""
+    """Train what is missing, write the table."""
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
     own = {label: one for label, one in settings().items() if label in arguments.losses}
     runs = Comparison(arguments.out, list(own), seeds, [*data(arguments), *TRAINED], [], [], own=own).runs()
     failed = run_all([one for folder, told in runs.items() if (one := training(folder, told))], arguments.dry_run)
+    if not arguments.dry_run:
+        rows = [{"loss": folder.name.rpartition("-")[0]} | found for folder in runs if (found := results(folder))]
+        write_text(HERE / "results.csv", pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))
     if failed:
         sys.exit("\n".join(["these runs failed:", *failed]))
-    if not arguments.dry_run:
-        measure_runs(list(runs), arguments.out / "measured", root=str(arguments.data))
-        collect(arguments.out / "measured", HERE)
 
 
 if __name__ == "__main__":
