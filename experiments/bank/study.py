@@ -3,8 +3,8 @@
     python experiments/bank/study.py DATA --out runs/bank --seeds 0,1,2,3,4
     python experiments/bank/study.py DATA --out runs/bank --seeds 0,1,2 --ablation
 
-DATA: a folder of extracted features (*_ims.npy, *_caps.txt). Trains seed by seed what is missing, measures each run
-plainly and writes results.csv (with --ablation ablation.csv) beside this file; `render.py` draws them. What is finished is
+DATA: a folder of extracted features (*_ims.npy, *_caps.txt). Trains seed by seed what is missing and writes results.csv
+(with --ablation ablation.csv) beside this file, a row for each finished run; `render.py` draws it. What is finished is
 not done again; a killed command goes on where it was.
 
 Statistics of a pair's neighbours come from the bank, from the batch alone ("batch"), or from nowhere ("none").
