@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE.parent))
 from running import results, run_all, training  # noqa: E402 (beside this folder, found by the line above)
 
 COMMON = [
-    *("loss=hal", "embedding_dim=512", "text_encoder.bidirectional=false", "loader.max_words=20"),
+    *("loss=hal", "embedding_dim=256", "text_encoder.bidirectional=false", "loader.max_words=20"),
     *("loader.batch_size=128", "trainer.max_epochs=7", "scheduler=cosine"),
 ]
 WEIGHTS = {30: ["loss.gamma=30", "loss.epsilon=0.3"], 60: ["loss.gamma=60", "loss.epsilon=0.7"]}
