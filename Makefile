@@ -148,6 +148,9 @@ benchmark-search: $(INSTALLED) ## matching, and search of a million items (about
 	$(BIN)/python experiments/benchmarks/matching.py --rounds 1
 	$(BIN)/python experiments/benchmarks/million.py
 
+rehearsal: $(INSTALLED) ## one shortened epoch at COCO's size on made-up data (about 5 minutes on two cores)
+	$(BIN)/python experiments/benchmarks/rehearsal.py $(ARGS)
+
 gpu-check: $(INSTALLED) ## what only a GPU can show; skips politely without one
 	$(BIN)/python experiments/benchmarks/gpu_check.py $(ARGS)
 
@@ -157,4 +160,4 @@ wheel: $(INSTALLED) ## build a wheel that holds the configuration too
 clean: ## remove what was built, never runs
 	rm -rf build dist docs/api .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
-.PHONY: help setup demo demo-embeddings test test-layers test-lowest coverage torture lint types docs reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search gpu-check wheel clean
+.PHONY: help setup demo demo-embeddings test test-layers test-lowest coverage torture lint types docs reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search rehearsal gpu-check wheel clean

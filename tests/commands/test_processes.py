@@ -72,6 +72,7 @@ def alone(place, environment):
     return run
 
 
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes in Linux's /proc")
 def test_one_that_is_killed_ends_all_and_another_goes_on(alone, place, environment):
     run = place / "killed"
     log = place / "killed.log"

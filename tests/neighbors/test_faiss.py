@@ -56,14 +56,16 @@ def test_where_a_bank_searches(monkeypatch, caplog):
                 one = MemoryBank(k, backend)
                 one.plan(ids, torch.arange(9000))
                 exact = backend == "exact" or (gpu and deep) or (not gpu and backend == "auto")
-                assert one._index_type(CUDA, one._deepest) is (ExactIndex if exact else FaissIndex)
-                assert one._index_type(torch.device("cpu"), one._deepest) is (
+                assert one._index_type(CUDA, one._deepest, 65_536) is (ExactIndex if exact else FaissIndex)
+                assert one._index_type(torch.device("cpu"), one._deepest, 100_000) is (
                     ExactIndex if backend == "exact" else FaissIndex
                 )
     with caplog.at_level(logging.INFO):
         monkeypatch.setattr(bank, "on_gpu", lambda faiss: True)
-        assert one._index_type(CUDA, 1) is ExactIndex
-        MemoryBank(3, "faiss")._index_type(CUDA, 2049)
+        assert one._index_type(CUDA, 1, 10) is ExactIndex
+        MemoryBank(3, "faiss")._index_type(CUDA, 2049, 10)
+        assert MemoryBank(3, "faiss")._index_type(CUDA, 10, 65_537) is ExactIndex
+    assert "FAISS reserves no memory for more than 65536 vectors added to a GPU, and there are 65537" in caplog.text
     assert (
         "FAISS finds at most 2048 neighbours on a GPU, and 2049 are searched: the bank searches exactly" in caplog.text
     )

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from vsehub.training.datamodule import RetrievalDataModule
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
 NAMES = ("common", "sources", "ways", "throughput", "bank", "hal", "chunk", "evaluation", "gpu_equality", "gpu_check")
+NAMES += ("devices", "rehearsal")
 CPU = torch.device("cpu")
 
 
@@ -50,6 +52,30 @@ def test_both_ways_are_the_same_model(scripts, data):
     torch.testing.assert_close(plain, ours, rtol=1e-4, atol=1e-5)
     features = torch.from_numpy(data.load("train")[0].images[batch.image_ids.numpy()]).float()
     torch.testing.assert_close(batch.images, features)
+
+
+def test_processes_take_turns_and_their_losses_agree(scripts):
+    devices = scripts["devices"]
+    sizes = {"batch": 16, "processes": 2, "dim": 8, "steps": 1}
+    options = SimpleNamespace(root=None, synthetic=80, rounds=2, **sizes)
+    found = devices.compare(options, "GRU over the tree of prefixes")
+    assert found["loss_off"] < 1e-2
+    assert found["alone"]["count"] == found["several"]["count"] == 2
+    assert "| GRU over the tree of prefixes |" in devices.text(
+        sizes | {"data": "synthetic", "precision": "32-true", "entries": [found]}
+    )
+
+
+def test_rehearsal(scripts, tmp_path):
+    rehearsal = scripts["rehearsal"]
+    rehearsal.write(tmp_path, 60, 8)
+    before = [path.stat().st_mtime_ns for path in sorted(tmp_path.iterdir())]
+    rehearsal.write(tmp_path, 60, 8)
+    assert [path.stat().st_mtime_ns for path in sorted(tmp_path.iterdir())] == before
+    result = rehearsal.run(tmp_path, 1, ["embedding_dim=8", "text_encoder.word_dim=4", "trainer.accelerator=cpu"])
+    assert (result["pairs"], result["bank"]) == (300, 15)
+    assert all(seconds > 0 for seconds in result["seconds"].values())
+    assert "MB of main memory" in rehearsal.text(result | {"settings": []})
 
 
 def test_bank(scripts, data):

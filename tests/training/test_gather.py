@@ -61,7 +61,7 @@ def work(process, folder):
         refused = str(error)
     encoder = torch.nn.Linear(1, 1)
     together = [encoded_together(multiplied, encoder, 3.0, np.arange(count), 2) for count in (5, 1)]
-    found |= {"first": from_first(process + 5), "all": of_all(process), "together": together}
+    found |= {"first": from_first({"a": [process + 5, None]}), "all": of_all("é" * process), "together": together}
     found |= {"rows": (whole.detach(), rows.grad), "sets": (sets.vectors, sets.lengths), "numbers": numbers}
     alike = None
     try:
@@ -116,8 +116,8 @@ def test_alone_nothing_happens():
 
 
 def test_what_the_first_decides_and_what_all_agree_on(results):
-    assert [found["first"] for found in results] == [5, 5]
-    assert [found["all"] for found in results] == [[0, 1], [0, 1]]
+    assert [found["first"] for found in results] == [{"a": [5, None]}] * 2
+    assert [found["all"] for found in results] == [["", "é"]] * 2
     assert results[0]["alike"] == "process 1 of 2 has other data than process 0: 1, not 0; start all of them alike"
     assert results[1]["alike"] == "4"
     for found in results:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vsehub.checks import fail, matrix, one_of, require
 from vsehub.neighbors.exact import BLOCK_ELEMENTS, ExactIndex, Index, ScoredIndex, ShortlistIndex
-from vsehub.neighbors.faiss import GPU_DEPTH, FaissIndex, loaded_faiss, on_gpu
+from vsehub.neighbors.faiss import GPU_DEPTH, GPU_ROWS, FaissIndex, loaded_faiss, on_gpu
 from vsehub.sets import Encoding
 from vsehub.types import NeighborStats, Similarity
 
@@ -114,7 +114,7 @@ class MemoryBank:
                 tuple(ids.shape) == (len(images),), f"{name} has shape {tuple(ids.shape)}; expected ({len(images)},)"
             )
         self.plan(image_ids, caption_ids, relation)
-        make_index = self._maker(similarity, images.device)
+        make_index = self._maker(similarity, images.device, len(images))
         self._images = self._texts = None  # their memory is free before the new ones take theirs
         self._image_ids, self._caption_ids = image_ids.to(images.device), caption_ids.to(images.device)
         self._images, self._texts = make_index(images.detach(), "images"), make_index(texts.detach(), "texts")
@@ -197,14 +197,14 @@ class MemoryBank:
         kept = excluded(found).byte().argsort(dim=1, stable=True)[:, : self.k]
         return similarities.gather(1, kept)
 
-    def _maker(self, similarity: Similarity | None, device: torch.device) -> Callable[[Any, str], Index]:
-        """The function that makes an index of the entries of one side."""
+    def _maker(self, similarity: Similarity | None, device: torch.device, size: int) -> Callable[[Any, str], Index]:
+        """The function that makes an index of the `size` entries of one side."""
         if similarity is None:
-            index = self._index_type(device, self._deepest)
+            index = self._index_type(device, self._deepest, size)
             return lambda entries, side: index(entries)
         shortlist = self.shortlist
         if similarity.takes == "sets" and shortlist is not None:
-            index = self._index_type(device, shortlist * self._deepest)
+            index = self._index_type(device, shortlist * self._deepest, size)
             return lambda entries, side: ShortlistIndex(entries, similarity, side, shortlist, index)
         return lambda entries, side: ScoredIndex(entries, similarity, side)
 
@@ -213,13 +213,15 @@ class MemoryBank:
         """How many neighbours a query searches, as far as that is known before the batch is."""
         return self.k + self._most_lost
 
-    def _index_type(self, device: torch.device, depth: int) -> type[ExactIndex] | type[FaissIndex]:
+    def _index_type(self, device: torch.device, depth: int, size: int) -> type[ExactIndex] | type[FaissIndex]:
         if self.backend == "exact":
             return ExactIndex
         faiss, reason = loaded_faiss()
         gpu = device.type == "cuda" and faiss is not None and on_gpu(faiss)
         if gpu and depth > GPU_DEPTH:
             reason = f"finds at most {GPU_DEPTH} neighbours on a GPU, and {depth} are searched"
+        elif gpu and size > GPU_ROWS:
+            reason = f"reserves no memory for more than {GPU_ROWS} vectors added to a GPU, and there are {size}"
         elif self.backend == "faiss":
             return FaissIndex
         elif device.type == "cuda" and faiss is not None and not gpu:

@@ -14,6 +14,7 @@ from vsehub.neighbors.exact import check_query
 # Below this many queries FAISS scans vector by vector instead of calling BLAS: 14 times slower on 128 queries.
 BLAS_FROM_QUERIES = 20
 GPU_DEPTH = 2048  # the most neighbours that FAISS finds on a GPU
+GPU_ROWS = 65_536  # FAISS adds more vectors than these to a GPU by another path, without reserving their memory first
 GPU_SCRATCH, GPU_PINNED = 256 * 2**20, 64 * 2**20  # bytes, of its own memory on a GPU and of main memory beside it
 _RESOURCES: dict[int, Any] = {}  # of each GPU, shared by all indexes there: by default each would take 1.5 GB
 

@@ -3,6 +3,7 @@
 They are started by torchrun, by SLURM's srun, or by `vsehub train trainer.devices=N` itself.
 """
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -85,21 +86,37 @@ def is_of_the_group(error: BaseException) -> bool:
 
 
 def from_first(value: Any) -> Any:
-    """The value that process 0 gives, on all; what the others give is not looked at."""
+    """The value that process 0 gives, on all, as JSON holds it; what the others give is not looked at."""
     if processes() == 1:
         return value
-    told = [value]
-    dist.broadcast_object_list(told)
-    return told[0]
+    text = _as_text(value if process() == 0 else None)
+    length = torch.tensor([len(text)])
+    dist.broadcast(length, 0)
+    if process() > 0:
+        text = torch.empty(int(length), dtype=torch.uint8)
+    dist.broadcast(text, 0)
+    return _of_text(text)
 
 
 def of_all(value: Any) -> list[Any]:
-    """The values of all processes, those of process 0 first."""
+    """The values of all processes as JSON holds them, those of process 0 first."""
     if processes() == 1:
         return [value]
-    told: list[Any] = [None] * processes()
-    dist.all_gather_object(told, value)
-    return told
+    text = _as_text(value)
+    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(processes())]
+    dist.all_gather(lengths, torch.tensor([len(text)]))
+    most = int(max(lengths))
+    texts = [torch.zeros(most, dtype=torch.uint8) for _ in lengths]
+    dist.all_gather(texts, torch.cat([text, text.new_zeros(most - len(text))]))
+    return [_of_text(one[: int(length)]) for one, length in zip(texts, lengths, strict=True)]
+
+
+def _as_text(value: Any) -> torch.Tensor:
+    return torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+
+
+def _of_text(text: torch.Tensor) -> Any:
+    return json.loads(bytes(text.tolist()))
 
 
 @contextmanager
@@ -128,7 +145,7 @@ def together() -> Iterator[None]:
 
 def require_alike(facts: Mapping[str, Any]) -> None:
     """End all processes where one has other facts than process 0, which raises InputError naming what differs."""
-    first, *others = of_all(dict(facts))
+    first, *others = of_all(dict(facts))  # as JSON has them, on all sides
     with together():
         for number, theirs in enumerate(others, 1):
             for name, expected in first.items():
