@@ -15,6 +15,16 @@ def status(folder: Path) -> str | None:
     return json.loads(record.read_text())["status"] if record.is_file() else None
 
 
+def results(folder: Path) -> dict[str, float] | None:
+    """What a finished run reached: its best epoch by validation rsum, and the plain figures of the test split."""
+    if status(folder) != "finished":
+        return None
+    record = json.loads((folder / "run.json").read_text())
+    best, test = record["best"], record["metrics"]
+    found = {"seed": record["seed"], "images": record["data"]["test"]["images"], "best_epoch": best["epoch"]}
+    return found | {"val_rsum": best["val/rsum"], "rsum": test["test/rsum"], "hs_sum": test["test/hubness/hs_sum"]}
+
+
 def training(folder: Path, overrides: list[str]) -> list[str] | None:
     """The command that trains the run of `folder` or goes on with it; None where it is finished."""
     state = status(folder)

@@ -1,0 +1,38 @@
+"""What studies of trainings with several seeds draw: a table of the cases, the claims tested over seeds, dots."""
+
+from pathlib import Path
+
+import pandas as pd
+from evidence import judged, judged_table, read_expected, renew, verdict
+from plots import dots, save
+
+from vsehub.io.files import write_text
+from vsehub.report.tables import Table, spread_text
+
+
+def draw(folder: Path, frame: pd.DataFrame, case: str, panel: str, caption: str) -> None:
+    """Write table.md, figures/rsum.png and the README's parts "verdict" and "cases".
+
+    frame: a row a run, in the order of the table: `case`, `panel` (of the figure), seed, images, best_epoch, val_rsum,
+    rsum and hs_sum.
+    """
+    claims = judged(frame, read_expected(folder), case)
+    write_text(folder / "table.md", judged_table(claims).markdown() + "\n")
+    renew(folder / "README.md", verdict(claims), "verdict")
+    renew(folder / "README.md", cases(frame, case).markdown(), "cases")
+    save(folder, dots(frame, "rsum", case, panel, "rsum", caption, "rsum on test, plain search"))
+
+
+def cases(frame: pd.DataFrame, case: str) -> Table:
+    """Means over the seeds with their sample deviation, a row a case."""
+    rows = [
+        [
+            str(name),
+            str(len(own)),
+            *(spread_text(own[one].mean(), own[one].std(), 1) for one in ("val_rsum", "rsum", "hs_sum")),
+            f"{own['best_epoch'].mean():.1f}",
+        ]
+        for name, own in frame.groupby(case, sort=False)
+    ]
+    head = [case, "seeds", "val rsum", "test rsum", "hs_sum", "best epoch"]
+    return Table(head, rows, "Means over the seeds ± one sample deviation; epochs count from 0.", words=1)
