@@ -106,3 +106,16 @@ def test_the_bank_is_asked_for_what_the_loss_declares():
     torch.testing.assert_close(central.image_centrality, torch.full((12,), 1 / 12))
     torch.testing.assert_close(central.text_centrality, torch.full((12,), 1 / 12))
     assert others == [None, None]
+
+
+def test_several_processes_refuse_what_a_step_leaves_without_gradient(monkeypatch):
+    """They would wait for it in the second step; what is frozen is not waited for."""
+    module = RetrievalModule(Part(), Part(), Scores(), HAL(), None, None)
+    trained = [one for name, one in module.named_parameters() if one.requires_grad and "text_encoder.head" not in name]
+    sum(one.sum() for one in trained).backward()
+    module.on_after_backward()  # alone nothing waits
+    monkeypatch.setattr("vsehub.training.module.processes", lambda: 2)
+    with pytest.raises(InputError, match=r"depend on text_encoder.head.weight, text_encoder.head.bias; several"):
+        module.on_after_backward()
+    module.text_encoder.head(torch.ones(2)).backward()
+    module.on_after_backward()
