@@ -1,26 +1,23 @@
-"""What studies of trainings with several seeds draw: a table of the cases, the claims tested over seeds, dots."""
+"""What the pages of trainings with several seeds share: a table of the cases, and claims tested over the seeds."""
 
 from pathlib import Path
 
 import pandas as pd
 from evidence import judged, judged_table, read_expected, renew, verdict
-from plots import dots, save
 
 from vsehub.io.files import write_text
 from vsehub.report.tables import Table, spread_text
 
 
-def draw(folder: Path, frame: pd.DataFrame, case: str, panel: str, caption: str) -> None:
-    """Write table.md, figures/rsum.png and the README's parts "verdict" and "cases".
+def tell(folder: Path, frame: pd.DataFrame, case: str) -> None:
+    """Write table.md and the README's parts "verdict" and "cases".
 
-    frame: a row a run, in the order of the table: `case`, `panel` (of the figure), seed, images, best_epoch, val_rsum,
-    rsum and hs_sum.
+    frame: a row a run, in the order of the table: `case`, seed, images, best_epoch, val_rsum, rsum and hs_sum.
     """
     claims = judged(frame, read_expected(folder), case)
     write_text(folder / "table.md", judged_table(claims).markdown() + "\n")
     renew(folder / "README.md", verdict(claims), "verdict")
     renew(folder / "README.md", cases(frame, case).markdown(), "cases")
-    save(folder, dots(frame, "rsum", case, panel, "rsum", caption, "rsum on test, plain search"))
 
 
 def cases(frame: pd.DataFrame, case: str) -> Table:

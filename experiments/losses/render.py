@@ -12,7 +12,8 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 from evidence import renew, study_folder  # noqa: E402 (beside this folder, found by the line above)
-from seeds import draw  # noqa: E402
+from plots import dots, save  # noqa: E402
+from seeds import tell  # noqa: E402
 
 from vsehub.report.tables import Table  # noqa: E402
 
@@ -24,7 +25,9 @@ def main() -> None:
     means = frame.groupby("loss")["rsum"].mean().sort_values(ascending=False)
     frame["place"] = frame["loss"].map({loss: place for place, loss in enumerate(means.index)})
     frame = frame.sort_values(["place", "seed"]).assign(panel="Losses, each with the recipe that a search chose for it")
-    draw(folder, frame, "loss", "panel", "Losses under their own recipes: mean and deviation over seeds, each run.")
+    tell(folder, frame, "loss")
+    caption = "Losses under their own recipes: mean and deviation over seeds, each run."
+    save(folder, dots(frame, "rsum", "loss", "panel", "rsum", caption, "rsum on test, plain search"))
     renew(folder / "README.md", settings(pd.read_csv(folder / "settings.csv")).markdown(), "settings")
 
 
