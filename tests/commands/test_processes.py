@@ -202,7 +202,11 @@ def test_the_devices_are_those_that_were_started(monkeypatch):
 def test_the_cause_is_named_among_those_that_ended():
     def ended(**statuses):
         failures = {
-            int(one[1:]): SimpleNamespace(exitcode=state, message=f"message of {one}")
+            int(one[1:]): SimpleNamespace(
+                exitcode=state,
+                message=f"message of {one}",
+                error_file_data={"message": "<NONE>"} | ({} if state == 7 else {"timestamp": 1}),
+            )
             for one, state in statuses.items()
         }
         found = of_failures(failures, 3, Path("runs/x"))
@@ -211,6 +215,7 @@ def test_the_cause_is_named_among_those_that_ended():
     assert ended(p0=LOST, p1=2, p2=-signal.SIGTERM) == ("InputError", "message of p1")
     assert ended(p0=1, p2=-signal.SIGKILL)[1].startswith("process 2 of 3 was killed (SIGKILL)")
     assert ended(p0=1, p1=LOST) == ("Failed", "message of p0")
+    assert ended(p0=7) == ("Failed", "process 0 of 3 ended with exit status 7; see its output above")
     assert ended(p1=LOST) == ("Failed", "message of p1")
 
 

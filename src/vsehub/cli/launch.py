@@ -148,7 +148,7 @@ def launch(processes: int, arguments: list[str], folder: Path) -> None:
 
 
 def of_failures(failures: dict[int, Any], processes: int, folder: Path) -> Exception:
-    """The error to raise for processes that ended: by process, each with `exitcode` and `message`.
+    """The error to raise for processes that ended: by process, torch's `ProcessFailure` of each.
 
     A process that was killed is the cause of the others' end, and one that was lost, or told to end, is never.
     """
@@ -162,6 +162,8 @@ def of_failures(failures: dict[int, Any], processes: int, folder: Path) -> Excep
             f"process {number} of {processes} was killed ({signal.Signals(-first.exitcode).name}), which ended the "
             f"training; complete files were kept, and `vsehub train resume={folder}` goes on"
         )
+    if "timestamp" not in first.error_file_data:  # it ended without a word to the one that waits
+        return Failed(f"process {number} of {processes} ended with exit status {first.exitcode}; see its output above")
     return InputError(first.message) if first.exitcode == 2 else Failed(first.message)
 
 

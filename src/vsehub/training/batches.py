@@ -18,7 +18,7 @@ from vsehub.data.sources import CaptionedImages
 from vsehub.data.text.tokens import TokenTable
 from vsehub.evaluation.encode import TextTable
 from vsehub.neighbors.bank import Relation
-from vsehub.training.gather import shares
+from vsehub.training.gather import share_of
 from vsehub.types import Batch
 
 
@@ -71,8 +71,7 @@ class PairDataset(Dataset):
 
     def __getitem__(self, draw: Draw) -> Batch:
         rows, captions = self.pairs[draw.rows].T
-        counts = shares(len(rows), self.processes)
-        own = slice(sum(counts[: self.process]), sum(counts[: self.process + 1]))
+        own = share_of(self.process, len(rows), self.processes)
         images = torch.from_numpy(np.ascontiguousarray(self._images(rows[own], captions[own], draw.epoch)))
         random = np.random.default_rng([self.seed, draw.epoch, int(draw.rows[0])])
         if self.drop_words:

@@ -50,11 +50,19 @@ def gathered_numbers(numbers: Tensor, counts: Sequence[int] | None = None) -> Te
         return _rows(numbers, _counts(len(numbers), counts))
 
 
+def share_of(part: int, rows: int, parts: int) -> slice:
+    """Which of the rows are a part's.
+
+    >>> share_of(1, 10, 4)
+    slice(3, 6, None)
+    """
+    counts = shares(rows, parts)
+    return slice(sum(counts[:part]), sum(counts[: part + 1]))
+
+
 def own_share(rows: int) -> slice:
     """Which of the rows are this process's."""
-    counts = shares(rows, processes())
-    first = sum(counts[: process()])
-    return slice(first, first + counts[process()])
+    return share_of(process(), rows, processes())
 
 
 @torch.no_grad()
