@@ -191,7 +191,7 @@ def test_the_devices_are_those_that_were_started(monkeypatch):
     monkeypatch.setattr("vsehub.training.processes.processes", lambda: 4)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert started_place({"devices": 1, "num_nodes": 1}) == {"devices": 2, "num_nodes": 2}
-    assert started_place({"devices": "auto", "num_nodes": 2}) == {"devices": 2, "num_nodes": 2}
+    assert started_place({"devices": -1, "num_nodes": 2}) == {"devices": 2, "num_nodes": 2}
     with pytest.raises(InputError, match=r"trainer.devices is 3, but the processes were started with 2; leave it out"):
         started_place({"devices": 3, "num_nodes": 1})
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")

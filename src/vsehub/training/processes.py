@@ -43,7 +43,7 @@ def started_place(asked: Mapping[str, Any]) -> dict[str, int]:
     )
     for name, value in found.items():
         require(
-            asked[name] in (1, "auto", -1, value),
+            asked[name] in (1, -1, value),
             f"trainer.{name} is {asked[name]!r}, but the processes were started with {value}; leave it out",
         )
     return found
