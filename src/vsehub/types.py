@@ -10,6 +10,7 @@ and have defaults, so that a subclass writes `forward` and overrides only what d
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from vsehub.checks import require
@@ -102,6 +103,18 @@ class Similarity(nn.Module):
     def vectors(self, encoding: Any) -> Tensor:
         """Vectors (N, D) whose inner products are the scores, of encodings (N, D); written where `inner_product`."""
         raise NotImplementedError(f"{type(self).__name__} is no inner product, or lacks `vectors`")
+
+    def candidates(self, queries: Any, entries: Any, chosen: Tensor, side: str) -> Tensor:
+        """Scores (Q, C) of Q encoded queries, each with its own entries, whose rows are `chosen` (Q, C).
+
+        side: whether the entries are "images" or "texts". This one calls `forward` query by query; a similarity that
+        can score many at once may write its own.
+        """
+        found = []
+        for row, own in enumerate(chosen):
+            query, those = queries[row : row + 1], entries[own]
+            found.append(self(query, those) if side == "texts" else self(those, query).T)
+        return torch.cat(found)
 
 
 class Encoder(nn.Module, Component):

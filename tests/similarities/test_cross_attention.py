@@ -7,7 +7,7 @@ from looped import looped
 from vsehub.checks import InputError
 from vsehub.sets import Sets
 from vsehub.similarities import CrossAttention
-from vsehub.similarities.scan import cross_attention
+from vsehub.similarities.scan import candidates, cross_attention
 from vsehub.similarities.scan import tiles as attention_panel
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
@@ -156,6 +156,21 @@ def test_no_score_is_above_the_largest(pooling):
     assert similarity.largest == 1.0
     torch.testing.assert_close(similarity(same, same), torch.ones(3, 3), rtol=0, atol=1e-5)
     assert CrossAttention(pooling="sum").largest is None
+
+
+@looped("direction", SCALES)
+@looped("pooling", POOLINGS)
+@looped("how", NORMALISATIONS)
+def test_scores_of_candidates_are_those_of_all(direction, pooling, how, monkeypatch):
+    monkeypatch.setattr(candidates, "COPIED", 150)  # two or three queries at a time
+    images, texts = nasty()
+    for softmax_scale in (SCALES[direction][0], 60.0):  # 60: the exponents are shifted
+        similarity = CrossAttention(direction, how, pooling, softmax_scale, SCALES[direction][1])
+        whole = similarity(images, texts)
+        for queries, entries, side, scores in ((images, texts, "texts", whole), (texts, images, "images", whole.T)):
+            chosen = torch.stack([torch.arange(len(entries)).roll(row)[:4] for row in range(len(queries))])
+            for found in (similarity.candidates, similarity.candidates_at_once):
+                torch.testing.assert_close(found(queries, entries, chosen, side), scores.gather(1, chosen), **EXACT)
 
 
 def test_no_images_or_no_texts():

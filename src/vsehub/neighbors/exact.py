@@ -101,7 +101,7 @@ class ShortlistIndex:
         """
         require(0 < k <= len(self), f"k is {k}; expected 1 to {len(self)}, the number of entries in the index")
         candidates = self._means.search(_mean_directions(queries), min(len(self), k * self.shortlist))[1]
-        best = self._scored(queries, candidates).topk(k, dim=1)
+        best = self.similarity.candidates(queries, self.entries, candidates, self.side).topk(k, dim=1)
         return best.values, candidates.gather(1, best.indices)
 
     def recall(self, queries: Any, k: int) -> float:
@@ -110,16 +110,6 @@ class ShortlistIndex:
         exact = ScoredIndex(self.entries, self.similarity, self.side).search(queries, k)[1]
         found = self.search(queries, k)[1]
         return float((exact[:, :, None] == found[:, None, :]).any(dim=2).float().mean())
-
-    def _scored(self, queries: Sets, candidates: Tensor) -> Tensor:
-        """Scores (Q, C) of each query with its own candidates (Q, C)."""
-        # Query by query, so that one query's candidates stay in the CPU's cache.
-        return torch.cat(
-            [self._against(queries[row : row + 1], self.entries[chosen]) for row, chosen in enumerate(candidates)]
-        )
-
-    def _against(self, query: Sets, entries: Sets) -> Tensor:
-        return self.similarity(query, entries) if self.side == "texts" else self.similarity(entries, query).T
 
 
 def _mean_directions(sets: Sets) -> Tensor:

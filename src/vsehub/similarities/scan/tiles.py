@@ -75,11 +75,14 @@ class Attention(NamedTuple):
     normalisation: Normalisation
     scale: float
 
-    def cosines(self, raw: Tensor, gram: Tensor, member: Tensor, buffers: Buffers) -> Tensor:
-        """The cosines (n, q)."""
+    def cosines(
+        self, raw: Tensor, gram: Tensor, member: Tensor, buffers: Buffers, padding: Tensor | None = None
+    ) -> Tensor:
+        """The cosines (n, q). padding: (n, s, 1), which of the source vectors are none."""
         weights, work = (buffers(name, raw.shape) for name in ("weights", "work"))
         self.normalisation.forward(raw, member, weights, work)
-        self._exponentials(weights.mul_(self.scale))
+        weights.mul_(self.scale)
+        self._exponentials(weights if padding is None else weights.masked_fill_(padding, -torch.inf))
         squares = torch.bmm(gram, weights, out=work).mul_(weights).sum(dim=1)
         return weights.mul_(raw).sum(dim=1).mul_(_inverse_root(squares))
 
