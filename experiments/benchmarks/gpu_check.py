@@ -1,8 +1,9 @@
 """What only a GPU can show, in one table; without one a line and nothing else.
 
-Whether both bank backends give the CPU's exact answer, the text GRU is the CPU's, and bf16-mixed reaches fp32's rsum
-within the seeds' spread; speeds, how busy the GPU is, and what bank and HAL cost. Needs torch and what vsehub needs,
-no FAISS.
+Whether both bank backends give the CPU's exact answer on each GPU, within FAISS's limits and beyond, and take no more
+memory than they should; whether SCAN's shortlists are scored alike at once and one by one, the text GRU is the CPU's,
+as many processes as there are GPUs train as one does, and bf16-mixed reaches fp32's rsum within the seeds' spread;
+speeds, how busy the GPU is, and what bank and HAL cost. Needs torch and what vsehub needs, no FAISS.
 
     python experiments/benchmarks/gpu_check.py
     python experiments/benchmarks/gpu_check.py --root FEATURES --epochs 10 --seeds 0,1,2
@@ -13,14 +14,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import bank
 import common
 import hal
 import numpy as np
+import pandas as pd
 import torch
-from gpu_equality import Row, bank_rows, text_rows
+from gpu_equality import Row, bank_rows, limit_rows, memory_rows, shortlist_rows, text_rows
 from sources import Synthetic
 from ways import Way
 
@@ -29,15 +33,48 @@ from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.settings import resolve_precision
 
 
-def train(precision: str, seed: int, device: torch.device, epochs: int, settings: list[str]) -> float:
-    """Best rsum on val of a `vsehub train` run in a process and folder of its own."""
+@contextmanager
+def trained(device: torch.device, settings: list[str]) -> Iterator[Path]:
+    """The folder, within the block, of a `vsehub train` run in processes of its own."""
     with tempfile.TemporaryDirectory() as folder:
         accelerator = "gpu" if device.type == "cuda" else "cpu"
-        command = [sys.executable, "-c", "from vsehub.cli.main import main; main()", "train", *settings]
-        command += [f"seed={seed}", f"trainer.precision={precision}", f"trainer.accelerator={accelerator}"]
-        command += [f"trainer.max_epochs={epochs}", "final_split=val", f"hydra.run.dir={folder}/run"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return json.loads((Path(folder) / "run" / "run.json").read_text())["best"]["val/rsum"]
+        command = [sys.executable, "-m", "vsehub", "train", *settings, f"trainer.accelerator={accelerator}"]
+        subprocess.run(
+            [*command, "final_split=val", f"hydra.run.dir={folder}/run"], check=True, stdout=subprocess.DEVNULL
+        )
+        yield Path(folder) / "run"
+
+
+def train(precision: str, seed: int, device: torch.device, epochs: int, settings: list[str]) -> float:
+    """Best rsum on val of a run."""
+    own = [f"seed={seed}", f"trainer.precision={precision}", f"trainer.max_epochs={epochs}"]
+    with trained(device, [*settings, *own]) as run:
+        return json.loads((run / "run.json").read_text())["best"]["val/rsum"]
+
+
+def step_losses(devices: int, device: torch.device, settings: list[str]) -> list[float]:
+    """The losses of the steps of one epoch, trained by so many processes."""
+    own = [f"trainer.devices={devices}", "trainer.precision=32-true", "trainer.max_epochs=1", "embedding_dropout=0"]
+    own += ["text_encoder.word_dropout=0", "trainer.log_every_n_steps=1", "loss=hal", "bank=memory"]
+    own += ["bank.first_epoch=0", "bank.fraction=0.5"]
+    own += ["image_encoder.norm=group"] if not settings else []
+    with trained(device, [*own, *settings]) as run:
+        (file,) = (run / "csv").glob("*/metrics.csv")
+        metrics = pd.read_csv(file)
+    return metrics["train/loss"].dropna().tolist()
+
+
+def process_rows(devices: int, device: torch.device, settings: list[str]) -> list[Row]:
+    """The losses of as many processes as there are GPUs, step by step, against those of one."""
+    if devices < 2:
+        return [("processes of several GPUs (NCCL)", "one GPU is seen: nothing to compare", None)]
+    alone, several = (step_losses(count, device, settings) for count in (1, devices))
+    if len(alone) != len(several):
+        return [(f"{devices} processes, steps", f"{len(several)}, and {len(alone)} of one", False)]
+    error = max(abs(one - other) / abs(one) for one, other in zip(alone, several, strict=True))
+    return [
+        (f"{devices} processes, {len(alone)} steps: relative difference of the losses", f"{error:.1e}", error < 1e-3)
+    ]
 
 
 def precision_rows(device: torch.device, epochs: int, seeds: list[int], settings: list[str]) -> list[Row]:
@@ -141,7 +178,11 @@ def main(argv: list[str] | None = None) -> None:
     settings = [] if options.root is None else ["data=precomp", f"data.root={options.root}"]
     data = RetrievalDataModule(Synthetic())
     data.setup()
-    rows = [*bank_rows(device), *text_rows(device), *speed_rows(device, data)]
+    rows = [*memory_rows(device), *limit_rows(device), *shortlist_rows(device), *text_rows(device)]
+    devices = torch.cuda.device_count()
+    for number in range(devices):  # FAISS and torch agree on each, whichever is torch's current one
+        rows += bank_rows(torch.device("cuda", number))
+    rows += [*process_rows(devices, device, settings), *speed_rows(device, data)]
     rows += cost_rows(device, data, [512, 1024, 2048, 4096, 8192])
     rows += precision_rows(device, options.epochs, [int(seed) for seed in options.seeds.split(",")], settings)
     verdict = {None: "", True: "yes", False: "NO"}

@@ -1,11 +1,15 @@
-"""Whether a device gives the CPU's answers: the bank's backends, the text encoder."""
+"""Whether a device gives the CPU's answers: the bank's backends and shortlists, the text encoder."""
 
 import bank
+import common
 import torch
 
 from vsehub.encoders import TextGRU
 from vsehub.neighbors import MemoryBank
-from vsehub.neighbors.faiss import load_faiss, on_gpu
+from vsehub.neighbors.faiss import GPU_DEPTH, GPU_ROWS, GPU_SCRATCH, load_faiss, on_gpu
+from vsehub.sets import Sets
+from vsehub.similarities import CrossAttention
+from vsehub.types import Similarity
 
 Row = tuple[str, str, bool | None]  # what, what was found, whether it holds (None: a figure without a verdict)
 
@@ -14,30 +18,91 @@ def bank_rows(
     device: torch.device, pairs: int = 28_000, queries: int = 256, k: int = 250, dim: int = 1024
 ) -> list[Row]:
     """Each backend's neighbours on the device against the exact ones on the CPU."""
-    generator = torch.Generator().manual_seed(0)
-    images, texts = (
-        torch.nn.functional.normalize(torch.randn(pairs, dim, generator=generator), dim=1) for _ in range(2)
-    )
-    ids, captions = torch.arange(pairs) // 5, torch.arange(pairs)
-
-    def answer(backend: str, where: torch.device):
-        filled = MemoryBank(k, backend)
-        everything = [tensor.to(where) for tensor in (images, texts, ids, captions)]
-        filled.fill(*everything)
-        found = filled.query(*(tensor[:queries] for tensor in everything))[:2]
-        return torch.stack(found).cpu(), filled.running_backend
-
-    expected, _ = answer("exact", torch.device("cpu"))
-    rows: list[Row] = []
-    for backend in bank.backends():
-        found, running = answer(backend, device)
-        error = (found - expected).abs().max().item()
-        where = "" if running.startswith("faiss") else f" in torch on {device.type}"
-        rows.append((f"bank, {running}{where}: largest difference from the CPU", f"{error:.1e}", error < 1e-5))
+    rows = [neighbor_row(device, backend, pairs, queries, k, dim) for backend in bank.backends()]
     faiss = load_faiss()
     if faiss is None or not on_gpu(faiss):
         rows.append(("FAISS on a GPU", "not in this installation; exact torch is what ran on the device", None))
     return rows
+
+
+def limit_rows(device: torch.device, queries: int = 64, dim: int = 64) -> list[Row]:
+    """Banks with more rows, and searches deeper, than FAISS takes on a GPU: they run in torch there."""
+    return [
+        neighbor_row(device, "auto", GPU_ROWS + 1, queries, 20, dim),
+        neighbor_row(device, "auto", 2 * GPU_DEPTH, queries, GPU_DEPTH, dim),
+    ]
+
+
+def neighbor_row(device: torch.device, backend: str, pairs: int, queries: int, k: int, dim: int) -> Row:
+    """Neighbours that a bank finds on the device, against the exact ones on the CPU; what searched is named."""
+    generator = torch.Generator().manual_seed(0)
+    images, texts = (
+        torch.nn.functional.normalize(torch.randn(pairs, dim, generator=generator), dim=1) for _ in range(2)
+    )
+    everything = images, texts, torch.arange(pairs) // 5, torch.arange(pairs)
+
+    def answer(backend: str, where: torch.device) -> tuple[torch.Tensor, str]:
+        filled = MemoryBank(k, backend)
+        there = [tensor.to(where) for tensor in everything]
+        filled.fill(*there)
+        found = filled.query(*(tensor[:queries] for tensor in there))[:2]
+        return torch.stack(found).cpu(), filled.running_backend
+
+    expected, _ = answer("exact", torch.device("cpu"))
+    found, running = answer(backend, device)
+    error = (found - expected).abs().max().item()
+    where = "" if running.startswith("faiss") else f" in torch on {device}"
+    name = f"bank of {pairs:,}, k = {k:,}, {running}{where}: largest difference from the CPU"
+    return name, f"{error:.1e}", error < 1e-5
+
+
+def memory_rows(device: torch.device, pairs: int = 28_000, dim: int = 1024, refills: int = 4) -> list[Row]:
+    """What a FAISS bank takes of the GPU outside of torch, after several refills of both sides."""
+    faiss = load_faiss()
+    if faiss is None or not on_gpu(faiss):
+        return []
+    filled, ids = MemoryBank(10, "faiss"), torch.arange(pairs, device=device)
+    vectors = torch.nn.functional.normalize(torch.randn(pairs, dim, device=device), dim=1)
+    torch.cuda.synchronize(device)
+    before = outside_torch(device)
+    for _ in range(refills):
+        filled.fill(vectors, vectors, ids, ids)
+    filled.query(vectors[:64], vectors[:64], ids[:64], ids[:64])
+    torch.cuda.synchronize(device)
+    taken, indexes = outside_torch(device) - before, 2 * 4 * pairs * dim
+    allowed = GPU_SCRATCH + 2 * indexes + 256 * 2**20  # a refill may copy; CUDA's own libraries
+    name = f"FAISS's memory on the GPU after {refills} refills, at most {allowed / 2**20:,.0f} MB"
+    return [(name, f"{taken / 2**20:,.0f} MB, {indexes / 2**20:,.0f} of it the vectors", taken <= allowed)]
+
+
+def outside_torch(device: torch.device) -> int:
+    """Bytes of the GPU that are in use, but not by torch."""
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free - torch.cuda.memory_reserved(device)
+
+
+def shortlist_rows(
+    device: torch.device, queries: int = 128, entries: int = 2_000, candidates: int = 72, dim: int = 1024
+) -> list[Row]:
+    """SCAN's scores of shortlists, many queries at a time, against query by query: equal, and how long both take."""
+    generator = torch.Generator().manual_seed(0)
+
+    def sets(count: int, least: int, most: int) -> Sets:
+        lengths = torch.randint(least, most + 1, (count,), generator=generator)
+        return Sets(torch.randn(int(lengths.sum()), dim, generator=generator), lengths).to(device)
+
+    images, texts, similarity = sets(queries, 36, 36), sets(entries, 8, 22), CrossAttention()
+    chosen = torch.randint(entries, (queries, candidates), generator=generator).to(device)
+    ways = {
+        "at once": lambda: similarity.candidates_at_once(images, texts, chosen, "texts"),
+        "query by query": lambda: Similarity.candidates(similarity, images, texts, chosen, "texts"),
+    }
+    with torch.no_grad():
+        at_once, one_by_one = (way() for way in ways.values())
+        seconds = common.interleave(ways, 3, device)
+    error = (at_once - one_by_one).abs().max().item()
+    times = ", ".join(f"{1e3 * min(found):.1f} ms {name}" for name, found in seconds.items())
+    return [(f"SCAN, {queries} shortlists of {candidates}: largest difference", f"{error:.1e}; {times}", error < 1e-4)]
 
 
 def text_rows(device: torch.device, dim: int = 1024, captions: int = 128) -> list[Row]:

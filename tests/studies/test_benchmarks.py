@@ -112,7 +112,11 @@ def test_gpu_checks_hold_on_the_cpu(scripts, data):
     check = scripts["gpu_check"]
     rows = scripts["gpu_equality"].bank_rows(CPU, pairs=400, queries=8, k=20, dim=16)
     rows += scripts["gpu_equality"].text_rows(CPU, dim=16, captions=8)
-    assert all(holds is not False for _, _, holds in rows)
+    rows += scripts["gpu_equality"].limit_rows(CPU, queries=2, dim=4)
+    rows += scripts["gpu_equality"].shortlist_rows(CPU, queries=3, entries=20, candidates=7, dim=8)
+    assert scripts["gpu_equality"].memory_rows(CPU) == []
+    assert [name for name, _, holds in rows if holds is False] == []
+    assert sum(holds is True for *_, holds in rows) >= 6
     assert len(check.speed_rows(CPU, data, steps=2, dim=16)) == 4
     assert check.cost_rows(CPU, data, [260], dim=16)
 
@@ -126,12 +130,23 @@ def test_gpu_check_compares_precisions(scripts, monkeypatch):
 
 def test_gpu_check_trains(scripts, vsehub, monkeypatch, tmp_path):
     def run(command, **settings):
-        assert command[:3] == [sys.executable, "-c", "from vsehub.cli.main import main; main()"]
+        assert command[:3] == [sys.executable, "-m", "vsehub"]
         vsehub(*command[3:], cwd=tmp_path)
 
     monkeypatch.setattr(scripts["gpu_check"].subprocess, "run", run)
     settings = ["data.size=tiny", "image_encoder.width=4", "text_encoder.word_dim=8", "embedding_dim=8"]
     assert 0 < scripts["gpu_check"].train("32-true", 0, CPU, 1, settings) <= 600
+    losses = scripts["gpu_check"].step_losses(1, CPU, [*settings, "image_encoder.norm=group", "loader.batch_size=16"])
+    assert len(losses) > 2
+    assert losses[-1] != losses[0]
+
+
+def test_gpu_check_compares_processes(scripts, monkeypatch):
+    check = scripts["gpu_check"]
+    assert check.process_rows(1, CPU, [])[0][2] is None
+    for several, holds in (([2.0, 1.0001], True), ([2.0, 1.01], False), ([2.0], False)):
+        monkeypatch.setattr(check, "step_losses", lambda n, *rest, found=several: [2.0, 1.0] if n == 1 else found)
+        assert check.process_rows(4, CPU, [])[0][2] is holds
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
