@@ -2,7 +2,8 @@
 
 All take the same batches of `--batch` pairs. The groups of processes take turns, so that a slow minute meets all alike.
 Between processes: the time spent in gathering the rows and in giving their gradients back (waiting for the slower one
-included), and that of adding up the parameters' gradients, measured apart.
+included), and that of adding up the parameters' gradients, measured apart. What it costs that a share's texts have less
+in common than a batch's is measured in one process.
 
     python experiments/benchmarks/devices.py [ROOT] [--batch 512] [--processes 2] [--dim 1024]
 """
@@ -156,6 +157,29 @@ class Group:
             one.join()
 
 
+def in_shares(options: Any, text: str) -> float:
+    """Time to encode a batch's texts share by share, forward and backward, in one process, over that of all at once.
+
+    Above 1 where the texts of a batch have work in common, as beginnings that the prefix GRU computes once.
+    """
+    torch.set_num_threads(1)
+    data = RetrievalDataModule(source_of(options.root, options.synthetic), options.batch)
+    data.setup()
+    encoder, batch = TEXTS[text](len(data.vocabulary), options.dim), next(iter(data.train_dataloader()))
+    half = resolve_precision("auto", "cpu") == "bf16-mixed"
+
+    def encode(size: int) -> None:
+        for texts, lengths in zip(batch.texts.split(size), batch.lengths.split(size), strict=True):
+            with torch.autocast("cpu", torch.bfloat16) if half else contextlib.nullcontext():
+                found = encoder(texts, lengths)
+            found.float().square().sum().backward()
+
+    sizes = {"whole": options.batch, "shares": options.batch // options.processes}
+    ways = {name: lambda size=size: encode(size) for name, size in sizes.items()}
+    seconds = common.interleave(ways, options.rounds, torch.device("cpu"))
+    return statistics.median(seconds["shares"]) / statistics.median(seconds["whole"])
+
+
 def compare(options: Any, text: str) -> dict:
     """Both groups' times with a text encoder."""
     with tempfile.TemporaryDirectory() as folder:
@@ -176,6 +200,7 @@ def compare(options: Any, text: str) -> dict:
         "several": common.summary([one[0] for one in several]),
         "rows": statistics.median(one[1] for one in several),
         "adding": statistics.median(one[2] for one in several),
+        "in_shares": in_shares(options, text),
         "loss_off": max(abs(one[3] - other[3]) for one, other in zip(alone, several, strict=True)),
     }
 
@@ -188,13 +213,15 @@ def text(result: dict) -> str:
             common.shown(one["alone"]),
             common.shown(one["several"]),
             f"**{one['alone']['median'] / one['several']['median']:.2f}**",
+            f"{one['in_shares']:.2f}",
             f"{one['rows'] / one['several']['median']:.1%}",
             f"{one['adding'] / one['several']['median']:.1%}",
             f"{one['loss_off']:.0e}",
         ]
         for one in result["entries"]
     ]
-    columns = ["text encoder", "step of one", f"of {result['processes']}", "times as fast", "rows", "gradients", "off"]
+    columns = ["text encoder", "step of one", f"of {result['processes']}", "times as fast", "in shares"]
+    columns += ["rows", "gradients", "off"]
     pairs, dim = 4096, result["dim"]
     parameters = max(one["parameters"] for one in result["entries"])
     sent = 2 * 2 * pairs * dim * 4, 2 * parameters * 4
@@ -203,7 +230,9 @@ def text(result: dict) -> str:
         for name, speed in LINKS.items()
     ]
     return (
-        f"{result['batch']} pairs of {result['data']}, D = {dim}, {result['precision']}, a thread a process. rows: "
+        f"{result['batch']} pairs of {result['data']}, D = {dim}, {result['precision']}, a thread a process. in "
+        "shares: the texts encoded share by share in one process, over all at once, which is what shares lose where "
+        "texts have work in common. rows: "
         "gathering the encodings and giving their gradients back, waiting for each other included; gradients: adding "
         "up the parameters' gradients, measured alone (training does it during the backward pass); both as shares of "
         f"the step. off: the largest difference of the losses.\n\n{common.table(columns, rows)}\n\n"

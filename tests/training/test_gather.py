@@ -7,11 +7,15 @@ import pytest
 import torch
 import torch.distributed as dist
 from test_chunks import CASES, batch, module
+from torch.nn.functional import normalize
 
 from vsehub.checks import InputError
+from vsehub.neighbors import MemoryBank
 from vsehub.sets import Sets
-from vsehub.training.gather import encoded_together, gathered, gathered_numbers, shares
+from vsehub.similarities import CrossAttention
+from vsehub.training.gather import encoded_together, gathered, gathered_numbers, share_of, shares
 from vsehub.training.processes import from_first, of_all, processes, require_alike
+from vsehub.training.shards import Shards
 
 PROCESSES = 2
 
@@ -43,6 +47,28 @@ def multiplied(encoder, factor, rows, batch_size, progress):
     return factor * torch.from_numpy(rows)[:, None].double()
 
 
+def nearest(parts=1, number=0):
+    """What a bank says of the queries of a process, all of its entries held here or a share of them."""
+    random = torch.Generator().manual_seed(2)
+    draw = lambda count: normalize(torch.randn(count, 4, generator=random).double(), dim=1)  # noqa: E731
+    images, texts, queries = draw(41), draw(41), draw(9)
+    images[3:7] = images[20:24]  # equal similarities on both processes
+    ids, few = torch.arange(41) // 2, torch.arange(9)
+    sets = lambda rows: Sets(rows.repeat_interleave(2, dim=0), torch.full((len(rows),), 2))  # noqa: E731
+    found = []
+    for similarity, made in ((None, lambda rows: rows), (CrossAttention(), sets)):
+        for k in (3, 30):  # 30: more than a process holds
+            bank = MemoryBank(k, "exact", "batch_captions" if k == 3 else "image")
+            divided = Shards(41) if parts > 1 else None
+            held = divided.own if divided else slice(None)
+            own = few[share_of(number, 9, parts)]
+            bank.fill(made(images[held]), made(texts[held]), ids, torch.arange(41), similarity, shards=divided)
+            assert len(bank) == 41
+            asked = made(queries)[own], made(queries.roll(1, 1))[own], own, own
+            found.append(bank.query(*asked, centrality=True, batch_captions=few))
+    return found
+
+
 def work(process, folder):
     """What a process does: all cases, and rows of unequal counts there and back."""
     torch.set_num_threads(1)
@@ -61,6 +87,7 @@ def work(process, folder):
         refused = str(error)
     encoder = torch.nn.Linear(1, 1)
     together = [encoded_together(multiplied, encoder, 3.0, np.arange(count), 2) for count in (5, 1)]
+    found |= {"nearest": nearest(PROCESSES, process)}
     found |= {"first": from_first({"a": [process + 5, None]}), "all": of_all("é" * process), "together": together}
     found |= {"rows": (whole.detach(), rows.grad), "sets": (sets.vectors, sets.lengths), "numbers": numbers}
     alike = None
@@ -104,6 +131,15 @@ def test_rows_go_there_and_their_gradients_back(results):
         assert found["sets"][1].tolist() == [2, 2]
         assert found["numbers"].tolist() == [0, 7, 1, 7]
         assert "has 2 rows" in found["refused"] if process == 0 else "has 3 rows" in found["refused"]
+
+
+def test_a_divided_bank_finds_what_a_whole_one_finds(results, monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    whole = nearest()
+    for case, expected in enumerate(whole):
+        for side, values in enumerate(expected):
+            together = torch.cat([found["nearest"][case][side] for found in results])
+            torch.testing.assert_close(together, values, rtol=1e-9, atol=1e-12)
 
 
 def test_alone_nothing_happens():

@@ -5,7 +5,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -65,6 +65,19 @@ class Relation:
         return self._keys
 
 
+class Shards(Protocol):
+    """How the M entries of a bank are divided among processes that query it together; each holds the rows `own`."""
+
+    rows: int
+    own: slice
+
+    def index(self, own: Index) -> Index:
+        """An index over all entries, from that over this process's own."""
+
+    def means(self, own: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
+        """What gives the mean similarity to all entries, from what gives that to this process's own."""
+
+
 class MemoryBank:
     """M encoded pairs and an index over each side.
 
@@ -84,6 +97,7 @@ class MemoryBank:
         self._images: Index | None = None
         self._texts: Index | None = None
         self._relation: Relation | None = None
+        self.running_backend = ""  # the search in use, for logs; empty before the first fill
 
     def __len__(self) -> int:
         return 0 if self._images is None else len(self._images)
@@ -96,23 +110,24 @@ class MemoryBank:
         caption_ids: Tensor,
         similarity: Similarity | None = None,
         relation: Relation | None = None,
+        shards: Shards | None = None,
     ) -> None:
         """Replace the contents by M pairs.
 
         images, texts: (M, D) vectors whose inner products are the similarities, or, with a `similarity` that is not an
         inner product, M encodings as it takes them. image_ids, caption_ids: (M,) integers. relation: for data in which
-        a text may belong to several images. Raises InputError if shapes differ or too few entries would be left to find
-        k neighbours for every query.
+        a text may belong to several images. shards: if images and texts are this process's part of the M pairs only.
+        Raises InputError if shapes differ or too few entries would be left to find k neighbours for every query.
         """
+        held = len(images) if shards is None else shards.own.stop - shards.own.start
+        size = held if shards is None else shards.rows
         if similarity is None:
             if not isinstance(images, Tensor) or not isinstance(texts, Tensor):
                 fail("images and texts are Sets; give the similarity that compares them")
-            matrix("images", images)
+            matrix("images", images, held)
             matrix("texts", texts, len(images), images.shape[1])
         for name, ids in (("image_ids", image_ids), ("caption_ids", caption_ids)):
-            require(
-                tuple(ids.shape) == (len(images),), f"{name} has shape {tuple(ids.shape)}; expected ({len(images)},)"
-            )
+            require(tuple(ids.shape) == (size,), f"{name} has shape {tuple(ids.shape)}; expected ({size},)")
         self.plan(image_ids, caption_ids, relation)
         make_index = self._maker(similarity, images.device, len(images))
         self._images = self._texts = None  # their memory is free before the new ones take theirs
@@ -120,6 +135,10 @@ class MemoryBank:
         self._images, self._texts = make_index(images.detach(), "images"), make_index(texts.detach(), "texts")
         self._image_means = mean_similarities(images, similarity, "images")
         self._text_means = mean_similarities(texts, similarity, "texts")
+        self.running_backend = running_backend(self._images, self.shortlist)
+        if shards is not None:
+            self._images, self._texts = shards.index(self._images), shards.index(self._texts)
+            self._image_means, self._text_means = shards.means(self._image_means), shards.means(self._text_means)
 
     def plan(self, image_ids: Tensor, caption_ids: Tensor, relation: Relation | None = None) -> None:
         """Set k for a bank of these pairs (M,), (M,). Raises InputError if too few neighbours would be left."""
@@ -231,14 +250,14 @@ class MemoryBank:
             return ExactIndex
         return FaissIndex
 
-    @property
-    def running_backend(self) -> str:
-        """The search in use, for logs: "faiss on the GPU", "faiss on the CPU", "exact", or how sets are searched."""
-        if isinstance(self._images, FaissIndex):
-            return f"faiss on the {'GPU' if self._images.gpu else 'CPU'}"
-        if isinstance(self._images, ShortlistIndex):
-            return f"shortlists of {self.shortlist} times k by mean vectors, scored exactly"
-        return "exact"
+
+def running_backend(index: Index, shortlist: int | None) -> str:
+    """The search in use, for logs: "faiss on the GPU", "faiss on the CPU", "exact", or how sets are searched."""
+    if isinstance(index, FaissIndex):
+        return f"faiss on the {'GPU' if index.gpu else 'CPU'}"
+    if isinstance(index, ShortlistIndex):
+        return f"shortlists of {shortlist} times k by mean vectors, scored exactly"
+    return "exact"
 
 
 def mean_similarities(entries: Any, similarity: Similarity | None, side: str) -> Callable[[Any], Tensor]:

@@ -18,6 +18,8 @@ from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding
 from vsehub.training.batches import relation_of
 from vsehub.training.gather import encoded_together
+from vsehub.training.processes import processes
+from vsehub.training.shards import Shards
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +31,9 @@ class BankCallback(pl.Callback):
     """Gives the module a `MemoryBank` and refills it each epoch; only the sample is loaded and encoded.
 
     fraction: share of the training pairs in the bank. first_epoch: the first epoch, counted from 0, that has one (the
-    authors' code trains the first epoch without). k, backend, exclude, shortlist: `MemoryBank`'s. seed: of the samples,
-    which also depend on the epoch. Raises InputError where the loss cannot use a bank.
+    authors' code trains the first epoch without). k, backend, exclude, shortlist: `MemoryBank`'s. shard_above: where
+    several processes train, a bank of more pairs is divided among them. seed: of the samples, which also depend on the
+    epoch. Raises InputError where the loss cannot use a bank.
     """
 
     def __init__(
@@ -41,12 +44,13 @@ class BankCallback(pl.Callback):
         backend: str = "auto",
         exclude: str = "image",
         shortlist: int | None = 4,
+        shard_above: int = 1_000_000,
         seed: int = 0,
     ):
         require(0 < fraction <= 1, f"fraction is {fraction}; expected a share above 0 and at most 1")
-        for name, value in (("first_epoch", first_epoch), ("seed", seed)):
+        for name, value in (("first_epoch", first_epoch), ("shard_above", shard_above), ("seed", seed)):
             require(value >= 0, f"{name} is {value}; expected a whole number from 0 up")
-        self.fraction, self.first_epoch, self.seed = fraction, first_epoch, seed
+        self.fraction, self.first_epoch, self.shard_above, self.seed = fraction, first_epoch, shard_above, seed
         self.bank = MemoryBank(k, backend, exclude, shortlist)
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
@@ -90,12 +94,15 @@ class BankCallback(pl.Callback):
         data = trainer.datamodule
         split, table = data.load("train")
         ids = self._ids(split, trainer.current_epoch)
-        images = encoded_once(encode_images, module.image_encoder, split.images, ids[0], data.eval_batch_size)
-        texts = encoded_once(encode_texts, module.text_encoder, table, ids[1], data.eval_batch_size)
+        shards = Shards(len(ids[0])) if processes() > 1 and len(ids[0]) > self.shard_above else None
+        encode = encoded_once if shards is None else encoded_here
+        rows = slice(None) if shards is None else shards.own
+        images = encode(encode_images, module.image_encoder, split.images, ids[0][rows], data.eval_batch_size)
+        texts = encode(encode_texts, module.text_encoder, table, ids[1][rows], data.eval_batch_size)
         similarity = module.similarity
         inner = similarity.inner_product
         images, texts = comparable(similarity, images), comparable(similarity, texts)
-        self.bank.fill(images, texts, *ids, None if inner else similarity, self._relation)
+        self.bank.fill(images, texts, *ids, None if inner else similarity, self._relation, shards)
         few = slice(HUBNESS_PAIRS if inner else COSTLY_HUBNESS_PAIRS)
         if inner and isinstance(images, torch.Tensor) and isinstance(texts, torch.Tensor):
             scores = images[few] @ texts[few].T
@@ -118,4 +125,11 @@ def encoded_once(encode: Callable, encoder: nn.Module, source: Any, ids: torch.T
     """The rows `ids` (M,) of a source, encoded; each distinct one once, by one of the processes."""
     rows, where = ids.unique(return_inverse=True)
     encoded = encoded_together(encode, encoder, source, rows.numpy(), batch_size)
+    return encoded[where.to(encoded.device)]
+
+
+def encoded_here(encode: Callable, encoder: nn.Module, source: Any, ids: torch.Tensor, batch_size: int) -> Encoding:
+    """The same, by this process alone."""
+    rows, where = ids.unique(return_inverse=True)
+    encoded = encode(encoder, source, rows.numpy(), batch_size)
     return encoded[where.to(encoded.device)]
