@@ -29,6 +29,12 @@ def one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
         raise InputError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}")
 
 
+def precision_word(value: Any) -> str:
+    """A precision of products, "32", "bf16" or "auto", as text: YAML reads 32 as a number. InputError for others."""
+    one_of("precision", str(value), ("32", "bf16", "auto"))
+    return str(value)
+
+
 def positive(name: str, value: float) -> None:
     """Raise InputError unless `value` is a finite number above zero."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < math.inf:

@@ -16,6 +16,8 @@ NOT_RECIPE = re.compile(
 # Settings that are not part of a recipe but affect a run's results: its seeds, what is measured at its end, and the
 # path of its data, which identifies them before they are read.
 COUNTS = re.compile(r"(^|\.)seed$|^final_split$|^(criterion|protocol)(\.|$)|^data\.(?!(cache|name)$)")
+# Settings that were added later, with the value that is what was done before: with it a run is one without the setting.
+AS_BEFORE = {"bank.precision": "32"}
 _ADDED = "architecture"  # follows from other settings; written to run.json only
 
 

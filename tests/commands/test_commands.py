@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 import time
 from pathlib import Path
@@ -116,6 +117,41 @@ def test_evaluate_and_report(trained, vsehub, tmp_path):
     assert "max" in table
     assert f"{figures(trained)['metrics']['rsum']:.1f}" in table
     assert (tmp_path / "page" / "index.html").stat().st_size > 10_000
+
+
+def test_rounded_scores(trained, run_here, tmp_path):
+    """A measurement of its own, with what rounding changes; without it the record is the training's own."""
+    best = f"checkpoint={trained / 'checkpoints' / 'best.safetensors'}"
+    run_here("evaluate", best, "out=exact/evaluations")
+    exact, own = figures(tmp_path / "exact"), figures(trained)
+    assert exact.keys() == own.keys()
+    assert exact["metrics"] == own["metrics"]
+    asked = ("evaluate", best, "precision=bf16", "criterion=csls", "out=rounded/evaluations")
+    said = run_here(*asked)
+    found = figures(tmp_path / "rounded", "test-single-csls-bf16-transductive")
+    assert found.keys() == exact.keys() | {"precision", "rounding"}
+    assert found["precision"] == "bf16"
+    for side, queries in (("i2t", found["images"]), ("t2i", found["texts"])):
+        assert found["rounding"][side]["queries"] == queries
+        assert f"precision: bf16, {side}: of {queries:,} queries that float32 ranked too, " in said
+    again = run_here(*asked)
+    assert "measured before" in again
+    assert again.splitlines()[:-1] == said.splitlines()[:-1]
+    for word, message in (("16", "precision is '16'; choose one of"), ("bf16", "precision is bf16, but RelaxedGreedy")):
+        assert message in run_here("evaluate", best, f"precision={word}", "criterion=rgm", "out=other", status=2)
+    assert "omit precision" in run_here("evaluate", best, "foil=f.csv", "precision=bf16", "out=other", status=2)
+
+
+def test_a_bank_of_rounded_vectors(run_here, small, tmp_path, caplog):
+    """Its log says how it searches and what that changes; FAISS and other similarities are refused at the start."""
+    settings = ("train", *small, "bank=memory", "bank.fraction=0.5", "bank.precision=bf16", "trainer.max_epochs=2")
+    run_here(*settings, "hydra.run.dir=run")
+    said = (tmp_path / "run" / "train.log").read_text()
+    assert "exact, in bf16" in said
+    assert re.search(r"bank: of the \d+ nearest in bf16, \d+\.\d\d % are others than in float32", said)
+    assert "the bank's backend faiss multiplies float32" in run_here(*settings, "bank.backend=faiss", status=2)
+    order = ("similarity=order", "similarity.shift=1")
+    assert "precision is bf16, but Order is no inner product" in run_here(*settings, *order, status=2)
 
 
 @pytest.fixture

@@ -74,6 +74,16 @@ def test_killed_it_goes_on_and_the_bytes_are_the_same(command, vsehub, weights, 
     assert not parts.exists()
 
 
+def test_precision(command, tmp_path):
+    """What is not said is float32, and other words are refused."""
+    for out, settings in (("plain", ()), ("said", ("precision=32",)), ("rounded", ("precision=bf16",))):
+        command("splits=[val]", *settings, f"out={out}")
+    assert contents(tmp_path / "plain") == contents(tmp_path / "said")
+    assert contents(tmp_path / "plain")["dev_ims.npy"] != contents(tmp_path / "rounded")["dev_ims.npy"]
+    assert manifest(tmp_path / "rounded")["settings"]["precision"] == "bf16"
+    assert "precision is 'half'; choose one of '32', 'bf16', 'auto'" in command("precision=half", "out=no", status=2)
+
+
 def test_two_processes_share_the_work(command, vsehub, weights, tmp_path):
     command(*PIECES, "out=one")
     given = (*MODEL, *PIECES, f"image_encoder.weights={weights}", f"out={tmp_path / 'two'}", "patience=200")

@@ -12,7 +12,7 @@ import torch
 from vsehub.cli.main import main
 from vsehub.criteria import CSLS, DualBankSinkhorn, DualInvertedSoftmax
 from vsehub.io.outputs import MARK
-from vsehub.neighbors import tiles
+from vsehub.neighbors import rounded, tiles
 from vsehub.rerank import measure as search
 from vsehub.rerank.table import read_ranking
 from vsehub.serving import load_index
@@ -282,6 +282,8 @@ def test_a_killed_command_goes_on(files, here, monkeypatch):
     assert {path.name for path in (files / "there").iterdir()} == {"parts"}
     other = here("rerank", *ALL, "criterion=csls", "out=there", status=2)
     assert "holds the unfinished work of another command (other criteria). Give that command again" in other
+    other = here("rerank", *ALL, "criterion=qb_norm", "out=there", "precision=bf16", status=2)
+    assert "holds the unfinished work of another command (other precision)" in other
 
     started = []
 
@@ -299,6 +301,31 @@ def test_a_killed_command_goes_on(files, here, monkeypatch):
     assert told["seconds"]["total"] >= told["seconds"]["search"] + told["seconds"]["reference"]
     for key in KEYS - {"seconds", "started", "command"}:
         assert told[key] == unbroken[key], key
+
+
+def test_rounded_scores(files, here, monkeypatch):
+    """What they change is printed, on the page and in the record; `auto` rounds where the hardware has it."""
+    for command, written in (("rerank", "ranking.parquet"), ("diagnose", "result.json")):
+        said = here(command, *ALL, "precision=bf16", f"out={command}")
+        assert (files / command / written).exists()
+        told = record(files / command)
+        assert told.keys() - KEYS == {"precision"}
+        assert told["precision"] == "bf16"
+        page = (files / command / "index.html").read_text()
+        for ranking in told["rankings"]:
+            rounding = ranking["rounding"]
+            assert rounding.keys() == {"queries", "k", "first", "overlap", "recall"}
+            assert (rounding["queries"], rounding["k"]) == (QUERIES, 10)
+            line = f"bf16, {ranking['criterion']}: of 300 queries that float32 ranked too, {rounding['first']:.1%} have"
+            assert f"precision: {line}" in said
+            assert line in page
+    assert any(ranking["rounding"]["overlap"] < 1 for ranking in told["rankings"])
+    for fast, word in ((False, "auto"), (True, "auto"), (True, "32")):
+        monkeypatch.setattr(rounded, "has_bf16", lambda device, fast=fast: fast)
+        said = here("diagnose", *ALL, "criteria=[csls]", f"precision={word}", "out=again", "overwrite=true")
+        assert ("precision" in record(files / "again")) is ("precision: bf16" in said) is (fast and word == "auto")
+    refused = here("diagnose", *ALL, "criteria=[csls,rgm]", "precision=bf16", "out=other", status=2)
+    assert "precision is bf16, but rgm matches queries and items with each other, in float32 only" in refused
 
 
 def test_a_folder_that_holds_a_result(files, here):
@@ -331,6 +358,7 @@ def test_a_folder_that_holds_a_result(files, here):
             "device is 'abacus', which is not available on this machine",
         ),
         (["queries=q.npy", "items=m.npy", "seed=none"], "seed is 'none'; expected a number"),
+        (["queries=q.npy", "items=m.npy", "precision=16"], "precision is '16'; choose one of '32', 'bf16', 'auto'"),
         (
             ["queries=q.npy", "items=m.npy", "item_ids=asked.txt"],
             r"there are 300 ids; expected one per row|comes twice",
@@ -577,6 +605,7 @@ def test_scores_that_will_not_do(files, scores, here):
         ((), "queries is not set; give queries=FILE, one vector per row, or scores=FILE"),
         (("queries=q.npy", "items=m.npy", "reference_scores=r.npy"), "reference_scores goes with scores"),
         ((*given, "normalize=true"), "normalize is for vectors"),
+        ((*given, "precision=bf16"), "precision is bf16, but scores are given, which are taken as they are"),
         (("scores=absent.npy",), "scores: no such file or folder: absent.npy"),
         (
             ("scores=turned.npy", "truth=rows.csv"),

@@ -216,6 +216,16 @@ def test_criterion_parameters_part_rows_only_where_one_run_has_several(tmp_path,
     assert "counted more than once" not in text
 
 
+def test_rounded_scores_have_a_row_of_their_own(tmp_path, write_run, make_evaluation):
+    for seed in (0, 1):
+        both = [make_evaluation(300.0, seed, "nns"), make_evaluation(310.0, seed, "nns", precision="bf16")]
+        write_run("hal", seed, evaluations=both)
+    files, table = report(tmp_path)
+    assert table[["criterion", "n", "rsum"]].values.tolist() == [["nns", 2, 300.0], ["nns", 2, 310.0]]
+    assert "| nns (precision bf16) |" in squeezed(files["table.md"])
+    assert "counted more than once" not in files["table.md"].read_text()
+
+
 def test_published_rows_are_joined_by_loss_and_criterion(tmp_path, write_run):
     for seed in (0, 1):
         write_run("hal", seed, rsums=(300.0 + seed,))

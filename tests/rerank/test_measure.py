@@ -22,6 +22,7 @@ from vsehub.criteria import (
 )
 from vsehub.metrics import Positives
 from vsehub.neighbors import tiles
+from vsehub.neighbors.given import UnitVectors
 from vsehub.rerank import measure as engine
 from vsehub.rerank.measure import measure
 from vsehub.rerank.parts import Parts
@@ -296,6 +297,44 @@ def test_what_does_not_fit(changes, message):
     asked, among, _ = sides(20, 30)
     with pytest.raises(InputError, match=message):
         measure(**{"queries": asked, "items": among, "criteria": {"csls": CSLS()}} | changes)
+
+
+@looped("count", [1000, 17])
+def test_rounded_scores_and_what_they_change(sizes, count):
+    """The lists are those of rounded vectors, the terms float32's; a sample of the lists is compared with float32's."""
+    asked, among, other = (np.float32(side) for side in sides(60, 300, dim=32))
+    _, positives = pairs(60, 300)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "SAMPLE", count)
+        exact, rounded = (
+            measure(asked, among, CRITERIA, other, 4, positives, bf16=bf16, seed=3) for bf16 in (False, True)
+        )
+    assert exact.seconds.keys() == {"reference", "search"}
+    assert rounded.seconds.keys() == {"reference", "search", "float32_sample"}
+    products = torch.from_numpy(asked).bfloat16().float() @ torch.from_numpy(among).bfloat16().float().T
+    torch.testing.assert_close(rounded.rankings[0].values, products.topk(4).values, rtol=0, atol=1e-6)
+    drawn = torch.randperm(60, generator=torch.Generator().manual_seed(3))[:count]
+    assert sum(one.rounding["first"] for one in rounded.rankings) > 0
+    for before, after in zip(exact.rankings, rounded.rankings, strict=True):
+        assert before.rounding is None
+        assert same(before.item_terms, after.item_terms)
+        lists = [one.positions[drawn].tolist() for one in (before, after)]
+        first = np.mean([one[0] != two[0] for one, two in zip(*lists, strict=True)])
+        overlap = np.mean([len(set(one) & set(two)) / 4 for one, two in zip(*lists, strict=True)])
+        told = after.rounding
+        assert (told["queries"], told["k"]) == (min(count, 60), 4)
+        assert (told["first"], told["overlap"]) == pytest.approx((first, overlap))
+        if count > 60:  # all queries: the recalls are those of the rankings
+            differences = [abs(before.truth[name] - after.truth[name]) for name in ("r1", "r5", "r10")]
+            assert told["recall"] == pytest.approx(max(differences))
+
+
+def test_what_cannot_be_rounded():
+    asked, among, _ = sides(20, 30)
+    with pytest.raises(InputError, match="bf16: rgm matches queries and items with each other, in float32 only"):
+        measure(asked, among, {"rgm": RelaxedGreedyMatching()}, bf16=True)
+    with pytest.raises(InputError, match="bf16: scores are given"):
+        measure(asked @ among.T, UnitVectors(30), bf16=True)
 
 
 def test_the_plain_criterion_is_measured_once():

@@ -106,6 +106,8 @@ def test_evaluation(scripts):
     assert result["ratio"] > 0
     assert 1 < result["extra_mb"] < 200
     assert "extra peak memory" in scripts["evaluation"].text(result)
+    assert "evaluation, scores in bf16" in scripts["evaluation"].text(result)
+    assert [one["queries"] for one in result["rounding"].values()] == [600, 1000]
 
 
 def test_gpu_checks_hold_on_the_cpu(scripts, data):

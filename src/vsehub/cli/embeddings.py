@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from omegaconf import DictConfig, ListConfig
 
 from vsehub import __version__
-from vsehub.checks import InputError, boolean, fail, require, whole
+from vsehub.checks import InputError, boolean, fail, precision_word, require, whole
 from vsehub.cli.nodes import build, device_named
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import alone, write_json
@@ -56,6 +56,7 @@ class Settings:
     overwrite: bool
     seed: int
     device: str
+    precision: str
 
     @classmethod
     def of(cls, cfg: DictConfig, command: str, kind: str, written: tuple[str, ...]) -> Self:
@@ -87,6 +88,7 @@ class Settings:
             overwrite=cfg.overwrite,
             seed=cfg.seed,
             device=str(cfg.device),
+            precision=precision_word(cfg.precision),
         )
 
     def __post_init__(self) -> None:
@@ -196,8 +198,9 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
     ends.
     """
     from vsehub.io.provenance import code_version, hardware, versions
+    from vsehub.neighbors.rounded import uses_bf16
     from vsehub.rerank.choose import choice_record, choose_for, gain
-    from vsehub.rerank.measure import PLAIN, check_criteria, measure
+    from vsehub.rerank.measure import PLAIN, check_criteria, float32_only, measure
     from vsehub.rerank.parts import Parts
     from vsehub.rerank.record import health, record
 
@@ -213,6 +216,7 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
         inputs.reference_items is not None,
         settings.scored,
     )
+    bf16 = uses_bf16(settings.precision, device.type, float32_only(criteria, settings.scored))
     with alone(Path(settings.out), "writing"):
         out = settings.output()  # checked again: another process may have finished in the meantime
         checking = time.perf_counter()
@@ -224,7 +228,7 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
             choice, inputs = choose_for(auto, inputs, tuning, settings.seed, progress=True)
             name, criterion = auto.untuned if choice is None else (choice.name, choice.criterion)
             criteria = {} if name == PLAIN else {name: criterion}
-        parts = Parts(out / PARTS, _work(inputs, criteria, device), settings.overwrite)
+        parts = Parts(out / PARTS, _work(inputs, criteria, device, bf16), settings.overwrite)
         measuring = time.perf_counter()
         measured = measure(
             inputs.queries,
@@ -237,6 +241,8 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
             device,
             progress=True,
             reference_items=inputs.reference_items,
+            bf16=bf16,
+            seed=settings.seed,
         )
         # Add the time of an earlier run whose parts were reused.
         began -= max(0.0, sum(measured.seconds.values()) - (time.perf_counter() - measuring))
@@ -250,6 +256,7 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
             "hardware": hardware(),
             "started": started,
             "seconds": {"look_through": choosing - checking, **measured.seconds},
+            **({"precision": "bf16"} if bf16 else {}),
             **record(inputs, checked, measured, criteria, settings.k, settings.seed),
             "choice": None,
             **health(inputs, measured.rankings[0], settings.seed),
@@ -284,13 +291,14 @@ def _reads_queries(criterion: Any) -> bool:
     return criterion.needs_reference or criterion.matching is not None
 
 
-def _work(inputs: "Inputs", criteria: Mapping[str, Any], device: "torch.device") -> dict[str, Any]:
+def _work(inputs: "Inputs", criteria: Mapping[str, Any], device: "torch.device", bf16: bool) -> dict[str, Any]:
     """Everything that the lists depend on: a command with equal settings continues unfinished work."""
     return {
         "vsehub": __version__,
         **inputs.identity(),
         "criteria": {name: [type(one).__name__, repr(one.parameters())] for name, one in criteria.items()},
         "device": device.type,
+        **({"precision": "bf16"} if bf16 else {}),
     }
 
 
@@ -328,6 +336,7 @@ def table(record: dict[str, Any]) -> str:
             *_truth(record["truth"], record["choice"]),
             *_choice(record["choice"]),
             Table(["", *(heading for heading, *_ in columns)], rows).terminal(),
+            *_rounding(record),
             *_verdict(record),
             *_index(record["index"]),
             f"a fair share is {k * queries['rows'] / items['rows']:.3g} queries per item; seconds: {seconds}",
@@ -363,6 +372,13 @@ def _verdict(record: dict[str, Any]) -> list[str]:
     from vsehub.report.health import suspect_text, verdict_text
 
     return [f"verdict: {verdict_text(record['verdict'])}", *map(suspect_text, record["suspects"])]
+
+
+def _rounding(record: dict[str, Any]) -> list[str]:
+    from vsehub.report.health import rounding_text
+
+    rounded = [one for one in record["rankings"] if "rounding" in one]
+    return [f"precision: {rounding_text(one['criterion'], one['rounding'])}" for one in rounded]
 
 
 def _choice(choice: dict[str, Any] | None) -> list[str]:

@@ -1,11 +1,13 @@
 """`vsehub evaluate`: measure a checkpoint on a split."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from vsehub.checks import InputError, existing, require, whole
+from vsehub.checks import InputError, existing, precision_word, require, whole
 from vsehub.cli import app
 from vsehub.cli.run_folder import require_measuring
 from vsehub.io.outputs import require_writable
@@ -32,10 +34,13 @@ def evaluate(cfg: DictConfig) -> float | None:
     from vsehub.cli.nodes import build, components, plain
     from vsehub.evaluation.checkpoint import checkpoint_file
     from vsehub.evaluation.ensemble import Ensemble
-    from vsehub.evaluation.measurement import Measurement, measure, table
+    from vsehub.evaluation.evaluate import float32_only
+    from vsehub.evaluation.measurement import Measurement, measure
     from vsehub.evaluation.trained import TrainedModel
     from vsehub.io.files import write_json
+    from vsehub.neighbors.rounded import uses_bf16
 
+    wanted = precision_word(cfg.precision)
     whole("eval_batch_size", cfg.eval_batch_size)
     checkpoints = paths(cfg.checkpoint)
     for checkpoint in checkpoints:
@@ -53,15 +58,26 @@ def evaluate(cfg: DictConfig) -> float | None:
         TrainedModel(one, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size, keep=keep) for one in checkpoints
     ]
     model = Ensemble(models) if members else models[0]
+    device = next(models[0].model.parameters()).device
+    asked = replace(asked, bf16=uses_bf16(wanted, device.type, float32_only(model.similarity, criterion)))
     path = asked.file(model, out)
     if path.exists() and not cfg.overwrite:
         record = read_record(path, EVALUATION, "Give overwrite=true to measure again")
-        print(f"{table(record)}\nmeasured before: {path}; overwrite=true measures again")
+        print(f"{said(record)}\nmeasured before: {path}; overwrite=true measures again")
     else:
         record = measure(model, asked) | ({"ensemble": members} if members else {})
         write_json(path, record)
-        print(f"{table(record)}\nwritten to {path}")
+        print(f"{said(record)}\nwritten to {path}")
     return record["metrics"]["rsum"] if cfg.split == "val" else None  # a sweep may only choose on validation
+
+
+def said(record: dict[str, Any]) -> str:
+    """The metrics as a table, and what rounded scores change."""
+    from vsehub.evaluation.measurement import table
+    from vsehub.report.health import rounding_text
+
+    rounding = record.get("rounding") or {}
+    return "\n".join([table(record), *(f"precision: {rounding_text(*one)}" for one in rounding.items())])
 
 
 def paths(value: str | ListConfig) -> list[str]:

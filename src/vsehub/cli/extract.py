@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import InputError, one_of, positive, require, whole
+from vsehub.checks import InputError, one_of, positive, precision_word, require, whole
 from vsehub.cli import app
 from vsehub.io.outputs import require_writable
 
@@ -41,6 +41,7 @@ def extract(cfg: DictConfig) -> None:
     from vsehub.extraction.chunks import ChunkFiles, Processes, chunks_of
     from vsehub.extraction.folder import assemble, captions_each
     from vsehub.io.files import write_json
+    from vsehub.neighbors.rounded import uses_bf16
 
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     require(not OmegaConf.is_missing(cfg, "out"), "out is not set; give out=FOLDER")
@@ -52,7 +53,7 @@ def extract(cfg: DictConfig) -> None:
     splits = {split: source.load(split) for split in cfg.splits}
     each, sizes = captions_each(splits, cfg.captions), {split: len(loaded.images) for split, loaded in splits.items()}
     device = device_of(cfg.device, processes.local)
-    bf16, backbone = uses_bf16(str(cfg.precision), device), built(cfg, splits).to(device)
+    bf16, backbone = uses_bf16(precision_word(cfg.precision), device.type), built(cfg, splits).to(device)
     settings = work_settings(cfg, backbone, splits, bf16)
     whole_settings = settings | {"captions": each}
     if folder.finished(out, whole_settings, cfg.splits, cfg.overwrite, cfg.verify):
@@ -109,7 +110,7 @@ def refuse_settings(cfg: DictConfig, processes: int) -> None:
     from vsehub.data.sources import SPLITS
 
     one_of("dtype", cfg.dtype, ("float16", "float32"))
-    one_of("precision", str(cfg.precision), ("auto", "32", "bf16"))
+    precision_word(cfg.precision)
     whole("batch_size", cfg.batch_size)
     whole("chunk", cfg.chunk)
     positive("patience", cfg.patience)
@@ -150,13 +151,6 @@ def device_of(name: str, local: int) -> "torch.device":
 
     device = device_named(name)
     return torch.device("cuda", local % torch.cuda.device_count()) if str(device) in ("cuda", "cuda:0") else device
-
-
-def uses_bf16(precision: str, device: "torch.device") -> bool:
-    """Whether to compute in bfloat16: asked for, or "auto" on hardware where it is fast."""
-    from vsehub.training.settings import resolve_precision
-
-    return precision == "bf16" or (precision == "auto" and resolve_precision("auto", device.type) == "bf16-mixed")
 
 
 def bytes_each(

@@ -20,9 +20,10 @@ _SHOWN = 5  # unknown words that are named
 
 def measure_foils(cfg: DictConfig, checkpoint: str, folder: Path) -> None:
     """Measure `cfg.foil` with the checkpoint's model, write the record into `folder`, and print it."""
-    as_given = {"criterion": "nns", "protocol": "single", "reference": "queries", "tune": False}
+    as_given = {"criterion": "nns", "protocol": "single", "reference": "queries", "tune": False, "precision": "32"}
     chosen = {"criterion": cfg.criterion_name, "protocol": cfg.protocol.name, "reference": cfg.reference}
-    changed = [name for name, value in ({"tune": cfg.tune} | chosen).items() if as_given[name] != value]
+    chosen = {"tune": cfg.tune, "precision": str(cfg.precision)} | chosen
+    changed = [name for name, value in chosen.items() if as_given[name] != value]
     require(
         not changed,
         f"foil compares two scores of one image as the model gives them; omit {', '.join(changed)}",

@@ -1,22 +1,27 @@
 """Recalls, ranks and hubness of an encoded split under a criterion and a protocol, in blocks of bounded memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from vsehub.checks import require
-from vsehub.criteria.base import Criterion, Terms
+from vsehub.criteria.base import Correction, Criterion, Terms
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.protocols import Protocol
-from vsehub.evaluation.scores import DIRECTIONS, DirectedScores, both_directions
+from vsehub.evaluation.scores import BLOCK_ELEMENTS, DIRECTIONS, DirectedScores, both_directions
+from vsehub.metrics.changes import RoundingChanges
 from vsehub.metrics.occurrences import KS, histogram, occurrence_metrics, skew_sum
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import Ranking, rank_blocks
 from vsehub.metrics.recall import rank_metrics, rsum
 from vsehub.metrics.relevance import RECALLS
+from vsehub.metrics.topk import top_k
 from vsehub.types import Similarity
+
+# Queries of each direction that are ranked in float32 too, where scores are rounded.
+SAMPLE = 1000
 
 
 def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positives) -> Tensor:
@@ -36,12 +41,13 @@ def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positive
     return 100.0 * (own + of_texts * len(own) / len(found))
 
 
-def rank(scores: DirectedScores, criterion: Criterion) -> dict[int, Ranking]:
+def rank(scores: DirectedScores, criterion: Criterion, terms: Terms | None = None) -> dict[int, Ranking]:
     """For each k of `KS` the ranking from which R@k and N_k are taken.
 
-    It is the same for all k, except that a matching criterion makes one matching per k (EMNLP algorithm 1).
+    It is the same for all k, except that a matching criterion makes one matching per k (EMNLP algorithm 1). terms: the
+    item terms of the criterion's correction, where they are known.
     """
-    terms = scores.fit(criterion)
+    terms = scores.fit(criterion) if terms is None else terms
     if criterion.matching is None:
         return dict.fromkeys(KS, rank_blocks(corrected_blocks(scores, criterion, terms), scores.positives, KS))
     return {k: rank_blocks(corrected_blocks(scores, criterion, terms, k), scores.positives, (k,)) for k in KS}
@@ -99,12 +105,14 @@ class Evaluation:
     """metrics: "i2t/r1" ... "rsum", "hubness/hs_sum", "hubness/i2t/skew_1" ...: means over the folds.
 
     histograms: direction -> k -> the distribution of N_k over all folds' items. contributions: each
-    image's part of rsum, fold after fold; their mean is rsum.
+    image's part of rsum, fold after fold; their mean is rsum. rounding: direction -> the metrics of `RoundingChanges`;
+    None for float32 scores.
     """
 
     metrics: dict[str, float]
     histograms: dict[str, dict[str, dict[str, list[int]]]]
     contributions: list[float]
+    rounding: dict[str, dict[str, float | None]] | None = None
 
 
 def evaluate(
@@ -113,30 +121,52 @@ def evaluate(
     criterion: Criterion,
     protocol: Protocol,
     reference: EncodedSplit | None = None,
+    bf16: bool = False,
 ) -> Evaluation:
     """The metrics of a split under a criterion of `vsehub.criteria`.
 
     reference: the split whose images and texts are the criterion's reference queries and, if it takes them, reference
-    items (inductive); None takes each fold's own (transductive). Raises InputError if the protocol needs more images
-    than there are, if a reference is given for a criterion that has no inductive form, or if a criterion takes scores
-    of items with items and the similarity has none.
+    items (inductive); None takes each fold's own (transductive). bf16: rank by scores of vectors that are rounded to
+    bfloat16, and rank `SAMPLE` of each direction's queries in float32 too, to see what that changes. Raises InputError
+    if the protocol needs more images than there are, if a reference is given for a criterion that has no inductive
+    form, if a criterion takes scores of items with items and the similarity has none, or if bf16 is asked for with what
+    it cannot round (`float32_only`).
     """
-    return measured(folds_of(split, similarity, protocol, reference), criterion, reference is not None)
+    obstacle = float32_only(similarity, criterion)
+    require(not bf16 or obstacle is None, f"bf16: {obstacle}")
+    return measured(folds_of(split, similarity, protocol, reference, bf16), criterion, reference is not None)
+
+
+def float32_only(similarity: Similarity, criterion: Criterion) -> str | None:
+    """Why scores cannot be those of rounded vectors, None if they can."""
+    if not similarity.inner_product:
+        return f"{type(similarity).__name__} is no inner product of vectors, which alone is rounded"
+    if criterion.matching is not None:
+        return f"{type(criterion).__name__} matches queries and items with each other, in float32 only"
+    return None
 
 
 def folds_of(
-    split: EncodedSplit, similarity: Similarity, protocol: Protocol, reference: EncodedSplit | None
+    split: EncodedSplit,
+    similarity: Similarity,
+    protocol: Protocol,
+    reference: EncodedSplit | None,
+    bf16: bool = False,
 ) -> list[Fold]:
     """The scores of both directions for every fold of a split; arguments as in `evaluate`."""
     folds = [split.fold(images) for images in protocol.slices(len(split.images))]
-    return [both_directions(fold, similarity, reference or fold) for fold in folds]
+    return [both_directions(fold, similarity, reference or fold, bf16) for fold in folds]
 
 
 @torch.no_grad()
 def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evaluation:
     """The metrics of folds under a criterion, as `evaluate`, from scores that several criteria may share."""
     require(not inductive or criterion.inductive, transductive_only(type(criterion).__name__))
-    rankings = [{direction: rank(scores, criterion) for direction, scores in fold.items()} for fold in folds]
+    terms = [{direction: scores.fit(criterion) for direction, scores in fold.items()} for fold in folds]
+    rankings = [
+        {direction: rank(scores, criterion, own[direction]) for direction, scores in fold.items()}
+        for fold, own in zip(folds, terms, strict=True)
+    ]
     found = [fold_metrics(ranking) for ranking in rankings]
     metrics = {name: sum(fold[name] for fold in found) / len(found) for name in found[0]}
     histograms = {
@@ -146,7 +176,31 @@ def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evalua
         for direction in DIRECTIONS
     }
     parts = [image_contributions(one, fold["t2i"].positives) for one, fold in zip(rankings, folds, strict=True)]
-    return Evaluation(metrics, histograms, torch.cat(parts).tolist())
+    rounding = None
+    if any(scores.rounded for fold in folds for scores in fold.values()):
+        rounding = {
+            side: rounding_changes([fold[side] for fold in folds], criterion.correction, [own[side] for own in terms])
+            for side in DIRECTIONS
+        }
+    return Evaluation(metrics, histograms, torch.cat(parts).tolist(), rounding)
+
+
+def rounding_changes(
+    folds: Sequence[DirectedScores], correction: Correction, terms: Sequence[Terms]
+) -> dict[str, float | None]:
+    """The metrics of `RoundingChanges` on `SAMPLE` queries, equally many of each fold of a direction."""
+    k = min(max(RECALLS), *(len(scores.items) for scores in folds))
+    changes = RoundingChanges(k)
+    for scores, own in zip(folds, terms, strict=True):
+        generator = torch.Generator().manual_seed(0)
+        drawn = torch.randperm(len(scores.queries), generator=generator)[: max(1, SAMPLE // len(folds))].sort().values
+        for index in drawn.split(max(1, BLOCK_ELEMENTS // len(scores.items))):
+            exact, rounded = (
+                top_k(correction.apply(rows(index.to(scores.queries.device)), own), k)[1]
+                for rows in (scores.float32_rows, scores.rows)
+            )
+            changes.add(exact, rounded, scores.positives.of(index))
+    return changes.metrics()
 
 
 def fold_metrics(rankings: dict[str, dict[int, Ranking]]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from vsehub.criteria.base import Criterion
 from vsehub.data.overlap import warn_of_shared
 from vsehub.data.sources import SPLITS
 from vsehub.evaluation.ensemble import Ensemble
-from vsehub.evaluation.evaluate import evaluate
+from vsehub.evaluation.evaluate import evaluate, float32_only
 from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.scores import require_item_scores
 from vsehub.evaluation.trained import TrainedModel
@@ -34,8 +34,9 @@ class Measurement:
     """The settings of a measurement: a split, a criterion, its `name` in reports, and a protocol.
 
     reference: "queries" fits the criterion on the queries (transductive), "train" on the training queries (inductive).
-    tuned: first choose the criterion's settings on the validation split, as an `Auto` always does. Raises InputError if
-    that is the split to measure, or if the reference holds the queries themselves.
+    tuned: first choose the criterion's settings on the validation split, as an `Auto` always does. bf16: rank by scores
+    of vectors that are rounded to bfloat16. Raises InputError if validation is the split to measure, or if the
+    reference holds the queries themselves.
     """
 
     split: str
@@ -44,6 +45,7 @@ class Measurement:
     protocol: Protocol
     reference: str = "queries"
     tuned: bool = False
+    bf16: bool = False
 
     def __post_init__(self) -> None:
         one_of("split", self.split, SPLITS)
@@ -90,6 +92,7 @@ class Measurement:
             "protocol": asdict(self.protocol),
             "criterion": [self.name, type(self.criterion).__name__, self.criterion.parameters()],
             "tuned": self.tuned,
+            **({"precision": "bf16"} if self.bf16 else {}),
             "reference": self.seen[0],
             "checkpoints": model.digests,
             "data": {split: model.split(split).fingerprint() for split in used},
@@ -103,7 +106,8 @@ class Measurement:
         self.protocol.slices(len(model.split(self.split).images))
         text = json.dumps(self.settings(model), sort_keys=True, default=str)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-        named = [self.split, self.protocol.name, self.name, *(["tuned"] if self.tuned else [])]
+        named = [self.split, self.protocol.name, self.name]
+        named += (["tuned"] if self.tuned else []) + (["bf16"] if self.bf16 else [])
         kind, models = self.seen[0], len(model.digests)
         named += ([] if kind == "none" else [kind]) + ([f"ensemble-of-{models}"] if models > 1 else [])
         return folder / f"{'-'.join(named)}-{digest}.json"
@@ -118,6 +122,8 @@ def measure(model: TrainedModel | Ensemble, asked: Measurement) -> dict[str, Any
     start = time.perf_counter()
     criterion, protocol = asked.criterion, asked.protocol
     require_item_scores(criterion, model.similarity)
+    obstacle = float32_only(model.similarity, criterion)
+    require(not asked.bf16 or obstacle is None, f"bf16: {obstacle}")
     loaded = model.split(asked.split)
     protocol.slices(len(loaded.images))  # raises before the work if there are too few images
     reference = model.encode("train") if asked.inductive else None
@@ -137,7 +143,7 @@ def measure(model: TrainedModel | Ensemble, asked: Measurement) -> dict[str, Any
         parameters = {"criterion": found.name, **parameters}
     queries = model.encode(asked.split)
     ranked = time.perf_counter()
-    result = evaluate(queries, model.similarity, criterion, protocol, reference)
+    result = evaluate(queries, model.similarity, criterion, protocol, reference, asked.bf16)
     kind, words = replace(asked, criterion=criterion, tuned=False).seen
     images = protocol.images(len(loaded.images))
     return {
@@ -150,6 +156,7 @@ def measure(model: TrainedModel | Ensemble, asked: Measurement) -> dict[str, Any
         "criterion": asked.name,
         "parameters": parameters,
         "tuned": choice,
+        **({"precision": "bf16", "rounding": result.rounding} if asked.bf16 else {}),
         "reference": kind,
         "reference_set": words,
         "images": images,

@@ -10,6 +10,7 @@ from vsehub.checks import require
 from vsehub.criteria.base import Criterion, Terms
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.metrics.positives import Positives
+from vsehub.neighbors.rounded import products, rounded_products
 from vsehub.sets import Rows
 from vsehub.types import Similarity
 
@@ -25,7 +26,8 @@ class DirectedScores:
     images as queries and texts as items, "t2i" the reverse. Similarities that are inner products are computed from
     their vectors, which are made once. Scores that fit into one block are kept for the next criterion. matrix: a
     function that returns all scores (I, T) of the split, for similarities that are expensive; None computes scores each
-    time.
+    time. bf16: `rows` and `blocks` are the products of vectors rounded to bfloat16; what criteria are fitted on is
+    float32 in any case.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class DirectedScores:
         similarity: Similarity,
         reference: EncodedSplit,
         matrix: Callable[[], Tensor] | None = None,
+        bf16: bool = False,
     ):
         self.direction, self.similarity = direction, similarity
         self._inner, self._matrix, self._own = similarity.inner_product, matrix, reference is split
@@ -42,10 +45,22 @@ class DirectedScores:
         self.queries, self.items = (self._vectors(side) for side in self._sides(split))
         self.reference = self.queries if self._own else self._vectors(self._sides(reference)[0])
         self._kept: dict[str, Tensor] = {}
+        self._rounded = rounded_products(_tensor(self.items)) if bf16 else None
         self.positives = _positives(split, direction)
+
+    @property
+    def rounded(self) -> bool:
+        """Whether `rows` and `blocks` are products of rounded vectors."""
+        return self._rounded is not None
 
     def rows(self, index: Tensor | slice) -> Tensor:
         """The scores (b, M) of some queries with all items."""
+        if self._rounded is not None:
+            return self._rounded(_tensor(self.queries[index]), None)
+        return self.float32_rows(index)
+
+    def float32_rows(self, index: Tensor | slice) -> Tensor:
+        """`rows`, unrounded in any case."""
         if self._matrix is not None:
             return self._whole(self._matrix)[index]
         return self._between(self.queries[index], self.items)
@@ -129,16 +144,21 @@ def require_item_scores(criterion: Criterion, similarity: Similarity) -> None:
 
 
 def _products(queries: Rows, items: Rows) -> Tensor:
-    assert isinstance(queries, Tensor)  # both are as `Similarity.vectors` gives them
-    assert isinstance(items, Tensor)
-    return queries @ items.T
+    return products(_tensor(items))(_tensor(queries), None)
 
 
-def both_directions(split: EncodedSplit, similarity: Similarity, reference: EncodedSplit) -> dict[str, DirectedScores]:
+def _tensor(vectors: Rows) -> Tensor:
+    assert isinstance(vectors, Tensor)  # as `Similarity.vectors` gives them
+    return vectors
+
+
+def both_directions(
+    split: EncodedSplit, similarity: Similarity, reference: EncodedSplit, bf16: bool = False
+) -> dict[str, DirectedScores]:
     """The "i2t" and "t2i" scores of a split; without inner products they are computed once for both directions."""
     costly = not similarity.inner_product and len(split.images) * len(split.texts) <= MATRIX_ELEMENTS
     matrix = cache(lambda: similarity(split.images, split.texts)) if costly else None
-    return {side: DirectedScores(split, side, similarity, reference, matrix) for side in DIRECTIONS}
+    return {side: DirectedScores(split, side, similarity, reference, matrix, bf16) for side in DIRECTIONS}
 
 
 def _positives(split: EncodedSplit, direction: str) -> Positives:

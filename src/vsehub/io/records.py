@@ -43,7 +43,7 @@ EVALUATION = Kind(
         **{"split": str, "protocol": str, "folds": int, "fold_images": (int, type(None)), "criterion": str},
         **{"parameters": dict, "reference": str, "images": int, "texts": int, "checkpoints": list, "metrics": dict},
     },
-    {"contributions": list},
+    {"contributions": list, "precision": str, "rounding": dict},
     numbers=("metrics",),
 )
 FOILS = Kind(

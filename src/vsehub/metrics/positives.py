@@ -83,6 +83,13 @@ class Positives:
         place = torch.searchsorted(self._keys, asked).clamp(max=len(self._keys) - 1)
         return self._keys[place] == asked
 
+    def of(self, queries: Tensor) -> "Positives":
+        """The pairs of some queries (n,) in ascending order, which count as 0 to n - 1; they may have none."""
+        place = torch.full((self.queries,), -1, device=queries.device)
+        place[queries] = torch.arange(len(queries), device=queries.device)
+        query = place.to(self.query.device)[self.query]
+        return Positives(query[query >= 0], self.item[query >= 0], len(queries), self.items)
+
     @cached_property
     def _keys(self) -> Tensor:
         """One number per pair, in ascending order."""

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vsehub.checks import matrix, require
+from vsehub.neighbors.rounded import products, rounded_products
 from vsehub.sets import Encoding, Sets
 from vsehub.types import Similarity
 
@@ -27,11 +28,15 @@ class Index(Protocol):
 
 
 class ExactIndex:
-    """Inner-product search over (M, D) vectors on the device they are on; scores are float32 at least."""
+    """Inner-product search over (M, D) vectors on the device they are on; scores are float32 at least.
 
-    def __init__(self, vectors: Tensor):
+    bf16: scores are those of vectors rounded to bfloat16, see `rounded_products`.
+    """
+
+    def __init__(self, vectors: Tensor, bf16: bool = False):
         matrix("vectors", vectors)
-        self.vectors = vectors
+        self.vectors, self.bf16 = vectors, bf16
+        self._products = (rounded_products if bf16 else products)(vectors)
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -43,7 +48,7 @@ class ExactIndex:
         """
         check_query(queries, self.vectors.shape[1], k, len(self))
         found = [
-            (block @ self.vectors.T).topk(k, dim=1) for block in queries.split(max(1, BLOCK_ELEMENTS // len(self)))
+            self._products(block, None).topk(k, dim=1) for block in queries.split(max(1, BLOCK_ELEMENTS // len(self)))
         ]
         return torch.cat([part.values for part in found]), torch.cat([part.indices for part in found])
 

@@ -4,13 +4,13 @@ A row of scores takes the place of a query, and `UnitVectors` take that of the i
 the m-th unit vector is its m-th score. So what searches vectors searches given scores, without computing a product.
 """
 
-from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from vsehub.checks import fail
+from vsehub.neighbors.rounded import Products, RoundedVectors, products, rounded_products
 from vsehub.neighbors.vectors import Moved, VectorSource
 
 
@@ -55,7 +55,7 @@ def moved(vectors: VectorSource, device: torch.device) -> VectorSource:
     return MovedScores(vectors, device) if isinstance(vectors, GivenScores) else Moved(vectors, device)
 
 
-def scoring(items: VectorSource, start: int, stop: int, like: Tensor) -> Callable[[Tensor, Tensor | None], Tensor]:
+def scoring(items: VectorSource, start: int, stop: int, like: Tensor) -> Products:
     """(queries (b, D), memory or None) -> their scores (b, m) with items `start` to `stop` - 1, which are read once.
 
     like: of the type and on the device of the queries. Given scores are only copied.
@@ -63,4 +63,4 @@ def scoring(items: VectorSource, start: int, stop: int, like: Tensor) -> Callabl
     if isinstance(items, UnitVectors):
         return lambda rows, out: rows[:, start:stop].contiguous() if out is None else out.copy_(rows[:, start:stop])
     block = items.rows(start, stop).to(like)
-    return lambda queries, out: torch.mm(queries, block.T, out=out)
+    return rounded_products(block) if isinstance(items, RoundedVectors) else products(block)

@@ -1,4 +1,4 @@
-"""In words: the verdict on a ranking, items that look planted, and the criterion that was chosen."""
+"""In words: the verdict on a ranking, items that look planted, the chosen criterion, and what rounding changes."""
 
 
 def parameters(ranking: dict) -> str:
@@ -45,6 +45,15 @@ def choice_text(choice: dict) -> list[tuple[str, str]]:
             )
         )
     return facts
+
+
+def rounding_text(name: str, rounding: dict) -> str:
+    """What bf16 changes in the ranking of that name, measured on a sample of its queries."""
+    recall = "" if rounding["recall"] is None else f"; R@1, R@5 and R@10 change by {rounding['recall']:.2f} at most"
+    return (
+        f"bf16, {name}: of {rounding['queries']:,} queries that float32 ranked too, {rounding['first']:.1%} have "
+        f"another first item; of their {rounding['k']} best, {1 - rounding['overlap']:.1%} are others{recall}"
+    )
 
 
 def queries_left_out(truth: dict, choice: dict | None) -> list[str]:

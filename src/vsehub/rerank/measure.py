@@ -15,7 +15,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,12 +24,14 @@ from torch import Tensor
 from vsehub.checks import require, whole
 from vsehub.criteria.base import Correction, Criterion, Terms, as_sides, fit_all
 from vsehub.criteria.nns import NearestNeighbor
+from vsehub.metrics.changes import Changes, RoundingChanges
 from vsehub.metrics.occurrences import KS, Occurrences, histogram, occurrence_metrics
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS, at_r
 from vsehub.neighbors.given import UnitVectors, moved
-from vsehub.neighbors.tiles import nearest_blocks
-from vsehub.neighbors.vectors import VectorSource, as_vectors
+from vsehub.neighbors.rounded import RoundedVectors
+from vsehub.neighbors.tiles import TileCorrection, nearest, nearest_blocks
+from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
 from vsehub.rerank.parts import Parts, Pieces, kept
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ PLAIN = "nns"
 DEEPEST = 256
 # A matching reads all scores several times; beyond this many it takes hours.
 MOST_MATCHED = 10**9
+# Queries that are ranked in float32 too, where scores are rounded.
+SAMPLE = 1000
 
 # (k) -> positions (b, k) of some queries, best first
 Positions = Callable[[int], Tensor]
@@ -52,7 +56,8 @@ class Ranked:
 
     values, positions: (Q, k), best first, on the CPU. hubness, histograms, truth: see `Tally`. changed: see `Changes`.
     occurrences, wrong: (M,) N_k and BN_k at the largest measured k; wrong is None without positives. item_terms: the
-    criterion's terms of each item, for an `ItemBias` just the bias (M,).
+    criterion's terms of each item, for an `ItemBias` just the bias (M,). rounding: see `RoundingChanges`; None for
+    float32 scores.
     """
 
     name: str
@@ -65,13 +70,15 @@ class Ranked:
     occurrences: Tensor
     wrong: Tensor | None
     item_terms: tuple[Tensor, ...]
+    rounding: dict[str, float | None] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
     """All rankings, the plain one first; ks: the neighbourhood sizes of hubness.
 
-    seconds: {"reference", "search"}, including those of an earlier run whose parts were reused.
+    seconds: {"reference", "search"}, including those of an earlier run whose parts were reused, and, where scores are
+    rounded, "float32_sample".
     """
 
     rankings: list[Ranked]
@@ -91,6 +98,8 @@ def measure(
     device: torch.device | None = None,
     progress: bool = False,
     reference_items: Any = None,
+    bf16: bool = False,
+    seed: int = 0,
 ) -> Measured:
     """Rank by plain inner product and under each criterion, and measure each ranking.
 
@@ -99,12 +108,14 @@ def measure(
     (`data.vectors`). Instead of vectors, `GivenScores` are queries and reference, and `UnitVectors` are items.
     criteria: name -> criterion. k: the depth of the lists. positives: which items answer which query; metrics against
     them omit queries without one. parts: where results are kept until the work is done. device: where blocks are
-    computed; None: the device of the vectors.
+    computed; None: the device of the vectors. bf16: rank by scores of vectors that are rounded to bfloat16, and rank
+    `SAMPLE` of the queries, drawn by `seed`, in float32 too, to see what that changes. What the criteria take from the
+    reference is float32 in any case, so that rankings differ by the rounding of their own scores only.
 
     One product of queries and items serves the plain and all corrected rankings, and one product of reference and items
     all criteria that work column by column. A matching computes its own product for each measured k. Raises InputError
-    if dimensions differ, a side is empty, k exceeds the items, a criterion cannot take the reference or the sizes, or
-    none takes the reference items.
+    if dimensions differ, a side is empty, k exceeds the items, a criterion cannot take the reference or the sizes, none
+    takes the reference items, or bf16 is asked for with what it cannot round (`float32_only`).
     """
     criteria = {
         name: criterion for name, criterion in (criteria or {}).items() if not isinstance(criterion, NearestNeighbor)
@@ -112,6 +123,8 @@ def measure(
     sides = as_sides(queries, items, reference)
     given = isinstance(sides[1], UnitVectors)
     check_criteria(criteria, reference is not None, len(sides[0]), len(sides[1]), k, reference_items is not None, given)
+    obstacle = float32_only(criteria, given)
+    require(not bf16 or obstacle is None, f"bf16: {obstacle}")
     bank = None
     if reference_items is not None:
         bank = as_vectors("reference_items", reference_items, columns=sides[1].shape[1])
@@ -138,8 +151,12 @@ def measure(
         for name in (PLAIN, *criteria)
     }
     depth = max(*depths, relevance or 0)
-    for first, found, seconds in found_blocks(asked, among, depth, streamed, terms, parts, progress):
-        searching += seconds
+    sample = _Float32Sample(asked, seed) if bf16 else None
+    ranked_by = RoundedVectors(among) if bf16 else among
+    for first, found, took in found_blocks(asked, ranked_by, depth, streamed, terms, parts, progress):
+        searching += took
+        if sample is not None:
+            sample.add(first, found)
         plain = found[0][1][:, :k]
         rows = slice(first, first + len(plain))
         lists = {name: _beginning(one) for name, one in zip((PLAIN, *streamed), found, strict=True)}
@@ -147,7 +164,13 @@ def measure(
         for name, ranking in gathered.items():
             ranking.add(first, lists[name], plain)
     rankings = [ranking.ranked(terms.get(name, ())) for name, ranking in gathered.items()]
-    return Measured(rankings, reached(len(among)), {"reference": fitting, "search": searching})
+    spent = {"reference": fitting, "search": searching}
+    if sample is not None:
+        began = time.perf_counter()
+        changes = sample.changes(among, streamed, terms, k, depth, positives, progress)
+        rankings = [replace(ranking, rounding=one) for ranking, one in zip(rankings, changes, strict=True)]
+        spent["float32_sample"] = time.perf_counter() - began
+    return Measured(rankings, reached(len(among)), spent)
 
 
 def check_criteria(
@@ -187,6 +210,14 @@ def check_criteria(
             f"{name} matches all queries with all items: {queries} x {items} scores are more than {MOST_MATCHED:,}. "
             "Take fewer of either, or a criterion that corrects scores, e.g. csls",
         )
+
+
+def float32_only(criteria: Mapping[str, Any], given: bool) -> str | None:
+    """Why scores cannot be those of rounded vectors, None if they can; arguments as `check_criteria`'s."""
+    if given:
+        return "scores are given, which are taken as they are"
+    matching = next((name for name, criterion in criteria.items() if criterion.matching is not None), None)
+    return None if matching is None else f"{matching} matches queries and items with each other, in float32 only"
 
 
 def _check_positives(positives: Positives | None, queries: int, items: int) -> None:
@@ -260,24 +291,39 @@ class Tally:
         return recalls | dict(zip(("map_r", "r_precision"), purity, strict=True))
 
 
-class Changes:
-    """The share of the plain ranking that a correction keeps: of the first items, and of the first k as sets."""
+class _Float32Sample:
+    """A sample of the queries, whose rankings by rounded scores are compared with those by float32 scores."""
 
-    def __init__(self) -> None:
-        self._queries = self._first = 0
-        self._kept = 0.0
+    def __init__(self, queries: VectorSource, seed: int):
+        rows, self._drawn = sampled(queries, SAMPLE, seed)
+        self._queries = as_vectors("queries", rows)
+        self._lists: list[list[Tensor]] = []
 
-    def add(self, plain: Tensor, corrected: Tensor) -> None:
-        """Compare two rankings (b, k) of some queries."""
-        self._queries += len(plain)
-        self._first += int((plain[:, 0] != corrected[:, 0]).sum())
-        # No list names an item twice, so an item that occurs twice in both lists together is in both.
-        together = torch.cat((plain, corrected), dim=1).sort(dim=1).values
-        self._kept += (together[:, 1:] == together[:, :-1]).sum().item() / plain.shape[1]
+    def add(self, first: int, found: Pieces) -> None:
+        """Keep the sample's lists of the queries `first`, `first` + 1, ..., of every ranking."""
+        within = self._drawn[(self._drawn >= first) & (self._drawn < first + len(found[0][1]))] - first
+        self._lists.append([positions[within] for _, positions in found])
 
-    def metrics(self) -> dict[str, float]:
-        """ "first": share of queries whose first item differs; "overlap": mean share of the k items that stay."""
-        return {"first": self._first / self._queries, "overlap": self._kept / self._queries}
+    def changes(
+        self,
+        items: VectorSource,
+        criteria: Mapping[str, Correction],
+        terms: Mapping[str, Terms],
+        k: int,
+        depth: int,
+        positives: Positives | None,
+        progress: bool,
+    ) -> list[dict[str, float | None]]:
+        """The metrics of `RoundingChanges` of every ranking, the plain one first."""
+        corrections = _corrections(self._queries, items, criteria, terms)
+        exact = nearest(self._queries, items, depth, corrections, "float32 sample" if progress else None)
+        known = None if positives is None else positives.of(self._drawn)
+        found = []
+        for (_, lists), *rounded in zip(exact, *self._lists, strict=True):
+            changes = RoundingChanges(k)
+            changes.add(lists, torch.cat(rounded), known)
+            found.append(changes.metrics())
+        return found
 
 
 def reached(items: int) -> tuple[int, ...]:
@@ -411,12 +457,8 @@ def found_blocks(
     if start:
         log.info("continuing from query %d of %d", start, len(queries))
     began = time.perf_counter()
-    device = queries.rows(0, 1).device
-    corrections = [
-        criterion.over(queries, items, tuple(term.to(device) for term in terms[name]))
-        for name, criterion in criteria.items()
-    ]
-    blocks = nearest_blocks(queries, items, depth, [None, *corrections], "searching" if progress else None, start=start)
+    corrections = _corrections(queries, items, criteria, terms)
+    blocks = nearest_blocks(queries, items, depth, corrections, "searching" if progress else None, start=start)
     for first, found in blocks:
         lists = [tuple(side.cpu() for side in one) for one in found]
         seconds = time.perf_counter() - began
@@ -424,6 +466,17 @@ def found_blocks(
             parts.put(_name(depth, first), lists, seconds)
         yield first, lists, seconds
         began = time.perf_counter()
+
+
+def _corrections(
+    queries: VectorSource, items: VectorSource, criteria: Mapping[str, Correction], terms: Mapping[str, Terms]
+) -> list[TileCorrection | None]:
+    """None for the plain ranking, and the correction of each criterion."""
+    device = queries.rows(0, 1).device
+    return [
+        None,
+        *(one.over(queries, items, tuple(term.to(device) for term in terms[name])) for name, one in criteria.items()),
+    ]
 
 
 def _name(depth: int, first: int) -> str:

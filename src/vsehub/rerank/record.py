@@ -137,6 +137,7 @@ def values(
                 "histograms": ranking.histograms,
                 "truth": ranking.truth,
                 "changed": ranking.changed,
+                **({} if ranking.rounding is None else {"rounding": ranking.rounding}),
             }
             for ranking in measured.rankings
         ],

@@ -9,6 +9,7 @@ import torch
 from pytorch_lightning.accelerators import CPUAccelerator
 
 from vsehub.checks import InputError, fail, require, whole
+from vsehub.neighbors.rounded import has_bf16
 
 
 def resolve_precision(precision: str, accelerator: str = "auto") -> str:
@@ -16,14 +17,7 @@ def resolve_precision(precision: str, accelerator: str = "auto") -> str:
     if precision != "auto":
         return precision
     on_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
-    fast = torch.cuda.is_bf16_supported(including_emulation=False) if on_gpu else cpu_has_bf16()
-    return "bf16-mixed" if fast else "32-true"
-
-
-def cpu_has_bf16() -> bool:
-    """Whether this CPU has AMX tiles or AVX-512 bfloat16; elsewhere bfloat16 products are emulated and slower."""
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
+    return "bf16-mixed" if has_bf16("cuda" if on_gpu else "cpu") else "32-true"
 
 
 # What `train_module` itself gives the trainer, and what would leave a run without its record.

@@ -8,7 +8,7 @@ import numpy as np
 
 from vsehub.io.files import write_text
 from vsehub.io.records import EMBEDDINGS, checked_record
-from vsehub.report.health import choice_text, parameters, queries_left_out, suspect_text, verdict_text
+from vsehub.report.health import choice_text, parameters, queries_left_out, rounding_text, suspect_text, verdict_text
 from vsehub.report.pages.templates import Thumbnails, bars, render_page
 from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
 from vsehub.report.tables import Cell, Table, code_text, duration, hardware_text, versions_text
@@ -50,6 +50,8 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         facts += [("not measured", told) for told in queries_left_out(truth, record.get("choice"))]
     if choice := record.get("choice"):
         facts += choice_text(choice)
+    rounded = [one for one in record["rankings"] if "rounding" in one]
+    facts += [("precision", rounding_text(one["criterion"], one["rounding"])) for one in rounded]
     if verdict := record.get("verdict"):
         facts.append(("verdict on plain search", verdict_text(verdict)))
         facts += [("suspect", suspect_text(one)) for one in record.get("suspects") or ()]
@@ -69,6 +71,7 @@ STEPS = {
     "choosing": "choosing the criterion",
     "reference": "reference",
     "search": "search",
+    "float32_sample": "a sample in float32",
     "total": "in all",
 }
 

@@ -31,9 +31,9 @@ class BankCallback(pl.Callback):
     """Gives the module a `MemoryBank` and refills it each epoch; only the sample is loaded and encoded.
 
     fraction: share of the training pairs in the bank. first_epoch: the first epoch, counted from 0, that has one (the
-    authors' code trains the first epoch without). k, backend, exclude, shortlist: `MemoryBank`'s. shard_above: where
-    several processes train, a bank of more pairs is divided among them. seed: of the samples, which also depend on the
-    epoch. Raises InputError where the loss cannot use a bank.
+    authors' code trains the first epoch without). k, backend, exclude, shortlist, precision: `MemoryBank`'s.
+    shard_above: where several processes train, a bank of more pairs is divided among them. seed: of the samples, which
+    also depend on the epoch. Raises InputError where the loss cannot use a bank.
     """
 
     def __init__(
@@ -46,12 +46,13 @@ class BankCallback(pl.Callback):
         shortlist: int | None = 4,
         shard_above: int = 1_000_000,
         seed: int = 0,
+        precision: str = "32",
     ):
         require(0 < fraction <= 1, f"fraction is {fraction}; expected a share above 0 and at most 1")
         for name, value in (("first_epoch", first_epoch), ("shard_above", shard_above), ("seed", seed)):
             require(value >= 0, f"{name} is {value}; expected a whole number from 0 up")
         self.fraction, self.first_epoch, self.shard_above, self.seed = fraction, first_epoch, shard_above, seed
-        self.bank = MemoryBank(k, backend, exclude, shortlist)
+        self.bank = MemoryBank(k, backend, exclude, shortlist, precision)
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
         """Hand the bank to the module, after all that its first refill could fail for."""
@@ -62,6 +63,7 @@ class BankCallback(pl.Callback):
         )
         split = trainer.datamodule.load("train")[0]
         self._relation = relation_of(split)  # the same in every epoch
+        self.bank.uses_bf16(module.similarity, module.device)
         self.bank.plan(*self._ids(split, self.first_epoch), self._relation)
         wanted = module.loss.neighbors_k
         require(
@@ -86,6 +88,11 @@ class BankCallback(pl.Callback):
         seconds = time.perf_counter() - start
         if trainer.current_epoch == self.first_epoch:
             log.info("bank: %d pairs, k = %d, %s", len(self.bank), self.bank.k, self.bank.running_backend)
+            others = self.bank.rounding_share()
+            if others is not None:
+                log.info(
+                    "bank: of the %d nearest in bf16, %.2f %% are others than in float32", self.bank.k, 100 * others
+                )
         module.log_dict({"bank/seconds": seconds, "bank/pairs": float(len(self.bank)), "bank/k": float(self.bank.k)})
 
     @torch.no_grad()

@@ -1,0 +1,86 @@
+"""Scores of vectors that are rounded to bfloat16, which some hardware multiplies several times as fast.
+
+Only the factors are rounded, to two or three significant digits; sums and scores are float32.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vsehub.checks import require
+from vsehub.neighbors.vectors import VectorSource
+
+# (queries (b, D), memory or None) -> scores (b, m)
+Products = Callable[[Tensor, Tensor | None], Tensor]
+
+
+class RoundedVectors:
+    """Items whose scores are those of rounded vectors, see `rounded_products`; their rows stay as they are."""
+
+    def __init__(self, vectors: VectorSource):
+        self._vectors, self.shape = vectors, vectors.shape
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Rows `start` to `stop` - 1, unrounded."""
+        return self._vectors.rows(start, stop)
+
+
+def products(items: Tensor) -> Products:
+    """(queries (b, D), memory or None) -> their inner products (b, m) with items (m, D)."""
+    return lambda queries, out: torch.mm(queries, items.T, out=out)
+
+
+def rounded_products(items: Tensor) -> Products:
+    """`products` of queries and items that are rounded to bfloat16, without gradient.
+
+    Scores are float32, or float64 where the vectors are: in bfloat16 most of a query's best would be equal.
+    """
+    half = items.bfloat16()
+    if items.is_cuda and items.dtype == torch.float32:
+        return lambda queries, out: torch.mm(queries.bfloat16(), half.T, out_dtype=torch.float32, out=out)
+    factor = half.to(items.dtype)
+
+    def scored(queries: Tensor, out: Tensor | None) -> Tensor:
+        with _onednn_in_bf16():
+            return torch.mm(queries.bfloat16().to(factor.dtype), factor.T, out=out)
+
+    return scored
+
+
+@contextmanager
+def _onednn_in_bf16() -> Iterator[None]:
+    """Lets a CPU multiply float32 numbers as bfloat16, exactly where they are rounded; small matrices it does not."""
+    onednn: Any = torch.backends.mkldnn
+    settings = onednn.matmul
+    before = settings.fp32_precision
+    settings.fp32_precision = "bf16"
+    try:
+        yield
+    finally:
+        settings.fp32_precision = before
+
+
+def uses_bf16(precision: str, device: str, obstacle: str | None = None) -> bool:
+    """Whether to compute in bfloat16: precision "bf16", or "auto" on a type of device that multiplies it itself.
+
+    obstacle: why it is impossible here, if it is: "auto" then gives False, and "bf16" raises InputError.
+    """
+    require(precision != "bf16" or obstacle is None, f"precision is bf16, but {obstacle}; omit precision")
+    return precision == "bf16" or (precision == "auto" and obstacle is None and has_bf16(device))
+
+
+def has_bf16(device: str) -> bool:
+    """Whether a "cuda" or "cpu" multiplies bfloat16 itself; emulated products are slower than those of float32.
+
+    Of CPUs these are the ones with AMX tiles or AVX-512 bfloat16.
+    """
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
