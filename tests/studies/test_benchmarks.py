@@ -115,10 +115,11 @@ def test_gpu_checks_hold_on_the_cpu(scripts, data):
     rows = scripts["gpu_equality"].bank_rows(CPU, pairs=400, queries=8, k=20, dim=16)
     rows += scripts["gpu_equality"].text_rows(CPU, dim=16, captions=8)
     rows += scripts["gpu_equality"].limit_rows(CPU, queries=2, dim=4)
+    rows += scripts["gpu_equality"].rounded_rows(CPU, rows=64, dim=32)
     rows += scripts["gpu_equality"].shortlist_rows(CPU, queries=3, entries=20, candidates=7, dim=8)
     assert scripts["gpu_equality"].memory_rows(CPU) == []
     assert [name for name, _, holds in rows if holds is False] == []
-    assert sum(holds is True for *_, holds in rows) >= 6
+    assert sum(holds is True for *_, holds in rows) >= 7
     assert len(check.speed_rows(CPU, data, steps=2, dim=16)) == 4
     assert check.cost_rows(CPU, data, [260], dim=16)
 

@@ -9,12 +9,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 
 from vsehub.cli.nodes import plain
-from vsehub.recipes import AS_BEFORE, class_name, decides, named_classes
+from vsehub.recipes import class_name, decides, named_classes
 
 
 def digest(cfg: DictConfig) -> str:
-    """Eight letters for a run's settings. 30 equals 30.0, and null equals an absent setting, as
-    the value of `AS_BEFORE` does."""
+    """Eight letters for a run's settings. 30 equals 30.0, and null equals an absent setting."""
     return digest_of(dict(_settings(cfg)))
 
 
@@ -29,7 +28,7 @@ def _settings(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
         value = _value(node, key) if decides(name) else None
         if isinstance(value, DictConfig):
             yield from _settings(value, f"{name}.")
-        elif value is not None and AS_BEFORE.get(name) != str(value):
+        elif value is not None:
             yield name, class_name(value) if key == "_target_" else _alike(named_classes(plain(value)))
 
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from vsehub.recipes import AS_BEFORE, flatten, in_recipe
+from vsehub.recipes import flatten, in_recipe
 from vsehub.report.runs import Run
 
 LABEL_ORDER = ("sum", "max", "knn_margin", "hal", "hal+mb", "rescaled_sum", "rescaled_max")
@@ -42,7 +42,6 @@ def series_rank(series: Series) -> tuple:
 def recipe(run: Run) -> dict[str, str]:
     """The recipe of a run: the settings that affect its result, except seeds, as text, and its data's fingerprints."""
     settings = {key: str(value) for key, value in flatten(run.record["config"]).items() if in_recipe(key)}
-    settings = {key: value for key, value in settings.items() if AS_BEFORE.get(key) != value}
     for split, facts in sorted((run.record.get("data") or {}).items()):
         settings[f"{FINGERPRINT}{split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
     settings[NOISE] = noise_text(run) or "none"
