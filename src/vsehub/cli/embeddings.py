@@ -19,6 +19,7 @@ from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import alone, write_json
 from vsehub.io.outputs import Output
 from vsehub.io.records import EMBEDDINGS
+from vsehub.io.text import without_password
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     import torch
@@ -244,7 +245,7 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
             "schema": EMBEDDINGS.version,
             "kind": settings.command,
             "vsehub": __version__,
-            "command": " ".join(sys.argv),
+            "command": without_password(" ".join(sys.argv)),
             "versions": versions(),
             "git": code_version(),
             "hardware": hardware(),
@@ -374,12 +375,12 @@ def _choice(choice: dict[str, Any] | None) -> list[str]:
 
 
 def _index(index: dict[str, Any] | None) -> list[str]:
-    if index is None or index["recall"] is None:
+    if index is None:
         return []
-    recall = index["recall"]
+    recall, times = index["recall"], index["milliseconds"]
     return [
-        f"the {index['kind']} index finds {recall['corrected']:.1%} of the {recall['k']} best, "
-        f"{recall['plain']:.1%} of the plain ranking's"
+        f"index ({index['kind']}): it finds {recall['corrected']:.1%} of the {recall['k']} best, "
+        f"{recall['plain']:.1%} of the plain ranking's; {times['corrected']:.3g} ms a query, plain {times['plain']:.3g}"
     ]
 
 

@@ -1,0 +1,108 @@
+"""The engines by name: what each needs, where it keeps its files, and opening a collection in one."""
+
+import re
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from vsehub.checks import fail, require
+from vsehub.io.text import without_password
+from vsehub.serving.databases.base import Database, asking
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine. title: its name in texts. factory: the class in the module of the engine's name. packages: what its
+
+    extra installs, by the names of their modules. file: its folder in `out`; None if it has no embedded form. schemes:
+    of the URIs that it takes.
+    """
+
+    title: str
+    factory: str
+    packages: tuple[str, ...]
+    file: str | None
+    schemes: tuple[str, ...]
+
+
+ENGINES = {
+    "milvus": Engine("Milvus", "Milvus", ("pymilvus", "milvus_lite"), "index.milvus.db", ("http", "https", "tcp")),
+    "lancedb": Engine("LanceDB", "LanceDB", ("lancedb",), "index.lancedb", ("db", "s3", "gs", "az")),
+    "qdrant": Engine("Qdrant", "Qdrant", ("qdrant_client",), "index.qdrant", ("http", "https")),
+    "pgvector": Engine("Postgres", "PGVector", ("psycopg", "pgvector"), None, ("postgresql", "postgres")),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a collection is: the engine, its URI or folder, and the collection's name.
+
+    Raises InputError for an unknown engine, if a package of it is missing, and for a URI or a name that it cannot take.
+    """
+
+    engine: str
+    uri: str
+    name: str
+
+    def __post_init__(self) -> None:
+        engine = ENGINES.get(self.engine)
+        if engine is None:
+            fail(f"index is {self.engine!r}; choose one of {', '.join(ENGINES)}")
+        missing = [package for package in engine.packages if find_spec(package) is None]
+        require(
+            not missing,
+            f"index={self.engine} needs {', '.join(missing)}: pip install 'vsehub[{self.engine}]', or choose another",
+        )
+        require(
+            _NAME.fullmatch(self.name) is not None,
+            f"index_name is {self.name!r}; expected at most 60 letters, digits and underscores, no digit first",
+        )
+        kinds = ", ".join(f"{scheme}://" for scheme in engine.schemes)
+        scheme = self.uri.partition("://")[0].lower() if self.served else None
+        require(
+            scheme in engine.schemes if self.served else engine.file is not None,
+            f"index_uri is {without_password(self.uri)}; {engine.title} takes {kinds}"
+            f"{' or a folder' if engine.file else ''}",
+        )
+
+    @property
+    def served(self) -> bool:
+        """Whether it is behind a URI, not in a folder of this machine."""
+        return _SCHEME.match(self.uri) is not None
+
+    @property
+    def address(self) -> str:
+        """The place in words, without a password."""
+        return f"{self.name} at {without_password(self.uri)}"
+
+    @property
+    def exists(self) -> bool:
+        """Whether there may be a collection: a folder that is not there holds none."""
+        return self.served or Path(self.uri).exists()
+
+    def opened(self) -> Database:
+        """The collection, which need not exist yet. Raises InputError if the engine does not answer."""
+        module = import_module(f"vsehub.serving.databases.{self.engine}")
+        with asking(self.address):
+            opened: Database = getattr(module, ENGINES[self.engine].factory)(self.uri, self.name, not self.served)
+            return opened
+
+    def note(self, uri: str, k: int) -> tuple[str, str]:
+        """The imports and the search of a usage note in the engine's own client, which opens `uri`, less a password."""
+        module = import_module(f"vsehub.serving.databases.{self.engine}")
+        found: tuple[str, str] = module.note(without_password(uri).replace(":***@", "@"), self.name, k)
+        return found
+
+
+def placed(engine: str, uri: str | None, name: str, folder: Path) -> Place:
+    """The place of a collection; without a URI a folder in `folder`. Raises InputError as `Place` does."""
+    known = ENGINES.get(engine)
+    if uri is None and known is not None and known.file is None:
+        fail(
+            f"index_uri is not set; {known.title} needs a server: give index_uri={known.schemes[0]}://USER@HOST/DATABASE"
+        )
+    return Place(engine, str(folder / (known.file or "")) if uri is None and known else str(uri), name)
