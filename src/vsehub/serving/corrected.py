@@ -22,6 +22,7 @@ from vsehub.neighbors.faiss import required_faiss
 from vsehub.neighbors.tiles import Affine, nearest
 from vsehub.neighbors.vectors import as_vectors, given_back, sampled
 from vsehub.serving.index_file import (
+    CODES,
     KINDS,
     bias_at,
     effort,
@@ -114,6 +115,10 @@ def build_index(
         f"bias has shape {tuple(bias.shape)}; expected ({len(items)},), one number per item",
     )
     require(bool(bias.isfinite().all()), "bias has NaN or infinite entries; look for such embeddings")
+    require(
+        kind != "ivfpq" or len(items) >= CODES,
+        f"index: ivfpq tells {CODES} values apart, and there are only {len(items)} items; choose flat, ivf or hnsw",
+    )
     faiss = required_faiss(*FAISS_FOR)
     if kind != "flat":
         log.warning("an %s index is approximate: it misses some of the best items; flat finds all", kind)

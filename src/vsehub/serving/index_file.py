@@ -36,7 +36,7 @@ LISTS_A_PROBE, LEAST_PROBES = 16, 16
 LINKS, CANDIDATES_BUILDING, CANDIDATES_SEARCHING = 32, 40, 128
 # ivfpq stores a byte for each group of so many dimensions. The bias has a group to itself: among dimensions that vary
 # more its values would hardly be told apart.
-GROUP, _CODES = 2, 256
+GROUP, CODES = 2, 256
 _NAME, _VERSION = b"vsehub-", b"1"
 MARK = _NAME + _VERSION
 _LENGTH = 8
@@ -64,7 +64,7 @@ def empty_index(faiss: ModuleType, kind: str, dimensions: int, items: int, seed:
         if kind == "ivf":
             index = faiss.IndexIVFFlat(quantizer, dimensions, lists, faiss.METRIC_INNER_PRODUCT)
         else:
-            groups, bits = dimensions // GROUP, _CODES.bit_length() - 1
+            groups, bits = dimensions // GROUP, CODES.bit_length() - 1
             index = faiss.IndexIVFPQ(quantizer, dimensions, lists, groups, bits, faiss.METRIC_INNER_PRODUCT)
             index.pq.cp.seed, index.pq.cp.min_points_per_centroid = seed, 1
         index.cp.seed, index.cp.min_points_per_centroid = seed, 1
@@ -129,7 +129,7 @@ def read_index(faiss: ModuleType, path: str | Path) -> tuple[Any, dict[str, Any]
     try:
         # Of ivfpq FAISS also bounds a table that it never makes for inner products: 4 * 256 / GROUP bytes a centroid's
         # number, each of which takes 4 bytes of the file.
-        with _bounded(faiss, facts["bytes"] * (_CODES if facts["kind"] == "ivfpq" else 1)):
+        with _bounded(faiss, facts["bytes"] * (CODES if facts["kind"] == "ivfpq" else 1)):
             return faiss.read_index(str(path)), facts
     except (RuntimeError, MemoryError) as error:
         raise InputError(f"index: FAISS {faiss.__version__} cannot read {path} ({error}); {_AGAIN}") from error
@@ -265,13 +265,13 @@ def _ivf(content: _Bytes, items: int, dimensions: int) -> None:
 def _ivfpq(content: _Bytes, items: int, dimensions: int) -> None:
     lists = _list_header(content, b"IwPQ", items, dimensions)
     residual, code_size, d, groups, bits = content.numbers("?QQQQ")
-    expected = (True, dimensions // GROUP, dimensions, dimensions // GROUP, _CODES.bit_length() - 1)
+    expected = (True, dimensions // GROUP, dimensions, dimensions // GROUP, CODES.bit_length() - 1)
     _expect(
         (residual, code_size, d, groups, bits) == expected,
         f"its codes are {code_size} bytes of {groups} groups of {bits} bits for {d} dimensions",
     )
     count = len(content.vector(np.float32))
-    _expect(count == _CODES * dimensions, f"its codes stand for {count} numbers")
+    _expect(count == CODES * dimensions, f"its codes stand for {count} numbers")
     _lists(content, lists, code_size, items)
 
 

@@ -16,10 +16,11 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine. title: its name in texts. factory: the class in the module of the engine's name. packages: what its
+    """An engine.
 
-    extra installs, by the names of their modules. file: its folder in `out`; None if it has no embedded form. schemes:
-    of the URIs that it takes.
+    title: its name in texts. factory: the class in the module of the engine's name. packages: the modules that its
+    extra installs. file: its folder in `out`; None if it has no embedded form. schemes: of the URIs that it takes.
+    ending: of the name of any folder of it.
     """
 
     title: str
@@ -27,10 +28,13 @@ class Engine:
     packages: tuple[str, ...]
     file: str | None
     schemes: tuple[str, ...]
+    ending: str = ""
 
 
 ENGINES = {
-    "milvus": Engine("Milvus", "Milvus", ("pymilvus", "milvus_lite"), "index.milvus.db", ("http", "https", "tcp")),
+    "milvus": Engine(
+        "Milvus", "Milvus", ("pymilvus", "milvus_lite"), "index.milvus.db", ("http", "https", "tcp"), ".db"
+    ),
     "lancedb": Engine("LanceDB", "LanceDB", ("lancedb",), "index.lancedb", ("db", "s3", "gs", "az")),
     "qdrant": Engine("Qdrant", "Qdrant", ("qdrant_client",), "index.qdrant", ("http", "https")),
     "pgvector": Engine("Postgres", "PGVector", ("psycopg", "pgvector"), None, ("postgresql", "postgres")),
@@ -67,6 +71,10 @@ class Place:
             scheme in engine.schemes if self.served else engine.file is not None,
             f"index_uri is {without_password(self.uri)}; {engine.title} takes {kinds}"
             f"{' or a folder' if engine.file else ''}",
+        )
+        require(
+            self.served or self.uri.endswith(engine.ending),
+            f"index_uri is {self.uri}; the name of a folder of {engine.title} ends in {engine.ending}",
         )
 
     @property

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from vsehub.checks import require
 from vsehub.serving.databases.base import CONNECT_SECONDS, Rows, Shape, folder_size, key_of, own_folder
 
 BATCH = 1000  # items or queries in one message, which Milvus limits to 64 MB
@@ -25,10 +24,10 @@ class Milvus:
     def __init__(self, uri: str, name: str, embedded: bool):
         from pymilvus import MilvusClient
 
-        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what it logs as an error, it raises too
+        for library in ("pymilvus", "milvus_lite", "grpc"):  # what they log as an error is raised too, or no error
+            logging.getLogger(library).setLevel(logging.CRITICAL)
         self._folder = Path(uri) if embedded else None
         if self._folder is not None:
-            require(uri.endswith(".db"), f"index_uri: Milvus Lite takes a name that ends in .db, not {uri}")
             own_folder(self._folder, "Milvus Lite", ("collections", "LOCK"))
             self._folder.parent.mkdir(parents=True, exist_ok=True)
         self._client = MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=CONNECT_SECONDS)

@@ -15,6 +15,7 @@ from vsehub.checks import fail
 from vsehub.serving.databases.base import CONNECT_SECONDS, Rows, Shape, folder_size, key_of, own_folder
 
 BATCH = 500
+PATIENCE = 300  # seconds for one request, once a server has answered
 _KEY = "vsehub"
 _LINKS = 32  # of an item in the graph of a server; 0: no graph, every vector is compared
 
@@ -31,8 +32,14 @@ class Qdrant:
             _require_plain_points(self._folder)
             self._client = QdrantClient(path=uri)
         else:
-            key = os.environ.get("QDRANT_API_KEY")
-            self._client = QdrantClient(url=uri, api_key=key, timeout=CONNECT_SECONDS, check_compatibility=False)
+            settings: dict[str, Any] = {
+                "url": uri,
+                "api_key": os.environ.get("QDRANT_API_KEY"),
+                "check_compatibility": False,
+            }
+            with closing(QdrantClient(timeout=CONNECT_SECONDS, **settings)) as asked:
+                asked.get_collections()
+            self._client = QdrantClient(timeout=PATIENCE, **settings)
         self._name = name
 
     def shape(self) -> Shape | None:
@@ -56,9 +63,7 @@ class Qdrant:
 
         vectors = VectorParams(size=dimensions, distance=Distance.DOT)
         # Without a graph while it is filled, which is faster; `finish` adds it.
-        self._client.create_collection(
-            self._name, vectors, hnsw_config=HnswConfigDiff(m=0), metadata={_KEY: facts}, timeout=CONNECT_SECONDS
-        )
+        self._client.create_collection(self._name, vectors, hnsw_config=HnswConfigDiff(m=0), metadata={_KEY: facts})
 
     def keep_facts(self, facts: str) -> None:
         """See `Database`."""
