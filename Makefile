@@ -144,9 +144,10 @@ benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 15 
 	$(BIN)/python experiments/benchmarks/attention.py
 	$(BIN)/python experiments/benchmarks/evaluation.py
 
-benchmark-search: $(INSTALLED) ## matching, and search of a million items (about half an hour on two cores)
+benchmark-search: $(INSTALLED) ## matching, search of a million items, databases (about three quarters of an hour on two cores)
 	$(BIN)/python experiments/benchmarks/matching.py --rounds 1
 	$(BIN)/python experiments/benchmarks/million.py
+	$(BIN)/python experiments/benchmarks/engines.py
 
 rehearsal: $(INSTALLED) ## one shortened epoch at COCO's size on made-up data (about 5 minutes on two cores)
 	$(BIN)/python experiments/benchmarks/rehearsal.py $(ARGS)

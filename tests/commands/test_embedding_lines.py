@@ -15,7 +15,7 @@ WRITTEN = {
     "README.md": ["diagnose", "rerank"],
     "docs/embeddings.md": ["diagnose"] * 3 + ["rerank"] * 3 + ["diagnose", "rerank", "rerank"],
     "conf/diagnose.yaml": ["diagnose"] * 5,
-    "conf/rerank.yaml": ["rerank"] * 5,
+    "conf/rerank.yaml": ["rerank"] * 6,
 }
 
 
@@ -71,6 +71,7 @@ def test_lines_followed_one_after_the_other(page, given, run_here, undrawn, tmp_
     assert [command for command, *_ in commands] == WRITTEN[page]
     if any(setting.startswith("index=") for command in commands for setting in command):
         pytest.importorskip("faiss")
+        pytest.importorskip("milvus_lite")
     named = set()
     for command, *settings in commands:
         values = dict(setting.split("=", 1) for setting in settings)
