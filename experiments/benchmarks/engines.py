@@ -71,6 +71,7 @@ def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Ite
                 given,
                 CSLS.scale,
                 criterion="csls",
+                parameters=CSLS().parameters(),
                 reference="generated",
                 approximate=approximate,
                 normalize=None,

@@ -16,15 +16,24 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.criteria import CSLS, NearestNeighbor
+from vsehub.criteria import CSLS, NNN, InvertedSoftmax, NearestNeighbor, Sinkhorn
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import measured_recall
 from vsehub.serving.databases import collection as filling
-from vsehub.serving.databases import engines, milvus, pgvector, qdrant
+from vsehub.serving.databases import engines, living, milvus, pgvector, qdrant
 from vsehub.serving.databases.base import Rows, asking
-from vsehub.serving.databases.collection import Items, facts_of, fill, require_free, require_shape, usage_note
+from vsehub.serving.databases.collection import (
+    Collection,
+    Items,
+    facts_of,
+    fill,
+    require_free,
+    require_shape,
+    usage_note,
+)
 from vsehub.serving.databases.engines import ENGINES, Place, placed
 from vsehub.serving.databases.facts import Facts
+from vsehub.serving.databases.living import opened, to_keep
 
 ITEMS, DIM, K = 40, 16, 5
 IDS = [f'it\'s "{row}" \\ % {{0}}; DROP TABLE items --' for row in range(ITEMS)]
@@ -65,8 +74,9 @@ def place(request, tmp_path):
         uri = request.getfixturevalue("postgres")
         found = Place("pgvector", uri, "items")
         database = found.opened()
-        if database.shape() is not None:
-            database.drop()
+        for one in (database, database.beside("items_reference")):
+            if one.shape() is not None:
+                one.drop()
         database.close()
         return found
     if not installed(request.param):
@@ -78,9 +88,9 @@ def items_of(rows=ITEMS):
     return Items(as_vectors("items", VECTORS[:rows]), BIAS[:rows], IDS[:rows], LABELS[:rows])
 
 
-def facts(items, approximate=False, criterion="csls (k 3)"):
-    names = {"criterion": criterion, "reference": "train.npy", "fingerprint": "abc", "normalize": None}
-    return facts_of(items, CSLS.scale, approximate=approximate, **names)
+def facts(items, approximate=False, criterion="csls", **changed):
+    names = {"criterion": criterion, "parameters": {"k": 3}, "reference": "train.npy", "fingerprint": "abc"}
+    return facts_of(items, CSLS.scale, **names | {"approximate": approximate, "normalize": None} | changed)
 
 
 def test_a_collection(place, tmp_path, monkeypatch):
@@ -196,6 +206,76 @@ def counting(database, put):
     return database
 
 
+def test_items_come_and_go(place):
+    """What is added ranks as if it had been there when the collection was filled; removed items are found no more."""
+    reference, most = unit(60, 3), ITEMS - 10
+    given = items_of(most)
+    rows, shift = to_keep(CSLS(3), given.vectors, given.bias, as_vectors("reference", reference))
+    assert (shift, len(rows)) == (0.0, 60)
+    fill(place, facts(given, reference_rows=60), given, rows).close()
+    with opened(place) as collection:
+        torch.testing.assert_close(sorted_rows(collection.reference()), sorted_rows(reference))
+        assert collection.remove([IDS[0], IDS[1], "absent"]) == 2
+        again = [*range(most, ITEMS), 0, 5]  # new ones, one that was removed, one that is there
+        new = collection.new(as_vectors("items", VECTORS[again]), [IDS[row] for row in again])
+        torch.testing.assert_close(new.bias, BIAS[again])
+        assert collection.put(new) == 1
+        assert len(collection) == ITEMS - 1
+        vectors, ids, labels = collection.items()
+        assert sorted(ids) == sorted(IDS[:1] + IDS[2:])
+        torch.testing.assert_close(vectors, VECTORS[[IDS.index(one) for one in ids]], atol=1e-6, rtol=0)
+        assert labels[ids.index(IDS[5])] == ""
+        assert labels[ids.index(IDS[6])] == LABELS[6]
+        held = Collection(collection.database, place, collection.facts, IDS)
+        positions = held.search(QUERIES, K)[1]
+        wanted = CSLS(3).search(QUERIES, VECTORS[[0, *range(2, ITEMS)]], reference, K)[1]
+        assert torch.equal(positions, wanted + (wanted > 0))
+        with pytest.raises(InputError, match=r"items has 3 dimensions; expected 16, as items at"):
+            collection.new(as_vectors("items", VECTORS[:2, :3]), IDS[:2])
+        with pytest.raises(InputError, match="item_ids has 1 entries for 2 items"):
+            collection.new(as_vectors("items", VECTORS[:2]), IDS[:1])
+        collection.database.beside("items_reference").remove(["7"])
+        with pytest.raises(
+            InputError, match=r"of the 60 reference queries beside items at .* 59 are there; fill it again"
+        ):
+            collection.new(as_vectors("items", VECTORS[:2]), IDS[:2])
+        for change, message in (
+            (
+                {"criterion": "sinkhorn", "parameters": {}, "scale": Sinkhorn().scale},
+                "bias depends on the others, so th",
+            ),
+            ({"scale": 3.0}, "contradict each other"),
+            ({"criterion": "os.system"}, "os.system"),
+            ({"parameters": {"_target_": "os.system"}}, "csls has no setting '_target_'"),
+        ):
+            with pytest.raises(InputError, match=message):
+                replace(collection, facts=replace(collection.facts, **change)).bias(as_vectors("items", VECTORS[:2]))
+        collection.database.keep_facts(facts(given).text())
+    with pytest.raises(InputError, match="is unfinished; give the rerank command that began it again"), opened(place):
+        pass
+    with pytest.raises(InputError, match="there is no collection absent at"), opened(replace(place, name="absent")):
+        pass
+
+
+def sorted_rows(vectors):
+    return vectors[vectors[:, 0].argsort()]
+
+
+@pytest.mark.parametrize("rule", [CSLS(5), InvertedSoftmax(), NNN(4)], ids=lambda rule: type(rule).__name__)
+def test_a_sample_of_a_large_reference(rule, monkeypatch):
+    """What is lost by it is a shift of all biases alike, which is measured and added back."""
+    monkeypatch.setattr(living, "KEPT", 300)
+    items, reference, new = unit(200, 7), unit(3000, 8), unit(50, 9)
+    bias, wanted = rule.bias(reference @ items.T), rule.bias(reference @ new.T)
+    rows, shift = to_keep(rule, as_vectors("items", items), bias, as_vectors("reference", reference))
+    assert len(rows) == 300
+    found = rule.bias(rows @ new.T)
+    assert (found - wanted).mean().abs() > wanted.std()
+    assert (found + shift - wanted).mean().abs() < 0.25 * wanted.std()
+    assert (found + shift - wanted).abs().mean() < 0.5 * (found - wanted).abs().mean()
+    assert to_keep(Sinkhorn(), as_vectors("items", items), bias, as_vectors("reference", reference)) == (None, 0.0)
+
+
 def test_a_collection_of_somebody_else(place):
     """Refused even with overwrite=true; so are facts of other versions, damaged ones and other shapes."""
     items, database = items_of(), place.opened()
@@ -232,6 +312,9 @@ def test_facts_made_to_do_harm():
         "mean_bias": (float("nan"), "0", None, [1]),
         "dim": (0, -1, 2**40, 1.5, True),
         "items": (0, 2**60, "9"),
+        "reference_rows": (-1, 2**60, 0.5),
+        "shift": (float("nan"), None),
+        "parameters": (None, [], "k"),
         "criterion": (1, None, "x" * 5000, {"_target_": "os.system"}),
         "normalize": (1, "yes"),
         "complete": (None, 0, "true"),
@@ -281,8 +364,8 @@ def test_what_cannot_be_a_place(tmp_path, monkeypatch):
             r"is ftp://me:\*\*\*@host; Qdrant takes http://, https:// or a f",
         ),
         (("milvus", "folder", "items"), "index_uri is folder; the name of a folder of Milvus ends in .db"),
-        (("lancedb", None, "a; drop"), "index_name is 'a; drop'; expected at most 60 letters, digits and underscores"),
-        (("lancedb", None, "x" * 61), "expected at most 60 letters"),
+        (("lancedb", None, "a; drop"), "index_name is 'a; drop'; expected at most 50 letters, digits and underscores"),
+        (("lancedb", None, "x" * 51), "expected at most 50 letters"),
         (("lancedb", None, "7"), "no digit first"),
     ):
         with pytest.raises(InputError, match=message):

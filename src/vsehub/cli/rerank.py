@@ -172,9 +172,9 @@ def write_database(
     found: Comparison, criterion: "ItemBias", bias: "Tensor", index: Index, settings: Settings
 ) -> tuple[dict[str, Any], str]:
     """Fill a collection of a database. Returns its part of the record and the note on searching it."""
-    from vsehub.report.tables import criterion_text
     from vsehub.serving.databases.collection import Items, facts_of, fill, usage_note
     from vsehub.serving.databases.engines import ENGINES
+    from vsehub.serving.databases.living import to_keep
 
     place, names = index.place, found.inputs.item_names
     assert place is not None
@@ -183,19 +183,22 @@ def write_database(
     ids = [str(row) for row in range(count)] if names.ids is None else names.ids
     ranking = found.record["rankings"][-1]
     items = Items(found.inputs.items, bias, ids, names.labels)
+    reference = found.inputs.queries if found.inputs.reference is None else found.inputs.reference
+    kept, shift = to_keep(criterion, found.inputs.items, bias, reference, settings.seed)
     facts = facts_of(
         items,
         criterion.scale,
-        criterion=criterion_text(
-            ranking["criterion"], ", ".join(f"{key} {value}" for key, value in ranking["parameters"].items())
-        ),
+        criterion=ranking["criterion"],
+        parameters=ranking["parameters"],
         reference=found.record["reference"]["set"],
+        reference_rows=0 if kept is None else len(kept),
+        shift=shift,
         approximate=approximate,
         normalize=settings.normalize,
         fingerprint=found.record["items"]["fingerprint"],
     )
     title = ENGINES[place.engine].title
-    with fill(place, facts, items, settings.overwrite, f"filling {title}") as collection:
+    with fill(place, facts, items, kept, settings.overwrite, f"filling {title}") as collection:
         size = collection.size()
         uri = place.uri if place.served else os.path.relpath(place.uri, found.out.folder)
         searched = "approximate" if approximate else "exact"

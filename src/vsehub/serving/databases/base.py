@@ -42,6 +42,9 @@ class Database(Protocol):
     Methods raise whatever the engine's client raises; `asking` turns that into one line.
     """
 
+    def beside(self, name: str) -> "Database":
+        """Another collection of the same database, over the same connection."""
+
     def shape(self) -> Shape | None:
         """Those of the collection; None if there is no collection of this name."""
 

@@ -1,8 +1,10 @@
 """A corrected ranking in a vector database: filling a collection, finishing an unfinished one, searching it."""
 
 import hashlib
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -16,7 +18,7 @@ from vsehub.data.truth import distinct_ids
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
 from vsehub.serving.corrected import folded, last_components, scored
 from vsehub.serving.databases.base import Database, Rows, asking
-from vsehub.serving.databases.engines import Place
+from vsehub.serving.databases.engines import REFERENCE, Place
 from vsehub.serving.databases.facts import Facts, require_of_vsehub
 
 log = logging.getLogger(__name__)
@@ -27,7 +29,7 @@ _LONGEST = 10_000  # bytes of an id or a label in UTF-8
 
 @dataclass(frozen=True)
 class Items:
-    """What a collection is filled with: vectors (M, D), their biases b (M,), ids, and labels or None.
+    """Items for a collection: vectors (M, D), their biases b (M,), ids, and labels or None.
 
     Raises InputError for ids that repeat and for texts that are too long.
     """
@@ -100,6 +102,38 @@ class Collection:
         self.close()
 
 
+def facts_of(
+    items: Items,
+    scale: float,
+    *,
+    criterion: str,
+    parameters: Mapping[str, Any],
+    reference: str,
+    reference_rows: int = 0,
+    shift: float = 0.0,
+    approximate: bool,
+    normalize: bool | None,
+    fingerprint: str,
+) -> Facts:
+    """The facts of a collection that is to hold items, ranked by a·s - b(item); see `Facts`."""
+    return Facts(
+        criterion=criterion,
+        parameters=json.loads(json.dumps(dict(parameters))),  # as they are read again
+        reference=reference,
+        reference_rows=reference_rows,
+        shift=float(shift),
+        scale=float(scale),
+        mean_bias=last_components(items.bias, scale)[1],
+        dim=items.vectors.shape[1],
+        items=len(items.vectors),
+        approximate=approximate,
+        normalize=normalize,
+        fingerprint=fingerprint,
+        digest=items.digest(),
+        complete=False,
+    )
+
+
 def require_free(place: Place, overwrite: bool) -> None:
     """Raise InputError if the engine does not answer, or if a collection is there that must not be filled.
 
@@ -108,16 +142,26 @@ def require_free(place: Place, overwrite: bool) -> None:
     """
     if not place.exists:
         return
+    with _connected(place) as database:
+        _replaceable(database, place, overwrite)
+
+
+@contextmanager
+def _connected(place: Place) -> Iterator[Database]:
+    """The collection of a place, which need not exist, and whose errors are turned into one line."""
     database = place.opened()
     try:
         with asking(place.address):
-            _replaceable(database, place, overwrite)
+            yield database
     finally:
         database.close()
 
 
 def _replaceable(database: Database, place: Place, overwrite: bool) -> Facts | None:
     """The facts of an unfinished collection that is there; None if there is none, or it is to be replaced."""
+    reference = database.beside(place.name + REFERENCE)
+    if reference.shape() is not None:
+        require_of_vsehub(reference.facts(), f"{place.address}, its {REFERENCE[1:]},")
     if database.shape() is None:
         return None
     text = database.facts()
@@ -133,46 +177,30 @@ def _replaceable(database: Database, place: Place, overwrite: bool) -> Facts | N
     return found
 
 
-def facts_of(
+def fill(
+    place: Place,
+    facts: Facts,
     items: Items,
-    scale: float,
-    *,
-    criterion: str,
-    reference: str,
-    approximate: bool,
-    normalize: bool | None,
-    fingerprint: str,
-) -> Facts:
-    """The facts of a collection that is to hold items, ranked by a·s - b(item); see `Facts`."""
-    return Facts(
-        criterion=criterion,
-        reference=reference,
-        scale=float(scale),
-        mean_bias=last_components(items.bias, scale)[1],
-        dim=items.vectors.shape[1],
-        items=len(items.vectors),
-        approximate=approximate,
-        normalize=normalize,
-        fingerprint=fingerprint,
-        digest=items.digest(),
-        complete=False,
-    )
-
-
-def fill(place: Place, facts: Facts, items: Items, overwrite: bool = False, progress: str | None = None) -> Collection:
+    reference: Tensor | None = None,
+    overwrite: bool = False,
+    progress: str | None = None,
+) -> Collection:
     """The collection, filled with items.
 
-    facts: from `facts_of`. An unfinished collection of the same facts is finished; overwrite: replace any collection of
-    vsehub's. Raises InputError for a collection that must not be filled, and if the engine refuses; then the collection
-    stays unfinished, and the same command finishes it.
+    facts: from `facts_of`. reference: queries (R, D) that are kept beside it, as many as the facts say. An unfinished
+    collection of the same facts is finished; overwrite: replace any collection of vsehub's. Raises InputError for a
+    collection that must not be filled, and if the engine refuses; then the collection stays unfinished, and the same
+    command finishes it.
     """
     last, _ = last_components(items.bias, facts.scale)
     database = place.opened()
     try:
         with asking(place.address):
             start = _begun(database, place, facts, overwrite)
+            if reference is not None:
+                _keep_reference(database, place, facts, reference)
             log.info("filling %s from item %d of %d", place.address, start, facts.items)
-            _put(database, items, last, start, progress)
+            put_in(database, items, last, start, progress)
             database.finish(facts.approximate)
             held = database.count()
             require(
@@ -207,11 +235,24 @@ def _begun(database: Database, place: Place, facts: Facts, overwrite: bool) -> i
     return max(0, (min(database.count(), facts.items) - 1) // BLOCK * BLOCK)
 
 
+def _keep_reference(database: Database, place: Place, facts: Facts, reference: Tensor) -> None:
+    """Store reference queries (R, D) in a collection beside that of the items."""
+    beside = database.beside(place.name + REFERENCE)
+    if beside.shape() is not None:
+        beside.drop()
+    beside.create(facts.dim, facts.text())
+    for first in range(0, len(reference), BLOCK):
+        rows = reference[first : first + BLOCK].float().cpu().numpy()
+        names = [str(row) for row in range(first, first + len(rows))]
+        beside.put(Rows(names, [""] * len(rows), rows))
+    beside.finish(approximate=False)
+
+
 def require_shape(database: Database, place: Place, facts: Facts) -> None:
     """Raise InputError unless a collection has the dimension and the metric of its facts."""
     shape = database.shape()
     if shape is None:
-        fail(f"index_uri: there is no collection {place.address}")
+        fail(f"index_uri: there is no collection {place.address}; fill it with rerank")
     require(
         shape.inner_product,
         f"index_uri: {place.address} is not searched by inner product, which the correction needs; fill it again",
@@ -223,7 +264,8 @@ def require_shape(database: Database, place: Place, facts: Facts) -> None:
     )
 
 
-def _put(database: Database, items: Items, last: Tensor, start: int, progress: str | None) -> None:
+def put_in(database: Database, items: Items, last: Tensor, start: int = 0, progress: str | None = None) -> None:
+    """Put items from row `start` on into a collection, with their last components (M,), block by block."""
     vectors = items.vectors
     labels = items.labels
     shown = tqdm(total=len(vectors), initial=start, desc=progress, disable=None if progress else True, leave=False)

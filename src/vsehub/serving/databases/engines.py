@@ -10,7 +10,8 @@ from vsehub.checks import fail, require
 from vsehub.io.text import without_password
 from vsehub.serving.databases.base import Database, asking
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
+REFERENCE = "_reference"  # ends the name of the collection of kept reference queries
+_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,49}}({REFERENCE})?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -63,7 +64,7 @@ class Place:
         )
         require(
             _NAME.fullmatch(self.name) is not None,
-            f"index_name is {self.name!r}; expected at most 60 letters, digits and underscores, no digit first",
+            f"index_name is {self.name!r}; expected at most 50 letters, digits and underscores, no digit first",
         )
         kinds = ", ".join(f"{scheme}://" for scheme in engine.schemes)
         scheme = self.uri.partition("://")[0].lower() if self.served else None
@@ -106,11 +107,18 @@ class Place:
         return found
 
 
-def placed(engine: str, uri: str | None, name: str, folder: Path) -> Place:
-    """The place of a collection; without a URI a folder in `folder`. Raises InputError as `Place` does."""
+def placed(engine: str, uri: str | None, name: str, folder: Path | None) -> Place:
+    """The place of a collection. Raises InputError as `Place` does.
+
+    uri: None for a folder in `folder`, where there is one and the engine has an embedded form.
+    """
     known = ENGINES.get(engine)
-    if uri is None and known is not None and known.file is None:
+    if uri is not None or known is None:
+        return Place(engine, str(uri), name)
+    if known.file is None:
         fail(
             f"index_uri is not set; {known.title} needs a server: give index_uri={known.schemes[0]}://USER@HOST/DATABASE"
         )
-    return Place(engine, str(folder / (known.file or "")) if uri is None and known else str(uri), name)
+    if folder is None:
+        fail(f"index_uri is not set; give the server, or the folder of {known.title}, that rerank filled")
+    return Place(engine, str(folder / known.file), name)

@@ -18,15 +18,21 @@ _MOST_ITEMS, _MOST_DIMENSIONS = 1 << 48, 1 << 20
 class Facts:
     """What a collection of vsehub holds.
 
-    criterion, reference: by what the ranking is corrected, in words. scale (a) and mean_bias (the mean of b): a
-    corrected score is a times the inner product, minus the mean. dim: D; stored vectors have one dimension more. items:
-    how many were put in when it was filled. approximate: whether the engine searches an approximate index. normalize:
-    whether vectors were divided by their norms. fingerprint: of the item vectors. digest: of ids, labels and biases, by
-    which a command knows its own unfinished collection. complete: whether all items are in it.
+    criterion, parameters: the name of a criterion's yaml file, and its settings. reference: where its reference queries
+    came from, in words. reference_rows: how many of them are kept beside the collection, so that new items get their
+    bias from them; 0 for none. shift: what is added to that bias where they are a sample. scale (a) and mean_bias (the
+    mean of b): a corrected score is a times the inner product, minus the mean. dim: D; stored vectors have one
+    dimension more. items: how many were put in when it was filled. approximate: whether the engine searches an
+    approximate index. normalize: whether vectors were divided by their norms. fingerprint: of the item vectors. digest:
+    of ids, labels and biases, by which a command knows its own unfinished collection. complete: whether all items are
+    in it.
     """
 
     criterion: str
+    parameters: dict[str, Any]
     reference: str
+    reference_rows: int
+    shift: float
     scale: float
     mean_bias: float
     dim: int
@@ -80,8 +86,11 @@ def _fits(name: str, kind: Any, value: Any) -> bool:
     if kind is str:
         return type(value) is str and len(value) <= _TEXT
     if kind is int:
-        return type(value) is int and 0 < value <= (_MOST_DIMENSIONS if name == "dim" else _MOST_ITEMS)
+        least, most = int(name != "reference_rows"), _MOST_DIMENSIONS if name == "dim" else _MOST_ITEMS
+        return type(value) is int and least <= value <= most
     if kind is float:
         number = type(value) in (int, float) and math.isfinite(value)
-        return number and (name == "mean_bias" or value > 0)
+        return number and (name != "scale" or value > 0)
+    if name == "parameters":  # what they may be is checked by the builder of components
+        return isinstance(value, dict) and all(type(one) is str for one in value)
     return type(value) is bool or (value is None and name == "normalize")

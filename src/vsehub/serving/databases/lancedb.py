@@ -1,10 +1,11 @@
 """LanceDB: a folder, an object store (s3://, gs://, az://) or LanceDB Cloud (db://)."""
 
+import copy
 import os
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -30,6 +31,12 @@ class LanceDB:
             settings = {"api_key": os.environ.get("LANCEDB_API_KEY"), "client_config": {"timeout_config": patience}}
         self._base = lancedb.connect(uri, **settings)
         self._name = name
+
+    def beside(self, name: str) -> Self:
+        """See `Database`."""
+        other = copy.copy(self)
+        other._name = name
+        return other
 
     def shape(self) -> Shape | None:
         """See `Database`."""

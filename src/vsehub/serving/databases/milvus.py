@@ -1,10 +1,11 @@
 """Milvus: Milvus Lite in a folder whose name ends in .db, or a server by its URI."""
 
+import copy
 import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -32,6 +33,12 @@ class Milvus:
             self._folder.parent.mkdir(parents=True, exist_ok=True)
         self._client = MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=CONNECT_SECONDS)
         self._name = name
+
+    def beside(self, name: str) -> Self:
+        """See `Database`."""
+        other = copy.copy(self)
+        other._name = name
+        return other
 
     def shape(self) -> Shape | None:
         """See `Database`."""

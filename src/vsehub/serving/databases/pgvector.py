@@ -1,7 +1,8 @@
 """Postgres with the extension pgvector, by a URI postgresql://user@host/database."""
 
+import copy
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -28,6 +29,12 @@ class PGVector:
             if there is None:
                 self._base.execute("CREATE EXTENSION vector")
         register_vector(self._base)
+
+    def beside(self, name: str) -> Self:
+        """See `Database`."""
+        other = copy.copy(self)
+        other._name = name
+        return other
 
     def shape(self) -> Shape | None:
         """See `Database`."""

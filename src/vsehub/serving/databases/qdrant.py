@@ -1,5 +1,6 @@
 """Qdrant: a folder (the client's local mode, which searches every vector in Python) or a server by its URI."""
 
+import copy
 import io
 import os
 import pickle
@@ -7,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -41,6 +42,12 @@ class Qdrant:
                 asked.get_collections()
             self._client = QdrantClient(timeout=PATIENCE, **settings)
         self._name = name
+
+    def beside(self, name: str) -> Self:
+        """See `Database`."""
+        other = copy.copy(self)
+        other._name = name
+        return other
 
     def shape(self) -> Shape | None:
         """See `Database`."""
