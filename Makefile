@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 # The FAISS build: gpu where a GPU is seen, else cpu; `make setup FAISS=cpu` chooses.
 FAISS ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 INSTALLED := $(VENV)/installed-$(FAISS)
-EXTRAS := $(FAISS),wandb,tensorboard,transformers,timm,mteb,sweep,notebooks,dev
+EXTRAS := $(FAISS),wandb,tensorboard,transformers,timm,mteb,milvus,lancedb,qdrant,pgvector,sweep,notebooks,dev
 # 1: modules are compiled at once, which takes most of the set-up and saves each command more than it; 0: when first used.
 COMPILE ?= 1
 # Which versions are installed: the pinned ones, or what is given instead.
@@ -144,9 +144,10 @@ benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 15 
 	$(BIN)/python experiments/benchmarks/attention.py
 	$(BIN)/python experiments/benchmarks/evaluation.py
 
-benchmark-search: $(INSTALLED) ## matching, and search of a million items (about half an hour on two cores)
+benchmark-search: $(INSTALLED) ## matching, search of a million items, databases (about three quarters of an hour on two cores)
 	$(BIN)/python experiments/benchmarks/matching.py --rounds 1
 	$(BIN)/python experiments/benchmarks/million.py
+	$(BIN)/python experiments/benchmarks/engines.py
 
 rehearsal: $(INSTALLED) ## one shortened epoch at COCO's size on made-up data (about 5 minutes on two cores)
 	$(BIN)/python experiments/benchmarks/rehearsal.py $(ARGS)

@@ -37,6 +37,14 @@ OUTSIDE = {
     "lightning_fabric": {"training"},  # which comes with pytorch_lightning
     "lightning": set(),
     "faiss": {"neighbors/faiss.py"},
+    "pymilvus": {"serving/databases/milvus.py"},
+    "milvus_lite": {"serving/databases/milvus.py"},
+    "lancedb": {"serving/databases/lancedb.py"},
+    "qdrant_client": {"serving/databases/qdrant.py"},
+    "psycopg": {"serving/databases/pgvector.py"},
+    "pgvector": {"serving/databases/pgvector.py"},
+    "pgserver": set(),
+    "ray": set(),
     "matplotlib": {"report", "training/loggers/wandb.py"},
     "pandas": {"report"},
     "jinja2": {"report"},
@@ -175,8 +183,13 @@ def test_every_package_is_in_the_picture():
     [
         (
             "from vsehub.losses import HAL\nfrom vsehub.criteria import CSLS\nfrom vsehub import load\n"
-            "import vsehub.encoders.pretrained.texts, vsehub.data.text.vocabulary",
-            ("pytorch_lightning", "hydra", "omegaconf", "faiss", "matplotlib", "pandas", "transformers", "tokenizers"),
+            "import vsehub.encoders.pretrained.texts, vsehub.data.text.vocabulary\n"
+            "import vsehub.serving.databases.collection\n"
+            "from vsehub.serving.databases import lancedb, milvus, pgvector, qdrant",
+            (
+                *("pytorch_lightning", "hydra", "omegaconf", "faiss", "matplotlib", "pandas", "transformers"),
+                *("tokenizers", "pymilvus", "lancedb", "qdrant_client", "psycopg", "grpc"),
+            ),
         ),
         ("import vsehub.report.build", ("torch", "pytorch_lightning", "hydra")),
         (

@@ -371,8 +371,8 @@ def noise(path: Path) -> None:
 
 
 def save_index(path: Path, kind: str) -> None:
-    items = torch.from_numpy(matrix(200))
-    build_index(items, torch.from_numpy(matrix(200, 1)[:, 0]), 2.0, kind).save(path)
+    rows = 300  # ivfpq takes no fewer than 256
+    build_index(torch.from_numpy(matrix(rows)), torch.from_numpy(matrix(rows, 1)[:, 0]), 2.0, kind).save(path)
 
 
 def index(path: Path) -> None:
@@ -544,7 +544,7 @@ READERS: dict[str, Reader] = {
     "index.faiss": Reader(written("index.faiss", partial(save_index, kind="flat")), index),
     **{
         f"index.faiss {kind} resealed": Reader(written("index.faiss", partial(save_index, kind=kind)), index, resealed)
-        for kind in ("flat", "ivf", "hnsw")
+        for kind in ("flat", "ivf", "hnsw", "ivfpq")
     },
     "extraction manifest": Reader(partial(make_extracted, name=MANIFEST), manifest),
     "extraction settings": Reader(partial(make_extracted, name="parts/settings.json"), extraction_settings),

@@ -207,7 +207,8 @@ def test_reference_items(files, here):
 
 @pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="FAISS is not installed")
 @pytest.mark.parametrize(
-    ("kind", "criterion"), [("flat", "sinkhorn"), ("flat", "dual_is"), ("ivf", "csls"), ("hnsw", "nns")]
+    ("kind", "criterion"),
+    [("flat", "sinkhorn"), ("flat", "dual_is"), ("ivf", "csls"), ("hnsw", "nns")],
 )
 def test_an_index_that_gives_the_ranking(files, here, monkeypatch, kind, criterion):
     """Through vsehub's own loader and through the lines of USAGE.md, which need FAISS and numpy alone."""
@@ -220,14 +221,17 @@ def test_an_index_that_gives_the_ranking(files, here, monkeypatch, kind, criteri
     positions, scores = read_ranking(files / "there" / "ranking.parquet")
     values, found = load_index(files / "there" / "index.faiss").search(np.load(files / "q.npy"), 5)
     same = (found == positions.numpy()).mean()
+    assert told["recall"]["k"] == 5
+    assert f"index ({kind}): it finds" in said
+    assert all(one > 0 for one in told["milliseconds"].values())
     if kind == "flat":
-        assert told["recall"] is None
+        assert (
+            min(told["recall"]["plain"], told["recall"]["corrected"]) > 0.999
+        )  # another item of equal score is a miss
         assert same == 1.0
         np.testing.assert_allclose(values, scores, rtol=1e-4)
     else:
-        assert told["recall"]["k"] == 5
         assert min(told["recall"]["plain"], told["recall"]["corrected"], same) > 0.95
-        assert f"the {kind} index finds" in said
     code = (files / "there" / "USAGE.md").read_text().split("```")[1].removeprefix("python\n")
     monkeypatch.chdir(files / "there")
     np.save("queries.npy", np.load(files / "q.npy"))
@@ -237,6 +241,70 @@ def test_an_index_that_gives_the_ranking(files, here, monkeypatch, kind, criteri
     here("rerank", *ALL, "criterion=nns", "out=there", "overwrite=true")
     left = {"result.json", "index.html", "ranking.parquet", "queries.npy", MARK}  # an index of before is gone
     assert {path.name for path in (files / "there").iterdir()} == left
+
+
+@pytest.mark.skipif(importlib.util.find_spec("milvus_lite") is None, reason="vsehub[milvus] is not installed")
+def test_a_database_that_gives_the_ranking(files, here, monkeypatch):
+    """Milvus Lite in the output folder, through the lines of USAGE.md, which need its client and numpy alone."""
+    named = ("item_ids=ids.txt", "item_labels=captions.txt", "query_labels=asked.txt")
+    named = (*ALL[:2], "truth=pairs.csv", "reference=train.npy", *named)
+    said = here("rerank", *named, "criterion=csls", "index=milvus", "k=5", "out=there")
+    assert "index (Milvus, exact): it finds 100.0% of the 5 best, 100.0% of the plain ranking's; " in said
+    assert "written to there: ranking.parquet, USAGE.md, result.json, index.html" in said
+    told = record(files / "there")["index"]
+    assert told.keys() == {"kind", "uri", "items", "bytes", "recall", "milliseconds"}
+    assert (told["items"], told["recall"]) == (ITEMS, {"k": 5, "plain": 1.0, "corrected": 1.0})
+    assert "vsehub at there/index.milvus.db" in (files / "there" / "index.html").read_text()
+    code = (files / "there" / "USAGE.md").read_text().split("```")[1].removeprefix("python\n")
+    monkeypatch.chdir(files / "there")
+    np.save("queries.npy", np.load(files / "q.npy"))
+    ran = {}
+    exec(code, ran)
+    ids = (files / "ids.txt").read_text().splitlines()
+    positions, scores = read_ranking(files / "there" / "ranking.parquet", item_ids=ids)
+    assert ran["ids"] == [[ids[item] for item in row] for row in positions.tolist()]
+    np.testing.assert_allclose(ran["scores"], scores, rtol=1e-4)
+    hit = ran["found"][0][0]["entity"]
+    assert hit["label"] == f"a photo of thing {int(hit['id'].removeprefix('photo '))}"
+    ran["client"].close()
+    from milvus_lite.server_manager import server_manager_instance
+
+    server_manager_instance.release_all()
+    (files / "there" / "result.json").unlink()
+    elsewhere = ("index=milvus", "index_uri=there/index.milvus.db", "out=other")
+    refused = here("rerank", *named, "criterion=csls", *elsewhere, status=2)
+    assert "index_uri: vsehub at there/index.milvus.db holds a finished collection already" in refused
+    here("rerank", *named, "criterion=csls", *elsewhere, "index_name=second", "index_approximate=true")
+    assert record(files / "other")["index"]["kind"] == "Milvus, approximate"
+
+
+def test_what_a_database_cannot_be_asked(files, here, monkeypatch):
+    sides = ("queries=q.npy", "items=m.npy", "criterion=csls")
+    for settings, message in (
+        (
+            ("index=chroma",),
+            "index is 'chroma'; choose one of flat, ivf, hnsw, ivfpq, milvus, lancedb, qdrant, pgvector",
+        ),
+        (("index_uri=somewhere",), "index_uri and index_approximate are for databases"),
+        (("index=flat", "index_approximate=true"), "index_uri and index_approximate are for databases"),
+        (("index=pgvector",), "index_uri is not set; Postgres needs a server"),
+        (
+            ("index=qdrant", "index_approximate=yes please"),
+            "index_approximate is 'yes please'; expected true, false or n",
+        ),
+        (("index=ivfpq",), "ivfpq tells 256 values apart, and there are only 120 items; choose flat, ivf or hnsw"),
+        (("index=qdrant", "criterion=gm"), "gm does not rank by the score minus a term of the item"),
+    ):
+        assert message in here("rerank", *sides, *settings, f"out={len(settings[0])}", status=2), settings
+    secret = "index_uri=http://me:secret@127.0.0.1:1"
+    said = here("rerank", *sides, "index=milvus", secret, "out=other", status=2)
+    assert "vsehub at http://me:***@127.0.0.1:1 refuses or does not answer" in said
+    assert "secret" not in said
+    from vsehub.serving.databases import engines
+
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    refused = here("rerank", *sides, "index=milvus", "out=other", status=2)
+    assert "index=milvus needs pymilvus, milvus_lite: pip install 'vsehub[milvus]'" in refused
 
 
 def test_a_matching(files, here):

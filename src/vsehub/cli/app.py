@@ -23,6 +23,7 @@ from vsehub.cli import launch
 from vsehub.cli.overrides import check, config_dir, explained, ordered, readable
 from vsehub.components import conf_folder
 from vsehub.io.files import is_full_disk
+from vsehub.io.text import without_password
 
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 # Libraries that raise Python's own error classes when they refuse a setting.
@@ -158,7 +159,7 @@ def _log_of(error: BaseException) -> str:
     text = "".join(traceback.format_exception(error))
     try:
         with tempfile.NamedTemporaryFile("w", prefix="vsehub-", suffix=".log", delete=False, encoding="utf-8") as file:
-            file.write(f"{' '.join(sys.argv)}\n\n{text}")
+            file.write(without_password(f"{' '.join(sys.argv)}\n\n{text}"))
             return file.name
     except OSError:
         sys.stderr.write(text)

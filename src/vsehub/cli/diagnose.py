@@ -21,7 +21,12 @@ def diagnose(cfg: DictConfig) -> None:
     """Measure the plain ranking of `cfg.items` for `cfg.queries`, and the ranking under each of `cfg.criteria`."""
     fail_on = cfg.fail_on
     require(fail_on in (None, "warn", "fail"), f"fail_on is {fail_on!r}; choose warn or fail, or null for neither")
-    settings = Settings.of(cfg, "diagnose", "a diagnosis", (RESULT, PAGE))
+    place = None
+    if cfg.index is not None:
+        from vsehub.serving.databases.engines import placed
+
+        place = placed(str(cfg.index), None if cfg.index_uri is None else str(cfg.index_uri), str(cfg.index_name), None)
+    settings = Settings.of(cfg, "diagnose", "a diagnosis", (RESULT, PAGE), place)
     names = [str(name) for name in (cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria])]
     require(len(set(names)) == len(names), f"criteria names a criterion twice: {', '.join(names)}")
     known = components()

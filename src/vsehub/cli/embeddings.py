@@ -19,6 +19,7 @@ from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import alone, write_json
 from vsehub.io.outputs import Output
 from vsehub.io.records import EMBEDDINGS
+from vsehub.io.text import without_password
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     import torch
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is 
     from vsehub.rerank.inputs import Inputs
     from vsehub.rerank.measure import Measured
     from vsehub.rerank.parts import Parts
+    from vsehub.serving.databases.engines import Place
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +42,8 @@ class Settings:
     """The settings that both commands have.
 
     command: its name. kind: what it writes ("a diagnosis"). written: the names of the files that it writes. files: the
-    arguments of `open_inputs` or `open_scores` that name files, None if not given. Raises InputError for everything
+    arguments of `open_inputs` or `open_scores` that name files, None if not given. place: a collection in a database
+    that holds the items, and queries if no file of them is given. Raises InputError for everything
     that can be refused before anything is read, such as an output folder that cannot be written to or a missing file of
     vectors.
     """
@@ -57,9 +60,12 @@ class Settings:
     seed: int
     device: str
     precision: str
+    place: "Place | None" = None
 
     @classmethod
-    def of(cls, cfg: DictConfig, command: str, kind: str, written: tuple[str, ...]) -> Self:
+    def of(
+        cls, cfg: DictConfig, command: str, kind: str, written: tuple[str, ...], place: "Place | None" = None
+    ) -> Self:
         """The settings of a command's configuration."""
         files = {
             "queries": cfg.queries,
@@ -89,6 +95,7 @@ class Settings:
             seed=cfg.seed,
             device=str(cfg.device),
             precision=precision_word(cfg.precision),
+            place=place,
         )
 
     def __post_init__(self) -> None:
@@ -110,6 +117,12 @@ class Settings:
         return self.files["scores"] is not None
 
     def _require_vectors_or_scores(self) -> None:
+        if self.place is not None:
+            both = [name for name in ("items", "item_ids", "item_labels", *SCORES) if self.files[name] is not None]
+            require(
+                not both, f"index and {', '.join(both)} are given; the items of a database have their own. Give one"
+            )
+            return
         if self.scored:
             both = [name for name in VECTORS if self.files[name] is not None]
             require(
@@ -250,7 +263,7 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
             "schema": EMBEDDINGS.version,
             "kind": settings.command,
             "vsehub": __version__,
-            "command": " ".join(sys.argv),
+            "command": without_password(" ".join(sys.argv)),
             "versions": versions(),
             "git": code_version(),
             "hardware": hardware(),
@@ -277,14 +290,36 @@ def _opened(settings: Settings, reads_queries: bool) -> "Inputs":
     from vsehub.rerank.inputs import open_inputs
     from vsehub.rerank.scores import open_scores
 
-    files = {name: path for name, path in settings.files.items() if path is not None}
+    files: dict[str, Any] = {name: path for name, path in settings.files.items() if path is not None}
     reference = "reference_scores" if settings.scored else "reference"
     if reference in files and not reads_queries:
         log.warning("%s is not read: none of these criteria uses reference queries", reference)
         del files[reference]
     if settings.scored:
         return open_scores(**files)
+    if settings.place is not None:
+        files = of_collection(settings.place) | files
+        require("queries" in files, f"queries is not set, and none are kept beside {settings.place.address}; give them")
     return open_inputs(**files, normalize=settings.normalize, skip_unreadable=settings.skip_unreadable)
+
+
+def of_collection(place: "Place") -> dict[str, Any]:
+    """The items of a collection in a database, and as queries the reference that is kept beside it, if there is one."""
+    import torch
+
+    from vsehub.data.vectors.embeddings import VectorFile
+    from vsehub.serving.databases.living import opened
+
+    with opened(place) as collection:
+        facts = collection.facts
+        vectors, ids, labels = collection.items()
+        shown = labels if any(labels) else None
+        held = {"items": VectorFile("items", vectors, torch.float32, ids, place.address, facts.normalize, shown)}
+        if facts.reference_rows:
+            name = f"the reference beside {place.address}"
+            kept = VectorFile("queries", collection.reference(), torch.float32, None, name, facts.normalize)
+            held["queries"] = kept
+    return held
 
 
 def _reads_queries(criterion: Any) -> bool:
@@ -390,12 +425,12 @@ def _choice(choice: dict[str, Any] | None) -> list[str]:
 
 
 def _index(index: dict[str, Any] | None) -> list[str]:
-    if index is None or index["recall"] is None:
+    if index is None:
         return []
-    recall = index["recall"]
+    recall, times = index["recall"], index["milliseconds"]
     return [
-        f"the {index['kind']} index finds {recall['corrected']:.1%} of the {recall['k']} best, "
-        f"{recall['plain']:.1%} of the plain ranking's"
+        f"index ({index['kind']}): it finds {recall['corrected']:.1%} of the {recall['k']} best, "
+        f"{recall['plain']:.1%} of the plain ranking's; {times['corrected']:.3g} ms a query, plain {times['plain']:.3g}"
     ]
 
 

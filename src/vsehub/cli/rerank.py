@@ -1,21 +1,28 @@
 """`vsehub rerank`: rank your own embeddings with hubs corrected, measure before and after, and build an index."""
 
+import os
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import require
+from vsehub.checks import boolean, require
 from vsehub.cli import app
 from vsehub.cli.embeddings import PAGE, RESULT, Comparison, Settings, built, compared, table
 from vsehub.cli.nodes import choice, components, plain
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from vsehub.criteria import Criterion, ItemBias
-    from vsehub.serving import ServedIndex
+    from vsehub.serving.corrected import Searchable
+    from vsehub.serving.databases.engines import Place
 
 RANKING, INDEX, USAGE = "ranking.parquet", "index.faiss", "USAGE.md"
 FILES = (RESULT, PAGE, RANKING, INDEX, USAGE)
+APPROXIMATE_FROM = 100_000  # items of a database
 
 
 def main() -> None:
@@ -26,7 +33,7 @@ def main() -> None:
 def rerank(cfg: DictConfig) -> None:
     """Rank `cfg.items` for `cfg.queries` under `cfg.criterion`; write the ranking, its record and its page."""
     settings = Settings.of(cfg, "rerank", "a reranking", FILES)
-    kind, name = cfg.index, choice("criterion")
+    name, index = choice("criterion"), Index.of(cfg, settings)
 
     from vsehub.criteria import Auto, NearestNeighbor
     from vsehub.rerank.choose import Tuning
@@ -35,47 +42,86 @@ def rerank(cfg: DictConfig) -> None:
     criterion, tuning = built(name, cfg.criterion), None
     if isinstance(criterion, Auto):
         tuning = Tuning(cfg.tune_queries, cfg.tune_truth, cfg.tune_share)
-        criterion = criterion if kind is None else criterion.indexable()
+        criterion = criterion if index is None else criterion.indexable()
     else:
         require(cfg.tune_queries is None, f"tune_queries is for criterion=auto; {name} is not chosen by anything")
     require(
         not settings.scored or cfg.tune_queries is None,
         "tune_queries holds vectors, and scores are given; omit it: a part of the queries with truth is used to choose",
     )
-    if kind is not None:
+    if index is not None:
         require(
             not settings.scored,
             "index: an index holds vectors, and only scores are given; omit index, or give queries and items",
         )
-        require_index(kind, name, criterion.correction if tuning else criterion)
+        index.require(name, criterion.correction if tuning else criterion, settings.overwrite)
     # The plain ranking is measured in any case.
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
     with compared(settings, corrections, tuning) as found:
-        found.out.begin((RESULT, PAGE, RANKING) if kind is None else FILES)
+        found.out.begin((RESULT, PAGE, RANKING, *(() if index is None else index.files)))
         ranked, inputs = found.measured.rankings[-1], found.inputs
         ids = inputs.query_names.ids, inputs.item_names.ids
         write_ranking(found.out / RANKING, ranked.positions, ranked.values, *ids)
         written = [RANKING]
-        if kind is not None:
+        if index is not None:
             used = next(iter(found.criteria.values()), NearestNeighbor())
-            written += write_index(found, used, kind, settings.k, settings.seed)
+            written += write_index(found, used, index, settings)
         written += found.finish()
     print(f"{table(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
 
 
-def require_index(kind: str, name: str, criterion: "Criterion") -> None:
-    """Raise InputError for an unknown kind, a criterion that an index cannot hold, or if FAISS is missing."""
-    from vsehub.criteria import ItemBias
-    from vsehub.neighbors.faiss import required_faiss
-    from vsehub.serving.index_file import KINDS
+@dataclass(frozen=True)
+class Index:
+    """What `index=` asks for: a kind of FAISS index, or a place in a database.
 
-    require(kind in KINDS, f"index is {kind!r}; choose one of {', '.join(KINDS)}, or null for none")
-    require(
-        isinstance(criterion, ItemBias),
-        f"index: {name} does not rank by the score minus a term of the item, which is all that an index can hold; "
-        f"choose one of {', '.join(indexed_criteria())}, or omit index",
-    )
-    required_faiss(f"index={kind}", "omit index")
+    approximate: whether a database is to search an approximate index; None: from `APPROXIMATE_FROM` items on.
+    """
+
+    kind: str
+    place: "Place | None"
+    approximate: bool | None
+
+    @classmethod
+    def of(cls, cfg: DictConfig, settings: Settings) -> "Index | None":
+        """That of a command's configuration, None for none. Raises InputError for settings that do not fit."""
+        from vsehub.serving.databases.engines import ENGINES, placed
+        from vsehub.serving.index_file import KINDS
+
+        kind, uri = cfg.index, None if cfg.index_uri is None else str(cfg.index_uri)
+        boolean("index_approximate", cfg.index_approximate, or_none=True)
+        require(
+            kind is None or kind in (*KINDS, *ENGINES),
+            f"index is {kind!r}; choose one of {', '.join((*KINDS, *ENGINES))}, or null for none",
+        )
+        if kind in ENGINES:
+            return cls(kind, placed(kind, uri, str(cfg.index_name), Path(settings.out)), cfg.index_approximate)
+        require(
+            uri is None and cfg.index_approximate is None,
+            f"index_uri and index_approximate are for databases ({', '.join(ENGINES)}), and index is {kind}; omit them",
+        )
+        return None if kind is None else cls(kind, None, None)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that it adds to those of a reranking."""
+        return (INDEX, USAGE) if self.place is None else (USAGE,)
+
+    def require(self, name: str, criterion: "Criterion", overwrite: bool) -> None:
+        """Raise InputError for a criterion that an index cannot hold, and if FAISS or the database cannot be used."""
+        from vsehub.criteria import ItemBias
+        from vsehub.neighbors.faiss import required_faiss
+
+        require(
+            isinstance(criterion, ItemBias),
+            f"index: {name} does not rank by the score minus a term of the item, which is all that an index can hold; "
+            f"choose one of {', '.join(indexed_criteria())}, or omit index",
+        )
+        if self.place is None:
+            required_faiss(f"index={self.kind}", "omit index")
+        else:
+            from vsehub.serving.databases.collection import require_free
+
+            require_free(self.place, overwrite)
 
 
 def indexed_criteria() -> list[str]:
@@ -88,41 +134,102 @@ def indexed_criteria() -> list[str]:
     return [name for name, one in made.items() if isinstance(one, type) and issubclass(one, ItemBias)]
 
 
-def write_index(found: Comparison, criterion: "ItemBias", kind: str, k: int, seed: int) -> list[str]:
-    """Write an index that returns the corrected ranking, and a note on searching it; add both to the record."""
+def write_index(found: Comparison, criterion: "ItemBias", index: Index, settings: Settings) -> list[str]:
+    """Write or fill an index that returns the corrected ranking, and a note on searching it; add both to the record."""
     import torch
 
     from vsehub.io.files import write_text
-    from vsehub.serving import build_index, measured_recall
 
     began = time.perf_counter()
-    inputs, ranked = found.inputs, found.measured.rankings[-1]
-    bias = ranked.item_terms[0] if ranked.item_terms else torch.zeros(len(inputs.items))
-    index = build_index(inputs.items, bias, criterion.scale, kind, "building the index", seed)
-    index.save(found.out / INDEX)
-    recall = None
-    if kind != "flat":  # which is exact
-        recall = {"k": k} | measured_recall(index, inputs.queries, inputs.items, bias, criterion.scale, k, seed=seed)
-    size = (found.out / INDEX).stat().st_size
-    found.record["index"] = {"kind": kind, "file": INDEX, "bytes": size, "recall": recall}
+    ranked = found.measured.rankings[-1]
+    bias = ranked.item_terms[0] if ranked.item_terms else torch.zeros(len(found.inputs.items))
+    write = write_faiss if index.place is None else write_database
+    found.record["index"], note = write(found, criterion, bias, index, settings)
     found.record["seconds"]["index"] = time.perf_counter() - began
-    write_text(found.out / USAGE, usage(index, found.record, k, inputs.item_names.ids is not None))
-    return [INDEX, USAGE]
+    write_text(found.out / USAGE, note)
+    return list(index.files)
 
 
-def usage(index: "ServedIndex", record: dict[str, Any], k: int, has_ids: bool) -> str:
-    """A note on searching the index with only FAISS and numpy."""
-    from vsehub.serving import usage_note
+def write_faiss(
+    found: Comparison, criterion: "ItemBias", bias: "Tensor", index: Index, settings: Settings
+) -> tuple[dict[str, Any], str]:
+    """Write a FAISS index. Returns its part of the record and the note on searching it."""
+    from vsehub.serving import build_index, usage_note
 
+    items = found.inputs.items
+    built_index = build_index(items, bias, criterion.scale, index.kind, "building the index", settings.seed)
+    built_index.save(found.out / INDEX)
+    size = (found.out / INDEX).stat().st_size
+    facts = {"kind": index.kind, "file": INDEX, "bytes": size}
+    rows = f"`positions` are rows of {found.record['items']['path']}, counted from 0"
+    rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
+    code = usage_note(built_index, k=settings.k)
+    note = usage(found.record, INDEX, "Searching needs only FAISS and numpy", code, rows)
+    return facts | _measured(built_index, found, criterion, bias, settings), note
+
+
+def write_database(
+    found: Comparison, criterion: "ItemBias", bias: "Tensor", index: Index, settings: Settings
+) -> tuple[dict[str, Any], str]:
+    """Fill a collection of a database. Returns its part of the record and the note on searching it."""
+    from vsehub.serving.databases.collection import Items, facts_of, fill, usage_note
+    from vsehub.serving.databases.engines import ENGINES
+    from vsehub.serving.databases.living import to_keep
+
+    place, names = index.place, found.inputs.item_names
+    assert place is not None
+    count = len(found.inputs.items)
+    approximate = count >= APPROXIMATE_FROM if index.approximate is None else index.approximate
+    ids = [str(row) for row in range(count)] if names.ids is None else names.ids
+    ranking = found.record["rankings"][-1]
+    items = Items(found.inputs.items, bias, ids, names.labels)
+    reference = found.inputs.queries if found.inputs.reference is None else found.inputs.reference
+    kept, shift = to_keep(criterion, found.inputs.items, bias, reference, settings.seed)
+    facts = facts_of(
+        items,
+        criterion.scale,
+        criterion=ranking["criterion"],
+        parameters=ranking["parameters"],
+        reference=found.record["reference"]["set"],
+        reference_rows=0 if kept is None else len(kept),
+        shift=shift,
+        approximate=approximate,
+        normalize=settings.normalize,
+        fingerprint=found.record["items"]["fingerprint"],
+    )
+    title = ENGINES[place.engine].title
+    with fill(place, facts, items, kept, settings.overwrite, f"filling {title}") as collection:
+        size = collection.size()
+        uri = place.uri if place.served else os.path.relpath(place.uri, found.out.folder)
+        searched = "approximate" if approximate else "exact"
+        told = {"kind": f"{title}, {searched}", "uri": place.address, "items": count, "bytes": size}
+        rows = f"`ids` are rows of {found.record['items']['path']}, counted from 0"
+        rows = rows if names.ids is None else "`ids` are the ids of the items"
+        needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
+        note = usage(found.record, place.name, needs, usage_note(collection, uri, k=settings.k), rows)
+        return told | _measured(collection, found, criterion, bias, settings), note
+
+
+def _measured(
+    index: "Searchable", found: Comparison, criterion: "ItemBias", bias: "Tensor", settings: Settings
+) -> dict[str, Any]:
+    """Recall of an index against exact search, and its time for a query, of both rankings."""
+    from vsehub.serving import measured_recall, measured_time
+
+    queries, k = found.inputs.queries, settings.k
+    recall = measured_recall(index, queries, found.inputs.items, bias, criterion.scale, k, seed=settings.seed)
+    return {"recall": {"k": k} | recall, "milliseconds": measured_time(index, queries, k, seed=settings.seed)}
+
+
+def usage(record: dict[str, Any], name: str, needs: str, code: str, rows: str) -> str:
+    """A note on searching the index `name` without vsehub. needs: with what. rows: what the results are."""
     items, ranking = record["items"], record["rankings"][-1]
-    ids = ", in the order of the ids" if has_ids else ""
     reference = "" if ranking["reference"] == "none" else f", its reference {record['reference']['set']}"
     if record["reference_items"] is not None:
         reference += f", its reference items {record['reference_items']['set']}"
     return (
-        f"# Searching {INDEX}\n\n"
-        f"The {items['rows']:,} vectors of {items['path']}, ranked by {ranking['criterion']}{reference}. Searching "
-        f"needs only FAISS and numpy:\n\n"
-        f"```python\n{usage_note(index, k=k)}```\n\n"
-        f"`positions` are rows of {items['path']}, counted from 0{ids}.\n"
+        f"# Searching {name}\n\n"
+        f"The {items['rows']:,} vectors of {items['path']}, ranked by {ranking['criterion']}{reference}. {needs}:\n\n"
+        f"```python\n{code}```\n\n"
+        f"{rows}.\n"
     )

@@ -170,8 +170,8 @@ class Inputs:
 
 
 def open_inputs(
-    queries: str,
-    items: str,
+    queries: str | VectorFile,
+    items: str | VectorFile,
     reference: str | None = None,
     reference_items: str | None = None,
     *,
@@ -186,12 +186,15 @@ def open_inputs(
 ) -> Inputs:
     """Open the files. Raises InputError if one cannot be read, or they do not fit each other.
 
-    queries, items, reference, reference_items: files of vectors, see `open_vectors`. Ids and labels in text files
-    replace those that come with the vectors. skip_unreadable: leave out shards of a folder that cannot be read; then
-    truth must give ids.
+    queries, items, reference, reference_items: files of vectors, see `open_vectors`; the first two may be open already.
+    Ids and labels in text files replace those that come with the vectors. skip_unreadable: leave out shards of a folder
+    that cannot be read; then truth must give ids.
     """
     how: dict[str, Any] = {"normalize": normalize, "skip_unreadable": skip_unreadable}
-    asked, among = open_vectors(queries, "queries", **how), open_vectors(items, "items", **how)
+    asked, among = (
+        side if isinstance(side, VectorFile) else open_vectors(side, name, **how)
+        for name, side in (("queries", queries), ("items", items))
+    )
     seen = None if reference is None else _open_reference(reference, queries, **how)
     bank = None if reference_items is None else open_vectors(reference_items, "reference_items", **how)
     same_space(asked, among, seen)
@@ -222,10 +225,10 @@ def _refuse_row_numbers(vectors: VectorFile, names: Names) -> None:
     )
 
 
-def _open_reference(path: str, queries: str, **how: Any) -> VectorFile:
+def _open_reference(path: str, queries: str | VectorFile, **how: Any) -> VectorFile:
     reference = open_vectors(path, "reference", **how)
     require(
-        Path(path).resolve() != Path(queries).resolve(),
+        isinstance(queries, VectorFile) or Path(path).resolve() != Path(queries).resolve(),
         f"reference: {path} is the queries' own file. Leave reference out: the queries themselves are then taken "
         "(transductive), and the record says so",
     )

@@ -7,9 +7,11 @@ approximate indexes need.
 
 import logging
 import math
+import statistics
+import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,18 +21,32 @@ from vsehub.checks import InputError, one_of, positive, require
 from vsehub.neighbors.faiss import required_faiss
 from vsehub.neighbors.tiles import Affine, nearest
 from vsehub.neighbors.vectors import as_vectors, given_back, sampled
-from vsehub.serving.index_file import KINDS, effort, empty_index, read_index, training_vectors, write_index
+from vsehub.serving.index_file import (
+    CODES,
+    KINDS,
+    bias_at,
+    effort,
+    empty_index,
+    read_index,
+    training_vectors,
+    width,
+    write_index,
+)
 
 log = logging.getLogger(__name__)
 
 # Vectors that are passed to FAISS at a time: they are the memory needed besides the index.
 BLOCK = 16384
+TIMED = 50  # queries that are asked one by one to measure the time of one
 FAISS_FOR = ("an index", "rank without one (`Criterion.search`, index=null)")
 
 
 @dataclass(frozen=True)
 class IndexFacts:
-    """kind; items (M) and their dimension D, that of the index being D + 1; scale (a) and mean_bias (the mean of b)."""
+    """kind; items (M) and their dimension D; scale (a) and mean_bias (the mean of b).
+
+    The dimension of the index is D + 1, that of an ivfpq index `index_file.width`.
+    """
 
     kind: str
     items: int
@@ -50,7 +66,7 @@ class ServedIndex:
 
     @property
     def effort(self) -> int | None:
-        """Lists searched (ivf) or candidates (hnsw) a query, None for an exact index."""
+        """Lists searched (ivf, ivfpq) or candidates (hnsw) a query, None for an exact index."""
         return effort(self.facts.kind, self._index)
 
     def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
@@ -70,9 +86,9 @@ class ServedIndex:
         return given_back(queries, *(torch.cat(side) for side in zip(*parts, strict=True)))
 
     def _block(self, queries: Tensor, k: int, corrected: bool) -> tuple[Tensor, Tensor]:
-        products, positions = self._index.search(_folded(queries, torch.full((len(queries),), float(corrected))), k)
-        values = self.facts.scale * products - self.facts.mean_bias if corrected else products
-        return values.masked_fill(positions < 0, -torch.inf), positions
+        ones = torch.full((len(queries),), float(corrected))
+        products, positions = self._index.search(_folded(self.facts.kind, queries, ones), k)
+        return scored(products, positions, self.facts.scale, self.facts.mean_bias, corrected), positions
 
     def save(self, path: str | Path) -> None:
         """Write index and facts atomically to one file, which `faiss.read_index` can open too."""
@@ -86,9 +102,10 @@ def build_index(
     """An index that ranks items (M, D) by a·s - b(item).
 
     items: a tensor, a numpy array, a memory map or an open file (`data.vectors`), read in blocks; the index holds them
-    as float32. bias: b (M,), scale: a, of an `ItemBias`. kind: "flat" is exact; "ivf" and "hnsw" are approximate
-    (`measured_recall` says how much). seed: of the sample on which the lists of "ivf" are trained. progress: a label
-    shows a bar. Raises InputError if FAISS is missing or the bias does not fit the items.
+    as float32. bias: b (M,), scale: a, of an `ItemBias`. kind: "flat" is exact; "ivf", "hnsw" and "ivfpq", which is
+    small, are approximate (`measured_recall` says how much). seed: of the sample on which the lists of "ivf" and
+    "ivfpq" are trained. progress: a label shows a bar. Raises InputError if FAISS is missing or the bias does not fit
+    the items.
     """
     one_of("index", kind, KINDS)
     positive("scale", scale)
@@ -98,20 +115,22 @@ def build_index(
         f"bias has shape {tuple(bias.shape)}; expected ({len(items)},), one number per item",
     )
     require(bool(bias.isfinite().all()), "bias has NaN or infinite entries; look for such embeddings")
+    require(
+        kind != "ivfpq" or len(items) >= CODES,
+        f"index: ivfpq tells {CODES} values apart, and there are only {len(items)} items; choose flat, ivf or hnsw",
+    )
     faiss = required_faiss(*FAISS_FOR)
     if kind != "flat":
         log.warning("an %s index is approximate: it misses some of the best items; flat finds all", kind)
-    bias = bias.detach().cpu().double()
-    mean = float(bias.mean())
-    last = ((mean - bias) / scale).float()
-    index = empty_index(faiss, kind, items.shape[1] + 1, len(items), seed)
+    last, mean = last_components(bias, scale)
+    index = empty_index(faiss, kind, width(kind, items.shape[1]), len(items), seed)
     if training_vectors(index):
         rows, positions = sampled(items, training_vectors(index), seed)
-        index.train(_folded(rows, last[positions]))
+        index.train(_folded(kind, rows, last[positions]))
     with tqdm(total=len(items), desc=progress, disable=None if progress else True, unit=" items", leave=False) as bar:
         for start in range(0, len(items), BLOCK):
             rows = items.rows(start, min(start + BLOCK, len(items)))
-            index.add(_folded(rows, last[start : start + len(rows)]))
+            index.add(_folded(kind, rows, last[start : start + len(rows)]))
             bar.update(len(rows))
     return ServedIndex(index, IndexFacts(kind, len(items), items.shape[1], float(scale), mean))
 
@@ -122,7 +141,7 @@ def load_index(path: str | Path) -> ServedIndex:
     try:
         facts = IndexFacts(**{field.name: stored[field.name] for field in fields(IndexFacts)})
         numbers = all(type(one) in (int, float) and math.isfinite(one) for one in (facts.scale, facts.mean_bias))
-        fits = numbers and facts.scale > 0 and (index.d, index.ntotal) == (facts.dim + 1, facts.items)
+        fits = numbers and facts.scale > 0 and (index.d, index.ntotal) == (width(facts.kind, facts.dim), facts.items)
     except (KeyError, TypeError, OverflowError):
         fits = False
     if not fits:
@@ -130,9 +149,16 @@ def load_index(path: str | Path) -> ServedIndex:
     return ServedIndex(index, facts)
 
 
+class Searchable(Protocol):
+    """What searches for corrected scores: a `ServedIndex`, or a collection in a database."""
+
+    def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
+        """Values and positions (Q, k); see `ServedIndex.search`."""
+
+
 @torch.no_grad()
 def measured_recall(
-    index: ServedIndex,
+    index: Searchable,
     queries: Any,
     items: Any,
     bias: Tensor,
@@ -146,8 +172,8 @@ def measured_recall(
     queries: (Q, D), of which `sample` are drawn by seed. items, bias, scale: the arguments of `build_index`. Finding
     another item of equal score counts as a miss. Raises InputError if dimensions differ or k exceeds the items.
     """
-    drawn = as_vectors("queries", sampled(as_vectors("queries", queries, columns=index.facts.dim), sample, seed)[0])
-    items = as_vectors("items", items, columns=index.facts.dim, device=drawn.rows(0, 1).device)
+    drawn = as_vectors("queries", sampled(as_vectors("queries", queries), sample, seed)[0])
+    items = as_vectors("items", items, columns=drawn.shape[1], device=drawn.rows(0, 1).device)
     exact = nearest(drawn, items, k, [None, Affine(scale, bias.to(drawn.rows(0, 1)))])
     asked = drawn.rows(0, len(drawn))
     return {
@@ -161,13 +187,51 @@ def _overlap(found: Tensor, wanted: Tensor) -> float:
     return (found[:, :, None] == wanted[:, None, :]).any(dim=1).double().mean().item()
 
 
-def _folded(vectors: Tensor, last: Tensor) -> Tensor:
-    """Vectors (b, D) with their last component (b,) appended: (b, D + 1), float32, on the CPU, for FAISS."""
-    return torch.cat((vectors.detach().cpu().float(), last[:, None]), dim=1)
+@torch.no_grad()
+def measured_time(index: Searchable, queries: Any, k: int = 10, sample: int = TIMED, seed: int = 0) -> dict[str, float]:
+    """{"plain", "corrected"}: median milliseconds of a query that is asked alone, over `sample` queries (Q, D)."""
+    asked = sampled(as_vectors("queries", queries), sample, seed)[0].cpu()
+    found = {}
+    for name in ("plain", "corrected"):
+        seconds = []
+        for query in asked.split(1):
+            began = time.perf_counter()
+            index.search(query, k, corrected=name == "corrected")
+            seconds.append(time.perf_counter() - began)
+        found[name] = 1e3 * statistics.median(seconds)
+    return found
+
+
+def last_components(bias: Tensor, scale: float) -> tuple[Tensor, float]:
+    """The last component of each item, (mean - b) / a as (M,) float32, and the mean of b."""
+    bias = bias.detach().cpu().double()
+    mean = float(bias.mean())
+    return ((mean - bias) / scale).float(), mean
+
+
+def scored(products: Tensor, positions: Tensor, scale: float, mean_bias: float, corrected: bool) -> Tensor:
+    """The values (Q, k) of inner products with folded vectors: a·s - b, or s; -inf where no item was found."""
+    values = scale * products - mean_bias if corrected else products
+    return values.masked_fill(positions < 0, -torch.inf)
+
+
+def folded(vectors: Tensor, last: Tensor, place: int, columns: int) -> Tensor:
+    """Vectors (b, D) with their last component (b,) at `place`, else zeros: (b, columns), float32, on the CPU."""
+    wide = torch.zeros((len(vectors), columns))
+    wide[:, : vectors.shape[1]] = vectors.detach()
+    wide[:, place] = last
+    return wide
+
+
+def _folded(kind: str, vectors: Tensor, last: Tensor) -> Tensor:
+    """Vectors (b, D) with their last component (b,), as an index of this kind holds them."""
+    dim = vectors.shape[1]
+    return folded(vectors, last, bias_at(kind, dim), width(kind, dim))
 
 
 _EFFORT = {
     "ivf": "index.nprobe = {effort}  # lists that are searched: more is slower and misses less\n",
+    "ivfpq": "index.nprobe = {effort}  # lists that are searched: more is slower and misses less\n",
     "hnsw": "index.hnsw.efSearch = {effort}  # candidates that are followed: more is slower and misses less\n",
 }
 
@@ -177,12 +241,22 @@ def usage_note(index: ServedIndex, file: str = "index.faiss", queries: str = "qu
     facts = index.facts
     effort = _EFFORT.get(facts.kind, "").format(effort=index.effort)
     k = min(k, facts.items)
+    if facts.kind == "ivfpq":
+        folds = (
+            f'vectors = np.zeros((len(queries), {width(facts.kind, facts.dim)}), "float32")\n'
+            f"vectors[:, : {facts.dim}] = queries\n"
+            f"vectors[:, {bias_at(facts.kind, facts.dim)}] = 1  # without this line: the plain ranking and scores\n"
+        )
+    else:
+        folds = (
+            'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking and scores\n'
+            "vectors = np.hstack([queries, last])\n"
+        )
     return f"""import faiss
 import numpy as np
 
 index = faiss.read_index({file!r})  # {facts.items:,} items
 {effort}queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim}), normalised as the items were
-last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking, products the plain scores
-products, positions = index.search(np.hstack([queries, last]), {k})  # best first; -1: none found
+{folds}products, positions = index.search(vectors, {k})  # best first; -1: none found
 scores = {facts.scale!r} * products - {facts.mean_bias!r}  # the corrected scores
 """

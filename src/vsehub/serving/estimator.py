@@ -235,7 +235,7 @@ class CorrectedSearch:
         """
         saved = read_search(path)
         try:
-            found = cls(saved.criterion, saved.k, saved.normalize, _restored(saved.parameters), device)
+            found = cls(saved.criterion, saved.k, saved.normalize, plain_settings(saved.parameters), device)
             criterion = found._checked()
             items, seen = as_vectors("items", saved.items), None
             if saved.reference is not None and saved.terms is not None:
@@ -289,7 +289,7 @@ class CorrectedSearch:
             self.parameters is None or isinstance(self.parameters, Mapping),
             f"parameters is {self.parameters!r}; expected settings of the criterion by name, such as {{'k': 5}}",
         )
-        return _named(self.criterion, self.parameters or {})
+        return named_criterion(self.criterion, self.parameters or {})
 
     def _opened(self, name: str, vectors: Any, columns: int | None = None) -> tuple[VectorSource, list[str] | None]:
         """Vectors that were looked through, and the ids that their file has."""
@@ -340,7 +340,7 @@ class CorrectedSearch:
         settings = self.criterion_.parameters()
         names = _components().choices(GROUP)
         for name in sorted(names, key=lambda one: one != self.criterion):
-            built = _named(name, {})
+            built = named_criterion(name, {})
             if _kinds(built) == _kinds(self.criterion_) and built.parameters().keys() == settings.keys():
                 return name
         fail(
@@ -353,8 +353,11 @@ def _components() -> Components:
     return Components([conf_folder()])
 
 
-def _named(name: str, parameters: Mapping[str, Any]) -> Criterion:
-    """The criterion of a yaml file with some settings changed; in a chain those of the step that has them."""
+def named_criterion(name: str, parameters: Mapping[str, Any]) -> Criterion:
+    """The criterion of a yaml file with some settings changed; in a chain those of the step that has them.
+
+    Raises InputError for a name without a file and for settings that the criterion does not take.
+    """
     components = _components()
     node = components.node(GROUP, name)
     known: dict[str, None] = {}
@@ -381,7 +384,7 @@ def _kinds(criterion: Criterion) -> tuple[type, ...]:
     return type(criterion), type(criterion.correction), type(criterion.matching)
 
 
-def _restored(parameters: dict[str, Any]) -> dict[str, Any]:
+def plain_settings(parameters: dict[str, Any]) -> dict[str, Any]:
     """Settings as they were before they were JSON, whose keys are texts: a value for each k has whole numbers."""
     return {name: _whole_keys(value) if isinstance(value, dict) else value for name, value in parameters.items()}
 

@@ -26,7 +26,7 @@ from vsehub.io.files import atomic
 
 INNER_PRODUCT = 0  # FAISS's number of the metric
 _MOST_CANDIDATES = 1 << 20  # of a graph's search: room for so many is made for each query
-KINDS = ("flat", "ivf", "hnsw")
+KINDS = ("flat", "ivf", "hnsw", "ivfpq")
 # Lists: 4 a square root of the items; k-means wants at least 39 vectors per list, and more than 64 change little.
 LISTS_A_ROOT, LEAST_A_LIST, TRAINED_A_LIST = 4, 39, 64
 # One in so many lists is searched, and at least these many.
@@ -34,6 +34,9 @@ LISTS_A_PROBE, LEAST_PROBES = 16, 16
 # Links per item, candidates from which they are chosen, candidates of a query. With more candidates FAISS, which prunes
 # by inner product, keeps fewer links, and recall falls (100,000 items with many hubs: 0.99 with 40, 0.96 with 80).
 LINKS, CANDIDATES_BUILDING, CANDIDATES_SEARCHING = 32, 40, 128
+# ivfpq stores a byte for each group of so many dimensions. The bias has a group to itself: among dimensions that vary
+# more its values would hardly be told apart.
+GROUP, CODES = 2, 256
 _NAME, _VERSION = b"vsehub-", b"1"
 MARK = _NAME + _VERSION
 _LENGTH = 8
@@ -42,12 +45,28 @@ _MOST_FACTS = 1 << 20
 _AGAIN = "write it again with `ServedIndex.save`, or `vsehub rerank index=...`"
 
 
+def bias_at(kind: str, dim: int) -> int:
+    """Where the index of vectors (M, dim) has their last component."""
+    return -(-dim // GROUP) * GROUP if kind == "ivfpq" else dim
+
+
+def width(kind: str, dim: int) -> int:
+    """The dimension of the index of vectors (M, dim)."""
+    return bias_at(kind, dim) + (GROUP if kind == "ivfpq" else 1)
+
+
 def empty_index(faiss: ModuleType, kind: str, dimensions: int, items: int, seed: int) -> Any:
     """An empty inner-product index, with memory for all vectors if its kind keeps them in one block."""
     one_of("index", kind, KINDS)
-    if kind == "ivf":
+    if kind in ("ivf", "ivfpq"):
         lists = max(1, min(round(LISTS_A_ROOT * math.sqrt(items)), items // LEAST_A_LIST))
-        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dimensions), dimensions, lists, faiss.METRIC_INNER_PRODUCT)
+        quantizer = faiss.IndexFlatIP(dimensions)
+        if kind == "ivf":
+            index = faiss.IndexIVFFlat(quantizer, dimensions, lists, faiss.METRIC_INNER_PRODUCT)
+        else:
+            groups, bits = dimensions // GROUP, CODES.bit_length() - 1
+            index = faiss.IndexIVFPQ(quantizer, dimensions, lists, groups, bits, faiss.METRIC_INNER_PRODUCT)
+            index.pq.cp.seed, index.pq.cp.min_points_per_centroid = seed, 1
         index.cp.seed, index.cp.min_points_per_centroid = seed, 1
         index.nprobe = min(lists, max(LEAST_PROBES, lists // LISTS_A_PROBE))
         return index
@@ -67,10 +86,10 @@ def training_vectors(index: Any) -> int:
 
 
 def effort(kind: str, index: Any) -> int | None:
-    """The setting that trades time for recall: lists searched (ivf), candidates (hnsw), None for an exact index."""
+    """What trades time for recall: lists searched (ivf, ivfpq), candidates (hnsw), None for an exact index."""
     if kind == "flat":
         return None
-    return int(index.nprobe if kind == "ivf" else index.hnsw.efSearch)
+    return int(index.hnsw.efSearch if kind == "hnsw" else index.nprobe)
 
 
 def _reserve(flat: Any, items: int) -> None:
@@ -106,9 +125,11 @@ def read_index(faiss: ModuleType, path: str | Path) -> tuple[Any, dict[str, Any]
         _checksum(path, facts["bytes"]) == facts["crc32"],
         f"index: {path} is damaged: its checksum is wrong. Copy it again, or {_AGAIN}",
     )
-    require_layout(path, facts["bytes"], facts["kind"], facts["items"], facts["dim"] + 1)
+    require_layout(path, facts["bytes"], facts["kind"], facts["items"], width(facts["kind"], facts["dim"]))
     try:
-        with _bounded(faiss, facts["bytes"]):
+        # Of ivfpq FAISS also bounds a table that it never makes for inner products: 4 * 256 / GROUP bytes a centroid's
+        # number, each of which takes 4 bytes of the file.
+        with _bounded(faiss, facts["bytes"] * (CODES if facts["kind"] == "ivfpq" else 1)):
             return faiss.read_index(str(path)), facts
     except (RuntimeError, MemoryError) as error:
         raise InputError(f"index: FAISS {faiss.__version__} cannot read {path} ({error}); {_AGAIN}") from error
@@ -198,7 +219,12 @@ class _Bytes:
 
 def require_layout(path: Path, size: int, kind: str, items: int, dimensions: int) -> None:
     """Raise InputError unless the first `size` bytes of `path` are an index of these facts, consistent in itself."""
-    walks: dict[str, Callable[[_Bytes, int, int], None]] = {"flat": _flat, "ivf": _ivf, "hnsw": _hnsw}
+    walks: dict[str, Callable[[_Bytes, int, int], None]] = {
+        "flat": _flat,
+        "ivf": _ivf,
+        "hnsw": _hnsw,
+        "ivfpq": _ivfpq,
+    }
     try:
         content = _Bytes(path, size)
         walks[kind](content, items, dimensions)
@@ -232,15 +258,39 @@ def _flat(content: _Bytes, items: int, dimensions: int) -> None:
 
 
 def _ivf(content: _Bytes, items: int, dimensions: int) -> None:
-    _header(content, b"IwFl", items, dimensions)
+    lists = _list_header(content, b"IwFl", items, dimensions)
+    _lists(content, lists, 4 * dimensions, items)
+
+
+def _ivfpq(content: _Bytes, items: int, dimensions: int) -> None:
+    lists = _list_header(content, b"IwPQ", items, dimensions)
+    residual, code_size, d, groups, bits = content.numbers("?QQQQ")
+    expected = (True, dimensions // GROUP, dimensions, dimensions // GROUP, CODES.bit_length() - 1)
+    _expect(
+        (residual, code_size, d, groups, bits) == expected,
+        f"its codes are {code_size} bytes of {groups} groups of {bits} bits for {d} dimensions",
+    )
+    count = len(content.vector(np.float32))
+    _expect(count == CODES * dimensions, f"its codes stand for {count} numbers")
+    _lists(content, lists, code_size, items)
+
+
+def _list_header(content: _Bytes, name: bytes, items: int, dimensions: int) -> int:
+    """Check what an index of lists begins with, and return the number of lists."""
+    _header(content, name, items, dimensions)
     lists, probes = content.numbers("QQ")
     _expect(1 <= probes <= lists, f"{probes} of {lists} lists are searched")
     _flat(content, lists, dimensions)
     (mapped,) = content.numbers("B")
     _expect(mapped == 0 and len(content.vector(np.int64)) == 0, "it has a map, which vsehub does not write")
+    return int(lists)
+
+
+def _lists(content: _Bytes, lists: int, expected: int, items: int) -> None:
+    """Check inverted lists with `expected` bytes a vector."""
     name, stored, code_size, form = content.numbers("4sQQ4s")
     _expect(
-        (name, stored, code_size) == (b"ilar", lists, 4 * dimensions) and form in (b"full", b"sprs"),
+        (name, stored, code_size) == (b"ilar", lists, expected) and form in (b"full", b"sprs"),
         f"its lists are {name!r}, {stored} of {code_size} bytes a vector, {form!r}",
     )
     sizes = content.vector(np.uint64)

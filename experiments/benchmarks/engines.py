@@ -1,0 +1,139 @@
+"""A corrected ranking in every index: size, filling time, time of a query, recall plain and corrected.
+
+FAISS's kinds and the databases, each exact and with its approximate index; the embedded forms, and Postgres from the
+wheel pgserver. Queries are asked one at a time. The vectors are generated (generated.py). CSLS corrects, its reference
+2,000 other queries. What is not installed is left out, with a line.
+
+    python experiments/benchmarks/engines.py [--items 20000] [--dim 128] [--only flat ivf milvus ...]
+"""
+
+import importlib.util
+import logging
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import common
+import generated
+import torch
+from torch import Tensor
+
+from vsehub.criteria import CSLS
+from vsehub.neighbors.vectors import as_vectors
+from vsehub.serving import build_index, measured_recall, measured_time
+from vsehub.serving.databases.collection import Items, facts_of, fill
+from vsehub.serving.databases.engines import ENGINES, Place, placed
+from vsehub.serving.index_file import KINDS
+
+K, REFERENCE = 10, 2000
+COLUMNS = ("index", "size", "filled in", "a query, corrected", "plain", "recall, corrected", "plain")
+
+
+def measure(options, folder: Path) -> dict:
+    """One row for each index."""
+    items = generated.vectors(options.items, options.dim, 1)
+    queries = generated.vectors(options.queries, options.dim, 2)
+    bias = CSLS().bias(generated.vectors(REFERENCE, options.dim, 3) @ items.T)
+    rows = []
+    for name in options.only:
+        for row in faiss_rows(name, items, bias, folder) if name in KINDS else database_rows(name, items, bias, folder):
+            index = row.pop("index")
+            recall = measured_recall(index, queries, items, bias, CSLS.scale, K)
+            rows.append(row | {"recall": recall, "milliseconds": measured_time(index, queries, K)})
+            print("  ".join(line(rows[-1])), flush=True)
+    return {"items": options.items, "queries": options.queries, "dim": options.dim, "k": K, "rows": rows}
+
+
+def faiss_rows(kind: str, items: Tensor, bias: Tensor, folder: Path) -> Iterator[dict]:
+    """That of a kind of FAISS index."""
+    began = time.perf_counter()
+    index = build_index(items, bias, CSLS.scale, kind)
+    seconds = time.perf_counter() - began
+    index.save(folder / kind)
+    yield {"name": f"FAISS {kind}", "seconds": seconds, "bytes": (folder / kind).stat().st_size, "index": index}
+
+
+def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Iterator[dict]:
+    """Those of a database: exact, then approximate, unless its embedded form is always exact."""
+    if any(importlib.util.find_spec(one) is None for one in ENGINES[engine].packages):
+        print(f"{engine} is left out: vsehub[{engine}] is not installed")
+        return
+    with server(engine, folder) as place:
+        if place is None:
+            print(f"{engine} is left out: pgserver is not installed")
+            return
+        for approximate in (False,) if engine == "qdrant" else (False, True):
+            given = Items(as_vectors("items", items), bias, [str(row) for row in range(len(items))], None)
+            facts = facts_of(
+                given,
+                CSLS.scale,
+                criterion="csls",
+                parameters=CSLS().parameters(),
+                reference="generated",
+                approximate=approximate,
+                normalize=None,
+                fingerprint="",
+            )
+            began = time.perf_counter()
+            with fill(place, facts, given, overwrite=True) as collection:
+                seconds, size = time.perf_counter() - began, collection.size()
+                name = f"{ENGINES[engine].title}, {'approximate' if approximate else 'exact'}"
+                yield {"name": name, "seconds": seconds, "bytes": size, "index": collection}
+
+
+@contextmanager
+def server(engine: str, folder: Path) -> Iterator[Place | None]:
+    """Where a database is; None for Postgres where it cannot be started."""
+    if engine != "pgvector":
+        yield placed(engine, None, "items", folder)
+    elif importlib.util.find_spec("pgserver") is None:
+        yield None
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pgserver
+
+            started = pgserver.get_server(tempfile.mkdtemp(), cleanup_mode="delete")
+        try:
+            yield Place(engine, started.get_uri(), "items")
+        finally:
+            started.cleanup()
+
+
+def line(row: dict) -> tuple[str, ...]:
+    """A row of the table."""
+    times, recall = row["milliseconds"], row["recall"]
+    return (
+        row["name"],
+        "" if row["bytes"] is None else f"{row['bytes'] / 1e6:,.1f} MB",
+        f"{row['seconds']:.3g} s",
+        f"{times['corrected']:.3g} ms",
+        f"{times['plain']:.3g} ms",
+        f"{recall['corrected']:.3f}",
+        f"{recall['plain']:.3f}",
+    )
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = common.arguments(__doc__)
+    parser.add_argument("--items", type=int, default=20_000, help="(default: 20,000)")
+    parser.add_argument("--queries", type=int, default=1000, help="(default: 1000)")
+    parser.add_argument("--dim", type=int, default=128, help="(default: 128)")
+    every = (*KINDS, *ENGINES)
+    parser.add_argument("--only", nargs="+", choices=every, default=list(every), help="the indexes (default: all)")
+    options = parser.parse_args(argv)
+    logging.getLogger("vsehub").setLevel(logging.ERROR)  # that approximate indexes are approximate is what is measured
+    with tempfile.TemporaryDirectory() as folder:
+        result = measure(options, Path(folder))
+    text = (
+        f"{options.items:,} items, {options.queries:,} queries, D = {options.dim}, k = {K}, made-up vectors with hubs"
+    )
+    text += f"\n\n{common.table(COLUMNS, map(line, result['rows']))}"
+    common.report("engines", "A corrected ranking in every index", result, text, torch.device("cpu"), options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""What an engine does for vsehub: one collection of vectors with ids, labels and facts, searched by inner product."""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from vsehub.checks import InputError, fail
+from vsehub.io.files import is_full_disk
+from vsehub.io.text import without_password
+
+_KEYS = uuid.UUID("5d2f9f0e-6a0b-4d0c-9a55-6a7a8f1a3c11")
+CONNECT_SECONDS = 5  # that a server may take to answer
+# The libraries whose errors are the engine's refusals.
+_CLIENTS = {"pymilvus", "milvus_lite", "grpc", "qdrant_client", "httpx", "httpcore", "lancedb", "psycopg"}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Items of a collection: n ids, n labels ("" for none) and vectors (n, D + 1), float32."""
+
+    ids: Sequence[str]
+    labels: Sequence[str]
+    vectors: np.ndarray
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The dimension of a collection's vectors, and whether it is searched by inner product."""
+
+    dimensions: int
+    inner_product: bool
+
+
+class Database(Protocol):
+    """One collection in one engine. It need not exist yet; `shape` says whether it does.
+
+    Methods raise whatever the engine's client raises; `asking` turns that into one line.
+    """
+
+    def beside(self, name: str) -> "Database":
+        """Another collection of the same database, over the same connection."""
+
+    def shape(self) -> Shape | None:
+        """Those of the collection; None if there is no collection of this name."""
+
+    def facts(self) -> str | None:
+        """The text stored by `create` or `keep_facts`; None if the collection has none."""
+
+    def create(self, dimensions: int, facts: str) -> None:
+        """Create the empty collection."""
+
+    def keep_facts(self, facts: str) -> None:
+        """Replace the stored text."""
+
+    def put(self, rows: Rows) -> None:
+        """Add items; an item whose id is there is replaced."""
+
+    def finish(self, approximate: bool) -> None:
+        """Make all items searchable: exactly, or by the engine's approximate index."""
+
+    def count(self) -> int:
+        """The number of items."""
+
+    def search(self, vectors: np.ndarray, k: int) -> list[list[tuple[str, float]]]:
+        """Ids and inner products of the k best items of each row of vectors (Q, D + 1), best first."""
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Remove items; ids that are not there are passed over."""
+
+    def read(self, ids: Sequence[str] | None = None) -> Iterator[Rows]:
+        """All items, or those of some ids, in batches, in any order."""
+
+    def drop(self) -> None:
+        """Remove the collection."""
+
+    def size(self) -> int | None:
+        """Bytes on disk; None where the engine does not say."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+@contextmanager
+def asking(address: str) -> Iterator[None]:
+    """Turn an error of an engine's client within the block into an InputError that begins with the address."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        client = type(error).__module__.partition(".")[0] in _CLIENTS
+        if is_full_disk(error) or not (client or isinstance(error, RuntimeError | OSError | ValueError)):
+            raise
+        said = without_password(" ".join(str(error).split()))[:300]
+        raise InputError(f"index_uri: {address} refuses or does not answer ({type(error).__name__}: {said})") from None
+
+
+def key_of(name: str) -> str:
+    """The key of an item in engines whose keys are UUIDs, or whose client writes keys into filters as they are."""
+    return str(uuid.uuid5(_KEYS, name))
+
+
+def folder_size(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def own_folder(path: Path, engine: str, holds: Sequence[str]) -> None:
+    """Raise InputError unless `path` is absent, an empty folder, or has an entry of `holds`, patterns of the engine."""
+    if not path.exists():
+        return
+    if not path.is_dir() or (any(path.iterdir()) and not any(found for one in holds for found in path.glob(one))):
+        fail(f"index_uri: {path} is not a folder of {engine}; give a new one, or one that {engine} wrote")

@@ -1,0 +1,299 @@
+"""A corrected ranking in a vector database: filling a collection, finishing an unfinished one, searching it."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from vsehub.checks import fail, require
+from vsehub.data.truth import distinct_ids
+from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
+from vsehub.serving.corrected import folded, last_components, scored
+from vsehub.serving.databases.base import Database, Rows, asking
+from vsehub.serving.databases.engines import REFERENCE, Place
+from vsehub.serving.databases.facts import Facts, require_of_vsehub
+
+log = logging.getLogger(__name__)
+
+BLOCK = 10_000  # items that are put in at a time
+_LONGEST = 10_000  # bytes of an id or a label in UTF-8
+
+
+@dataclass(frozen=True)
+class Items:
+    """Items for a collection: vectors (M, D), their biases b (M,), ids, and labels or None.
+
+    Raises InputError for ids that repeat and for texts that are too long.
+    """
+
+    vectors: VectorSource
+    bias: Tensor
+    ids: Sequence[str]
+    labels: Sequence[str] | None
+
+    def __post_init__(self) -> None:
+        distinct_ids("item_ids", self.ids)
+        for name, texts in (("id", self.ids), ("label", self.labels or ())):
+            long = next((row for row, one in enumerate(texts) if len(one.encode()) > _LONGEST or "\0" in one), None)
+            require(
+                long is None,
+                f"the {name} of item {long}, counted from 0, has more than {_LONGEST:,} bytes or a zero byte, which "
+                "not every database takes; shorten it",
+            )
+
+    def digest(self) -> str:
+        """A hash of ids, labels and biases."""
+        found = hashlib.sha256(self.bias.detach().cpu().double().numpy().tobytes())
+        for texts in (self.ids, self.labels or ()):
+            for one in texts:
+                found.update(one.encode() + b"\0")
+            found.update(b"\1")
+        return found.hexdigest()[:32]
+
+
+class Collection:
+    """A collection that vsehub filled, open for search. ids: of the rows that `search` gives back, in their order."""
+
+    def __init__(self, database: Database, place: Place, facts: Facts, ids: Sequence[str]):
+        self.database, self.place, self.facts = database, place, facts
+        self._rows = {one: row for row, one in enumerate(ids)}
+
+    def __len__(self) -> int:
+        with asking(self.place.address):
+            return self.database.count()
+
+    def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
+        """Values and positions (Q, k) as `ServedIndex.search` gives them."""
+        asked = as_vectors("queries", queries, columns=self.facts.dim)
+        ones = torch.full((len(asked),), float(corrected))
+        vectors = _with_last(asked.rows(0, len(asked)), ones)
+        with asking(self.place.address):
+            found = self.database.search(vectors, k)
+        products = torch.full((len(asked), k), -torch.inf)
+        positions = torch.full((len(asked), k), -1, dtype=torch.int64)
+        for row, hits in enumerate(found):
+            for rank, (one, product) in enumerate(hits[:k]):
+                if one in self._rows:
+                    products[row, rank], positions[row, rank] = product, self._rows[one]
+        values = scored(products, positions, self.facts.scale, self.facts.mean_bias, corrected)
+        return given_back(queries, values, positions)
+
+    def size(self) -> int | None:
+        """Bytes on disk; None where the engine does not say."""
+        with asking(self.place.address):
+            return self.database.size()
+
+    def close(self) -> None:
+        """End the connection."""
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def facts_of(
+    items: Items,
+    scale: float,
+    *,
+    criterion: str,
+    parameters: Mapping[str, Any],
+    reference: str,
+    reference_rows: int = 0,
+    shift: float = 0.0,
+    approximate: bool,
+    normalize: bool | None,
+    fingerprint: str,
+) -> Facts:
+    """The facts of a collection that is to hold items, ranked by a·s - b(item); see `Facts`."""
+    return Facts(
+        criterion=criterion,
+        parameters=json.loads(json.dumps(dict(parameters))),  # as they are read again
+        reference=reference,
+        reference_rows=reference_rows,
+        shift=float(shift),
+        scale=float(scale),
+        mean_bias=last_components(items.bias, scale)[1],
+        dim=items.vectors.shape[1],
+        items=len(items.vectors),
+        approximate=approximate,
+        normalize=normalize,
+        fingerprint=fingerprint,
+        digest=items.digest(),
+        complete=False,
+    )
+
+
+def require_free(place: Place, overwrite: bool) -> None:
+    """Raise InputError if the engine does not answer, or if a collection is there that must not be filled.
+
+    An unfinished one may be: whether it is that of the same command is found out by `fill`. What vsehub did not make is
+    never replaced.
+    """
+    if not place.exists:
+        return
+    with _connected(place) as database:
+        _replaceable(database, place, overwrite)
+
+
+@contextmanager
+def _connected(place: Place) -> Iterator[Database]:
+    """The collection of a place, which need not exist, and whose errors are turned into one line."""
+    database = place.opened()
+    try:
+        with asking(place.address):
+            yield database
+    finally:
+        database.close()
+
+
+def _replaceable(database: Database, place: Place, overwrite: bool) -> Facts | None:
+    """The facts of an unfinished collection that is there; None if there is none, or it is to be replaced."""
+    reference = database.beside(place.name + REFERENCE)
+    if reference.shape() is not None:
+        require_of_vsehub(reference.facts(), f"{place.address}, its {REFERENCE[1:]},")
+    if database.shape() is None:
+        return None
+    text = database.facts()
+    if overwrite:
+        require_of_vsehub(text, place.address)
+        return None
+    found = Facts.read(text, place.address)
+    require(
+        not found.complete,
+        f"index_uri: {place.address} holds a finished collection already. Give another index_name or index_uri, or "
+        "overwrite=true to replace it",
+    )
+    return found
+
+
+def fill(
+    place: Place,
+    facts: Facts,
+    items: Items,
+    reference: Tensor | None = None,
+    overwrite: bool = False,
+    progress: str | None = None,
+) -> Collection:
+    """The collection, filled with items.
+
+    facts: from `facts_of`. reference: queries (R, D) that are kept beside it, as many as the facts say. An unfinished
+    collection of the same facts is finished; overwrite: replace any collection of vsehub's. Raises InputError for a
+    collection that must not be filled, and if the engine refuses; then the collection stays unfinished, and the same
+    command finishes it.
+    """
+    last, _ = last_components(items.bias, facts.scale)
+    database = place.opened()
+    try:
+        with asking(place.address):
+            start = _begun(database, place, facts, overwrite)
+            if reference is not None:
+                _keep_reference(database, place, facts, reference)
+            log.info("filling %s from item %d of %d", place.address, start, facts.items)
+            put_in(database, items, last, start, progress)
+            database.finish(facts.approximate)
+            held = database.count()
+            require(
+                held == facts.items,
+                f"index_uri: {place.address} holds {held} items after filling, not {facts.items}: does another program "
+                "write to it? Give the command again, or overwrite=true",
+            )
+            database.keep_facts(facts.completed().text())
+    except BaseException:
+        database.close()
+        raise
+    return Collection(database, place, facts.completed(), items.ids)
+
+
+def _begun(database: Database, place: Place, facts: Facts, overwrite: bool) -> int:
+    """The row from which a collection is to be filled; creates it if necessary."""
+    found = _replaceable(database, place, overwrite)
+    there = database.shape()
+    if there is not None and overwrite:
+        database.drop()
+        there = None
+    if there is None:
+        database.create(facts.dim + 1, facts.text())
+        return 0
+    if found != facts:
+        fail(
+            f"index_uri: {place.address} holds the unfinished collection of another command. Give that command again, "
+            "another index_name or index_uri, or overwrite=true to replace it"
+        )
+    require_shape(database, place, facts)
+    # Blocks were put in one after the other: all but the last that was begun are whole.
+    return max(0, (min(database.count(), facts.items) - 1) // BLOCK * BLOCK)
+
+
+def _keep_reference(database: Database, place: Place, facts: Facts, reference: Tensor) -> None:
+    """Store reference queries (R, D) in a collection beside that of the items."""
+    beside = database.beside(place.name + REFERENCE)
+    if beside.shape() is not None:
+        beside.drop()
+    beside.create(facts.dim, facts.text())
+    for first in range(0, len(reference), BLOCK):
+        rows = reference[first : first + BLOCK].float().cpu().numpy()
+        names = [str(row) for row in range(first, first + len(rows))]
+        beside.put(Rows(names, [""] * len(rows), rows))
+    beside.finish(approximate=False)
+
+
+def require_shape(database: Database, place: Place, facts: Facts) -> None:
+    """Raise InputError unless a collection has the dimension and the metric of its facts."""
+    shape = database.shape()
+    if shape is None:
+        fail(f"index_uri: there is no collection {place.address}; fill it with rerank")
+    require(
+        shape.inner_product,
+        f"index_uri: {place.address} is not searched by inner product, which the correction needs; fill it again",
+    )
+    require(
+        shape.dimensions == facts.dim + 1,
+        f"index_uri: {place.address} holds vectors of {shape.dimensions} dimensions; expected {facts.dim + 1}, those "
+        "of the items and one for the bias",
+    )
+
+
+def put_in(database: Database, items: Items, last: Tensor, start: int = 0, progress: str | None = None) -> None:
+    """Put items from row `start` on into a collection, with their last components (M,), block by block."""
+    vectors = items.vectors
+    labels = items.labels
+    shown = tqdm(total=len(vectors), initial=start, desc=progress, disable=None if progress else True, leave=False)
+    with shown as bar:
+        for first in range(start, len(vectors), BLOCK):
+            rows = vectors.rows(first, min(first + BLOCK, len(vectors)))
+            stop = first + len(rows)
+            texts = [""] * len(rows) if labels is None else labels[first:stop]
+            database.put(Rows(items.ids[first:stop], texts, _with_last(rows, last[first:stop])))
+            bar.update(len(rows))
+
+
+def _with_last(vectors: Tensor, last: Tensor) -> np.ndarray:
+    """Vectors (b, D) with their last component (b,) appended."""
+    dim = vectors.shape[1]
+    return folded(vectors, last, dim, dim + 1).numpy()
+
+
+def usage_note(collection: Collection, uri: str, queries: str = "queries.npy", k: int = 10) -> str:
+    """Python that searches the collection at `uri` with the engine's client: `ids` and `scores` (Q, k)."""
+    facts = collection.facts
+    k = min(k, facts.items)
+    imports, search = collection.place.note(uri, k)
+    return (
+        f"{imports}\n"
+        f'queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim}), normalised as the items were\n'
+        f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'
+        f"vectors = np.hstack([queries, last])\n"
+        f"{search}"
+        f"scores = {facts.scale!r} * products - {facts.mean_bias!r}  # the corrected scores, best first\n"
+    )

@@ -1,0 +1,124 @@
+"""The engines by name: what each needs, where it keeps its files, and opening a collection in one."""
+
+import re
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from vsehub.checks import fail, require
+from vsehub.io.text import without_password
+from vsehub.serving.databases.base import Database, asking
+
+REFERENCE = "_reference"  # ends the name of the collection of kept reference queries
+_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,49}}({REFERENCE})?")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine.
+
+    title: its name in texts. factory: the class in the module of the engine's name. packages: the modules that its
+    extra installs. file: its folder in `out`; None if it has no embedded form. schemes: of the URIs that it takes.
+    ending: of the name of any folder of it.
+    """
+
+    title: str
+    factory: str
+    packages: tuple[str, ...]
+    file: str | None
+    schemes: tuple[str, ...]
+    ending: str = ""
+
+
+ENGINES = {
+    "milvus": Engine(
+        "Milvus", "Milvus", ("pymilvus", "milvus_lite"), "index.milvus.db", ("http", "https", "tcp"), ".db"
+    ),
+    "lancedb": Engine("LanceDB", "LanceDB", ("lancedb",), "index.lancedb", ("db", "s3", "gs", "az")),
+    "qdrant": Engine("Qdrant", "Qdrant", ("qdrant_client",), "index.qdrant", ("http", "https")),
+    "pgvector": Engine("Postgres", "PGVector", ("psycopg", "pgvector"), None, ("postgresql", "postgres")),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a collection is: the engine, its URI or folder, and the collection's name.
+
+    Raises InputError for an unknown engine, if a package of it is missing, and for a URI or a name that it cannot take.
+    """
+
+    engine: str
+    uri: str
+    name: str
+
+    def __post_init__(self) -> None:
+        engine = ENGINES.get(self.engine)
+        if engine is None:
+            fail(f"index is {self.engine!r}; choose one of {', '.join(ENGINES)}")
+        missing = [package for package in engine.packages if find_spec(package) is None]
+        require(
+            not missing,
+            f"index={self.engine} needs {', '.join(missing)}: pip install 'vsehub[{self.engine}]', or choose another",
+        )
+        require(
+            _NAME.fullmatch(self.name) is not None,
+            f"index_name is {self.name!r}; expected at most 50 letters, digits and underscores, no digit first",
+        )
+        kinds = ", ".join(f"{scheme}://" for scheme in engine.schemes)
+        scheme = self.uri.partition("://")[0].lower() if self.served else None
+        require(
+            scheme in engine.schemes if self.served else engine.file is not None,
+            f"index_uri is {without_password(self.uri)}; {engine.title} takes {kinds}"
+            f"{' or a folder' if engine.file else ''}",
+        )
+        require(
+            self.served or self.uri.endswith(engine.ending),
+            f"index_uri is {self.uri}; the name of a folder of {engine.title} ends in {engine.ending}",
+        )
+
+    @property
+    def served(self) -> bool:
+        """Whether it is behind a URI, not in a folder of this machine."""
+        return _SCHEME.match(self.uri) is not None
+
+    @property
+    def address(self) -> str:
+        """The place in words, without a password."""
+        return f"{self.name} at {without_password(self.uri)}"
+
+    @property
+    def exists(self) -> bool:
+        """Whether there may be a collection: a folder that is not there holds none."""
+        return self.served or Path(self.uri).exists()
+
+    def opened(self) -> Database:
+        """The collection, which need not exist yet. Raises InputError if the engine does not answer."""
+        module = import_module(f"vsehub.serving.databases.{self.engine}")
+        with asking(self.address):
+            opened: Database = getattr(module, ENGINES[self.engine].factory)(self.uri, self.name, not self.served)
+            return opened
+
+    def note(self, uri: str, k: int) -> tuple[str, str]:
+        """The imports and the search of a usage note in the engine's own client, which opens `uri`, less a password."""
+        module = import_module(f"vsehub.serving.databases.{self.engine}")
+        found: tuple[str, str] = module.note(without_password(uri).replace(":***@", "@"), self.name, k)
+        return found
+
+
+def placed(engine: str, uri: str | None, name: str, folder: Path | None) -> Place:
+    """The place of a collection. Raises InputError as `Place` does.
+
+    uri: None for a folder in `folder`, where there is one and the engine has an embedded form.
+    """
+    known = ENGINES.get(engine)
+    if uri is not None or known is None:
+        return Place(engine, str(uri), name)
+    if known.file is None:
+        fail(
+            f"index_uri is not set; {known.title} needs a server: give index_uri={known.schemes[0]}://USER@HOST/DATABASE"
+        )
+    if folder is None:
+        fail(f"index_uri is not set; give the server, or the folder of {known.title}, that rerank filled")
+    return Place(engine, str(folder / known.file), name)

@@ -1,0 +1,96 @@
+"""The facts that are stored with a collection, as JSON, and their strict reading."""
+
+import json
+import math
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Self
+
+from vsehub import __version__
+from vsehub.checks import fail, require
+
+SCHEMA = 1
+_LONGEST = 1 << 16  # characters of the JSON
+_TEXT = 4096  # characters of a text
+_MOST_ITEMS, _MOST_DIMENSIONS = 1 << 48, 1 << 20
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a collection of vsehub holds.
+
+    criterion, parameters: the name of a criterion's yaml file, and its settings. reference: where its reference queries
+    came from, in words. reference_rows: how many of them are kept beside the collection, so that new items get their
+    bias from them; 0 for none. shift: what is added to that bias where they are a sample. scale (a) and mean_bias (the
+    mean of b): a corrected score is a times the inner product, minus the mean. dim: D; stored vectors have one
+    dimension more. items: how many were put in when it was filled. approximate: whether the engine searches an
+    approximate index. normalize: whether vectors were divided by their norms. fingerprint: of the item vectors. digest:
+    of ids, labels and biases, by which a command knows its own unfinished collection. complete: whether all items are
+    in it.
+    """
+
+    criterion: str
+    parameters: dict[str, Any]
+    reference: str
+    reference_rows: int
+    shift: float
+    scale: float
+    mean_bias: float
+    dim: int
+    items: int
+    approximate: bool
+    normalize: bool | None
+    fingerprint: str
+    digest: str
+    complete: bool
+    vsehub: str = __version__
+
+    def text(self) -> str:
+        """JSON, to be stored."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)})
+
+    def completed(self) -> Self:
+        """These facts of a collection that holds all items."""
+        return replace(self, complete=True)
+
+    @classmethod
+    def read(cls, text: str | None, address: str) -> Self:
+        """The facts of a stored text. Raises InputError, with the collection's address, if it is not vsehub's."""
+        found = require_of_vsehub(text, address)
+        if found.pop("schema", None) != SCHEMA:
+            fail(f"index_uri: {address} was made by another version of vsehub; fill it again with overwrite=true")
+        wrong = [one.name for one in fields(cls) if not _fits(one.name, one.type, found.get(one.name))]
+        require(
+            not wrong and len(found) == len(fields(cls)),
+            f"index_uri: the facts of {address} are damaged ({', '.join(wrong) or 'more than vsehub writes'}); fill it "
+            "again with overwrite=true",
+        )
+        return cls(**found)
+
+
+def require_of_vsehub(text: str | None, address: str) -> dict[str, Any]:
+    """The object in a stored text. Raises InputError if the collection at the address is not vsehub's."""
+    try:
+        found = json.loads(text) if text is not None and len(text) <= _LONGEST else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or "schema" not in found:
+        fail(
+            f"index_uri: {address} was not made by vsehub: it has no facts on its correction. Give another index_name, "
+            "or remove it yourself"
+        )
+    return found
+
+
+def _fits(name: str, kind: Any, value: Any) -> bool:
+    """Whether a value read from JSON is one that vsehub writes."""
+    if kind is str:
+        return type(value) is str and len(value) <= _TEXT
+    if kind is int:
+        least, most = int(name != "reference_rows"), _MOST_DIMENSIONS if name == "dim" else _MOST_ITEMS
+        return type(value) is int and least <= value <= most
+    if kind is float:
+        number = type(value) in (int, float) and math.isfinite(value)
+        return number and (name != "scale" or value > 0)
+    if name == "parameters":  # what they may be is checked by the builder of components
+        return isinstance(value, dict) and all(type(one) is str for one in value)
+    return type(value) is bool or (value is None and name == "normalize")

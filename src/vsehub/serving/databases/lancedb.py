@@ -1,0 +1,171 @@
+"""LanceDB: a folder, an object store (s3://, gs://, az://) or LanceDB Cloud (db://)."""
+
+import copy
+import os
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from vsehub.serving.databases.base import CONNECT_SECONDS, Rows, Shape, folder_size, own_folder
+
+BATCH = 10_000
+PROBES = 20  # lists that a query searches in the approximate index
+_FACTS = "_facts"  # ends the name of the table of one row that holds them
+
+
+class LanceDB:
+    """A table of LanceDB. Credentials: LANCEDB_API_KEY for db://, those of the object store in its own variables."""
+
+    def __init__(self, uri: str, name: str, embedded: bool):
+        import lancedb
+
+        self._folder = Path(uri) if embedded else None
+        if self._folder is not None:
+            own_folder(self._folder, "LanceDB", ("*.lance",))
+        settings: dict[str, Any] = {}
+        if uri.startswith("db://"):
+            patience = {"connect_timeout": timedelta(seconds=CONNECT_SECONDS)}
+            settings = {"api_key": os.environ.get("LANCEDB_API_KEY"), "client_config": {"timeout_config": patience}}
+        self._base = lancedb.connect(uri, **settings)
+        self._name = name
+
+    def beside(self, name: str) -> Self:
+        """See `Database`."""
+        other = copy.copy(self)
+        other._name = name
+        return other
+
+    def shape(self) -> Shape | None:
+        """See `Database`."""
+        if not self._has(self._name):
+            return None
+        import pyarrow as pa
+
+        table = self._table()
+        kind = table.schema.field("vector").type if "vector" in table.schema.names else pa.null()
+        size = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
+        statistics = [table.index_stats(index.name) for index in table.list_indices()]
+        return Shape(size, all(one is None or one.distance_type in (None, "dot") for one in statistics))
+
+    def facts(self) -> str | None:
+        """See `Database`."""
+        if not self._has(self._name + _FACTS):
+            return None
+        held = self._base.open_table(self._name + _FACTS).search().limit(1).to_list()
+        return str(held[0].get("facts")) if held else None
+
+    def create(self, dimensions: int, facts: str) -> None:
+        """See `Database`."""
+        import pyarrow as pa
+
+        self.keep_facts(facts)
+        vector = pa.field("vector", pa.list_(pa.float32(), dimensions))
+        self._base.create_table(
+            self._name, schema=pa.schema([pa.field("id", pa.string()), pa.field("label", pa.string()), vector])
+        )
+
+    def keep_facts(self, facts: str) -> None:
+        """See `Database`."""
+        name = self._name + _FACTS
+        self._base.create_table(name, [{"facts": facts}], mode="overwrite" if self._has(name) else "create")
+
+    def put(self, rows: Rows) -> None:
+        """See `Database`."""
+        import pyarrow as pa
+
+        table = self._table()
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.vectors.ravel()), rows.vectors.shape[1])
+        labels = pa.array(rows.labels, pa.string())
+        new = pa.table([pa.array(rows.ids, pa.string()), labels, vectors], schema=table.schema)
+        table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(new)
+
+    def finish(self, approximate: bool) -> None:
+        """See `Database`."""
+        from lancedb.index import IvfFlat
+
+        table = self._table()
+        if approximate and not table.list_indices():
+            table.create_index("vector", config=IvfFlat(distance_type="dot"))
+        else:
+            table.optimize()
+
+    def count(self) -> int:
+        """See `Database`."""
+        return int(self._table().count_rows())
+
+    def search(self, vectors: np.ndarray, k: int) -> list[list[tuple[str, float]]]:
+        """See `Database`."""
+        search = self._table().search(vectors, vector_column_name="vector").distance_type("dot").nprobes(PROBES)
+        hits = search.limit(k).select(["id", "_distance"]).to_arrow()
+        query = hits["query_index"].to_pylist() if "query_index" in hits.column_names else [0] * len(hits)
+        found: list[list[tuple[str, float]]] = [[] for _ in vectors]
+        for row, one, distance in zip(query, hits["id"].to_pylist(), hits["_distance"].to_pylist(), strict=True):
+            found[row].append((one, 1.0 - distance))
+        return found
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """See `Database`."""
+        for start in range(0, len(ids), BATCH):
+            self._table().delete(_among(ids[start : start + BATCH]))
+
+    def read(self, ids: Sequence[str] | None = None) -> Iterator[Rows]:
+        """See `Database`."""
+        if ids is None:
+            total = self.count()
+            for start in range(0, total, BATCH):
+                yield _rows(self._table().search().offset(start).limit(BATCH).to_arrow())
+            return
+        for start in range(0, len(ids), BATCH):
+            yield _rows(self._table().search().where(_among(ids[start : start + BATCH])).limit(BATCH).to_arrow())
+
+    def drop(self) -> None:
+        """See `Database`."""
+        for name in (self._name, self._name + _FACTS):
+            if self._has(name):
+                self._base.drop_table(name)
+
+    def size(self) -> int | None:
+        """See `Database`."""
+        return None if self._folder is None else folder_size(self._folder)
+
+    def close(self) -> None:
+        """See `Database`; there is no connection to end."""
+
+    def _has(self, name: str) -> bool:
+        token = None
+        while True:
+            page = self._base.list_tables(page_token=token)
+            if name in page.tables:
+                return True
+            token = page.page_token
+            if not token:
+                return False
+
+    def _table(self) -> Any:
+        return self._base.open_table(self._name)
+
+
+def _among(ids: Sequence[str]) -> str:
+    """The SQL condition that an id is one of these; quotes within them are doubled."""
+    return f"id IN ({', '.join(chr(39) + one.replace(chr(39), chr(39) * 2) + chr(39) for one in ids)})"
+
+
+def _rows(found: Any) -> Rows:
+    vectors = found["vector"].combine_chunks()
+    matrix = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(found), -1)
+    return Rows(found["id"].to_pylist(), found["label"].to_pylist(), matrix.astype(np.float32, copy=False))
+
+
+def note(uri: str, name: str, k: int) -> tuple[str, str]:
+    """The imports and the search of a usage note; the search gives `ids` and `products` for `vectors`."""
+    key = ', api_key=os.environ["LANCEDB_API_KEY"]' if uri.startswith("db://") else ""
+    return (
+        f"{'import os' + chr(10) * 2 if key else ''}import lancedb\nimport numpy as np\n",
+        f'table = lancedb.connect({uri!r}{key}).open_table("{name}")\n'
+        f'found = [table.search(one).distance_type("dot").nprobes({PROBES}).limit({k}).to_list() for one in vectors]\n'
+        f'ids = [[hit["id"] for hit in hits] for hits in found]\n'
+        f'products = np.array([[1 - hit["_distance"] for hit in hits] for hits in found])\n',
+    )

@@ -1,0 +1,86 @@
+"""The example of docs/serving.md, followed line by line: its result is the exact corrected ranking."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from test_embedding_lines import unit, written
+
+from vsehub.criteria import CSLS
+
+ROOT = Path(__file__).parents[2]
+IMAGES = 40
+
+
+def write_parquet(path, names, vectors):
+    pq.write_table(pa.table({"id": names, "vector": list(vectors)}), path)
+
+
+def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path, monkeypatch):
+    pytest.importorskip("milvus_lite")
+    from milvus_lite.server_manager import server_manager_instance
+
+    generator = np.random.default_rng(0)
+    captions, images, training = unit(generator, 60), unit(generator, IMAGES), unit(generator, 50)
+    names = [f"image {row}" for row in range(IMAGES)]
+    write_parquet(tmp_path / "captions.parquet", [f"caption {row}" for row in range(60)], captions)
+    write_parquet(tmp_path / "images.parquet", names[:30], images[:30])
+    write_parquet(tmp_path / "new_images.parquet", names[29:], images[29:])
+    (tmp_path / "gone.txt").write_text("image 3\nimage 4\n")
+    np.save(tmp_path / "train_captions.npy", training)
+    np.save(tmp_path / "queries.npy", captions)
+    commands = written("docs/serving.md")
+    assert [command for command, *_ in commands] == ["rerank", "add", "add", "diagnose"]
+    said = [run_here(*command) for command in commands]
+    assert "index (Milvus, exact): it finds 100.0% of the 10 best, 100.0% of the plain ranking's; " in said[0]
+    assert (
+        "added 11 items, 1 of them in the place of earlier ones; vsehub at served/index.milvus.db holds 40" in said[1]
+    )
+    assert "removed 2 of 2 ids; vsehub at served/index.milvus.db holds 38 items; " in said[2]
+    told = json.loads((tmp_path / "health" / "result.json").read_text())
+    assert (told["items"]["rows"], told["items"]["path"]) == (38, "vsehub at served/index.milvus.db")
+
+    page = (ROOT / "docs" / "serving.md").read_text()
+    ran = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], ran)
+    ran["client"].close()
+    server_manager_instance.release_all()
+    kept = [row for row in range(IMAGES) if row not in (3, 4)]
+    sides = map(torch.from_numpy, (captions, images[kept], training))
+    _, positions = CSLS().search(*sides, 10)
+    assert ran["ids"] == [[names[kept[item]] for item in row] for row in positions.tolist()]
+
+    uri = ("index=milvus", "index_uri=served/index.milvus.db")
+    run_here("diagnose", *uri, "out=own", "criteria=[csls]")  # its queries are the kept reference
+    told = json.loads((tmp_path / "own" / "result.json").read_text())
+    assert told["queries"]["path"] == "the reference beside vsehub at served/index.milvus.db"
+    assert told["queries"]["rows"] == 50
+    for settings, message in (
+        (("add", "items=new_images.parquet"), "index is not set; give that of the collection: milvus, lancedb, qdrant"),
+        (
+            ("add", "index=milvus", "items=new_images.parquet"),
+            "index_uri is not set; give the server, or the folder of",
+        ),
+        (("add", *uri), "give items=FILE to add, or remove_ids=FILE, or both"),
+        (("add", *uri, "remove_ids=gone.txt", "item_ids=gone.txt"), "are those of items to add; give items=FILE, or o"),
+        (("add", *uri, "items=queries.npy"), "items has no ids, by which they are found again; give item_ids=FILE"),
+        (("add", *uri, "items=absent.npy"), "absent.npy"),
+        (
+            ("add", *uri, "index_name=other", "remove_ids=gone.txt"),
+            "there is no collection other at served/index.milvus",
+        ),
+        (
+            ("add", "index=milvus", "index_uri=no.db", "remove_ids=gone.txt"),
+            "no.db does not exist; fill it with rerank",
+        ),
+        (
+            ("diagnose", *uri, "items=images.parquet"),
+            "index and items are given; the items of a database have their own",
+        ),
+    ):
+        assert message in run_here(*settings, status=2), settings
+    assert not (tmp_path / "no.db").exists()

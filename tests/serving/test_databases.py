@@ -1,0 +1,452 @@
+"""Collections in the real engines, embedded; Postgres from the wheel pgserver, where it is installed."""
+
+import importlib.util
+import json
+import os
+import pickle
+import socket
+import sqlite3
+import tempfile
+import time
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from vsehub.checks import InputError
+from vsehub.criteria import CSLS, NNN, InvertedSoftmax, NearestNeighbor, Sinkhorn
+from vsehub.neighbors.vectors import as_vectors
+from vsehub.serving import measured_recall
+from vsehub.serving.databases import collection as filling
+from vsehub.serving.databases import engines, living, milvus, pgvector, qdrant
+from vsehub.serving.databases.base import Rows, asking
+from vsehub.serving.databases.collection import (
+    Collection,
+    Items,
+    facts_of,
+    fill,
+    require_free,
+    require_shape,
+    usage_note,
+)
+from vsehub.serving.databases.engines import ENGINES, Place, placed
+from vsehub.serving.databases.facts import Facts
+from vsehub.serving.databases.living import opened, to_keep
+
+ITEMS, DIM, K = 40, 16, 5
+IDS = [f'it\'s "{row}" \\ % {{0}}; DROP TABLE items --' for row in range(ITEMS)]
+LABELS = [f"a thing, the {row}th" for row in range(ITEMS)]
+
+
+def unit(rows, seed):
+    vectors = torch.randn(rows, DIM, generator=torch.Generator().manual_seed(seed)) + 0.4
+    return torch.nn.functional.normalize(vectors, dim=1)
+
+
+VECTORS, QUERIES = unit(ITEMS, 1), unit(40, 2)
+BIAS = CSLS(3).bias(unit(60, 3) @ VECTORS.T)
+
+
+def installed(engine):
+    return all(importlib.util.find_spec(one) is not None for one in ENGINES[engine].packages)
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """The URI of a Postgres with pgvector."""
+    if importlib.util.find_spec("pgserver") is None or not installed("pgvector"):
+        pytest.skip("pgserver or pgvector is not installed: the SQL is not run against a Postgres")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pgserver
+
+        server = pgserver.get_server(tempfile.mkdtemp(), cleanup_mode="delete")
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture(params=list(ENGINES))
+def place(request, tmp_path):
+    """An empty place in each engine."""
+    if request.param == "pgvector":
+        uri = request.getfixturevalue("postgres")
+        found = Place("pgvector", uri, "items")
+        database = found.opened()
+        for one in (database, database.beside("items_reference")):
+            if one.shape() is not None:
+                one.drop()
+        database.close()
+        return found
+    if not installed(request.param):
+        pytest.skip(f"vsehub[{request.param}] is not installed")
+    return placed(request.param, None, "items", tmp_path)
+
+
+def items_of(rows=ITEMS):
+    return Items(as_vectors("items", VECTORS[:rows]), BIAS[:rows], IDS[:rows], LABELS[:rows])
+
+
+def facts(items, approximate=False, criterion="csls", **changed):
+    names = {"criterion": criterion, "parameters": {"k": 3}, "reference": "train.npy", "fingerprint": "abc"}
+    return facts_of(items, CSLS.scale, **names | {"approximate": approximate, "normalize": None} | changed)
+
+
+def test_a_collection(place, tmp_path, monkeypatch):
+    """Filled, searched, read, searched by the lines of its note, filled anew with its approximate index, changed."""
+    monkeypatch.setattr(filling, "BLOCK", 15)
+    items, wanted = items_of(), facts(items_of())
+    require_free(place, overwrite=False)
+    with fill(place, wanted, items) as held:
+        database = held.database
+        assert len(held) == ITEMS
+        assert held.size() > 0
+        require_shape(database, place, wanted)
+        assert Facts.read(database.facts(), "x") == wanted.completed()
+        for corrected, criterion in ((True, CSLS(3)), (False, NearestNeighbor())):
+            values, positions = held.search(QUERIES, K, corrected)
+            exact, expected = criterion.search(QUERIES, VECTORS, unit(60, 3), K)
+            assert torch.equal(positions, expected)
+            torch.testing.assert_close(values, exact, rtol=1e-4, atol=1e-4)
+        assert measured_recall(held, QUERIES, VECTORS, BIAS, CSLS.scale, K) == {"plain": 1.0, "corrected": 1.0}
+        read = [row for rows in database.read() for row in zip(rows.ids, rows.labels, rows.vectors, strict=True)]
+        assert sorted(one for one, _, _ in read) == sorted(IDS)
+        for one, label, vector in read:
+            row = IDS.index(one)
+            assert label == LABELS[row]
+            np.testing.assert_allclose(vector[:DIM], VECTORS[row], atol=1e-6)
+        some = [one for rows in database.read([IDS[7], "absent", IDS[3]]) for one in rows.ids]
+        assert sorted(some) == sorted([IDS[7], IDS[3]])
+        note = usage_note(held, str(place.uri), k=K)
+    note_finds_the_ranking(note, tmp_path, monkeypatch)
+
+    with fill(place, facts(items, approximate=True), items, overwrite=True) as held:
+        assert measured_recall(held, QUERIES, VECTORS, BIAS, CSLS.scale, K)["corrected"] > 0.9
+        require_shape(held.database, place, held.facts)
+        best = held.search(QUERIES[:1], 1)[1].item()
+        held.database.remove([IDS[best], "absent"])
+        assert len(held) == ITEMS - 1
+        assert held.search(QUERIES[:1], 1)[1].item() != best
+        held.database.put(Rows([IDS[best]], ["again"], np.concatenate([QUERIES[0], [9.0]])[None].astype(np.float32)))
+        assert len(held) == ITEMS
+        values, positions = held.search(QUERIES[:1], 1)
+        assert positions.item() == best
+        assert values.item() == pytest.approx(CSLS.scale * 10 - held.facts.mean_bias, rel=1e-4)
+    with pytest.raises(
+        InputError, match=r"holds a finished collection already\. Give another index_name or index_uri, or o"
+    ):
+        require_free(place, overwrite=False)
+    require_free(place, overwrite=True)
+
+
+def note_finds_the_ranking(note, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("queries.npy", QUERIES.numpy())
+    assert "vsehub" not in note
+    assert len(note.splitlines()) <= 15
+    ran = {}
+    exec(note, ran)
+    values, positions = CSLS(3).search(QUERIES, VECTORS, unit(60, 3), K)
+    assert [list(row) for row in ran["ids"]] == [[IDS[item] for item in row] for row in positions.tolist()]
+    np.testing.assert_allclose(ran["scores"], values, rtol=1e-4, atol=1e-4)
+    for name in ("client", "base"):
+        if name in ran:
+            ran[name].close()
+
+
+def test_an_unfinished_collection(place, monkeypatch):
+    """Its own command finishes it, from where it stopped; another one is refused, unless it may replace it."""
+    monkeypatch.setattr(filling, "BLOCK", 15)
+    items, put = items_of(), []
+
+    def fails(database):
+        whole = type(database).put
+
+        def once(rows):
+            if put:
+                raise ConnectionError("the line went dead, me:secret@nowhere is at http://me:secret@nowhere")
+            put.append(len(rows.ids))
+            whole(database, rows)
+
+        database.put = once
+        return database
+
+    opened = Place.opened
+    with monkeypatch.context() as patch:
+        patch.setattr(Place, "opened", lambda place: fails(opened(place)))
+        with pytest.raises(
+            InputError, match=r"refuses or does not answer \(ConnectionError: the line.*//me:\*\*\*@nowhere"
+        ):
+            fill(place, facts(items), items)
+    require_free(place, overwrite=False)
+    with pytest.raises(InputError, match="holds the unfinished collection of another command"):
+        fill(place, facts(items, criterion="is"), items)
+    with monkeypatch.context() as patch:
+        counted = lambda database: counting(database, put)  # noqa: E731
+        patch.setattr(Place, "opened", lambda place: counted(opened(place)))
+        with fill(place, facts(items), items) as held:
+            assert measured_recall(held, QUERIES, VECTORS, BIAS, CSLS.scale, K)["corrected"] == 1.0
+    assert sum(put) <= 15 + ITEMS
+    database = place.opened()
+    database.keep_facts(facts(items).text())
+    database.close()
+    with fill(place, facts(items_of(20), criterion="is"), items_of(20), overwrite=True) as held:
+        assert len(held) == 20
+
+
+def counting(database, put):
+    whole = type(database).put
+
+    def count(rows):
+        put.append(len(rows.ids))
+        whole(database, rows)
+
+    database.put = count
+    return database
+
+
+def test_items_come_and_go(place):
+    """What is added ranks as if it had been there when the collection was filled; removed items are found no more."""
+    reference, most = unit(60, 3), ITEMS - 10
+    given = items_of(most)
+    rows, shift = to_keep(CSLS(3), given.vectors, given.bias, as_vectors("reference", reference))
+    assert (shift, len(rows)) == (0.0, 60)
+    fill(place, facts(given, reference_rows=60), given, rows).close()
+    with opened(place) as collection:
+        torch.testing.assert_close(sorted_rows(collection.reference()), sorted_rows(reference))
+        assert collection.remove([IDS[0], IDS[1], "absent"]) == 2
+        again = [*range(most, ITEMS), 0, 5]  # new ones, one that was removed, one that is there
+        new = collection.new(as_vectors("items", VECTORS[again]), [IDS[row] for row in again])
+        torch.testing.assert_close(new.bias, BIAS[again])
+        assert collection.put(new) == 1
+        assert len(collection) == ITEMS - 1
+        vectors, ids, labels = collection.items()
+        assert sorted(ids) == sorted(IDS[:1] + IDS[2:])
+        torch.testing.assert_close(vectors, VECTORS[[IDS.index(one) for one in ids]], atol=1e-6, rtol=0)
+        assert labels[ids.index(IDS[5])] == ""
+        assert labels[ids.index(IDS[6])] == LABELS[6]
+        held = Collection(collection.database, place, collection.facts, IDS)
+        positions = held.search(QUERIES, K)[1]
+        wanted = CSLS(3).search(QUERIES, VECTORS[[0, *range(2, ITEMS)]], reference, K)[1]
+        assert torch.equal(positions, wanted + (wanted > 0))
+        with pytest.raises(InputError, match=r"items has 3 dimensions; expected 16, as items at"):
+            collection.new(as_vectors("items", VECTORS[:2, :3]), IDS[:2])
+        with pytest.raises(InputError, match="item_ids has 1 entries for 2 items"):
+            collection.new(as_vectors("items", VECTORS[:2]), IDS[:1])
+        collection.database.beside("items_reference").remove(["7"])
+        with pytest.raises(
+            InputError, match=r"of the 60 reference queries beside items at .* 59 are there; fill it again"
+        ):
+            collection.new(as_vectors("items", VECTORS[:2]), IDS[:2])
+        for change, message in (
+            (
+                {"criterion": "sinkhorn", "parameters": {}, "scale": Sinkhorn().scale},
+                "bias depends on the others, so th",
+            ),
+            ({"scale": 3.0}, "contradict each other"),
+            ({"criterion": "os.system"}, "os.system"),
+            ({"parameters": {"_target_": "os.system"}}, "csls has no setting '_target_'"),
+        ):
+            with pytest.raises(InputError, match=message):
+                replace(collection, facts=replace(collection.facts, **change)).bias(as_vectors("items", VECTORS[:2]))
+        collection.database.keep_facts(facts(given).text())
+    with pytest.raises(InputError, match="is unfinished; give the rerank command that began it again"), opened(place):
+        pass
+    with pytest.raises(InputError, match="there is no collection absent at"), opened(replace(place, name="absent")):
+        pass
+
+
+def sorted_rows(vectors):
+    return vectors[vectors[:, 0].argsort()]
+
+
+@pytest.mark.parametrize("rule", [CSLS(5), InvertedSoftmax(), NNN(4)], ids=lambda rule: type(rule).__name__)
+def test_a_sample_of_a_large_reference(rule, monkeypatch):
+    """What is lost by it is a shift of all biases alike, which is measured and added back."""
+    monkeypatch.setattr(living, "KEPT", 300)
+    items, reference, new = unit(200, 7), unit(3000, 8), unit(50, 9)
+    bias, wanted = rule.bias(reference @ items.T), rule.bias(reference @ new.T)
+    rows, shift = to_keep(rule, as_vectors("items", items), bias, as_vectors("reference", reference))
+    assert len(rows) == 300
+    found = rule.bias(rows @ new.T)
+    assert (found - wanted).mean().abs() > wanted.std()
+    assert (found + shift - wanted).mean().abs() < 0.25 * wanted.std()
+    assert (found + shift - wanted).abs().mean() < 0.5 * (found - wanted).abs().mean()
+    assert to_keep(Sinkhorn(), as_vectors("items", items), bias, as_vectors("reference", reference)) == (None, 0.0)
+
+
+def test_a_collection_of_somebody_else(place):
+    """Refused even with overwrite=true; so are facts of other versions, damaged ones and other shapes."""
+    items, database = items_of(), place.opened()
+    good = facts(items).completed()
+    told = json.loads(good.text())
+    for text, message in (
+        ("theirs", "was not made by vsehub: it has no facts on its correction"),
+        (json.dumps([1]), "was not made by vsehub"),
+        (json.dumps(told | {"schema": 2}), "was made by another version of vsehub; fill it again with overwrite=true"),
+        (json.dumps(told | {"scale": "2"}), r"the facts of .* are damaged \(scale\)"),
+        (json.dumps(told | {"dim": 10**9, "complete": 1}), r"damaged \(dim, complete\)"),
+        (json.dumps(told | {"_target_": "os.system"}), r"damaged \(more than vsehub writes\)"),
+    ):
+        database.create(DIM + 1, text)
+        with pytest.raises(InputError, match=message):
+            filling._replaceable(database, place, overwrite=False)
+        if "not made" in message:
+            with pytest.raises(InputError, match=message):
+                filling._replaceable(database, place, overwrite=True)
+        else:
+            assert filling._replaceable(database, place, overwrite=True) is None
+        database.drop()
+    database.create(DIM, facts(items).text())
+    with pytest.raises(InputError, match="holds vectors of 16 dimensions; expected 17, those of the items and one"):
+        filling._begun(database, place, facts(items), overwrite=False)
+    database.close()
+
+
+def test_facts_made_to_do_harm():
+    good = json.loads(facts(items_of()).text())
+    assert Facts.read(json.dumps(good), "x").text() == json.dumps(good)
+    for name, values in {
+        "scale": (0, -1.0, float("nan"), float("inf"), True, "1", None),
+        "mean_bias": (float("nan"), "0", None, [1]),
+        "dim": (0, -1, 2**40, 1.5, True),
+        "items": (0, 2**60, "9"),
+        "reference_rows": (-1, 2**60, 0.5),
+        "shift": (float("nan"), None),
+        "parameters": (None, [], "k"),
+        "criterion": (1, None, "x" * 5000, {"_target_": "os.system"}),
+        "normalize": (1, "yes"),
+        "complete": (None, 0, "true"),
+    }.items():
+        for value in values:
+            with pytest.raises(InputError, match=rf"the facts of x are damaged \({name}\)"):
+                Facts.read(json.dumps(good | {name: value}), "x")
+    for text in (None, "", "{", "[" * 10**5, "1" * 10**6, "{}"):
+        with pytest.raises(InputError, match="x was not made by vsehub"):
+            Facts.read(text, "x")
+
+
+def test_another_metric(tmp_path, postgres):
+    if installed("qdrant"):
+        from qdrant_client import QdrantClient, models
+
+        client = QdrantClient(path=str(tmp_path / "theirs"))
+        client.create_collection("items", models.VectorParams(size=DIM + 1, distance=models.Distance.COSINE))
+        client.close()
+        refuse_metric(Place("qdrant", str(tmp_path / "theirs"), "items"))
+    place = Place("pgvector", postgres, "by_distance")
+    database = place.opened()
+    database.create(DIM + 1, "")
+    database._do("CREATE INDEX ON {table} USING hnsw (vector vector_l2_ops)")
+    database.close()
+    refuse_metric(place)
+
+
+def refuse_metric(place):
+    database = place.opened()
+    with pytest.raises(InputError, match="is not searched by inner product, which the correction needs"):
+        require_shape(database, place, facts(items_of()))
+    database.drop()
+    database.close()
+
+
+def test_what_cannot_be_a_place(tmp_path, monkeypatch):
+    for arguments, message in (
+        (("chroma", None, "items"), "index is 'chroma'; choose one of milvus, lancedb, qdrant, pgvector"),
+        (
+            ("pgvector", None, "items"),
+            r"index_uri is not set; Postgres needs a server: give index_uri=postgresql://USER@",
+        ),
+        (("pgvector", "folder", "items"), "index_uri is folder; Postgres takes postgresql://, postgres://"),
+        (
+            ("qdrant", "ftp://me:secret@host", "items"),
+            r"is ftp://me:\*\*\*@host; Qdrant takes http://, https:// or a f",
+        ),
+        (("milvus", "folder", "items"), "index_uri is folder; the name of a folder of Milvus ends in .db"),
+        (("lancedb", None, "a; drop"), "index_name is 'a; drop'; expected at most 50 letters, digits and underscores"),
+        (("lancedb", None, "x" * 51), "expected at most 50 letters"),
+        (("lancedb", None, "7"), "no digit first"),
+    ):
+        with pytest.raises(InputError, match=message):
+            placed(*arguments, tmp_path)
+    for engine, kind in (("milvus", "Milvus Lite"), ("lancedb", "LanceDB"), ("qdrant", "Qdrant")):
+        folder = tmp_path / f"{engine}.db"
+        folder.mkdir()
+        (folder / "mine.txt").touch()
+        if installed(engine):
+            with pytest.raises(InputError, match=f"{folder} is not a folder of {kind}; give a new one, or one that"):
+                require_free(Place(engine, str(folder), "items"), overwrite=True)
+        assert [one.name for one in folder.iterdir()] == ["mine.txt"]
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    for engine in ENGINES:
+        with pytest.raises(
+            InputError, match=rf"index={engine} needs .*: pip install 'vsehub\[{engine}\]', or choose an"
+        ):
+            Place(engine, "http://host", "items")
+
+
+def test_ids_that_collide():
+    with pytest.raises(InputError, match="item_ids: 'b' comes twice, as number 1 and 2"):
+        Items(as_vectors("items", VECTORS[:3]), BIAS[:3], ["a", "b", "b"], None)
+    for name, ids, labels in (("id", ["a", "x" * 10_001], None), ("label", ["a", "b"], ["a", "nul \0"])):
+        with pytest.raises(
+            InputError, match=f"the {name} of item 1, counted from 0, has more than 10,000 bytes or a z"
+        ):
+            Items(as_vectors("items", VECTORS[:2]), BIAS[:2], ids, labels)
+    digests = {Items(as_vectors("items", VECTORS[:2]), BIAS[:2] + change, ids, labels).digest()
+               for change, ids, labels in ((0, ["a", "b"], None), (1, ["a", "b"], None), (0, ["a", "c"], None),
+                                           (0, ["a", "b"], ["x", "y"]))}  # fmt: skip
+    assert len(digests) == 4
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["closed", "silent"])
+def test_a_server_that_does_not_answer(answers, monkeypatch):
+    """In seconds, with its address and without the password."""
+    for module in (milvus, qdrant, pgvector):
+        monkeypatch.setattr(module, "CONNECT_SECONDS", 2)  # the least that libpq takes
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        if answers:
+            server.listen(16)  # connections wait in its queue for ever
+        host = f"127.0.0.1:{server.getsockname()[1]}"
+        for engine, scheme in (("milvus", "http"), ("qdrant", "http"), ("pgvector", "postgresql")):
+            if not installed(engine):
+                continue
+            began = time.monotonic()
+            with pytest.raises(
+                InputError, match=rf"index_uri: items at {scheme}://me:\*\*\*@{host}.* does not answer"
+            ) as said:
+                require_free(Place(engine, f"{scheme}://me:secret@{host}/base", "items"), overwrite=False)
+            assert "secret" not in str(said.value)
+            assert time.monotonic() - began < 10
+
+
+def test_errors_that_are_no_refusal_pass():
+    for error in (KeyError("a bug"), InputError("said already"), OSError(28, "No space left on device")):
+        with pytest.raises(type(error)) as caught, asking("place"):
+            raise error
+        assert caught.value is error
+
+
+@pytest.mark.skipif(not installed("qdrant"), reason="vsehub[qdrant] is not installed")
+def test_a_pickle_in_a_folder_of_qdrant_does_not_run(tmp_path):
+    """Its local mode keeps points as pickles: a folder of somebody else is looked through before it is opened."""
+    place = placed("qdrant", None, "items", tmp_path)
+    items = items_of(10)
+    fill(place, facts(items), items).close()
+    (file,) = (tmp_path / "index.qdrant").glob("collection/*/storage.sqlite")
+
+    class Harm:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "harm"),)
+
+    base = sqlite3.connect(file)
+    base.execute("INSERT INTO points VALUES (?, ?)", ("new", pickle.dumps(Harm())))
+    base.commit()
+    base.close()
+    with pytest.raises(
+        InputError, match=r"holds what Qdrant's local mode does not write \(it names posix.mkdir\); it w"
+    ):
+        require_free(replace(place), overwrite=True)
+    assert not (tmp_path / "harm").exists()
