@@ -121,7 +121,10 @@ def test_a_collection(place, tmp_path, monkeypatch):
         note = usage_note(held, str(place.uri), k=K)
     note_finds_the_ranking(note, tmp_path, monkeypatch)
 
+    with fill(place, facts(items, reference_rows=2), items, QUERIES[:2], overwrite=True) as held:
+        assert held.database.beside("items_reference").count() == 2
     with fill(place, facts(items, approximate=True), items, overwrite=True) as held:
+        assert held.database.beside("items_reference").shape() is None
         assert measured_recall(held, QUERIES, VECTORS, BIAS, CSLS.scale, K)["corrected"] > 0.9
         require_shape(held.database, place, held.facts)
         best = held.search(QUERIES[:1], 1)[1].item()
@@ -423,7 +426,8 @@ def test_a_server_that_does_not_answer(answers, monkeypatch):
 
 
 def test_errors_that_are_no_refusal_pass():
-    for error in (KeyError("a bug"), InputError("said already"), OSError(28, "No space left on device")):
+    full, memory = OSError(28, "No space left on device"), RuntimeError("not enough memory: you tried to allocate")
+    for error in (KeyError("a bug"), InputError("said already"), full, memory):
         with pytest.raises(type(error)) as caught, asking("place"):
             raise error
         assert caught.value is error

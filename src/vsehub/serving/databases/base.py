@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from vsehub.checks import InputError, fail
+from vsehub.checks import InputError, fail, is_out_of_memory
 from vsehub.io.files import is_full_disk
 from vsehub.io.text import without_password
 
@@ -94,7 +94,8 @@ def asking(address: str) -> Iterator[None]:
         raise
     except Exception as error:
         client = type(error).__module__.partition(".")[0] in _CLIENTS
-        if is_full_disk(error) or not (client or isinstance(error, RuntimeError | OSError | ValueError)):
+        refusal = client or isinstance(error, RuntimeError | OSError | ValueError)
+        if not refusal or is_full_disk(error) or is_out_of_memory(error):
             raise
         said = without_password(" ".join(str(error).split()))[:300]
         raise InputError(f"index_uri: {address} refuses or does not answer ({type(error).__name__}: {said})") from None

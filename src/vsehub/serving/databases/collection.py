@@ -197,8 +197,7 @@ def fill(
     try:
         with asking(place.address):
             start = _begun(database, place, facts, overwrite)
-            if reference is not None:
-                _keep_reference(database, place, facts, reference)
+            _keep_reference(database, place, facts, reference)
             log.info("filling %s from item %d of %d", place.address, start, facts.items)
             put_in(database, items, last, start, progress)
             database.finish(facts.approximate)
@@ -235,11 +234,13 @@ def _begun(database: Database, place: Place, facts: Facts, overwrite: bool) -> i
     return max(0, (min(database.count(), facts.items) - 1) // BLOCK * BLOCK)
 
 
-def _keep_reference(database: Database, place: Place, facts: Facts, reference: Tensor) -> None:
-    """Store reference queries (R, D) in a collection beside that of the items."""
+def _keep_reference(database: Database, place: Place, facts: Facts, reference: Tensor | None) -> None:
+    """Store reference queries (R, D) in a collection beside that of the items, in the place of earlier ones."""
     beside = database.beside(place.name + REFERENCE)
     if beside.shape() is not None:
         beside.drop()
+    if reference is None:
+        return
     beside.create(facts.dim, facts.text())
     for first in range(0, len(reference), BLOCK):
         rows = reference[first : first + BLOCK].float().cpu().numpy()
