@@ -4,7 +4,7 @@ import time
 
 from omegaconf import DictConfig
 
-from vsehub.checks import fail, require
+from vsehub.checks import boolean, fail, require
 from vsehub.cli import app
 from vsehub.data.vectors.paths import require_vectors, split_path
 
@@ -28,6 +28,7 @@ def add(cfg: DictConfig) -> None:
         given is not None or (cfg.item_ids is None and cfg.item_labels is None),
         "item_ids and item_labels are those of items to add; give items=FILE, or omit them",
     )
+    boolean("normalize", cfg.normalize, or_none=True)
     if given is not None:
         require_vectors("items", split_path(str(given))[0])
 
@@ -38,7 +39,8 @@ def add(cfg: DictConfig) -> None:
     began, said = time.perf_counter(), []
     gone = None if cfg.remove_ids is None else read_ids(str(cfg.remove_ids), "remove_ids")
     with opened(place) as collection:
-        vectors = None if given is None else open_vectors(str(given), "items", normalize=collection.facts.normalize)
+        normalize = collection.facts.normalize if cfg.normalize is None else cfg.normalize
+        vectors = None if given is None else open_vectors(str(given), "items", normalize=normalize)
         if vectors is not None:
             look_through(vectors, progress=True)
             ids = vectors.ids if cfg.item_ids is None else read_ids(str(cfg.item_ids), "item_ids")
