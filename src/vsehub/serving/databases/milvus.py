@@ -25,7 +25,8 @@ class Milvus:
     def __init__(self, uri: str, name: str, embedded: bool):
         from pymilvus import MilvusClient
 
-        for library in ("pymilvus", "milvus_lite", "faiss", "grpc"):  # what they log as an error is raised too, or no error
+        # What these log as an error is raised too, or no error.
+        for library in ("pymilvus", "milvus_lite", "faiss", "grpc"):
             logging.getLogger(library).setLevel(logging.CRITICAL)
         self._folder = Path(uri) if embedded else None
         if self._folder is not None:
