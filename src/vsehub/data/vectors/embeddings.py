@@ -48,7 +48,8 @@ class VectorFile:
     type of the numbers. ids: n strings, or None. path: the file, folder or URI, with `::key` if it was given, or None.
     normalize: True divides each row by its norm; False and None leave the rows unchanged, but with None `look_through`
     refuses rows that are not unit vectors. labels: n captions, or None. stamps: of the files, taken before they were
-    opened. left_out: shards that could not be read.
+    opened. left_out: shards that could not be read. files: (address, rows) of each file that the rows lie in, in order;
+    `open_vectors` opens each of them alone. None for an array.
     """
 
     name: str
@@ -60,6 +61,7 @@ class VectorFile:
     labels: list[str] | None = None
     stamps: Stamps = field(default_factory=dict)
     left_out: tuple[Path, ...] = ()
+    files: tuple[tuple[str, int], ...] | None = None
 
     def __post_init__(self) -> None:
         boolean("normalize", self.normalize, or_none=True)
@@ -162,10 +164,26 @@ def open_vectors(
         if not is_uri(where):
             raise
         raise InputError(f"{error} (fetched from {where})") from error
+    files = _addresses(where, key, local, stored)
     vectors = VectorFile(
-        name, stored.array, stored.dtype, None, label, normalize, stored.labels, taken, stored.left_out
+        name, stored.array, stored.dtype, None, label, normalize, stored.labels, taken, stored.left_out, files
     )
     return vectors if stored.ids is None else vectors.with_ids(stored.ids)
+
+
+def _addresses(where: str, key: str | None, local: Path, stored: Stored) -> tuple[tuple[str, int], ...]:
+    """(address, rows) of each file behind a path or URI `where`, of which `local` is the copy on this machine."""
+
+    def address(file: Path) -> str:
+        if not is_uri(where):
+            return str(file.absolute())
+        return "/".join([where.rstrip("/"), *file.relative_to(local).parts])
+
+    files = stored.shards or ((local, len(stored.array)),)
+    # A key that names a side of clip-retrieval's layout is a folder, and part of the address already.
+    of_side = local.is_dir() and files[0][0].parent != local
+    inside = "" if key is None or of_side else f"::{key}"
+    return tuple((f"{address(file)}{inside}", rows) for file, rows in files)
 
 
 def _stored(name: str, path: Path, key: str | None, skip_unreadable: bool) -> tuple[Stored, Stamps]:
