@@ -175,11 +175,11 @@ class Correction(Criterion):
         """
         return joined([self.item_terms(block) for block in columns()])
 
-    def shared(self, parts: Sequence[Terms], number: int) -> Terms:
+    def shared(self, parts: Iterable[Terms], number: int) -> Terms:
         """What the next pass needs of all parts of pass `number`, those of reference items as columns among them."""
         return ()
 
-    def merged_terms(self, parts: Sequence[Terms], bank: Terms | None = None) -> Terms:
+    def merged_terms(self, parts: Iterable[Terms], bank: Terms | None = None) -> Terms:
         """The terms, each (M,), of all items from their parts of the last pass, in order.
 
         bank: the part of the reference items of a criterion that takes them as columns; None where there are none.
@@ -387,7 +387,7 @@ def _further(
     return None
 
 
-def joined(parts: Sequence[Terms]) -> Terms:
+def joined(parts: Iterable[Terms]) -> Terms:
     """Terms of parts of the items, or of the queries, as terms of all."""
     return tuple(torch.cat(pieces) for pieces in zip(*parts, strict=True))
 

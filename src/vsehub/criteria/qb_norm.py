@@ -48,15 +48,17 @@ class QBNorm(Correction):
             fail("the reference scores have no columns; expected at least one item")
         return torch.cat(biases), *best
 
-    def merged_terms(self, parts: Sequence[Terms], bank: Terms | None = None) -> Terms:
+    def merged_terms(self, parts: Iterable[Terms], bank: Terms | None = None) -> Terms:
         """The bias (M,) and which items are among the k nearest of some reference query (M,)."""
+        biases: list[Tensor] = []
         best: Best | None = None
         first = 0
-        for bias, values, places in parts:
+        for own, values, places in parts:
+            biases.append(own)
             best = merged(best, (values, places + first), self.k)
-            first += len(bias)
+            first += len(own)
         assert best is not None  # there is at least one part
-        bias = torch.cat([part[0] for part in parts])
+        bias = torch.cat(biases)
         hubs = torch.zeros(first, dtype=torch.bool, device=bias.device)
         hubs[best[1].flatten()] = True
         return bias, hubs

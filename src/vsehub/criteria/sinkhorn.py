@@ -1,8 +1,7 @@
 """Sinkhorn normalisation of reference queries x items (Sinkhorn and Knopp 1967; as a matcher: Cuturi 2013)."""
 
 import math
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
@@ -62,13 +61,17 @@ class Sinkhorn(ItemBias):
             return (total,)
         return (torch.cat(scaled), total) if number < self.rounds else (torch.cat(scaled),)
 
-    def shared(self, parts: Sequence[Terms], number: int) -> Terms:
+    def shared(self, parts: Iterable[Terms], number: int) -> Terms:
         """log u (R,): each pass scales the items it sees and, with them, the next round's queries."""
-        total = reduce(torch.logaddexp, [part[-1] for part in parts])
-        items = sum(len(part[0]) for part in parts) if number else 1
-        return (math.log(items) - math.log(len(total)) - total,)
+        total: Tensor | None = None
+        items = 0
+        for part in parts:
+            total = part[-1] if total is None else torch.logaddexp(total, part[-1])
+            items += len(part[0])
+        assert total is not None  # there is at least one part
+        return ((math.log(items) if number else 0.0) - math.log(len(total)) - total,)
 
-    def merged_terms(self, parts: Sequence[Terms], bank: Terms | None = None) -> Terms:
+    def merged_terms(self, parts: Iterable[Terms], bank: Terms | None = None) -> Terms:
         """-log v (M,); the items of the bank count as items, and have their share."""
         (scaled,) = joined(parts)
         return (math.log(len(scaled) + (0 if bank is None else len(bank[0]))) - scaled,)

@@ -233,8 +233,10 @@ class Norms:
     tolerance: float
 
 
-def look_through(vectors: VectorFile, progress: bool = False) -> Norms:
+def look_through(vectors: VectorFile, progress: bool = False, begin: int = 0) -> Norms:
     """The norms of all rows, which are read once, in bounded memory. progress: show a bar if there is much to read.
+
+    begin: the number of the first row in messages.
 
     A norm counts as 1 within 1e-3, in half precision within 1e-2. Raises InputError if rows hold NaN, infinite values
     or only zeros, or if `vectors.normalize` is None and rows are not unit vectors.
@@ -247,8 +249,8 @@ def look_through(vectors: VectorFile, progress: bool = False) -> Norms:
     with byte_bar(f"checking {vectors}", row_bytes * len(vectors), progress) as bar:
         for first, rows in replace(vectors, normalize=False).blocks():
             norms = row_norms(rows).cpu()
-            unusable.add(first, norms.numpy())
-            off.add(first, ((norms - 1).abs() > tolerance).numpy())
+            unusable.add(begin + first, norms.numpy())
+            off.add(begin + first, ((norms - 1).abs() > tolerance).numpy())
             least, most = min(least, norms.min().item()), max(most, norms.max().item())
             bar.update(row_bytes * len(rows))
     as_what = " as float32" if vectors.dtype == torch.float64 else ""
