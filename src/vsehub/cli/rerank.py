@@ -5,17 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import require
+from vsehub.checks import one_of, require
 from vsehub.cli import app
 from vsehub.cli.embeddings import PAGE, RESULT, Comparison, Settings, built, compared, table
 from vsehub.cli.nodes import choice, components, plain
 
 if TYPE_CHECKING:
     from vsehub.criteria import Criterion, ItemBias
+    from vsehub.rerank.cluster import Cluster
     from vsehub.serving import ServedIndex
 
 RANKING, INDEX, USAGE = "ranking.parquet", "index.faiss", "USAGE.md"
 FILES = (RESULT, PAGE, RANKING, INDEX, USAGE)
+ENGINES = ("local", "ray")
 
 
 def main() -> None:
@@ -50,7 +52,7 @@ def rerank(cfg: DictConfig) -> None:
         require_index(kind, name, criterion.correction if tuning else criterion)
     # The plain ranking is measured in any case.
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
-    with compared(settings, corrections, tuning) as found:
+    with compared(settings, corrections, tuning, cluster_of(cfg, settings)) as found:
         found.out.begin((RESULT, PAGE, RANKING) if kind is None else FILES)
         ranked, inputs = found.measured.rankings[-1], found.inputs
         ids = inputs.query_names.ids, inputs.item_names.ids
@@ -61,6 +63,28 @@ def rerank(cfg: DictConfig) -> None:
             written += write_index(found, used, kind, settings.k, settings.seed)
         written += found.finish()
     print(f"{table(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
+
+
+def cluster_of(cfg: DictConfig, settings: Settings) -> "Cluster | None":
+    """The cluster that `engine` asks for, None for this process. Raises InputError for settings that do not fit."""
+    one_of("engine", cfg.engine, ENGINES)
+    own = {name: cfg[name] for name in ("ray_address", "num_cpus", "num_gpus", "workers", "shard_rows")}
+    if cfg.engine == "local":
+        given = [name for name, value in own.items() if value is not None]
+        require(not given, f"{', '.join(given)}: for engine=ray, and engine is local; omit them, or set engine=ray")
+        return None
+    require(
+        not settings.scored,
+        "engine=ray divides the items' vectors among workers, and only scores are given; give queries and items, or "
+        "use engine=local",
+    )
+    require(
+        settings.device == "auto",
+        "device is for engine=local; workers of Ray compute on a GPU where num_gpus gives them one. Omit device",
+    )
+    from vsehub.rerank.cluster import Cluster
+
+    return Cluster(**{name.removeprefix("ray_"): value for name, value in own.items() if value is not None})
 
 
 def require_index(kind: str, name: str, criterion: "Criterion") -> None:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -149,9 +150,12 @@ class Inputs:
     stamps: Stamps
     sides: dict[str, VectorFile]
 
-    def check(self) -> Checked:
-        """Read every row once. Raises InputError for unusable rows, and for a reference that holds the queries."""
-        norms = {name: look_through(side, progress=True) for name, side in self.sides.items()}
+    def check(self, read: Mapping[str, Norms | Range] = MappingProxyType({})) -> Checked:
+        """Read every row once. Raises InputError for unusable rows, and for a reference that holds the queries.
+
+        read: what was found in the sides that were read already.
+        """
+        norms = {name: read.get(name) or look_through(side, progress=True) for name, side in self.sides.items()}
         return Checked(norms, 0 if self.reference is None else refuse_shared(self.queries, self.reference))
 
     def identity(self) -> dict[str, Any]:
