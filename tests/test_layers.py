@@ -37,6 +37,7 @@ OUTSIDE = {
     "lightning_fabric": {"training"},  # which comes with pytorch_lightning
     "lightning": set(),
     "faiss": {"neighbors/faiss.py"},
+    "ray": {"rerank/cluster.py"},
     "matplotlib": {"report", "training/loggers/wandb.py"},
     "pandas": {"report"},
     "jinja2": {"report"},
@@ -57,7 +58,9 @@ OUTSIDE = {
 }
 
 
-HEAVY = """"pytorch_lightning", "torchmetrics", "torchvision", "transformers", "timm", "wandb", "torch._dynamo\""""
+HEAVY = (
+    """"pytorch_lightning", "torchmetrics", "torchvision", "transformers", "timm", "wandb", "ray", "torch._dynamo\""""
+)
 
 
 def modules(path):
@@ -175,8 +178,18 @@ def test_every_package_is_in_the_picture():
     [
         (
             "from vsehub.losses import HAL\nfrom vsehub.criteria import CSLS\nfrom vsehub import load\n"
-            "import vsehub.encoders.pretrained.texts, vsehub.data.text.vocabulary",
-            ("pytorch_lightning", "hydra", "omegaconf", "faiss", "matplotlib", "pandas", "transformers", "tokenizers"),
+            "import vsehub.encoders.pretrained.texts, vsehub.data.text.vocabulary, vsehub.rerank.cluster",
+            (
+                "ray",
+                "pytorch_lightning",
+                "hydra",
+                "omegaconf",
+                "faiss",
+                "matplotlib",
+                "pandas",
+                "transformers",
+                "tokenizers",
+            ),
         ),
         ("import vsehub.report.build", ("torch", "pytorch_lightning", "hydra")),
         (

@@ -31,7 +31,15 @@ CRITERIA = {
     "sinkhorn": Sinkhorn(0.05, rounds=3),
     "dbsn": DualBankSinkhorn(0.05, rounds=2),
 }
-RERANK = ("rerank", "queries=q.npy", "items=items", "reference=r.npy", "criterion=sinkhorn", "k=12")
+RERANK = (
+    "rerank",
+    "queries=q.npy",
+    "items=items",
+    "reference=r.npy",
+    "criterion=sinkhorn",
+    "criterion.rounds=4",
+    "k=12",
+)
 
 
 def run(*arguments):
@@ -101,6 +109,7 @@ def lost_worker():
 
 def lost_for_good():
     """What is said of a shard that kills every worker."""
+    cluster.RETRIES = 1
     with Cluster().started() as (engine, _):
         return refused(lambda: list(engine.workers.run(lambda: os.kill(os.getpid(), signal.SIGKILL), [(0, ())])))[0]
 
@@ -115,7 +124,7 @@ def refused_by_worker():
 def killed_driver():
     """Parts that were there when the command was killed, and those that the next command wrote."""
     out = Path("killed")
-    many = (*RERANK, f"out={out}", "engine=ray", "shard_rows=7")
+    many = (*RERANK, f"out={out}", "engine=ray", "shard_rows=14")
     address = ray.get_runtime_context().gcs_address
     code = "import sys; from vsehub.cli.main import main; sys.argv[0] = 'vsehub'; main()"
     driver = subprocess.Popen([sys.executable, "-c", code, *many, f"ray_address={address}"])
