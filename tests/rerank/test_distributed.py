@@ -1,5 +1,6 @@
 """Items in shards give what the engine of one machine gives; what is done is not done again."""
 
+import fsspec
 import numpy as np
 import pytest
 import torch
@@ -147,6 +148,26 @@ def test_what_cannot_go_by_shards_is_refused(sides, tmp_path):
     np.save(changed.address, unit(2, 0))
     with pytest.raises(InputError, match=r"part_0\.npy.* has 2 rows on a worker and 3 where"):
         shards.looked_through(changed)
+
+
+def test_workers_fetch_the_files_of_their_shards(sides, tmp_path, monkeypatch):
+    """What divides the items reads no more of a URI than it must; a worker fetches only the file of its shard."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    remote, folder = fsspec.filesystem("memory"), tmp_path / "items"
+    for file in folder.iterdir():
+        remote.pipe(f"/shards/{file.name}", file.read_bytes())
+    items = open_vectors("memory://shards", "items", fetched=False)
+    found = shards.divided(items, 40)
+    assert [(one.start, one.stop, one.first) for one in found] == [
+        (one.start, one.stop, one.first) for one in shards.divided(sides[1], 40)
+    ]
+    assert not (tmp_path / "caches").exists()
+    assert torch.equal(found[2].opened().rows(0, 38), sides[1].rows(40, 78))
+    assert len(list((tmp_path / "caches").rglob("*.npy"))) == 1
+    parts = Parts(tmp_path / "parts", {})
+    criteria = {"csls": CSLS()}
+    expected = measure(sides[0], sides[1], criteria, sides[2], K)
+    same(expected, measure(sides[0], items, criteria, sides[2], K, parts=parts, engine=Distributed(InTurn())), criteria)
 
 
 def test_files_that_hold_the_rows(tmp_path, sides):

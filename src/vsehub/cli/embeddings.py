@@ -210,7 +210,7 @@ def compared(
 
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     device = device_named(settings.device)
-    inputs = _opened(settings, any(map(_reads_queries, criteria.values())))
+    inputs = _opened(settings, any(map(_reads_queries, criteria.values())), fetched=cluster is None)
     sizes = len(inputs.queries), len(inputs.items)
     check_criteria(
         criteria,
@@ -279,8 +279,8 @@ def compared(
         yield found
 
 
-def _opened(settings: Settings, reads_queries: bool) -> "Inputs":
-    """The inputs, of vectors or of scores, without a reference that is not read."""
+def _opened(settings: Settings, reads_queries: bool, fetched: bool) -> "Inputs":
+    """The inputs, of vectors or of scores, without a reference that is not read. fetched: see `open_inputs`."""
     from vsehub.rerank.inputs import open_inputs
     from vsehub.rerank.scores import open_scores
 
@@ -291,7 +291,7 @@ def _opened(settings: Settings, reads_queries: bool) -> "Inputs":
         del files[reference]
     if settings.scored:
         return open_scores(**files)
-    return open_inputs(**files, normalize=settings.normalize, skip_unreadable=settings.skip_unreadable)
+    return open_inputs(**files, normalize=settings.normalize, skip_unreadable=settings.skip_unreadable, fetched=fetched)
 
 
 def _reads_queries(criterion: Any) -> bool:

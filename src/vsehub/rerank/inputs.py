@@ -181,6 +181,7 @@ def open_inputs(
     *,
     normalize: bool | None = None,
     skip_unreadable: bool = False,
+    fetched: bool = True,
     truth: str | None = None,
     query_ids: str | None = None,
     item_ids: str | None = None,
@@ -192,10 +193,10 @@ def open_inputs(
 
     queries, items, reference, reference_items: files of vectors, see `open_vectors`. Ids and labels in text files
     replace those that come with the vectors. skip_unreadable: leave out shards of a folder that cannot be read; then
-    truth must give ids.
+    truth must give ids. fetched: whether items behind a URI are fetched, see `open_vectors`.
     """
     how: dict[str, Any] = {"normalize": normalize, "skip_unreadable": skip_unreadable}
-    asked, among = open_vectors(queries, "queries", **how), open_vectors(items, "items", **how)
+    asked, among = open_vectors(queries, "queries", **how), open_vectors(items, "items", **how, fetched=fetched)
     seen = None if reference is None else _open_reference(reference, queries, **how)
     bank = None if reference_items is None else open_vectors(reference_items, "reference_items", **how)
     same_space(asked, among, seen)

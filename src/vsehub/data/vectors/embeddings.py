@@ -26,7 +26,7 @@ from vsehub.data.vectors.paths import (
     split_path,
     stamps,
 )
-from vsehub.data.vectors.remote import fetch
+from vsehub.data.vectors.remote import RemoteRows, fetch, in_place
 from vsehub.data.vectors.shards import described_by, read_shards
 from vsehub.io.arrays import MappedRows
 from vsehub.io.progress import byte_bar
@@ -53,7 +53,7 @@ class VectorFile:
     """
 
     name: str
-    source: np.ndarray | Tensor | MappedRows
+    source: np.ndarray | Tensor | MappedRows | RemoteRows
     dtype: torch.dtype
     ids: list[str] | None = None
     path: str | None = None
@@ -133,6 +133,7 @@ def open_vectors(
     key: str | None = None,
     normalize: bool | None = None,
     skip_unreadable: bool = False,
+    fetched: bool = True,
 ) -> VectorFile:
     """Vectors from a file, a folder of shards, a URI, a numpy array or a torch tensor: (n, D) floats, int8 or uint8.
 
@@ -141,10 +142,11 @@ def open_vectors(
     or the URI of one of these, which is fetched once. `file.npz::key` names one
     of several arrays (in a .parquet, a column of lists), as `key` does. Ids come from the array `ids` of a .npz, the
     column `id` of a .parquet, .csv or .tsv, or from clip-retrieval's metadata, whose captions become labels. normalize:
-    see `VectorFile`. skip_unreadable: leave out shards that cannot be read, with a warning. Files are mapped, not read;
-    those that cannot be (.parquet, .csv, .tsv, compressed .npz) are unpacked once into an unnamed file in the temporary
-    folder. Raises InputError if a file is absent, damaged or of another format, if shards differ in dimension or type,
-    or if numbers are of another type.
+    see `VectorFile`. skip_unreadable: leave out shards that cannot be read, with a warning. fetched: whether .npy files
+    behind a URI are fetched as others are; otherwise only rows that are asked for are read, each time. Files are
+    mapped, not read; those that cannot be (.parquet, .csv, .tsv, compressed .npz) are unpacked once into an unnamed
+    file in the temporary folder. Raises InputError if a file is absent, damaged or of another format, if shards differ
+    in dimension or type, or if numbers are of another type.
     """
     if isinstance(path, np.ndarray | Tensor):
         require(key is None, f"{name}: key is {key!r} but an array was given; a key chooses among the arrays of a file")
@@ -157,6 +159,12 @@ def open_vectors(
     require_vectors(name, where)
     label = str(path) if key is None or inside is not None else f"{path}::{key}"
     key = inside if key is None else key
+    remote = in_place(name, where) if is_uri(where) and not fetched and key is None else None
+    if remote is not None:
+        folder = "" if len(remote.shards) == 1 and where.endswith(".npy") else f"{where.rstrip('/')}/"
+        files = tuple((f"{folder}{file}" if folder else where, rows) for file, rows in remote.shards)
+        dtype = checked_kind(label, remote.shape, remote.dtype.name)
+        return VectorFile(name, remote, dtype, path=label, normalize=normalize, files=files)
     local = fetch(name, where, key) if is_uri(where) else Path(where)
     try:
         stored, taken = _stored(name, local, key, skip_unreadable)
