@@ -44,7 +44,7 @@ OUTSIDE = {
     "psycopg": {"serving/databases/pgvector.py"},
     "pgvector": {"serving/databases/pgvector.py"},
     "pgserver": set(),
-    "ray": set(),
+    "ray": {"rerank/cluster.py"},
     "matplotlib": {"report", "training/loggers/wandb.py"},
     "pandas": {"report"},
     "jinja2": {"report"},
@@ -65,7 +65,9 @@ OUTSIDE = {
 }
 
 
-HEAVY = """"pytorch_lightning", "torchmetrics", "torchvision", "transformers", "timm", "wandb", "torch._dynamo\""""
+HEAVY = (
+    """"pytorch_lightning", "torchmetrics", "torchvision", "transformers", "timm", "wandb", "ray", "torch._dynamo\""""
+)
 
 
 def modules(path):
@@ -184,11 +186,11 @@ def test_every_package_is_in_the_picture():
         (
             "from vsehub.losses import HAL\nfrom vsehub.criteria import CSLS\nfrom vsehub import load\n"
             "import vsehub.encoders.pretrained.texts, vsehub.data.text.vocabulary\n"
-            "import vsehub.serving.databases.collection\n"
+            "import vsehub.serving.databases.collection, vsehub.rerank.cluster\n"
             "from vsehub.serving.databases import lancedb, milvus, pgvector, qdrant",
             (
                 *("pytorch_lightning", "hydra", "omegaconf", "faiss", "matplotlib", "pandas", "transformers"),
-                *("tokenizers", "pymilvus", "lancedb", "qdrant_client", "psycopg", "grpc"),
+                *("tokenizers", "pymilvus", "lancedb", "qdrant_client", "psycopg", "grpc", "ray"),
             ),
         ),
         ("import vsehub.report.build", ("torch", "pytorch_lightning", "hydra")),

@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is 
     import torch
 
     from vsehub.rerank.choose import Tuning
+    from vsehub.rerank.cluster import Cluster
     from vsehub.rerank.inputs import Inputs
     from vsehub.rerank.measure import Measured
     from vsehub.rerank.parts import Parts
@@ -204,22 +205,28 @@ class Comparison:
 
 
 @contextmanager
-def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | None" = None) -> Iterator[Comparison]:
+def compared(
+    settings: Settings,
+    criteria: Mapping[str, Any],
+    tuning: "Tuning | None" = None,
+    cluster: "Cluster | None" = None,
+) -> Iterator[Comparison]:
     """The measured plain ranking and those under `criteria`. All checks come before the measuring.
 
-    tuning: what to choose the criterion by, where it is an `Auto`. This process holds the output folder until the block
-    ends.
+    tuning: what to choose the criterion by, where it is an `Auto`. cluster: whose workers divide the items; None: this
+    process measures. This process holds the output folder until the block ends.
     """
     from vsehub.io.provenance import code_version, hardware, versions
     from vsehub.neighbors.rounded import uses_bf16
     from vsehub.rerank.choose import choice_record, choose_for, gain
+    from vsehub.rerank.distributed import refuse_unsharded
     from vsehub.rerank.measure import PLAIN, check_criteria, float32_only, measure
     from vsehub.rerank.parts import Parts
     from vsehub.rerank.record import health, record
 
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     device = device_named(settings.device)
-    inputs = _opened(settings, any(map(_reads_queries, criteria.values())))
+    inputs = _opened(settings, any(map(_reads_queries, criteria.values())), fetched=cluster is None)
     sizes = len(inputs.queries), len(inputs.items)
     check_criteria(
         criteria,
@@ -229,11 +236,15 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
         inputs.reference_items is not None,
         settings.scored,
     )
-    bf16 = uses_bf16(settings.precision, device.type, float32_only(criteria, settings.scored))
-    with alone(Path(settings.out), "writing"):
+    obstacle = float32_only(criteria, settings.scored)
+    bf16 = uses_bf16(settings.precision, device.type, "engine=ray computes in float32" if cluster else obstacle)
+    if cluster is not None and tuning is None:
+        refuse_unsharded(criteria, inputs.reference_items is not None)
+    nothing = nullcontext((None, {"name": "local"}))
+    with alone(Path(settings.out), "writing"), nothing if cluster is None else cluster.started() as (engine, named):
         out = settings.output()  # checked again: another process may have finished in the meantime
         checking = time.perf_counter()
-        checked = inputs.check()
+        checked = inputs.check({} if engine is None else {"items": engine.look_through(inputs.sides["items"])})
         choosing = time.perf_counter()
         choice = auto = None
         if tuning is not None:
@@ -241,7 +252,9 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
             choice, inputs = choose_for(auto, inputs, tuning, settings.seed, progress=True)
             name, criterion = auto.untuned if choice is None else (choice.name, choice.criterion)
             criteria = {} if name == PLAIN else {name: criterion}
-        parts = Parts(out / PARTS, _work(inputs, criteria, device, bf16), settings.overwrite)
+            if engine is not None:
+                refuse_unsharded(criteria, inputs.reference_items is not None)
+        parts = Parts(out / PARTS, _work(inputs, criteria, device, bf16, cluster), settings.overwrite)
         measuring = time.perf_counter()
         measured = measure(
             inputs.queries,
@@ -256,6 +269,7 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
             reference_items=inputs.reference_items,
             bf16=bf16,
             seed=settings.seed,
+            engine=engine,
         )
         # Add the time of an earlier run whose parts were reused.
         began -= max(0.0, sum(measured.seconds.values()) - (time.perf_counter() - measuring))
@@ -267,6 +281,7 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
             "versions": versions(),
             "git": code_version(),
             "hardware": hardware(),
+            "engine": named,
             "started": started,
             "seconds": {"look_through": choosing - checking, **measured.seconds},
             **({"precision": "bf16"} if bf16 else {}),
@@ -285,8 +300,8 @@ def compared(settings: Settings, criteria: Mapping[str, Any], tuning: "Tuning | 
         yield found
 
 
-def _opened(settings: Settings, reads_queries: bool) -> "Inputs":
-    """The inputs, of vectors or of scores, without a reference that is not read."""
+def _opened(settings: Settings, reads_queries: bool, fetched: bool) -> "Inputs":
+    """The inputs, of vectors or of scores, without a reference that is not read. fetched: see `open_inputs`."""
     from vsehub.rerank.inputs import open_inputs
     from vsehub.rerank.scores import open_scores
 
@@ -300,7 +315,7 @@ def _opened(settings: Settings, reads_queries: bool) -> "Inputs":
     if settings.place is not None:
         files = of_collection(settings.place) | files
         require("queries" in files, f"queries is not set, and none are kept beside {settings.place.address}; give them")
-    return open_inputs(**files, normalize=settings.normalize, skip_unreadable=settings.skip_unreadable)
+    return open_inputs(**files, normalize=settings.normalize, skip_unreadable=settings.skip_unreadable, fetched=fetched)
 
 
 def of_collection(place: "Place") -> dict[str, Any]:
@@ -326,14 +341,18 @@ def _reads_queries(criterion: Any) -> bool:
     return criterion.needs_reference or criterion.matching is not None
 
 
-def _work(inputs: "Inputs", criteria: Mapping[str, Any], device: "torch.device", bf16: bool) -> dict[str, Any]:
+def _work(
+    inputs: "Inputs", criteria: Mapping[str, Any], device: "torch.device", bf16: bool, cluster: "Cluster | None"
+) -> dict[str, Any]:
     """Everything that the lists depend on: a command with equal settings continues unfinished work."""
+    shards = {} if cluster is None else {"engine": "ray", "shard_rows": cluster.shard_rows}
     return {
         "vsehub": __version__,
         **inputs.identity(),
         "criteria": {name: [type(one).__name__, repr(one.parameters())] for name, one in criteria.items()},
-        "device": device.type,
+        "device": device.type if cluster is None else cluster.device,
         **({"precision": "bf16"} if bf16 else {}),
+        **shards,
     }
 
 

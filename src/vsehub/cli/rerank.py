@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import boolean, require
+from vsehub.checks import boolean, one_of, require
 from vsehub.cli import app
 from vsehub.cli.embeddings import PAGE, RESULT, Comparison, Settings, built, compared, table
 from vsehub.cli.nodes import choice, components, plain
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vsehub.criteria import Criterion, ItemBias
+    from vsehub.rerank.cluster import Cluster
     from vsehub.serving.corrected import Searchable
     from vsehub.serving.databases.engines import Place
 
 RANKING, INDEX, USAGE = "ranking.parquet", "index.faiss", "USAGE.md"
 FILES = (RESULT, PAGE, RANKING, INDEX, USAGE)
 APPROXIMATE_FROM = 100_000  # items of a database
+ENGINES = ("local", "ray")
 
 
 def main() -> None:
@@ -57,7 +59,7 @@ def rerank(cfg: DictConfig) -> None:
         index.require(name, criterion.correction if tuning else criterion, settings.overwrite)
     # The plain ranking is measured in any case.
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
-    with compared(settings, corrections, tuning) as found:
+    with compared(settings, corrections, tuning, cluster_of(cfg, settings)) as found:
         found.out.begin((RESULT, PAGE, RANKING, *(() if index is None else index.files)))
         ranked, inputs = found.measured.rankings[-1], found.inputs
         ids = inputs.query_names.ids, inputs.item_names.ids
@@ -68,6 +70,28 @@ def rerank(cfg: DictConfig) -> None:
             written += write_index(found, used, index, settings)
         written += found.finish()
     print(f"{table(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
+
+
+def cluster_of(cfg: DictConfig, settings: Settings) -> "Cluster | None":
+    """The cluster that `engine` asks for, None for this process. Raises InputError for settings that do not fit."""
+    one_of("engine", cfg.engine, ENGINES)
+    own = {name: cfg[name] for name in ("ray_address", "num_cpus", "num_gpus", "workers", "shard_rows")}
+    if cfg.engine == "local":
+        given = [name for name, value in own.items() if value is not None]
+        require(not given, f"{', '.join(given)}: for engine=ray, and engine is local; omit them, or set engine=ray")
+        return None
+    require(
+        not settings.scored,
+        "engine=ray divides the items' vectors among workers, and only scores are given; give queries and items, or "
+        "use engine=local",
+    )
+    require(
+        settings.device == "auto",
+        "device is for engine=local; workers of Ray compute on a GPU where num_gpus gives them one. Omit device",
+    )
+    from vsehub.rerank.cluster import Cluster
+
+    return Cluster(**{name.removeprefix("ray_"): value for name, value in own.items() if value is not None})
 
 
 @dataclass(frozen=True)

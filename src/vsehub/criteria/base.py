@@ -111,16 +111,19 @@ class Correction(Criterion):
     """A criterion whose corrected score depends on the score, its item's terms and its query's terms.
 
     A subclass writes `item_terms` (from all reference queries' scores of some items, so that items can be taken block
-    by block) and `corrected`; `query_terms` where a query has terms too.
+    by block) and `corrected`; `query_part` and `merged_query_terms` where a query has terms too.
 
-    columnwise: whether an item's terms depend only on its own column of scores; otherwise `fit` is overridden.
-    query_terms_rank: whether a query's terms can change the order of its items. reference_items_as: which scores of
-    reference items the item terms depend on too. "rows": those of the reference items with the items, (G, M); without
-    reference items the items themselves are taken. "columns": those of the reference queries with the reference items,
-    (R, G); without reference items there are none. None: reference items are not looked at, and refused.
+    columnwise: whether an item's terms depend only on its own column of scores; otherwise `part`, `merged_terms` and,
+    with several passes, `shared` are overridden, so that items can still be taken in parts, on several machines too.
+    passes: how often `fit` goes over the reference queries' scores. query_terms_rank: whether a query's terms can
+    change the order of its items. reference_items_as: which scores of reference items the item terms depend on too.
+    "rows": those of the reference items with the items, (G, M); without reference items the items themselves are taken.
+    "columns": those of the reference queries with the reference items, (R, G); without reference items there are none.
+    None: reference items are not looked at, and refused.
     """
 
     columnwise: bool = True
+    passes: int = 1
     query_terms_rank: bool = False
     reference_items_as: ClassVar[Literal["rows", "columns"] | None] = None
 
@@ -138,9 +141,20 @@ class Correction(Criterion):
     def item_terms(self, reference_scores: Tensor) -> Terms:
         """The terms, each (m,), of some items from all reference queries' scores (R, m)."""
 
+    def query_part(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
+        """What some queries' terms need of blocks (b, m) of their scores with some items, in the items' order.
+
+        item_terms: of these items. Each result has b rows, or one number for all of them.
+        """
+        return ()
+
+    def merged_query_terms(self, parts: Sequence[Terms]) -> Terms:
+        """The terms, each (b, 1), of some queries from `query_part` of parts that cover all items in order."""
+        return ()
+
     def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
         """The terms, each (b, 1), of some queries from blocks (b, m) of their scores that cover all items in order."""
-        return ()
+        return self.merged_query_terms([self.query_part(blocks, item_terms)])
 
     @abstractmethod
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
@@ -153,12 +167,39 @@ class Correction(Criterion):
         """
         return item_terms
 
+    def part(self, columns: Columns, number: int, shared: Terms, own: Terms) -> Terms:
+        """What pass `number`, from 0, takes from the reference queries' scores of some items.
+
+        shared: the result of `shared` after the pass before, and own: that of `part` for these items then; both () in
+        the first pass.
+        """
+        return joined([self.item_terms(block) for block in columns()])
+
+    def shared(self, parts: Iterable[Terms], number: int) -> Terms:
+        """What the next pass needs of all parts of pass `number`, those of reference items as columns among them."""
+        return ()
+
+    def merged_terms(self, parts: Iterable[Terms], bank: Terms | None = None) -> Terms:
+        """The terms, each (M,), of all items from their parts of the last pass, in order.
+
+        bank: the part of the reference items of a criterion that takes them as columns; None where there are none.
+        """
+        return joined(parts)
+
     def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
         """The terms, each (M,), of all items. Raises InputError where one is NaN or infinite.
 
         reference_items: the scores that `reference_items_as` names, in blocks of columns; None where there are none.
         """
-        terms = joined([self.item_terms(block) for block in columns()])
+        bank = reference_items if self.reference_items_as == "columns" else None
+        sides = [columns] if bank is None else [columns, bank]
+        parts: list[Terms] = [() for _ in sides]
+        shared: Terms = ()
+        for number in range(self.passes):
+            parts = [self.part(side, number, shared, own) for side, own in zip(sides, parts, strict=True)]
+            if number < self.passes - 1:
+                shared = self.shared(parts, number)
+        terms = self.merged_terms(parts[:1], None if bank is None else parts[1])
         return finite_terms(self.with_reference_items(terms, reference_items))
 
     def rescore(
@@ -258,11 +299,16 @@ class Correction(Criterion):
 
         Terms of queries that rank need a pass over the scores first.
         """
-        if not self.query_terms_rank:
-            return lambda scores, _, columns: self.corrected(scores, (), tuple(term[columns] for term in item_terms))
-        own = self._own_terms(queries, items, item_terms)
+        own = self._own_terms(queries, items, item_terms) if self.query_terms_rank else ()
+        return self.over_tiles(item_terms, own)
+
+    def over_tiles(self, item_terms: Terms, query_terms: Terms) -> TileCorrection | None:
+        """The correction of a tile of scores of queries and items with these terms; see `over`.
+
+        query_terms: those that rank, () for others.
+        """
         return lambda scores, rows, columns: self.corrected(
-            scores, tuple(term[rows] for term in own), tuple(term[columns] for term in item_terms)
+            scores, tuple(term[rows] for term in query_terms), tuple(term[columns] for term in item_terms)
         )
 
     def _own_terms(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> Terms:
@@ -291,7 +337,7 @@ class ItemBias(Correction):
         """a·s - b (b, m)."""
         return self.scale * scores - item_terms[0]
 
-    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
+    def over_tiles(self, item_terms: Terms, query_terms: Terms) -> TileCorrection | None:
         """Only the bias ranks; a query's term, as in CSLS, shifts all its scores alike."""
         return Affine(self.scale, item_terms[0])
 
@@ -341,7 +387,7 @@ def _further(
     return None
 
 
-def joined(parts: Sequence[Terms]) -> Terms:
+def joined(parts: Iterable[Terms]) -> Terms:
     """Terms of parts of the items, or of the queries, as terms of all."""
     return tuple(torch.cat(pieces) for pieces in zip(*parts, strict=True))
 

@@ -1,10 +1,5 @@
 """Dual-bank Sinkhorn normalisation (Pan 2025, DBSN): Sinkhorn normalisation in which further items take their share."""
 
-from collections.abc import Iterator
-
-from torch import Tensor
-
-from vsehub.criteria.base import Columns, Terms
 from vsehub.criteria.sinkhorn import Sinkhorn
 
 
@@ -19,20 +14,3 @@ class DualBankSinkhorn(Sinkhorn):
 
     reference_items_as = "columns"
     transductive_equal = Sinkhorn
-
-    def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
-        """-log v (M,) of the items."""
-        if reference_items is None:
-            return super().fit(columns)
-        items = 0
-
-        def union() -> Iterator[Tensor]:
-            nonlocal items
-            items = 0
-            for block in columns():
-                items += block.shape[1]
-                yield block
-            yield from reference_items()
-
-        (bias,) = super().fit(union)
-        return (bias[:items],)

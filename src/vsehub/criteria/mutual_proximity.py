@@ -1,6 +1,7 @@
 """Mutual proximity with normal fits (Schnitzer 2012, gaussian, independent)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -20,32 +21,43 @@ class MutualProximity(Correction):
 
     def item_terms(self, reference_scores: Tensor) -> Terms:
         """Mean and deviation (m,) of each item's scores over the reference queries (R, m)."""
-        mean, deviation = _moments((reference_scores.T,))
-        return mean.squeeze(1), deviation.squeeze(1)
+        mean, deviation = _normal(_moments((reference_scores.T,)))
+        return mean.squeeze(1).to(reference_scores.dtype), deviation.squeeze(1).to(reference_scores.dtype)
 
-    def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
-        """Mean and deviation (b, 1) of each query's scores over the items."""
+    def query_part(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
+        """Mean and sum of squared differences from it (b, 1) of each query's scores, and their number, in float64."""
         return _moments(blocks)
+
+    def merged_query_terms(self, parts: Sequence[Terms]) -> Terms:
+        """Mean and deviation (b, 1) of each query's scores over the items, in float64."""
+        return _normal(reduce(_together, parts))
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """log Φ((s - μ_q)/σ_q) + log Φ((s - μ_m)/σ_m)."""
-        of_query, of_item = ((scores - mean) / deviation for mean, deviation in (query_terms, item_terms))
+        mean, deviation = (term.to(scores.dtype) for term in query_terms)
+        of_query, of_item = (scores - mean) / deviation, (scores - item_terms[0]) / item_terms[1]
         return torch.special.log_ndtr(of_query) + torch.special.log_ndtr(of_item)
 
 
 def _moments(blocks: Iterable[Tensor]) -> Terms:
-    """Mean and population deviation (b, 1) of each row over all blocks, in one pass (Chan 1979)."""
-    count, dtype = 0, torch.float64
-    mean, squares = torch.zeros((), dtype=dtype), torch.zeros((), dtype=dtype)
-    for block in blocks:
-        width = block.shape[1]
-        own = block.double().mean(dim=1, keepdim=True)
-        shift = own - mean
-        squares = (
-            squares + (block - own).square().sum(dim=1, keepdim=True) + shift**2 * (count * width / (count + width))
-        )
-        mean = mean + shift * (width / (count + width))
-        count, dtype = count + width, block.dtype
+    """Mean and sum of squared differences from it (b, 1) of each row over all blocks, and the length of a row."""
+    return reduce(_together, map(_of_block, blocks))
+
+
+def _of_block(block: Tensor) -> Terms:
+    mean = block.double().mean(dim=1, keepdim=True)
+    return mean, (block - mean).square().sum(dim=1, keepdim=True), torch.tensor(block.shape[1], dtype=torch.float64)
+
+
+def _together(one: Terms, other: Terms) -> Terms:
+    """The moments of two parts of each row as those of both (Chan 1979)."""
+    (mean, squares, count), (own, own_squares, width) = one, other
+    shift, share = own - mean, width / (count + width)
+    return mean + shift * share, squares + own_squares + shift**2 * (count * share), count + width
+
+
+def _normal(moments: Terms) -> Terms:
+    """Mean and population deviation (b, 1)."""
+    mean, squares, count = moments
     # A single score, or equal ones, have no spread; the floor is the smallest that still ranks scores next to them.
-    deviation = (squares / count).sqrt().clamp(min=1e-6)
-    return mean.to(dtype), deviation.to(dtype)
+    return mean, (squares / count).sqrt().clamp(min=1e-6)

@@ -1,15 +1,15 @@
 """Querybank normalisation with the dynamic inverted softmax (Bogolin 2022, eq. 4 and 5)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from vsehub.checks import fail, positive, whole
-from vsehub.criteria.base import Columns, Correction, Terms, finite_terms
+from vsehub.criteria.base import Columns, Correction, Terms
 from vsehub.criteria.inverted_softmax import InvertedSoftmax
-from vsehub.metrics.topk import Best, top_k_of_blocks, with_block
+from vsehub.metrics.topk import Best, merged, top_k_of_blocks, with_block
 
 
 class QBNorm(Correction):
@@ -35,25 +35,43 @@ class QBNorm(Correction):
         """The bias (M,) and which items are hubs of the bank (M,), from the whole matrix (R, M)."""
         return self.fit(lambda: iter((reference_scores,)))
 
-    def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
-        """The bias (M,) and which items are among the k nearest of some reference query (M,)."""
-        parts: list[Tensor] = []
+    def part(self, columns: Columns, number: int, shared: Terms, own: Terms) -> Terms:
+        """The bias (m,), and values and places (R, k) of the items that are the k nearest of each reference query."""
+        biases: list[Tensor] = []
         best: Best | None = None
         first = 0
         for block in columns():
-            parts.append((self.beta * block).logsumexp(dim=0) / self.beta)
+            biases.append((self.beta * block).logsumexp(dim=0) / self.beta)
             best = with_block(best, block, first, self.k)
             first += block.shape[1]
         if best is None:
             fail("the reference scores have no columns; expected at least one item")
-        bias = torch.cat(parts)
+        return torch.cat(biases), *best
+
+    def merged_terms(self, parts: Iterable[Terms], bank: Terms | None = None) -> Terms:
+        """The bias (M,) and which items are among the k nearest of some reference query (M,)."""
+        biases: list[Tensor] = []
+        best: Best | None = None
+        first = 0
+        for own, values, places in parts:
+            biases.append(own)
+            best = merged(best, (values, places + first), self.k)
+            first += len(own)
+        assert best is not None  # there is at least one part
+        bias = torch.cat(biases)
         hubs = torch.zeros(first, dtype=torch.bool, device=bias.device)
         hubs[best[1].flatten()] = True
-        return finite_terms((bias, hubs))
+        return bias, hubs
 
-    def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
+    def query_part(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
+        """The score (b, 1) of each query's nearest item, of equal ones the first, and whether it is a hub (b, 1)."""
+        values, places = top_k_of_blocks(blocks, 1)
+        return values, item_terms[1][places]
+
+    def merged_query_terms(self, parts: Sequence[Terms]) -> Terms:
         """Whether each query is active: its nearest item, of equal ones the first, is a hub of the bank."""
-        return (item_terms[1][top_k_of_blocks(blocks, 1)[1]],)
+        places = top_k_of_blocks((values for values, _ in parts), 1)[1]
+        return (torch.cat([hub for _, hub in parts], dim=1).gather(1, places),)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """s minus the bias in the active rows."""

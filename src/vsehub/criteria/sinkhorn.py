@@ -1,13 +1,14 @@
 """Sinkhorn normalisation of reference queries x items (Sinkhorn and Knopp 1967; as a matcher: Cuturi 2013)."""
 
 import math
+from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from vsehub.checks import fail, positive, whole
-from vsehub.criteria.base import Columns, ItemBias, Terms, finite_terms
+from vsehub.criteria.base import Columns, ItemBias, Terms, joined
 
 CACHED = 2**18  # scores worked on at a time
 LEAST_MASS = 1e-20  # of an item, below which too many of its shares may have vanished
@@ -28,38 +29,52 @@ class Sinkhorn(ItemBias):
         positive("temperature", temperature)
         whole("rounds", rounds)
         self.temperature, self.rounds = temperature, rounds
+        self.passes = rounds + 1
         self.scale = 1.0 / temperature
 
     def bias(self, reference_scores: Tensor) -> Tensor:
         """-log v (M,) from the whole matrix of reference scores (R, M)."""
         return self.fit(lambda: iter((reference_scores,)))[0]
 
-    def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
-        """-log v (M,): each pass scales the items it sees and, with them, the next round's queries."""
-        queries: Tensor | None = None  # log u (R,), in float64 on the CPU, since some devices have none
-        scaled: list[Tensor] = []  # log M·v of each block of items
-        for number in range(self.rounds + 1):
-            before, scaled = scaled, []
-            total: Tensor | None = None  # log of each query's sum over the items
-            for place, block in enumerate(columns()):
-                part = None
-                if queries is None:
-                    part = (self.scale * block).logsumexp(dim=1).cpu().double()
-                else:
-                    own, sums = self._normalized(block.T, queries, before[place] if before else None)
-                    scaled.append(own)
-                    if number < self.rounds:
-                        part = sums.cpu().double().log() - queries
-                if part is not None:
-                    total = part if total is None else torch.logaddexp(total, part)
-            if number == self.rounds:
-                break
-            if total is None:
-                fail("the reference scores have no columns; expected at least one item")
-            items = sum(len(part) for part in scaled) or 1
-            queries = math.log(items) - math.log(len(total)) - total
-        items = sum(len(part) for part in scaled)
-        return finite_terms((math.log(items) - torch.cat(scaled),))
+    def part(self, columns: Columns, number: int, shared: Terms, own: Terms) -> Terms:
+        """The logarithm of M·v (m,) of the items in round `number`, and that of each query's sum over them (R,).
+
+        Pass 0 has only the sums, before any scaling, and the last one only the scaling. shared: log u (R,), in float64
+        on the CPU, since some devices have none.
+        """
+        scaled: list[Tensor] = []
+        total: Tensor | None = None
+        first = 0
+        for block in columns():
+            if number == 0:
+                sums = (self.scale * block).logsumexp(dim=1).cpu().double()
+            else:
+                before = own[0][first : first + block.shape[1]].to(block.device) if number > 1 else None
+                found, shares = self._normalized(block.T, shared[0], before)
+                scaled.append(found)
+                sums = shares.cpu().double().log() - shared[0]
+            total = sums if total is None else torch.logaddexp(total, sums)
+            first += block.shape[1]
+        if total is None:
+            fail("the reference scores have no columns; expected at least one item")
+        if number == 0:
+            return (total,)
+        return (torch.cat(scaled), total) if number < self.rounds else (torch.cat(scaled),)
+
+    def shared(self, parts: Iterable[Terms], number: int) -> Terms:
+        """log u (R,): each pass scales the items it sees and, with them, the next round's queries."""
+        total: Tensor | None = None
+        items = 0
+        for part in parts:
+            total = part[-1] if total is None else torch.logaddexp(total, part[-1])
+            items += len(part[0])
+        assert total is not None  # there is at least one part
+        return ((math.log(items) if number else 0.0) - math.log(len(total)) - total,)
+
+    def merged_terms(self, parts: Iterable[Terms], bank: Terms | None = None) -> Terms:
+        """-log v (M,); the items of the bank count as items, and have their share."""
+        (scaled,) = joined(parts)
+        return (math.log(len(scaled) + (0 if bank is None else len(bank[0]))) - scaled,)
 
     def _normalized(self, scores: Tensor, queries: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
         """log M·v (m,) of items by scores (m, R), and each query's sum (R,) of u·e^{s/τ}·M·v over them.

@@ -61,6 +61,10 @@ class UnfinishedWork:
             self.discard(name, error)
             return None
 
+    def drop(self, name: str) -> None:
+        """Remove a part that is no longer needed, if it is there."""
+        self.path(name).unlink(missing_ok=True)
+
     def discard(self, name: str, reason: object) -> None:
         """Remove a damaged part, so that it is computed again."""
         log.warning("%s is damaged (%s); it is removed and computed again", self.path(name), reason)

@@ -59,18 +59,21 @@ def with_block(best: Best | None, block: Tensor, first: int, k: int) -> Best:
     later = _entering(block, k, None if best is None else best[0])
     if later is None:
         values, columns = top_k(block, min(k, block.shape[1]))
-        return _joined(best, (values, columns + first), k)
+        return merged(best, (values, columns + first), k)
     rows, values, columns = later
     if best is None or len(rows) == len(block):  # of a first block every row has entries
-        return _joined(best, (values, columns + first), k)
+        return merged(best, (values, columns + first), k)
     if len(rows) == 0:
         return best
-    values, columns = _joined((best[0][rows], best[1][rows]), (values, columns + first), k)
+    values, columns = merged((best[0][rows], best[1][rows]), (values, columns + first), k)
     return best[0].index_copy(0, rows, values), best[1].index_copy(0, rows, columns)
 
 
-def _joined(best: Best | None, later: Best, k: int) -> Best:
-    """The k best of both; `later` has higher columns, and its equal values are in order."""
+def merged(best: Best | None, later: Best, k: int) -> Best:
+    """The k best of both (fewer where there are fewer); `later` has higher columns, and its equal values are in order.
+
+    Each is values and columns (b, n), largest first.
+    """
     values, columns = later if best is None else (torch.cat(sides, dim=1) for sides in zip(best, later, strict=True))
     values, order = top_k(values, min(k, values.shape[1]))
     return values, columns.gather(1, order)

@@ -61,7 +61,7 @@ def nearest_blocks(
     require(0 < k <= len(items), f"k is {k}; expected 1 to {len(items)}, the number of items")
     total, corrected = (len(queries) - start) * len(items), Corrected(corrections)
     with tqdm(total=total, desc=progress, disable=None if progress else True, **BAR) as bar:
-        height = _held_at_once(queries)
+        height = held_at_once(queries)
         for first in range(start, len(queries), height):
             held = queries.rows(first, min(first + height, len(queries)))
             running: list[dict[int, Best]] = [{} for _ in corrections]
@@ -73,7 +73,7 @@ def nearest_blocks(
             yield first, [_whole(best, correct) for best, correct in zip(running, corrections, strict=True)]
 
 
-def _held_at_once(queries: VectorSource) -> int:
+def held_at_once(queries: VectorSource) -> int:
     return min(QUERIES_HELD, max(1, HELD_ELEMENTS // queries.shape[1]))
 
 
@@ -131,7 +131,7 @@ def score_columns(
 
 def row_blocks(queries: VectorSource, items: VectorSource) -> Iterator[Iterator[Tensor]]:
     """For each block of queries in turn, the blocks (b, m) of their scores that cover all items in order."""
-    height = _held_at_once(queries)
+    height = held_at_once(queries)
     for first in range(0, len(queries), height):
         held = queries.rows(first, min(first + height, len(queries)))
         width = max(LEAST_COLUMNS, COLUMN_ELEMENTS // len(held))

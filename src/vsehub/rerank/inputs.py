@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -149,9 +150,12 @@ class Inputs:
     stamps: Stamps
     sides: dict[str, VectorFile]
 
-    def check(self) -> Checked:
-        """Read every row once. Raises InputError for unusable rows, and for a reference that holds the queries."""
-        norms = {name: look_through(side, progress=True) for name, side in self.sides.items()}
+    def check(self, read: Mapping[str, Norms | Range] = MappingProxyType({})) -> Checked:
+        """Read every row once. Raises InputError for unusable rows, and for a reference that holds the queries.
+
+        read: what was found in the sides that were read already.
+        """
+        norms = {name: read.get(name) or look_through(side, progress=True) for name, side in self.sides.items()}
         return Checked(norms, 0 if self.reference is None else refuse_shared(self.queries, self.reference))
 
     def identity(self) -> dict[str, Any]:
@@ -177,6 +181,7 @@ def open_inputs(
     *,
     normalize: bool | None = None,
     skip_unreadable: bool = False,
+    fetched: bool = True,
     truth: str | None = None,
     query_ids: str | None = None,
     item_ids: str | None = None,
@@ -188,13 +193,11 @@ def open_inputs(
 
     queries, items, reference, reference_items: files of vectors, see `open_vectors`; the first two may be open already.
     Ids and labels in text files replace those that come with the vectors. skip_unreadable: leave out shards of a folder
-    that cannot be read; then truth must give ids.
+    that cannot be read; then truth must give ids. fetched: whether items behind a URI are fetched, see `open_vectors`.
     """
     how: dict[str, Any] = {"normalize": normalize, "skip_unreadable": skip_unreadable}
-    asked, among = (
-        side if isinstance(side, VectorFile) else open_vectors(side, name, **how)
-        for name, side in (("queries", queries), ("items", items))
-    )
+    asked = queries if isinstance(queries, VectorFile) else open_vectors(queries, "queries", **how)
+    among = items if isinstance(items, VectorFile) else open_vectors(items, "items", **how, fetched=fetched)
     seen = None if reference is None else _open_reference(reference, queries, **how)
     bank = None if reference_items is None else open_vectors(reference_items, "reference_items", **how)
     same_space(asked, among, seen)

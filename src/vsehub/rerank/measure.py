@@ -16,12 +16,13 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vsehub.checks import require, whole
+from vsehub.checks import fail, require, whole
 from vsehub.criteria.base import Correction, Criterion, Terms, as_sides, fit_all
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.changes import Changes, RoundingChanges
@@ -32,6 +33,7 @@ from vsehub.neighbors.given import UnitVectors, moved
 from vsehub.neighbors.rounded import RoundedVectors
 from vsehub.neighbors.tiles import TileCorrection, nearest, nearest_blocks
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
+from vsehub.rerank.distributed import Distributed
 from vsehub.rerank.parts import Parts, Pieces, kept
 
 log = logging.getLogger(__name__)
@@ -100,6 +102,7 @@ def measure(
     reference_items: Any = None,
     bf16: bool = False,
     seed: int = 0,
+    engine: Distributed | None = None,
 ) -> Measured:
     """Rank by plain inner product and under each criterion, and measure each ranking.
 
@@ -107,10 +110,12 @@ def measure(
     (G, D) for criteria that take them (None: the items themselves): tensors, numpy arrays, memory maps, or open files
     (`data.vectors`). Instead of vectors, `GivenScores` are queries and reference, and `UnitVectors` are items.
     criteria: name -> criterion. k: the depth of the lists. positives: which items answer which query; metrics against
-    them omit queries without one. parts: where results are kept until the work is done. device: where blocks are
-    computed; None: the device of the vectors. bf16: rank by scores of vectors that are rounded to bfloat16, and rank
-    `SAMPLE` of the queries, drawn by `seed`, in float32 too, to see what that changes. What the criteria take from the
-    reference is float32 in any case, so that rankings differ by the rounding of their own scores only.
+    them omit queries without one. parts: where results are kept until the work is done; an engine needs them. device:
+    where blocks are computed; None: the device of the vectors. bf16: rank by scores of vectors that are rounded to
+    bfloat16, and rank `SAMPLE` of the queries, drawn by `seed`, in float32 too, to see what that changes. What the
+    criteria take from the reference is float32 in any case, so that rankings differ by the rounding of their own scores
+    only. engine: what divides the items, which then lie in files, among workers, in float32, for criteria that
+    `refuse_unsharded` allows; None: everything is computed in this process.
 
     One product of queries and items serves the plain and all corrected rankings, and one product of reference and items
     all criteria that work column by column. A matching computes its own product for each measured k. Raises InputError
@@ -142,7 +147,7 @@ def measure(
             matchings[name], seconds = matched(criterion, name, asked, among, depths, parts, bank)
             searching += seconds
     streamed = {name: criterion for name, criterion in criteria.items() if name not in matchings}
-    terms, fitting = fitted(streamed, among, seen, parts, progress, bank)
+    terms, fitting = fitted(streamed, among, seen, parts, progress, bank, engine)
 
     relevance = _relevance(positives)
     shallow = matchings if relevance is not None and k < relevance else ()
@@ -153,7 +158,7 @@ def measure(
     depth = max(*depths, relevance or 0)
     sample = _Float32Sample(asked, seed) if bf16 else None
     ranked_by = RoundedVectors(among) if bf16 else among
-    for first, found, took in found_blocks(asked, ranked_by, depth, streamed, terms, parts, progress):
+    for first, found, took in found_blocks(asked, ranked_by, depth, streamed, terms, parts, progress, engine):
         searching += took
         if sample is not None:
             sample.add(first, found)
@@ -381,6 +386,7 @@ def fitted(
     parts: Parts | None,
     progress: bool,
     reference_items: VectorSource | None = None,
+    engine: Distributed | None = None,
 ) -> tuple[dict[str, Terms], float]:
     """The item terms of each criterion, and the seconds; criteria that work by column share one product."""
     together = [name for name, criterion in criteria.items() if criterion.columnwise and criterion.needs_reference]
@@ -388,21 +394,21 @@ def fitted(
     terms: dict[str, Terms] = {}
     total = 0.0
     for group in groups:
-        find = _fit([criteria[name] for name in group], items, reference, reference_items, progress)
-        found, seconds = kept(parts, f"terms-{'-'.join(group)}", find)
+        name, own = "-".join(group), [criteria[name] for name in group]
+        if engine is None:
+            find = partial(fit_all, own, items, reference, reference_items, progress)
+        else:
+            find = partial(engine.fit, name, own, items, reference, reference_items, _required(parts))
+        found, seconds = kept(parts, f"terms-{name}", find)
         terms |= dict(zip(group, found, strict=True))
         total += seconds
     return terms, total
 
 
-def _fit(
-    criteria: list[Correction],
-    items: VectorSource,
-    reference: VectorSource,
-    reference_items: VectorSource | None,
-    progress: bool,
-) -> Callable[[], Pieces]:
-    return lambda: fit_all(criteria, items, reference, reference_items, progress)
+def _required(parts: Parts | None) -> Parts:
+    if parts is None:
+        fail("parts is None; workers' results are kept in a folder: give parts=Parts(FOLDER, {})")
+    return parts
 
 
 def matched(
@@ -440,6 +446,7 @@ def found_blocks(
     terms: Mapping[str, Terms],
     parts: Parts | None,
     progress: bool,
+    engine: Distributed | None = None,
 ) -> Iterator[tuple[int, Pieces, float]]:
     """(first query, lists of the plain ranking and of each criterion, seconds) for one block of queries at a time.
 
@@ -457,8 +464,12 @@ def found_blocks(
     if start:
         log.info("continuing from query %d of %d", start, len(queries))
     began = time.perf_counter()
-    corrections = _corrections(queries, items, criteria, terms)
-    blocks = nearest_blocks(queries, items, depth, corrections, "searching" if progress else None, start=start)
+    if engine is None:
+        corrections = _corrections(queries, items, criteria, terms)
+        blocks = nearest_blocks(queries, items, depth, corrections, "searching" if progress else None, start=start)
+    else:
+        own = [terms[name] for name in criteria]
+        blocks = engine.nearest_blocks(queries, items, depth, list(criteria.values()), own, _required(parts), start)
     for first, found in blocks:
         lists = [tuple(side.cpu() for side in one) for one in found]
         seconds = time.perf_counter() - began

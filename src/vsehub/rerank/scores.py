@@ -1,14 +1,16 @@
 """Opening and checking given scores, of a model that compares pairs: inputs that have no vectors."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from vsehub.checks import InputError, fail, require
 from vsehub.data.truth import read_ids, read_labels, read_truth
-from vsehub.data.vectors.embeddings import VectorFile, open_vectors
+from vsehub.data.vectors.embeddings import Norms, VectorFile, open_vectors
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import UnusableRows
 from vsehub.metrics.positives import Positives
@@ -49,9 +51,9 @@ class ScoreInputs(Inputs):
     sides: the files "scores" and, if given, "reference_scores".
     """
 
-    def check(self) -> Checked:
+    def check(self, read: Mapping[str, Norms | Range] = MappingProxyType({})) -> Checked:
         """Read every row once. Raises InputError for NaN and infinity, and for a reference that holds the queries."""
-        ranges = {name: look_through_scores(side, progress=True) for name, side in self.sides.items()}
+        ranges = {name: read.get(name) or look_through_scores(side, progress=True) for name, side in self.sides.items()}
         if self.reference is None:
             return Checked(ranges, 0)
         return Checked(ranges, refuse_shared(self.queries, self.reference, "reference_scores"))

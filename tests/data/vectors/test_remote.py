@@ -192,3 +192,39 @@ def test_a_web_address(memory, tmp_path):
             assert torch.equal(open_vectors(given).rows(0, 9), torch.from_numpy(matrix()))
         assert "cannot be fetched (FileNotFoundError" in refused(uri.replace("v.npy", "w.npy"))
         server.shutdown()
+
+
+def test_rows_are_read_in_place(memory, tmp_path):
+    """Of files that are not fetched only headers and the rows that are asked for are read; each file has an address."""
+    arrays = [matrix(rows)[:, :3] + rows for rows in (1, 7, 3)]
+    for number, array in enumerate(arrays):
+        memory.pipe(f"/b/s/part_{number}.npy", npy(array))
+    whole = torch.from_numpy(np.concatenate(arrays))
+    for uri in ("memory://b/s", "memory://b/s/"):
+        vectors = open_vectors(uri, fetched=False)
+        assert vectors.shape == (11, 3)
+        for start in range(12):
+            for stop in range(start, 12):
+                assert torch.equal(vectors.rows(start, stop), whole[start:stop])
+        assert torch.equal(vectors.take([10, 0, 8, 7, 8]), whole[[10, 0, 8, 7, 8]])
+        assert vectors.fingerprint() == open_vectors(whole).fingerprint()
+        assert not (tmp_path / "caches").exists()
+        assert vectors.files == tuple((f"memory://b/s/part_{n}.npy", rows) for n, rows in enumerate((1, 7, 3)))
+    one = open_vectors("memory://b/s/part_1.npy", fetched=False)
+    assert one.files == (("memory://b/s/part_1.npy", 7),)
+    assert torch.equal(one.rows(2, 5), whole[3:6])
+    assert not (tmp_path / "caches").exists()
+    fetched = open_vectors("memory://b/s")
+    assert fetched.files == vectors.files
+    assert torch.equal(torch.cat([open_vectors(file).rows(0, rows) for file, rows in fetched.files]), whole)
+
+    memory.pipe("/b/s/part_2.npy", npy(matrix(3).astype(np.float16)))
+    assert "part_2.npy holds rows of 3 float16 numbers" in refused("memory://b/s", fetched=False)
+    memory.pipe("/b/s/part_2.npy", npy(np.array([[{}]])))
+    assert "holds object" in refused("memory://b/s", fetched=False)
+    memory.pipe("/b/s/part_2.npy", b"nothing")
+    assert "cannot be fetched" in refused("memory://b/s", fetched=False)
+    memory.pipe("/b/s/part_2.npy", npy(arrays[2])[:-4])
+    short = open_vectors("memory://b/s", fetched=False)
+    with pytest.raises(InputError, match=r"part_2\.npy is cut short: 8 of 12 bytes of its rows 2 to 2"):
+        short.rows(10, 11)

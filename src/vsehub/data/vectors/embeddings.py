@@ -26,7 +26,7 @@ from vsehub.data.vectors.paths import (
     split_path,
     stamps,
 )
-from vsehub.data.vectors.remote import fetch
+from vsehub.data.vectors.remote import RemoteRows, fetch, in_place
 from vsehub.data.vectors.shards import described_by, read_shards
 from vsehub.io.arrays import MappedRows
 from vsehub.io.progress import byte_bar
@@ -48,11 +48,12 @@ class VectorFile:
     type of the numbers. ids: n strings, or None. path: the file, folder or URI, with `::key` if it was given, or None.
     normalize: True divides each row by its norm; False and None leave the rows unchanged, but with None `look_through`
     refuses rows that are not unit vectors. labels: n captions, or None. stamps: of the files, taken before they were
-    opened. left_out: shards that could not be read.
+    opened. left_out: shards that could not be read. files: (address, rows) of each file that the rows lie in, in order;
+    `open_vectors` opens each of them alone. None for an array.
     """
 
     name: str
-    source: np.ndarray | Tensor | MappedRows
+    source: np.ndarray | Tensor | MappedRows | RemoteRows
     dtype: torch.dtype
     ids: list[str] | None = None
     path: str | None = None
@@ -60,6 +61,7 @@ class VectorFile:
     labels: list[str] | None = None
     stamps: Stamps = field(default_factory=dict)
     left_out: tuple[Path, ...] = ()
+    files: tuple[tuple[str, int], ...] | None = None
 
     def __post_init__(self) -> None:
         boolean("normalize", self.normalize, or_none=True)
@@ -131,6 +133,7 @@ def open_vectors(
     key: str | None = None,
     normalize: bool | None = None,
     skip_unreadable: bool = False,
+    fetched: bool = True,
 ) -> VectorFile:
     """Vectors from a file, a folder of shards, a URI, a numpy array or a torch tensor: (n, D) floats, int8 or uint8.
 
@@ -139,10 +142,11 @@ def open_vectors(
     or the URI of one of these, which is fetched once. `file.npz::key` names one
     of several arrays (in a .parquet, a column of lists), as `key` does. Ids come from the array `ids` of a .npz, the
     column `id` of a .parquet, .csv or .tsv, or from clip-retrieval's metadata, whose captions become labels. normalize:
-    see `VectorFile`. skip_unreadable: leave out shards that cannot be read, with a warning. Files are mapped, not read;
-    those that cannot be (.parquet, .csv, .tsv, compressed .npz) are unpacked once into an unnamed file in the temporary
-    folder. Raises InputError if a file is absent, damaged or of another format, if shards differ in dimension or type,
-    or if numbers are of another type.
+    see `VectorFile`. skip_unreadable: leave out shards that cannot be read, with a warning. fetched: whether .npy files
+    behind a URI are fetched as others are; otherwise only rows that are asked for are read, each time. Files are
+    mapped, not read; those that cannot be (.parquet, .csv, .tsv, compressed .npz) are unpacked once into an unnamed
+    file in the temporary folder. Raises InputError if a file is absent, damaged or of another format, if shards differ
+    in dimension or type, or if numbers are of another type.
     """
     if isinstance(path, np.ndarray | Tensor):
         require(key is None, f"{name}: key is {key!r} but an array was given; a key chooses among the arrays of a file")
@@ -155,6 +159,12 @@ def open_vectors(
     require_vectors(name, where)
     label = str(path) if key is None or inside is not None else f"{path}::{key}"
     key = inside if key is None else key
+    remote = in_place(name, where) if is_uri(where) and not fetched and key is None else None
+    if remote is not None:
+        folder = "" if len(remote.shards) == 1 and where.endswith(".npy") else f"{where.rstrip('/')}/"
+        files = tuple((f"{folder}{file}" if folder else where, rows) for file, rows in remote.shards)
+        dtype = checked_kind(label, remote.shape, remote.dtype.name)
+        return VectorFile(name, remote, dtype, path=label, normalize=normalize, files=files)
     local = fetch(name, where, key) if is_uri(where) else Path(where)
     try:
         stored, taken = _stored(name, local, key, skip_unreadable)
@@ -162,10 +172,26 @@ def open_vectors(
         if not is_uri(where):
             raise
         raise InputError(f"{error} (fetched from {where})") from error
+    files = _addresses(where, key, local, stored)
     vectors = VectorFile(
-        name, stored.array, stored.dtype, None, label, normalize, stored.labels, taken, stored.left_out
+        name, stored.array, stored.dtype, None, label, normalize, stored.labels, taken, stored.left_out, files
     )
     return vectors if stored.ids is None else vectors.with_ids(stored.ids)
+
+
+def _addresses(where: str, key: str | None, local: Path, stored: Stored) -> tuple[tuple[str, int], ...]:
+    """(address, rows) of each file behind a path or URI `where`, of which `local` is the copy on this machine."""
+
+    def address(file: Path) -> str:
+        if not is_uri(where):
+            return str(file.absolute())
+        return "/".join([where.rstrip("/"), *file.relative_to(local).parts])
+
+    files = stored.shards or ((local, len(stored.array)),)
+    # A key that names a side of clip-retrieval's layout is a folder, and part of the address already.
+    of_side = local.is_dir() and files[0][0].parent != local
+    inside = "" if key is None or of_side else f"::{key}"
+    return tuple((f"{address(file)}{inside}", rows) for file, rows in files)
 
 
 def _stored(name: str, path: Path, key: str | None, skip_unreadable: bool) -> tuple[Stored, Stamps]:
@@ -215,8 +241,10 @@ class Norms:
     tolerance: float
 
 
-def look_through(vectors: VectorFile, progress: bool = False) -> Norms:
+def look_through(vectors: VectorFile, progress: bool = False, begin: int = 0) -> Norms:
     """The norms of all rows, which are read once, in bounded memory. progress: show a bar if there is much to read.
+
+    begin: the number of the first row in messages.
 
     A norm counts as 1 within 1e-3, in half precision within 1e-2. Raises InputError if rows hold NaN, infinite values
     or only zeros, or if `vectors.normalize` is None and rows are not unit vectors.
@@ -229,8 +257,8 @@ def look_through(vectors: VectorFile, progress: bool = False) -> Norms:
     with byte_bar(f"checking {vectors}", row_bytes * len(vectors), progress) as bar:
         for first, rows in replace(vectors, normalize=False).blocks():
             norms = row_norms(rows).cpu()
-            unusable.add(first, norms.numpy())
-            off.add(first, ((norms - 1).abs() > tolerance).numpy())
+            unusable.add(begin + first, norms.numpy())
+            off.add(begin + first, ((norms - 1).abs() > tolerance).numpy())
             least, most = min(least, norms.min().item()), max(most, norms.max().item())
             bar.update(row_bytes * len(rows))
     as_what = " as float32" if vectors.dtype == torch.float64 else ""

@@ -28,7 +28,8 @@ class Stored:
     """A matrix as stored in its file.
 
     array: (n, D), memory-mapped, read-only; bfloat16, which numpy lacks, as int16 bits. dtype: the type of the numbers.
-    ids, labels: n strings, or None. left_out: the shards of a folder that could not be read.
+    ids, labels: n strings, or None. left_out: the shards of a folder that could not be read. shards: those that could,
+    in order, each with its number of rows.
     """
 
     array: np.ndarray | MappedRows
@@ -36,6 +37,7 @@ class Stored:
     ids: list[str] | None = None
     labels: list[str] | None = None
     left_out: tuple[Path, ...] = ()
+    shards: tuple[tuple[Path, int], ...] = ()
 
 
 def checked_kind(label: str, shape: tuple[int, ...], dtype: str) -> torch.dtype:

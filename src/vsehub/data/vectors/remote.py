@@ -1,17 +1,20 @@
 """Vectors behind URIs, fetched by fsspec into a folder of the user's caches. Only opening them uses the network."""
 
+import bisect
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from filelock import FileLock
 
 from vsehub.checks import InputError, is_out_of_memory, require
+from vsehub.data.vectors.formats import checked_kind
 from vsehub.data.vectors.paths import METADATA, SUFFIXES, chosen_side, shard_names, side_names, suffix_of
-from vsehub.io.arrays import shortened
+from vsehub.io.arrays import NpyHeader, shortened
 from vsehub.io.files import LOCK, atomic, cache_folder, is_full_disk, read_object, write_json
 from vsehub.io.progress import byte_bar
 from vsehub.io.text import stays_inside
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 _FETCHED = ".fetched.json"  # what the files of a folder were fetched from: name -> the version there
 _CHUNK_BYTES = 8 << 20
+_HEADER_BYTES = 1 << 16
 # What file systems call that by which two contents under one name differ; the size alone does not tell.
 _VERSION = ("etag", "mtime", "lastmodified", "modified", "updated", "created", "generation", "md5hash", "contentmd5")
 
@@ -56,6 +60,94 @@ def fetch(name: str, uri: str, inside: str | None) -> Path:
             own = _listing(files, entries[part]["name"])
         _fetch_shards(name, f"{uri}/{part}", folder / part, files, own)
     return folder
+
+
+class RemoteRows:
+    """Matrices (n_i, D) of one type in .npy files behind a URI, as one (n, D), of which only what is asked for is read.
+
+    shards: (name, rows) of each file. Raises InputError if a file cannot be read as .npy, or if they are not alike.
+    """
+
+    def __init__(self, name: str, uri: str, files: "AbstractFileSystem", paths: Sequence[str]):
+        self._name, self._uri, self._files = name, uri, files
+        self._parts: list[tuple[str, int]] = []  # path, first byte of the numbers
+        self._ends: list[int] = []
+        self.shards: list[tuple[str, int]] = []
+        self.dtype, self._columns = np.dtype(np.float32), 0
+        for path in paths:
+            header, begin = self._header(path)
+            checked_kind(path, header.shape, header.dtype.name)
+            alike = header.dtype, header.shape[1]
+            if not self._parts:
+                self.dtype, self._columns = alike
+            require(
+                alike == (self.dtype, self._columns) and not header.fortran,
+                f"{name}: {path} holds rows of {alike[1]} {alike[0]} numbers{' column by column' * header.fortran}, "
+                f"but the first file of {uri} rows of {self._columns} {self.dtype}. Files that are read in place must "
+                "be alike and in C order: write one of them again",
+            )
+            self._parts.append((path, begin))
+            self._ends.append(len(self) + header.shape[0])
+            self.shards.append((path.rpartition("/")[2], header.shape[0]))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, D)."""
+        return len(self), self._columns
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        """The rows of a slice without a step, or of row numbers (b,) from 0 up: (b, D)."""
+        if not isinstance(rows, slice):
+            return np.concatenate([self[row : row + 1] for row in rows.tolist()] or [self[0:0]])
+        start, stop, _ = rows.indices(len(self))
+        found = [np.empty((0, self._columns), self.dtype)]
+        number = bisect.bisect_right(self._ends, start)
+        while start < stop:
+            first = self._ends[number - 1] if number else 0
+            last = min(stop, self._ends[number])
+            found.append(self._read(number, start - first, last - first))
+            start, number = last, number + 1
+        return np.concatenate(found)
+
+    def _read(self, number: int, start: int, stop: int) -> np.ndarray:
+        (path, begin), size = self._parts[number], self._columns * self.dtype.itemsize
+        with _connected(self._name, self._uri):
+            got = self._files.cat_file(path, start=begin + start * size, end=begin + stop * size)
+        require(
+            len(got) == (stop - start) * size,
+            f"{self._name}: {path} is cut short: {len(got)} of {(stop - start) * size} bytes of its rows {start} to "
+            f"{stop - 1} came. Write it again",
+        )
+        return np.frombuffer(got, self.dtype).reshape(stop - start, self._columns)
+
+    def _header(self, path: str) -> tuple[NpyHeader, int]:
+        with _connected(self._name, self._uri), self._files.open(path, "rb", block_size=_HEADER_BYTES) as file:
+            return NpyHeader.read(file), file.tell()
+
+
+def in_place(name: str, uri: str) -> RemoteRows | None:
+    """The vectors of a .npy file, or of a folder of nothing but such files, behind a URI; None for anything else.
+
+    Only headers are read. Raises InputError if something cannot be read.
+    """
+    from fsspec.core import url_to_fs
+
+    with _connected(name, uri):
+        files, path = url_to_fs(uri)
+        single = suffix_of(uri) == ".npy" and files.info(path).get("type") != "directory"
+        entries = {} if single else _listing(files, path)
+    if single:
+        return RemoteRows(name, uri, files, [path])
+    if side_names(_folders(entries)):
+        return None
+    plain = [one for one, entry in entries.items() if entry["type"] != "directory"]
+    wanted = shard_names(name, uri, plain, _folders(entries))
+    if suffix_of(wanted[0]) != ".npy":
+        return None
+    return RemoteRows(name, uri, files, [entries[one]["name"] for one in wanted])
 
 
 def _fetch_shards(

@@ -44,6 +44,7 @@ def read_shards(
     """
     found: list[Path] = []
     left_out: list[Path] = []
+    rows_of: list[int] = []
     ids: list[list[str] | None] = []
     texts: list[dict[str, pa.ChunkedArray]] = []
     alike: tuple[int, torch.dtype] | None = None
@@ -72,12 +73,14 @@ def read_shards(
             assert isinstance(stored.array, np.memmap)  # of the file, or of a scratch file
             rows.add(stored.array)
             found.append(path)
+            rows_of.append(len(stored.array))
             ids.append(stored.ids)
             texts.append(own)
         if alike is None:
             fail(f"{folder}: none of its {len(paths)} shards can be read. Copy, download or write them again")
         array = rows.array(alike[0]) if isinstance(rows, ScratchRows) else rows
-    return Stored(array, alike[1], _joined(found, ids) or _distinct(folder, texts), _captions(texts), tuple(left_out))
+    named = _joined(found, ids) or _distinct(folder, texts)
+    return Stored(array, alike[1], named, _captions(texts), tuple(left_out), tuple(zip(found, rows_of, strict=True)))
 
 
 def _said(dim: int, dtype: torch.dtype) -> str:

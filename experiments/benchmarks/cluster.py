@@ -1,0 +1,175 @@
+"""`engine=ray` against `engine=local`: items a second with one and two workers, the overhead, and a billion on paper.
+
+Items are float16 in four files, of 512 dimensions. Each way ranks all queries under CSLS (one pass over the reference)
+and under Sinkhorn with two rounds (three passes), in turns. A worker has one thread, and so has the local engine. The
+overhead is named: the start, a shard without work, and what one worker takes beyond the local engine.
+
+    OMP_NUM_THREADS=1 python experiments/benchmarks/cluster.py
+
+The second table is no measurement: it divides the arithmetic and the bytes of a billion items among GPUs, with every
+assumption beside it.
+"""
+
+import os
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import common
+import numpy as np
+import torch
+from generated import vectors, write
+
+from vsehub.criteria import CSLS, Sinkhorn
+from vsehub.data.vectors.embeddings import VectorFile, open_vectors
+from vsehub.rerank.cluster import Cluster
+from vsehub.rerank.distributed import Distributed
+from vsehub.rerank.measure import measure
+from vsehub.rerank.parts import Parts
+from vsehub.rerank.shards import divided, shard_rows, worker_bytes
+
+DIM, FILES, K, EMPTY = 512, 4, 10, 256
+CRITERIA = {"csls": CSLS(), "sinkhorn": Sinkhorn(rounds=2)}
+# On paper: what is asked, and what is assumed of each GPU and of its machine.
+BILLION, REFERENCE, QUERIES, ROUNDS = 10**9, 10_000, 16_384, 10
+GPU_FLOPS = 67e12  # float32 outside of the tensor cores, an H100's data sheet
+READ = 1e9  # bytes a second that each GPU's machine reads from where the items lie, float16
+HOST = 25e9  # bytes a second from main memory to the GPU, float32
+CLUSTERS = (8, 64)
+
+
+def peak_memory() -> int:
+    """In a worker: the most main memory that its process held, in bytes."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+
+def nothing(number: int) -> int:
+    """In a worker: no work at all."""
+    return number
+
+
+def ranked(
+    items: VectorFile, queries: np.ndarray, reference: np.ndarray, name: str, engine: Distributed | None
+) -> float:
+    """Seconds of the rankings under a criterion, by the engine or in this process."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        parts = Parts(folder, {})
+        measure(queries, items, {name: CRITERIA[name]}, reference, K, parts=parts, engine=engine)
+    return time.perf_counter() - began
+
+
+def compare(count: int, queries: int, reference: int, rounds: int) -> dict[str, Any]:
+    """Seconds of each way and criterion, of the start, of a shard without work; memory of a worker and its bound."""
+    asked, seen = vectors(queries, DIM, 1).numpy(), vectors(reference, DIM, 2).numpy()
+    seconds: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(FILES):
+            write(Path(folder) / f"part_{number}.npy", count // FILES, DIM, 3 + number)
+        items = open_vectors(folder, "items")
+        # Ray gives its workers the lowest priority but four: beside other programs that would measure these.
+        os.environ.update({"RAY_worker_niceness": "0"})
+        began = time.perf_counter()
+        with Cluster(workers=1).started() as (one, named), Cluster(workers=2).started() as (two, _):
+            start = time.perf_counter() - began
+            engines = {"local": None, "1 worker": one, "2 workers": two}
+            for name in CRITERIA:
+                ways = {way: partial(ranked, items, asked, seen, name, engine) for way, engine in engines.items()}
+                taken = common.interleave(ways, rounds, torch.device("cpu"))
+                seconds[name] = {way: common.summary(values) for way, values in taken.items()}
+            began = time.perf_counter()
+            list(one.workers.run(nothing, ((number, (number,)) for number in range(EMPTY))))
+            empty = (time.perf_counter() - began) / EMPTY
+            ((_, peak, _),) = one.workers.run(peak_memory, [(0, ())])
+    return {
+        "items": len(items),
+        "queries": queries,
+        "reference": reference,
+        "ray": named["version"],
+        "shards": len(divided(items)),
+        "seconds": seconds,
+        "start_seconds": start,
+        "shard_seconds": empty,
+        "peak_bytes": peak,
+        "bound_bytes": sum(worker_bytes(DIM, reference, 0, queries, 256, 2).values()),
+        "product_flops": product_flops(),
+    }
+
+
+def product_flops() -> float:
+    """Floating-point operations a second of the bare product of a tile of the local engine, on one thread."""
+    left, right = torch.randn(512, DIM), torch.randn(4096, DIM)
+    times = common.interleave({"product": lambda: left @ right.T}, 20, torch.device("cpu"))["product"]
+    return 2 * 512 * 4096 * DIM / common.summary(times)["median"]
+
+
+def flops(items: int, queries: int, reference: int, passes: int) -> float:
+    """Of the products of a ranking, with `passes` over the reference."""
+    return 2.0 * DIM * items * (queries + passes * reference)
+
+
+def on_paper(result: dict[str, Any]) -> list[tuple[object, ...]]:
+    """(criterion, GPUs, hours of arithmetic, reading, shards, all of them, GPU hours) of a billion items."""
+    rows = []
+    for name, passes in (("csls", 1), ("sinkhorn", ROUNDS + 1)):
+        # What the local engine takes beyond the bare product, as measured here, is assumed of a GPU too.
+        local = result["seconds"]["csls"]["local"]["median"]
+        share = flops(result["items"], result["queries"], result["reference"], 1) / result["product_flops"] / local
+        for count in CLUSTERS:
+            arithmetic = flops(BILLION, QUERIES, REFERENCE, passes) / (GPU_FLOPS * min(1.0, share)) / count
+            # Norms are read first, then the passes over the reference, then the search.
+            reading = (passes + 2) * BILLION * DIM * (2 / READ + 4 / HOST) / count
+            shards = (passes + 2) * BILLION / shard_rows(BILLION, DIM) * result["shard_seconds"]
+            whole = arithmetic + reading + shards
+            hours = [one / 3600 for one in (arithmetic, reading, shards, whole)]
+            rows.append((name, count, *(f"{one:.2f}" for one in hours), f"{hours[-1] * count:.1f}"))
+    return rows
+
+
+def text(result: dict[str, Any]) -> str:
+    """Both tables."""
+    rows, items = [], result["items"]
+    for name, taken in result["seconds"].items():
+        for way, seconds in taken.items():
+            median = seconds["median"]
+            beyond = "" if way == "local" else f"{median / taken['local']['median']:.2f}"
+            rows.append((name, way, common.shown(seconds, 1, "s"), f"{items / median:,.0f}", beyond))
+    shape = (
+        f"{items:,} items, {result['queries']:,} queries, {result['reference']:,} reference queries, D = {DIM}, in "
+        f"{result['shards']} shards; Ray {result['ray']}"
+    )
+    start = f"{result['start_seconds']:.1f} s to start Ray and the first worker, once"
+    empty = f"{1000 * result['shard_seconds']:.1f} ms for a shard without work, in each pass"
+    memory = (
+        f"{result['peak_bytes'] / 2**20:.0f} MB held by a worker at most, bound {result['bound_bytes'] / 2**20:.0f} MB"
+    )
+    assumed = (
+        f"On paper: {BILLION:,} float16 items of {DIM} dimensions, {REFERENCE:,} reference queries, {QUERIES:,} "
+        f"queries, Sinkhorn with {ROUNDS} rounds. Assumed of each GPU: {GPU_FLOPS / 1e12:.0f} TFLOP/s of float32 (an "
+        "H100's data sheet) times the share of the bare product that the local engine reached above; "
+        f"{READ / 1e9:g} GB/s read from the object store and {HOST / 1e9:g} GB/s from main memory to the GPU, not "
+        f"overlapped with the arithmetic; shards of {shard_rows(BILLION, DIM):,} items, each pass of which costs the "
+        "driver the overhead above, one after the other. Norms, each pass over the reference and the search each read "
+        "all items once. Starting machines, a lost worker and copying the result are left out"
+    )
+    paper = common.table(
+        ("criterion", "GPUs", "hours of arithmetic", "of reading", "of the driver", "in all", "GPU hours"),
+        on_paper(result),
+    )
+    measured = common.table(("criterion", "way", "seconds", "items a second", "of local's time"), rows)
+    return f"{shape}\n\n{measured}\n\nOverhead: {start}; {empty}; {memory}.\n\n{assumed}.\n\n{paper}"
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = common.arguments(__doc__)
+    parser.add_argument("--items", type=int, default=100_000, help="items in all (default: 100000)")
+    options = parser.parse_args(argv)
+    result = compare(options.items, 1000, 1000, options.rounds)
+    common.report("cluster", "Items in shards, by Ray", result, text(result), torch.device("cpu"), options.out)
+
+
+if __name__ == "__main__":
+    main()

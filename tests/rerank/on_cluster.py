@@ -1,0 +1,167 @@
+"""What is checked on a real Ray cluster, in a process of its own: Ray stays out of the tests' process.
+
+It writes one JSON object: check -> what was found. See test_cluster.py, which starts it and asserts.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import ray
+
+from vsehub.checks import InputError
+from vsehub.cli import main as command_line
+from vsehub.criteria import CSLS, DualBankSinkhorn, MutualProximity, QBNorm, Sinkhorn
+from vsehub.data.vectors.embeddings import open_vectors
+from vsehub.rerank import cluster, shards
+from vsehub.rerank.cluster import Cluster
+from vsehub.rerank.measure import measure
+from vsehub.rerank.parts import Parts
+
+K = 12
+CRITERIA = {
+    "csls": CSLS(),
+    "mutual_proximity": MutualProximity(),
+    "qb_norm": QBNorm(k=2),
+    "sinkhorn": Sinkhorn(0.05, rounds=3),
+    "dbsn": DualBankSinkhorn(0.05, rounds=2),
+}
+RERANK = (
+    "rerank",
+    "queries=q.npy",
+    "items=items",
+    "reference=r.npy",
+    "criterion=sinkhorn",
+    "criterion.rounds=4",
+    "k=12",
+)
+
+
+def run(*arguments):
+    """A command in this process: what it prints on stderr, None where it succeeds."""
+    sys.argv = ["vsehub", *map(str, arguments)]
+    try:
+        command_line.main()
+    except SystemExit as end:
+        return f"status {end.code}"
+    return None
+
+
+def refused(function):
+    """The message of what a function refuses, and the seconds that it took."""
+    began = time.monotonic()
+    try:
+        function()
+    except InputError as error:
+        return str(error), time.monotonic() - began
+    return "nothing was refused", 0.0
+
+
+def equal_to_local():
+    """The largest difference of values, relative to their size, and whether positions are equal, by criterion."""
+    items = open_vectors("items", "items")
+    sides = np.load("q.npy"), items, CRITERIA, np.load("r.npy"), K
+    bank = np.load("bank.npy")
+    alone = measure(*sides, reference_items=bank)
+    with Cluster(shard_rows=37).started() as (engine, named):
+        found = measure(*sides, reference_items=bank, parts=Parts("equal", {}), engine=engine)
+    return {
+        "named": named,
+        "criteria": {
+            one.name: [
+                bool((one.positions == other.positions).all()),
+                float(((one.values - other.values).abs() / one.values.abs().clamp(min=1)).max()),
+            ]
+            for one, other in zip(alone.rankings, found.rankings, strict=True)
+        },
+    }
+
+
+def same_files():
+    """The commands of both engines, whose files test_cluster.py compares."""
+    return [run(*RERANK, "out=local"), run(*RERANK, "out=ray", "engine=ray", "shard_rows=37")]
+
+
+def lost_worker():
+    """How often each shard was worked on where the first worker on shard 2 is killed."""
+    found = shards.divided(open_vectors("items", "items"), 37)
+    Path("tries").mkdir()
+
+    def dies_once(number, shard):
+        tries = len(list(Path(folder).glob(f"{number}-*")))
+        Path(folder, f"{number}-{tries}").touch()
+        if number == 2 and not tries:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return shards.looked_through(shard).most
+
+    folder = str(Path("tries").absolute())
+    with Cluster().started() as (engine, _):
+        jobs = ((number, (number, shard)) for number, shard in enumerate(found))
+        done = {number: value for number, value, _ in engine.workers.run(dies_once, jobs)}
+    tried = [len(list(Path("tries").glob(f"{number}-*"))) for number in range(len(found))]
+    return {"done": sorted(done), "tries": tried}
+
+
+def lost_for_good():
+    """What is said of a shard that kills every worker."""
+    cluster.RETRIES = 1
+    with Cluster().started() as (engine, _):
+        return refused(lambda: list(engine.workers.run(lambda: os.kill(os.getpid(), signal.SIGKILL), [(0, ())])))[0]
+
+
+def refused_by_worker():
+    """What is said of a file that the workers cannot read."""
+    shard = shards.Shard(str(Path("absent.npy").absolute()), 3, 0, 3, 0, None)
+    with Cluster().started() as (engine, _):
+        return refused(lambda: list(engine.workers.run(shards.looked_through, [(0, (shard,))])))[0]
+
+
+def killed_driver():
+    """Parts that were there when the command was killed, and those that the next command wrote."""
+    out = Path("killed")
+    many = (*RERANK, f"out={out}", "engine=ray", "shard_rows=14")
+    address = ray.get_runtime_context().gcs_address
+    code = "import sys; from vsehub.cli.main import main; sys.argv[0] = 'vsehub'; main()"
+    driver = subprocess.Popen([sys.executable, "-c", code, *many, f"ray_address={address}"])
+    while driver.poll() is None and not list(out.glob("parts/pass-sinkhorn-2-*")):
+        time.sleep(0.005)
+    driver.kill()
+    driver.wait()
+    there = {path.name.removesuffix(".part.npz") for path in out.glob("parts/*.part.npz")}
+    written, put = [], Parts.put
+    Parts.put = lambda parts, name, *own: (written.append(name), put(parts, name, *own))[1]
+    try:
+        status = run(*many)
+    finally:
+        Parts.put = put
+    return {"status": status, "killed": driver.returncode, "there": sorted(there), "written": written}
+
+
+def without_room():
+    """What is said without a core for a worker, and with all of them taken by others."""
+    cluster.START_SECONDS = 1.0
+    small = refused(lambda: Cluster(num_cpus=64).started().__enter__())
+    others = ray.remote(num_cpus=2)(lambda: time.sleep(600)).remote()
+    time.sleep(1)
+    taken = refused(lambda: Cluster().started().__enter__())
+    ray.cancel(others, force=True)
+    return {"small": small, "taken": taken}
+
+
+if __name__ == "__main__":
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.chdir(sys.argv[1])
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    checks = (equal_to_local, same_files, lost_worker, refused_by_worker, killed_driver, lost_for_good, without_room)
+    answer, seconds = {}, {}
+    for check in checks:
+        began = time.monotonic()
+        answer[check.__name__] = check()
+        seconds[check.__name__] = round(time.monotonic() - began, 1)
+    Path("answer.json").write_text(json.dumps(answer | {"seconds": seconds}))
+    ray.shutdown()

@@ -1,0 +1,145 @@
+"""`engine=ray` on a real cluster of two workers, which on_cluster.py starts once for all of these tests."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vsehub.checks import InputError
+from vsehub.rerank import cluster
+from vsehub.rerank.cluster import Cluster
+from vsehub.rerank.table import read_ranking
+
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'vsehub[ray]'")
+# Of the items: fewer than k, as many as a shard, one more, many.
+FILES = (3, 37, 38, 127)
+
+
+def unit(rows, seed):
+    array = np.random.default_rng(seed).normal(size=(rows, 8)) + 0.3
+    return (array / np.linalg.norm(array, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def on_ray(tmp_path_factory, environment):
+    """The folder of the vectors and results, and what on_cluster.py found."""
+    folder = tmp_path_factory.mktemp("ray")
+    items = unit(sum(FILES), 0)
+    items[45:60], items[-1] = items[:15], items[0]  # equal scores in several shards
+    (folder / "items").mkdir()
+    for number, part in enumerate(np.split(items, np.cumsum(FILES)[:-1])):
+        np.save(folder / "items" / f"part_{number}.npy", part)
+    for name, rows, seed in (("q", 60, 1), ("r", 70, 2), ("bank", 41, 3)):
+        np.save(folder / f"{name}.npy", unit(rows, seed))
+    script = Path(__file__).with_name("on_cluster.py")
+    done = subprocess.run(
+        [sys.executable, script, folder], capture_output=True, text=True, timeout=400, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder, json.loads((folder / "answer.json").read_text()), done.stderr
+
+
+@needs_ray
+def test_results_are_those_of_one_machine(on_ray):
+    folder, found, _ = on_ray
+    for name, (positions, difference) in found["equal_to_local"]["criteria"].items():
+        assert positions, name
+        assert difference < 1e-6, name
+    assert len(found["equal_to_local"]["criteria"]) == 6
+    assert found["equal_to_local"]["named"]["workers"] == 2
+    assert found["same_files"] == [None, None]
+    local, ray = (json.loads((folder / name / "result.json").read_text()) for name in ("local", "ray"))
+    assert ray["engine"]["name"] == "ray"
+    assert local["engine"] == {"name": "local"}
+    assert {path.name for path in (folder / "ray").iterdir()} == {path.name for path in (folder / "local").iterdir()}
+    assert local.keys() == ray.keys()
+    assert ray["items"]["norms"] == pytest.approx(local["items"]["norms"])
+    for part in ("rankings", "hubs", "antihubs", "verdict", "queries", "reference"):
+        assert ray[part] == local[part], part
+    for one, other in zip(*(read_ranking(folder / name / "ranking.parquet") for name in ("local", "ray")), strict=True):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-6)
+
+
+@needs_ray
+def test_a_lost_worker_costs_its_shard_alone(on_ray):
+    found = on_ray[1]["lost_worker"]
+    count = len(found["done"])
+    assert found == {"done": list(range(count)), "tries": [1 + (number == 2) for number in range(count)]}
+    assert count == 8
+    assert on_ray[1]["lost_for_good"].startswith("Ray lost a worker 2 times over one shard")
+    assert "no such file or folder" in on_ray[1]["refused_by_worker"]
+
+
+@needs_ray
+def test_a_killed_command_continues(on_ray):
+    folder, found, _ = on_ray
+    found = found["killed_driver"]
+    assert found["killed"] == -9
+    assert found["status"] is None
+    assert "shared-sinkhorn-1" in found["there"]
+    assert not set(found["there"]) & set(found["written"])
+    passes = {name.rpartition("-")[0] for name in found["written"] if name.startswith("pass-")}
+    assert passes <= {f"pass-sinkhorn-{number}" for number in range(2, 5)}
+    ranked, local = (read_ranking(folder / name / "ranking.parquet") for name in ("killed", "local"))
+    assert np.array_equal(np.asarray(ranked[0]), np.asarray(local[0]))
+
+
+@needs_ray
+def test_without_room_for_a_worker_it_says_so(on_ray):
+    (small, _), (taken, seconds) = on_ray[1]["without_room"].values()
+    assert small.startswith("no machine of the Ray cluster has room for a worker: the cluster has 2 CPU")
+    assert "Set num_cpus=0.5" in small
+    assert taken.startswith("no worker could start in 1 seconds: the cluster has 2 CPU (0 free)")
+    assert "Set num_cpus=0.5" in taken
+    assert seconds < 30
+
+
+@needs_ray
+def test_addresses():
+    for address, said in (
+        ("127.0.0.1:9", "nothing answers at 127.0.0.1:9"),
+        ("nowhere.invalid:6379", "nothing answers at nowhere.invalid:6379"),
+        ("ray://10.0.0.1:10001", "expected HOST:PORT"),
+        ("host", "expected HOST:PORT"),
+        ("host:99999", "nothing answers"),
+    ):
+        with pytest.raises(InputError, match=f"ray_address.*{said}"):
+            Cluster(address=address)
+
+
+def test_settings(monkeypatch):
+    for settings, said in (
+        ({"num_cpus": 0}, "num_cpus is 0; expected a number above 0"),
+        ({"num_gpus": -1}, "num_gpus is -1; expected how many GPUs"),
+        ({"workers": 0}, "workers is 0; expected a whole number"),
+        ({"shard_rows": 2.5}, "shard_rows is 2.5; expected a whole number"),
+    ):
+        with pytest.raises(InputError, match=said):
+            Cluster(**settings)
+    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"Ray, which is not installed: pip install 'vsehub\[ray\]'"):
+        Cluster()
+
+
+@needs_ray
+def test_commands_that_are_refused(tmp_path, run_here):
+    for name, rows in (("q", 6), ("m", 9)):
+        np.save(tmp_path / f"{name}.npy", unit(rows, rows))
+    np.save(tmp_path / "s.npy", unit(5, 0))
+    sides, ray = ("queries=q.npy", "items=m.npy", "k=2"), "engine=ray"
+    for arguments, said in (
+        ((*sides, "engine=spark"), "engine is 'spark'; choose one of 'local', 'ray'"),
+        ((*sides, "num_gpus=1", "workers=2"), "num_gpus, workers: for engine=ray, and engine is local"),
+        (("scores=s.npy", ray), "engine=ray divides the items' vectors among workers, and only scores are given"),
+        ((*sides, ray, "device=cpu"), "device is for engine=local"),
+        ((*sides, ray, "ray_address=127.0.0.1:9"), "nothing answers at 127.0.0.1:9"),
+        ((*sides, ray, "criterion=gm"), "gm matches queries and items with each other"),
+        ((*sides, ray, "criterion=dual_is"), "dual_is compares the items with each other"),
+    ):
+        assert said in run_here("rerank", *arguments, status=2)
+    assert not (tmp_path / "rerank").exists()
+    assert "ray" not in sys.modules

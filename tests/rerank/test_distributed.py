@@ -1,0 +1,186 @@
+"""Items in shards give what the engine of one machine gives; what is done is not done again."""
+
+import fsspec
+import numpy as np
+import pytest
+import torch
+
+from vsehub.checks import InputError
+from vsehub.cli.nodes import components
+from vsehub.criteria import CSLS, Chain, DualInvertedSoftmax, QBNorm, RelaxedGreedyMatching, Sinkhorn
+from vsehub.data.vectors.embeddings import look_through, open_vectors
+from vsehub.rerank import shards
+from vsehub.rerank.distributed import Distributed, refuse_unsharded
+from vsehub.rerank.measure import measure
+from vsehub.rerank.parts import Parts
+
+DIM, K = 8, 12
+# Of the files: fewer rows than K, as many as a shard, one row more than that, many.
+FILES = (3, 37, 38, 127)
+
+
+class InTurn:
+    """Workers that are this process; the last job is done first. fails_after: jobs after which they are lost."""
+
+    device = "cpu"
+
+    def __init__(self, fails_after=None):
+        self.asked, self.fails_after = [], fails_after
+
+    def share(self, array):
+        return array
+
+    def run(self, function, jobs):
+        for number, arguments in reversed(list(jobs)):
+            if len(self.asked) == self.fails_after:
+                raise KeyboardInterrupt
+            self.asked.append((function.__name__, number))
+            yield number, *shards.carried_out(function, *arguments)
+
+
+def unit(rows, seed, pull=0.3):
+    generator = np.random.default_rng(seed)
+    array = generator.normal(size=(rows, DIM)) + pull
+    return (array / np.linalg.norm(array, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture
+def sides(tmp_path):
+    """Queries, items in a folder of files with copies of rows in several of them, reference, reference items."""
+    items = unit(sum(FILES), 0)
+    items[45:60] = items[:15]
+    items[-1] = items[0]
+    (tmp_path / "items").mkdir()
+    for number, part in enumerate(np.split(items, np.cumsum(FILES)[:-1])):
+        np.save(tmp_path / "items" / f"part_{number}.npy", part)
+    queries = unit(60, 1)
+    queries[7] = items[0]
+    return queries, open_vectors(tmp_path / "items", "items"), unit(70, 2), unit(41, 3)
+
+
+def every_correction():
+    """Each criterion that corrects scores, at the settings of its yaml."""
+    known = components()
+    for name in known.choices("criterion"):
+        criterion = known.build("criterion", known.node("criterion", name))
+        if criterion.matching is None and type(criterion).__name__ not in ("Auto", "NearestNeighbor"):
+            yield name, criterion
+
+
+def same(one, other, criteria):
+    """Equal rankings: positions; values and terms to 1e-6 of a score, of which some criteria rank a multiple."""
+    for here, there in zip(one.rankings, other.rankings, strict=True):
+        least = 1e-6 * getattr(criteria.get(here.name), "scale", 1.0)
+        assert torch.equal(here.positions, there.positions), here.name
+        for ours, theirs in zip((here.values, *here.item_terms), (there.values, *there.item_terms), strict=True):
+            assert torch.allclose(ours.double(), theirs.double(), rtol=1e-6, atol=least), here.name
+        assert (here.hubness, here.histograms, here.changed) == (there.hubness, there.histograms, there.changed)
+
+
+def test_shards_give_what_one_machine_gives(sides, tmp_path):
+    queries, items, reference, bank = sides
+    criteria = dict(every_correction())
+    assert len(criteria) > 10
+    for seen, sizes in ((reference, (37, 5)), (None, (1000, None))):
+        alone = measure(queries, items, criteria, seen, K, reference_items=bank)
+        for rows in sizes:
+            parts = Parts(tmp_path / f"parts{rows}{seen is None}", {})
+            workers = InTurn()
+            own = {"parts": parts, "reference_items": bank, "engine": Distributed(workers, rows)}
+            same(alone, measure(queries, items, criteria, seen, K, **own), criteria)
+            count = len({number for name, number in workers.asked if name == "lists"})
+            assert count == sum(-(-n // (rows or 4096)) for n in FILES)
+
+
+def test_what_is_done_is_not_done_again(sides, tmp_path):
+    queries, items, reference, _ = sides
+    criteria = {"sinkhorn": Sinkhorn(0.05, rounds=3), "qb_norm": QBNorm(k=2), "csls": CSLS()}
+
+    def run(folder, workers):
+        parts = Parts(tmp_path / folder, {})
+        return measure(queries, items, criteria, reference, K, parts=parts, engine=Distributed(workers, 40))
+
+    whole = InTurn()
+    expected = run("whole", whole)
+    for stop in range(1, len(whole.asked), 8):
+        first, second = InTurn(stop), InTurn()
+        with pytest.raises(KeyboardInterrupt):
+            run(f"killed{stop}", first)
+        done = list((tmp_path / f"killed{stop}").glob("*-0.part.npz"))
+        if done:  # a damaged part is one that is not there
+            done[0].write_bytes(b"damaged")
+        same(expected, run(f"killed{stop}", second), criteria)
+        assert len(first.asked) + len(second.asked) - len(whole.asked) in (0, 1), stop
+
+
+def test_norms_are_those_of_the_whole(sides, tmp_path):
+    items = sides[1]
+    found, alone = Distributed(InTurn(), 10).look_through(items), look_through(items)
+    assert (found.least, found.most, found.tolerance) == (alone.least, alone.most, alone.tolerance)
+    assert found.unit_share == pytest.approx(alone.unit_share)
+    bad = unit(50, 5)
+    bad[33] = np.nan
+    np.save(tmp_path / "bad.npy", bad)
+    with pytest.raises(InputError, match=r"bad\.npy, rows 30 to 39\): of 10 rows.*33 hold NaN"):
+        Distributed(InTurn(), 10).look_through(open_vectors(tmp_path / "bad.npy", "items"))
+
+
+def test_what_cannot_go_by_shards_is_refused(sides, tmp_path):
+    class Own(CSLS):
+        def fit(self, columns, reference_items=None):
+            return super().fit(columns)
+
+    for criterion, bank, said in (
+        (RelaxedGreedyMatching(), False, "matches queries and items with each other"),
+        (Chain([CSLS(), RelaxedGreedyMatching()]), False, "matches queries and items"),
+        (DualInvertedSoftmax(), False, "compares the items with each other.*reference_items=FILE"),
+        (Own(), False, "its own fit"),
+    ):
+        with pytest.raises(InputError, match=f"^c .*{said}"):
+            refuse_unsharded({"c": criterion}, bank)
+    refuse_unsharded({"dual_is": DualInvertedSoftmax()}, True)
+    refuse_unsharded(dict(every_correction()), True)
+    with pytest.raises(InputError, match="is an array in this process"):
+        shards.divided(open_vectors(unit(4, 0), "items"))
+    with pytest.raises(InputError, match="parts is None"):
+        measure(sides[0], sides[1], engine=Distributed(InTurn()))
+    changed = shards.divided(sides[1])[0]
+    np.save(changed.address, unit(2, 0))
+    with pytest.raises(InputError, match=r"part_0\.npy.* has 2 rows on a worker and 3 where"):
+        shards.looked_through(changed)
+
+
+def test_workers_fetch_the_files_of_their_shards(sides, tmp_path, monkeypatch):
+    """What divides the items reads no more of a URI than it must; a worker fetches only the file of its shard."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    remote, folder = fsspec.filesystem("memory"), tmp_path / "items"
+    for file in folder.iterdir():
+        remote.pipe(f"/shards/{file.name}", file.read_bytes())
+    items = open_vectors("memory://shards", "items", fetched=False)
+    found = shards.divided(items, 40)
+    assert [(one.start, one.stop, one.first) for one in found] == [
+        (one.start, one.stop, one.first) for one in shards.divided(sides[1], 40)
+    ]
+    assert not (tmp_path / "caches").exists()
+    assert torch.equal(found[2].opened().rows(0, 38), sides[1].rows(40, 78))
+    assert len(list((tmp_path / "caches").rglob("*.npy"))) == 1
+    parts = Parts(tmp_path / "parts", {})
+    criteria = {"csls": CSLS()}
+    expected = measure(sides[0], sides[1], criteria, sides[2], K)
+    same(expected, measure(sides[0], items, criteria, sides[2], K, parts=parts, engine=Distributed(InTurn())), criteria)
+
+
+def test_files_that_hold_the_rows(tmp_path, sides):
+    """Each address opens its file alone; together they are the whole."""
+    whole = sides[1]
+    np.savez(tmp_path / "two.npz", a=unit(6, 0), b=unit(9, 1))
+    for side, rows in (("img_emb", 5), ("text_emb", 6)):
+        (tmp_path / "clip" / side).mkdir(parents=True)
+        for number in range(12):
+            np.save(tmp_path / "clip" / side / f"{side}_{number}.npy", unit(rows, number))
+    named = (f"{tmp_path}/two.npz::b", f"{tmp_path}/clip::text_emb", f"file://{tmp_path}/clip/img_emb")
+    for vectors in (whole, *(open_vectors(name) for name in named)):
+        found = [open_vectors(address) for address, _ in vectors.files]
+        assert [len(one) for one in found] == [rows for _, rows in vectors.files]
+        assert torch.equal(torch.cat([one.rows(0, len(one)) for one in found]), vectors.rows(0, len(vectors)))
+    assert open_vectors(unit(3, 0)).files is None
