@@ -101,6 +101,8 @@ def test_a_collection(place, tmp_path, monkeypatch):
     require_free(place, overwrite=False)
     with fill(place, wanted, items) as held:
         database = held.database
+        assert Facts.read(database.facts(), "x") == wanted
+        held.complete()
         assert len(held) == ITEMS
         assert held.size() > 0
         require_shape(database, place, wanted)
@@ -125,6 +127,7 @@ def test_a_collection(place, tmp_path, monkeypatch):
     with fill(place, facts(items, reference_rows=2), items, QUERIES[:2], overwrite=True) as held:
         assert held.database.beside("items_reference").count() == 2
     with fill(place, facts(items, approximate=True), items, overwrite=True) as held:
+        held.complete()
         assert held.database.beside("items_reference").shape() is None
         assert measured_recall(held, QUERIES, VECTORS, BIAS, CSLS.scale, K)["corrected"] > 0.9
         require_shape(held.database, place, held.facts)
@@ -192,9 +195,6 @@ def test_an_unfinished_collection(place, monkeypatch):
         with fill(place, facts(items), items) as held:
             assert measured_recall(held, QUERIES, VECTORS, BIAS, CSLS.scale, K)["corrected"] == 1.0
     assert sum(put) <= 15 + ITEMS
-    database = place.opened()
-    database.keep_facts(facts(items).text())
-    database.close()
     with fill(place, facts(items_of(20), criterion="is"), items_of(20), overwrite=True) as held:
         assert len(held) == 20
 
@@ -216,7 +216,8 @@ def test_items_come_and_go(place):
     given = items_of(most)
     rows, shift = to_keep(CSLS(3), given.vectors, given.bias, as_vectors("reference", reference))
     assert (shift, len(rows)) == (0.0, 60)
-    fill(place, facts(given, reference_rows=60), given, rows).close()
+    with fill(place, facts(given, reference_rows=60), given, rows) as held:
+        held.complete()
     with opened(place) as collection:
         torch.testing.assert_close(sorted_rows(collection.reference()), sorted_rows(reference))
         assert collection.remove([IDS[0], IDS[1], "absent"]) == 2
