@@ -16,6 +16,8 @@ _TEXT = 65535  # bytes of an id or a label, the most that Milvus takes
 _KEY = "vsehub"
 _EXACT: dict[str, Any] = {"index_type": "FLAT", "params": {}}
 _APPROXIMATE: dict[str, Any] = {"index_type": "HNSW", "params": {"M": 32, "efConstruction": 200}}
+# Milvus Lite answers in this process: the client's pings, every 10 seconds, would end the connection in a long call.
+_UNHURRIED = {"grpc.keepalive_time_ms": 2**31 - 1}
 EF = 128  # candidates of a query in the approximate index
 
 
@@ -31,7 +33,8 @@ class Milvus:
         if self._folder is not None:
             own_folder(self._folder, "Milvus Lite", ("collections", "LOCK"))
             self._folder.parent.mkdir(parents=True, exist_ok=True)
-        self._client = MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=CONNECT_SECONDS)
+        settings: dict[str, Any] = {} if self._folder is None else {"grpc_options": _UNHURRIED}
+        self._client = MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=CONNECT_SECONDS, **settings)
         self._name = name
 
     def beside(self, name: str) -> Self:
