@@ -199,6 +199,21 @@ def test_an_unfinished_collection(place, monkeypatch):
         assert len(held) == 20
 
 
+@pytest.mark.skipif(not installed("milvus"), reason="vsehub[milvus] is not installed")
+def test_a_call_of_milvus_whose_answer_is_lost(tmp_path):
+    """Its client repeats the call, and the server refuses to build a second index."""
+    database = placed("milvus", None, "items", tmp_path).opened()
+    database.create(DIM, "")
+    once = database._client.create_index
+    database._client.create_index = lambda *given: (once(*given), once(*given))
+    database.finish(approximate=False)
+    assert database.count() == 0
+    database.drop()
+    with pytest.raises(Exception, match="collection"):
+        database.finish(approximate=False)
+    database.close()
+
+
 def counting(database, put):
     whole = type(database).put
 

@@ -84,11 +84,18 @@ class Milvus:
 
     def finish(self, approximate: bool) -> None:
         """See `Database`."""
+        from pymilvus import MilvusException
+
         self._client.flush(self._name)
         if not self._client.list_indexes(self._name):
             index = self._client.prepare_index_params()
             index.add_index("vector", metric_type="IP", **(_APPROXIMATE if approximate else _EXACT))
-            self._client.create_index(self._name, index)
+            try:
+                self._client.create_index(self._name, index)
+            except MilvusException:
+                # A call whose answer was lost is repeated by the client, which then finds the index of the first.
+                if not self._client.list_indexes(self._name):
+                    raise
         self._client.load_collection(self._name)
 
     def count(self) -> int:
