@@ -231,7 +231,9 @@ def write_database(
         rows = rows if names.ids is None else "`ids` are the ids of the items"
         needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
         note = usage(found.record, place.name, needs, usage_note(collection, uri, k=settings.k), rows)
-        return told | _measured(collection, found, criterion, bias, settings), note
+        told |= _measured(collection, found, criterion, bias, settings)
+        collection.complete()
+    return told, note
 
 
 def _measured(

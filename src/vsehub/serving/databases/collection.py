@@ -86,6 +86,12 @@ class Collection:
         values = scored(products, positions, self.facts.scale, self.facts.mean_bias, corrected)
         return given_back(queries, values, positions)
 
+    def complete(self) -> None:
+        """Note in the database that the collection is finished: from now on it is not filled again."""
+        self.facts = self.facts.completed()
+        with asking(self.place.address):
+            self.database.keep_facts(self.facts.text())
+
     def size(self) -> int | None:
         """Bytes on disk; None where the engine does not say."""
         with asking(self.place.address):
@@ -185,7 +191,7 @@ def fill(
     overwrite: bool = False,
     progress: str | None = None,
 ) -> Collection:
-    """The collection, filled with items.
+    """The collection, filled with items; it counts as unfinished until it is told to be `complete`.
 
     facts: from `facts_of`. reference: queries (R, D) that are kept beside it, as many as the facts say. An unfinished
     collection of the same facts is finished; overwrite: replace any collection of vsehub's. Raises InputError for a
@@ -207,11 +213,10 @@ def fill(
                 f"index_uri: {place.address} holds {held} items after filling, not {facts.items}: does another program "
                 "write to it? Give the command again, or overwrite=true",
             )
-            database.keep_facts(facts.completed().text())
     except BaseException:
         database.close()
         raise
-    return Collection(database, place, facts.completed(), items.ids)
+    return Collection(database, place, facts, items.ids)
 
 
 def _begun(database: Database, place: Place, facts: Facts, overwrite: bool) -> int:

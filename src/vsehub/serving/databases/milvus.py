@@ -16,6 +16,8 @@ _TEXT = 65535  # bytes of an id or a label, the most that Milvus takes
 _KEY = "vsehub"
 _EXACT: dict[str, Any] = {"index_type": "FLAT", "params": {}}
 _APPROXIMATE: dict[str, Any] = {"index_type": "HNSW", "params": {"M": 32, "efConstruction": 200}}
+# Milvus Lite answers in this process: the client's pings, every 10 seconds, would end the connection in a long call.
+_UNHURRIED = {"grpc.keepalive_time_ms": 2**31 - 1}
 EF = 128  # candidates of a query in the approximate index
 
 
@@ -32,7 +34,8 @@ class Milvus:
         if self._folder is not None:
             own_folder(self._folder, "Milvus Lite", ("collections", "LOCK"))
             self._folder.parent.mkdir(parents=True, exist_ok=True)
-        self._client = MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=CONNECT_SECONDS)
+        settings: dict[str, Any] = {} if self._folder is None else {"grpc_options": _UNHURRIED}
+        self._client = MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=CONNECT_SECONDS, **settings)
         self._name = name
 
     def beside(self, name: str) -> Self:
@@ -82,11 +85,18 @@ class Milvus:
 
     def finish(self, approximate: bool) -> None:
         """See `Database`."""
+        from pymilvus import MilvusException
+
         self._client.flush(self._name)
         if not self._client.list_indexes(self._name):
             index = self._client.prepare_index_params()
             index.add_index("vector", metric_type="IP", **(_APPROXIMATE if approximate else _EXACT))
-            self._client.create_index(self._name, index)
+            try:
+                self._client.create_index(self._name, index)
+            except MilvusException:
+                # A call whose answer was lost is repeated by the client, which then finds the index of the first.
+                if not self._client.list_indexes(self._name):
+                    raise
         self._client.load_collection(self._name)
 
     def count(self) -> int:
