@@ -28,7 +28,7 @@ from vsehub.rerank.cluster import Cluster
 from vsehub.rerank.distributed import Distributed
 from vsehub.rerank.measure import measure
 from vsehub.rerank.parts import Parts
-from vsehub.rerank.shards import divided, shard_rows, worker_bytes
+from vsehub.rerank.shards import divided, lists_bytes, shard_rows, terms_bytes
 
 DIM, FILES, K, EMPTY = 512, 4, 10, 256
 CRITERIA = {"csls": CSLS(), "sinkhorn": Sinkhorn(rounds=2)}
@@ -94,7 +94,7 @@ def compare(count: int, queries: int, reference: int, rounds: int) -> dict[str, 
         "start_seconds": start,
         "shard_seconds": empty,
         "peak_bytes": peak,
-        "bound_bytes": sum(worker_bytes(DIM, reference, 0, queries, 256, 2).values()),
+        "bound_bytes": max(terms_bytes(DIM, reference, 0), lists_bytes(DIM, queries, K, 2)),
         "product_flops": product_flops(),
     }
 

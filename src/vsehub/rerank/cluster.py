@@ -213,7 +213,7 @@ def _joined(address: str | None) -> Iterator[ModuleType]:
         where = "a cluster cannot be started on this machine" if address is None else f"{address} cannot be joined"
         raise InputError(f"Ray: {where} ({' '.join(str(error).split())[:300]})") from error
     finally:
-        with suppress(ValueError):  # another thread than the main one has no handlers
+        with suppress(ValueError, TypeError):  # not from another thread, nor for a handler that Python did not set
             signal.signal(signal.SIGTERM, handler)  # Ray sets its own, which ends without vsehub's message
     try:
         yield ray

@@ -5,7 +5,7 @@ as arrays.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -199,18 +199,19 @@ def carried_out(function: Callable[..., Any], *arguments: Any) -> tuple[Any, flo
     return answer, time.perf_counter() - began
 
 
-def worker_bytes(
-    dim: int, reference: int, bank: int, queries: int, depth: int, rankings: int, gpu: bool = False
-) -> Mapping[str, int]:
-    """The main memory that one worker needs at most, by what it is needed for.
+def terms_bytes(dim: int, reference: int, bank: int) -> int:
+    """The main memory that one worker needs at most for item terms. reference, bank: rows of each.
 
-    reference, bank, queries: rows of each. depth: of the lists. rankings: the plain one and those of the criteria.
+    Both as they came and as they are held, and a block of scores with what a criterion makes of it.
+    """
+    return PROCESS_BYTES + 2 * 4 * dim * (reference + bank) + 4 * 4 * max(COLUMN_ELEMENTS, LEAST_COLUMNS * reference)
+
+
+def lists_bytes(dim: int, queries: int, depth: int, rankings: int, gpu: bool = False) -> int:
+    """The main memory that one worker needs at most for lists of the depth, of the plain and all other rankings.
+
+    A block of queries as it came and as it is held, a tile of scores for each ranking, and lists while they are merged.
     """
     held = min(queries, QUERIES_HELD)
     tile = GPU_TILE_QUERIES * GPU_TILE_ITEMS if gpu else TILE_QUERIES * TILE_ITEMS
-    return {
-        "process": PROCESS_BYTES,
-        # As it came and as it is held, and a block of its scores with what a criterion makes of it.
-        "reference": 2 * 4 * dim * (reference + bank) + 4 * 4 * max(COLUMN_ELEMENTS, LEAST_COLUMNS * reference),
-        "search": 2 * 4 * dim * held + 4 * (2 + rankings) * tile + 4 * 12 * rankings * held * depth,
-    }
+    return PROCESS_BYTES + 2 * 4 * dim * held + 4 * (2 + rankings) * tile + 4 * 12 * rankings * held * depth
