@@ -195,6 +195,8 @@ def _require_answer(address: str) -> None:
 def _joined(address: str | None) -> Iterator[ModuleType]:
     """Ray, connected; a connection that this process has already is used, and left as it is."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # otherwise a cluster reports itself to Ray's makers
+    if address is not None:  # seconds, not half a minute, for what answers and is not Ray
+        os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "5")
     import ray
 
     if ray.is_initialized():

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vsehub.checks import require
+from vsehub.checks import InputError, require
 from vsehub.criteria.base import Correction, Terms, fit_all
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors
 from vsehub.neighbors.tiles import (
@@ -32,7 +32,7 @@ from vsehub.neighbors.vectors import VectorSource, as_vectors
 
 # Shards are at most this many numbers, 256 MB of float32, and few enough rows that there are some for each worker.
 MOST_NUMBERS = 2**26
-USUAL_SHARDS, LEAST_ROWS = 64, 4096
+USUAL_SHARDS, LEAST_ROWS = 64, 16_384
 # Of a process that has imported torch and Ray, measured; and of such a process on a GPU.
 PROCESS_BYTES = 700 * 2**20
 
@@ -65,7 +65,10 @@ class Shard:
 
     def opened(self) -> VectorFile:
         """The rows. Raises InputError if the file cannot be read here, or is not the one that the command read."""
-        whole = _opened(self.address, self.normalize)
+        try:
+            whole = _opened(self.address, self.normalize)
+        except InputError as error:
+            raise InputError(f"{error} (on a worker: every machine must find the items at the same address)") from error
         require(
             len(whole) == self.rows,
             f"{whole} has {len(whole)} rows on a worker and {self.rows} where the command runs; expected the same file "
