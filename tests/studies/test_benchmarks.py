@@ -161,7 +161,8 @@ def test_a_billion_items_on_paper(scripts):
     taken = {way: {"median": 2.0, "least": 2.0, "most": 2.0} for way in ("local", "1 worker", "2 workers")}
     result = {
         **{"items": 10_000, "queries": 100, "reference": 100, "shards": 4, "ray": "2", "shard_seconds": 0.36},
-        **{"seconds": {"csls": taken, "sinkhorn": taken}, "product_flops": cluster.flops(10_000, 100, 100, 1)},
+        **{name: {"csls": taken, "sinkhorn": taken} for name in ("seconds", "cpu_seconds")},
+        **{"load": 0.5, "product_flops": cluster.flops(10_000, 100, 100, 1)},
         **{"start_seconds": 20.0, "peak_bytes": 2**29, "bound_bytes": 2**30},
     }
     rows = {(name, count): [float(one) for one in hours] for name, count, *hours in cluster.on_paper(result)}
@@ -172,4 +173,4 @@ def test_a_billion_items_on_paper(scripts):
     # Half of the product's rate is assumed of a GPU too.
     assert few[0] == pytest.approx(1024e9 * (16_384 + 11 * 10_000) / 67e12 / 0.5 / 8 / 3600, abs=0.01)
     assert few[1] == pytest.approx(13 * 512e9 * (2 / 1e9 + 4 / 25e9) / 8 / 3600, abs=0.01)
-    assert "| csls | 1 worker | 2 s (2 to 2) | 5,000 | 1.00 |" in cluster.text(result)
+    assert "| csls | 1 worker | 2 s (2 to 2) | 5,000 | 2.00 s | 5,000 | 1.00 |" in cluster.text(result)

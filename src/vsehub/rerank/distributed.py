@@ -142,7 +142,8 @@ class Distributed:
         """`tiles.nearest_blocks` of the plain ranking and each of the criteria, whose item terms are known."""
         among = self._divided(items)
         sizes = items.shape[1], len(queries), depth, 1 + len(criteria)
-        _log_memory("lists", shards.lists_bytes(*sizes, self.workers.device == "cuda"))
+        own_terms = any(criterion.query_terms_rank for criterion in criteria)
+        _log_memory("lists", shards.lists_bytes(*sizes, own_terms, self.workers.device == "cuda"))
         height = held_at_once(queries)
         own = [[as_arrays(tuple(term[shard.place] for term in one)) for one in terms] for shard in among]
         for first in range(start, len(queries), height):

@@ -33,8 +33,9 @@ from vsehub.neighbors.vectors import VectorSource, as_vectors
 # Shards are at most this many numbers, 256 MB of float32, and few enough rows that there are some for each worker.
 MOST_NUMBERS = 2**26
 USUAL_SHARDS, LEAST_ROWS = 64, 16_384
-# Of a process that has imported torch and Ray, measured; and of such a process on a GPU.
-PROCESS_BYTES = 700 * 2**20
+# Measured: of a process that has imported torch and Ray, and of each score in a block with what a criterion makes of
+# it. Mutual proximity, which works in float64, takes most.
+PROCESS_BYTES, SCORE_BYTES = 700 * 2**20, 24
 
 
 # Terms as they go between processes.
@@ -205,16 +206,19 @@ def carried_out(function: Callable[..., Any], *arguments: Any) -> tuple[Any, flo
 def terms_bytes(dim: int, reference: int, bank: int) -> int:
     """The main memory that one worker needs at most for item terms. reference, bank: rows of each.
 
-    Both as they came and as they are held, and a block of scores with what a criterion makes of it.
+    Both as they came and as they are held, and a block of scores.
     """
-    return PROCESS_BYTES + 2 * 4 * dim * (reference + bank) + 4 * 4 * max(COLUMN_ELEMENTS, LEAST_COLUMNS * reference)
+    scores = max(COLUMN_ELEMENTS, LEAST_COLUMNS * reference)
+    return PROCESS_BYTES + 2 * 4 * dim * (reference + bank) + SCORE_BYTES * scores
 
 
-def lists_bytes(dim: int, queries: int, depth: int, rankings: int, gpu: bool = False) -> int:
+def lists_bytes(dim: int, queries: int, depth: int, rankings: int, own_terms: bool, gpu: bool = False) -> int:
     """The main memory that one worker needs at most for lists of the depth, of the plain and all other rankings.
 
-    A block of queries as it came and as it is held, a tile of scores for each ranking, and lists while they are merged.
+    A block of queries as it came and as it is held, a tile of scores for each ranking, lists while they are merged,
+    and, where queries have terms of their own that rank, a block of scores.
     """
     held = min(queries, QUERIES_HELD)
     tile = GPU_TILE_QUERIES * GPU_TILE_ITEMS if gpu else TILE_QUERIES * TILE_ITEMS
-    return PROCESS_BYTES + 2 * 4 * dim * held + 4 * (2 + rankings) * tile + 4 * 12 * rankings * held * depth
+    lists = 4 * (2 + rankings) * tile + 4 * 12 * rankings * held * depth
+    return PROCESS_BYTES + 2 * 4 * dim * held + lists + own_terms * SCORE_BYTES * COLUMN_ELEMENTS
