@@ -2,7 +2,8 @@
 
 Items are float16 in four files, of 512 dimensions. Each way ranks all queries under CSLS (one pass over the reference)
 and under Sinkhorn with two rounds (three passes), in turns. A worker has one thread, and so has the local engine. The
-overhead is named: the start, a shard without work, and what one worker takes beyond the local engine.
+overhead is named: the start, a shard without work, and what workers take beyond the local engine, in seconds of CPU
+too, since other programs on the machine change its time.
 
     OMP_NUM_THREADS=1 python experiments/benchmarks/cluster.py
 
@@ -13,6 +14,7 @@ assumption beside it.
 import os
 import tempfile
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from vsehub.rerank.cluster import Cluster
 from vsehub.rerank.distributed import Distributed
 from vsehub.rerank.measure import measure
 from vsehub.rerank.parts import Parts
-from vsehub.rerank.shards import divided, shard_rows, worker_bytes
+from vsehub.rerank.shards import divided, lists_bytes, shard_rows, terms_bytes
 
 DIM, FILES, K, EMPTY = 512, 4, 10, 256
 CRITERIA = {"csls": CSLS(), "sinkhorn": Sinkhorn(rounds=2)}
@@ -51,21 +53,38 @@ def nothing(number: int) -> int:
     return number
 
 
+def cpu_seconds() -> float:
+    """Of this process and of Ray's: other programs on the machine change the time of a ranking, but hardly these."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # a process that has ended
+            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+            if name.startswith(("ray::", "raylet", "gcs_server")):
+                ticks += sum(map(int, rest.split()[11:15]))
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+
+
 def ranked(
-    items: VectorFile, queries: np.ndarray, reference: np.ndarray, name: str, engine: Distributed | None
-) -> float:
-    """Seconds of the rankings under a criterion, by the engine or in this process."""
-    began = time.perf_counter()
+    items: VectorFile,
+    queries: np.ndarray,
+    reference: np.ndarray,
+    name: str,
+    engine: Distributed | None,
+    cpu: list[float],
+) -> None:
+    """The rankings under a criterion, by the engine or in this process; its seconds of CPU are added to `cpu`."""
+    began = cpu_seconds()
     with tempfile.TemporaryDirectory() as folder:
-        parts = Parts(folder, {})
-        measure(queries, items, {name: CRITERIA[name]}, reference, K, parts=parts, engine=engine)
-    return time.perf_counter() - began
+        measure(queries, items, {name: CRITERIA[name]}, reference, K, parts=Parts(folder, {}), engine=engine)
+    cpu.append(cpu_seconds() - began)
 
 
 def compare(count: int, queries: int, reference: int, rounds: int) -> dict[str, Any]:
     """Seconds of each way and criterion, of the start, of a shard without work; memory of a worker and its bound."""
     asked, seen = vectors(queries, DIM, 1).numpy(), vectors(reference, DIM, 2).numpy()
     seconds: dict[str, Any] = {}
+    cpu: dict[str, Any] = {}
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         for number in range(FILES):
             write(Path(folder) / f"part_{number}.npy", count // FILES, DIM, 3 + number)
@@ -77,9 +96,11 @@ def compare(count: int, queries: int, reference: int, rounds: int) -> dict[str, 
             start = time.perf_counter() - began
             engines = {"local": None, "1 worker": one, "2 workers": two}
             for name in CRITERIA:
-                ways = {way: partial(ranked, items, asked, seen, name, engine) for way, engine in engines.items()}
+                own: dict[str, list[float]] = {way: [] for way in engines}
+                ways = {way: partial(ranked, items, asked, seen, name, one_, own[way]) for way, one_ in engines.items()}
                 taken = common.interleave(ways, rounds, torch.device("cpu"))
                 seconds[name] = {way: common.summary(values) for way, values in taken.items()}
+                cpu[name] = {way: common.summary(values[1:]) for way, values in own.items()}  # the first one warms up
             began = time.perf_counter()
             list(one.workers.run(nothing, ((number, (number,)) for number in range(EMPTY))))
             empty = (time.perf_counter() - began) / EMPTY
@@ -91,10 +112,12 @@ def compare(count: int, queries: int, reference: int, rounds: int) -> dict[str, 
         "ray": named["version"],
         "shards": len(divided(items)),
         "seconds": seconds,
+        "cpu_seconds": cpu,
+        "load": load,
         "start_seconds": start,
         "shard_seconds": empty,
         "peak_bytes": peak,
-        "bound_bytes": sum(worker_bytes(DIM, reference, 0, queries, 256, 2).values()),
+        "bound_bytes": max(terms_bytes(DIM, reference, 0), lists_bytes(DIM, queries, K, 2, False)),
         "product_flops": product_flops(),
     }
 
@@ -116,7 +139,7 @@ def on_paper(result: dict[str, Any]) -> list[tuple[object, ...]]:
     rows = []
     for name, passes in (("csls", 1), ("sinkhorn", ROUNDS + 1)):
         # What the local engine takes beyond the bare product, as measured here, is assumed of a GPU too.
-        local = result["seconds"]["csls"]["local"]["median"]
+        local = result["cpu_seconds"]["csls"]["local"]["median"]
         share = flops(result["items"], result["queries"], result["reference"], 1) / result["product_flops"] / local
         for count in CLUSTERS:
             arithmetic = flops(BILLION, QUERIES, REFERENCE, passes) / (GPU_FLOPS * min(1.0, share)) / count
@@ -134,12 +157,14 @@ def text(result: dict[str, Any]) -> str:
     rows, items = [], result["items"]
     for name, taken in result["seconds"].items():
         for way, seconds in taken.items():
-            median = seconds["median"]
-            beyond = "" if way == "local" else f"{median / taken['local']['median']:.2f}"
-            rows.append((name, way, common.shown(seconds, 1, "s"), f"{items / median:,.0f}", beyond))
+            own = result["cpu_seconds"][name][way]["median"]
+            beyond = "" if way == "local" else f"{own / result['cpu_seconds'][name]['local']['median']:.2f}"
+            rate = f"{items / seconds['median']:,.0f}"
+            rows.append((name, way, common.shown(seconds, 1, "s"), rate, f"{own:.2f} s", f"{items / own:,.0f}", beyond))
     shape = (
         f"{items:,} items, {result['queries']:,} queries, {result['reference']:,} reference queries, D = {DIM}, in "
-        f"{result['shards']} shards; Ray {result['ray']}"
+        f"{result['shards']} shards; Ray {result['ray']}; "
+        f"load average before the start {result['load']:.1f}"
     )
     start = f"{result['start_seconds']:.1f} s to start Ray and the first worker, once"
     empty = f"{1000 * result['shard_seconds']:.1f} ms for a shard without work, in each pass"
@@ -159,7 +184,8 @@ def text(result: dict[str, Any]) -> str:
         ("criterion", "GPUs", "hours of arithmetic", "of reading", "of the driver", "in all", "GPU hours"),
         on_paper(result),
     )
-    measured = common.table(("criterion", "way", "seconds", "items a second", "of local's time"), rows)
+    columns = ("criterion", "way", "time", "items a second", "CPU", "items a CPU second", "CPU of local's")
+    measured = common.table(columns, rows)
     return f"{shape}\n\n{measured}\n\nOverhead: {start}; {empty}; {memory}.\n\n{assumed}.\n\n{paper}"
 
 

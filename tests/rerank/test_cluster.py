@@ -71,7 +71,8 @@ def test_a_lost_worker_costs_its_shard_alone(on_ray):
     assert found == {"done": list(range(count)), "tries": [1 + (number == 2) for number in range(count)]}
     assert count == 8
     assert on_ray[1]["lost_for_good"].startswith("Ray lost a worker 2 times over one shard")
-    assert "no such file or folder" in on_ray[1]["refused_by_worker"]
+    assert "absent.npy. Give a file" in on_ray[1]["refused_by_worker"]
+    assert "every machine must find the items at the same address" in on_ray[1]["refused_by_worker"]
 
 
 @needs_ray

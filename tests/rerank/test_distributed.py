@@ -89,7 +89,7 @@ def test_shards_give_what_one_machine_gives(sides, tmp_path):
             own = {"parts": parts, "reference_items": bank, "engine": Distributed(workers, rows)}
             same(alone, measure(queries, items, criteria, seen, K, **own), criteria)
             count = len({number for name, number in workers.asked if name == "lists"})
-            assert count == sum(-(-n // (rows or 4096)) for n in FILES)
+            assert count == sum(-(-n // (rows or 16_384)) for n in FILES)
 
 
 def test_what_is_done_is_not_done_again(sides, tmp_path):

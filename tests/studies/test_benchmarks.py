@@ -13,7 +13,7 @@ from vsehub.training.datamodule import RetrievalDataModule
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
 NAMES = ("common", "sources", "ways", "throughput", "bank", "hal", "chunk", "evaluation", "gpu_equality", "gpu_check")
-NAMES += ("devices", "rehearsal")
+NAMES += ("devices", "rehearsal", "generated", "cluster")
 CPU = torch.device("cpu")
 
 
@@ -156,3 +156,24 @@ def test_gpu_check_compares_processes(scripts, monkeypatch):
 def test_gpu_check_without_a_gpu_says_so(scripts, capsys):
     scripts["gpu_check"].main([])
     assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_a_billion_items_on_paper(scripts):
+    """Twice the GPUs halve arithmetic and reading, not what the driver does; Sinkhorn makes eleven passes for one."""
+    cluster = scripts["cluster"]
+    taken = {way: {"median": 2.0, "least": 2.0, "most": 2.0} for way in ("local", "1 worker", "2 workers")}
+    result = {
+        **{"items": 10_000, "queries": 100, "reference": 100, "shards": 4, "ray": "2", "shard_seconds": 0.36},
+        **{name: {"csls": taken, "sinkhorn": taken} for name in ("seconds", "cpu_seconds")},
+        **{"load": 0.5, "product_flops": cluster.flops(10_000, 100, 100, 1)},
+        **{"start_seconds": 20.0, "peak_bytes": 2**29, "bound_bytes": 2**30},
+    }
+    rows = {(name, count): [float(one) for one in hours] for name, count, *hours in cluster.on_paper(result)}
+    few, many = rows["sinkhorn", 8], rows["sinkhorn", 64]
+    assert few[0] == pytest.approx(8 * many[0], abs=0.05)
+    assert few[2] == many[2] == pytest.approx(13 * 1e9 / 131_072 * 0.36 / 3600, abs=0.01)
+    assert few[3] == pytest.approx(sum(few[:3]), abs=0.02)
+    # Half of the product's rate is assumed of a GPU too.
+    assert few[0] == pytest.approx(1024e9 * (16_384 + 11 * 10_000) / 67e12 / 0.5 / 8 / 3600, abs=0.01)
+    assert few[1] == pytest.approx(13 * 512e9 * (2 / 1e9 + 4 / 25e9) / 8 / 3600, abs=0.01)
+    assert "| csls | 1 worker | 2 s (2 to 2) | 5,000 | 2.00 s | 5,000 | 1.00 |" in cluster.text(result)

@@ -5,6 +5,7 @@ moment it is done, and Sinkhorn makes eleven passes. On two cores a pass over 8 
 0.8 s as a data set, whose reading tasks also need a core of their own: without one it waits for ever.
 """
 
+import itertools
 import logging
 import os
 import signal
@@ -125,17 +126,16 @@ class RayWorkers:
         """(number, result, seconds) of each job. A worker that is lost costs its shard: another one does it again."""
         ray, left = self._ray, iter(jobs)
         waiting: dict[Any, int] = {}
-        since = time.monotonic()
-        while True:
-            # One more than can run for each worker, so that none waits for this process, unless they are limited.
-            while len(waiting) < (2 * self._count if self._settings.workers is None else self._count):
-                job = next(left, None)
-                if job is None:
-                    break
-                number, arguments = job
+        # One more than can run for each worker, so that none waits for this process, unless they are limited.
+        most = 2 * self._count if self._settings.workers is None else self._count
+
+        def fill() -> None:
+            for number, arguments in itertools.islice(left, most - len(waiting)):
                 waiting[self._task.remote(function, *arguments)] = number
-            if not waiting:
-                return
+
+        fill()
+        since = time.monotonic()
+        while waiting:
             done, _ = ray.wait(list(waiting), timeout=QUIET_SECONDS)
             if not done:
                 self._say_what_is_waited_for(time.monotonic() - since)
@@ -148,6 +148,7 @@ class RayWorkers:
                 for one in waiting:
                     ray.cancel(one, force=True)
                 raise _explained(error) from error
+            fill()  # before the result is stored, so that workers go on meanwhile
             yield number, answer, seconds
 
     def _say_what_is_waited_for(self, seconds: float) -> None:
@@ -194,6 +195,8 @@ def _require_answer(address: str) -> None:
 def _joined(address: str | None) -> Iterator[ModuleType]:
     """Ray, connected; a connection that this process has already is used, and left as it is."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # otherwise a cluster reports itself to Ray's makers
+    if address is not None:  # seconds, not half a minute, for what answers and is not Ray
+        os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "5")
     import ray
 
     if ray.is_initialized():
@@ -212,7 +215,7 @@ def _joined(address: str | None) -> Iterator[ModuleType]:
         where = "a cluster cannot be started on this machine" if address is None else f"{address} cannot be joined"
         raise InputError(f"Ray: {where} ({' '.join(str(error).split())[:300]})") from error
     finally:
-        with suppress(ValueError):  # another thread than the main one has no handlers
+        with suppress(ValueError, TypeError):  # not from another thread, nor for a handler that Python did not set
             signal.signal(signal.SIGTERM, handler)  # Ray sets its own, which ends without vsehub's message
     try:
         yield ray

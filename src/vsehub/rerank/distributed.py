@@ -22,7 +22,7 @@ from vsehub.neighbors.tiles import held_at_once
 from vsehub.neighbors.vectors import VectorSource
 from vsehub.rerank import shards
 from vsehub.rerank.parts import Parts
-from vsehub.rerank.shards import Arrays, Shard, as_arrays, divided, worker_bytes
+from vsehub.rerank.shards import Arrays, Shard, as_arrays, divided
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Distributed:
         """
         among = self._divided(items)
         bank = None if reference_items is None else _array(reference_items)
-        self._log_memory(items.shape[1], len(reference), 0 if bank is None else len(bank), 0, 0, 0)
+        _log_memory("terms", shards.terms_bytes(items.shape[1], len(reference), 0 if bank is None else len(bank)))
         seen = self.workers.share(_array(reference))
         device = self.workers.device
         if criteria[0].columnwise:
@@ -141,7 +141,9 @@ class Distributed:
     ) -> Iterator[tuple[int, list[Best]]]:
         """`tiles.nearest_blocks` of the plain ranking and each of the criteria, whose item terms are known."""
         among = self._divided(items)
-        self._log_memory(items.shape[1], 0, 0, len(queries), depth, 1 + len(criteria))
+        sizes = items.shape[1], len(queries), depth, 1 + len(criteria)
+        own_terms = any(criterion.query_terms_rank for criterion in criteria)
+        _log_memory("lists", shards.lists_bytes(*sizes, own_terms, self.workers.device == "cuda"))
         height = held_at_once(queries)
         own = [[as_arrays(tuple(term[shard.place] for term in one)) for one in terms] for shard in among]
         for first in range(start, len(queries), height):
@@ -192,12 +194,6 @@ class Distributed:
                 yield done
                 bar.update()
 
-    def _log_memory(self, dim: int, reference: int, bank: int, queries: int, depth: int, rankings: int) -> None:
-        needed = worker_bytes(dim, reference, bank, queries, depth, rankings, self.workers.device == "cuda")
-        total = sum(needed.values())
-        shares = ", ".join(f"{name} {size / 2**20:.0f}" for name, size in needed.items() if size)
-        log.info("a worker takes up to %.0f MB of memory (%s)", total / 2**20, shares)
-
 
 def _arguments(
     sides: list[Any],
@@ -228,6 +224,10 @@ def _search(
 ) -> Callable[[int], tuple[Any, ...]]:
     """The arguments of `shards.lists` for each shard."""
     return lambda number: (among[number], block, depth, criteria, own[number], query_terms, device)
+
+
+def _log_memory(what: str, needed: int) -> None:
+    log.info("%s: a worker takes at most %d MB of memory", what, needed >> 20)
 
 
 def _array(rows: VectorSource) -> np.ndarray:

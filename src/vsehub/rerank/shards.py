@@ -5,7 +5,7 @@ as arrays.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vsehub.checks import require
+from vsehub.checks import InputError, require
 from vsehub.criteria.base import Correction, Terms, fit_all
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors
 from vsehub.neighbors.tiles import (
@@ -32,9 +32,10 @@ from vsehub.neighbors.vectors import VectorSource, as_vectors
 
 # Shards are at most this many numbers, 256 MB of float32, and few enough rows that there are some for each worker.
 MOST_NUMBERS = 2**26
-USUAL_SHARDS, LEAST_ROWS = 64, 4096
-# Of a process that has imported torch and Ray, measured; and of such a process on a GPU.
-PROCESS_BYTES = 700 * 2**20
+USUAL_SHARDS, LEAST_ROWS = 64, 16_384
+# Measured: of a process that has imported torch and Ray, and of each score in a block with what a criterion makes of
+# it. Mutual proximity, which works in float64, takes most.
+PROCESS_BYTES, SCORE_BYTES = 700 * 2**20, 24
 
 
 # Terms as they go between processes.
@@ -65,7 +66,10 @@ class Shard:
 
     def opened(self) -> VectorFile:
         """The rows. Raises InputError if the file cannot be read here, or is not the one that the command read."""
-        whole = _opened(self.address, self.normalize)
+        try:
+            whole = _opened(self.address, self.normalize)
+        except InputError as error:
+            raise InputError(f"{error} (on a worker: every machine must find the items at the same address)") from error
         require(
             len(whole) == self.rows,
             f"{whole} has {len(whole)} rows on a worker and {self.rows} where the command runs; expected the same file "
@@ -199,18 +203,22 @@ def carried_out(function: Callable[..., Any], *arguments: Any) -> tuple[Any, flo
     return answer, time.perf_counter() - began
 
 
-def worker_bytes(
-    dim: int, reference: int, bank: int, queries: int, depth: int, rankings: int, gpu: bool = False
-) -> Mapping[str, int]:
-    """The main memory that one worker needs at most, by what it is needed for.
+def terms_bytes(dim: int, reference: int, bank: int) -> int:
+    """The main memory that one worker needs at most for item terms. reference, bank: rows of each.
 
-    reference, bank, queries: rows of each. depth: of the lists. rankings: the plain one and those of the criteria.
+    Both as they came and as they are held, and a block of scores.
+    """
+    scores = max(COLUMN_ELEMENTS, LEAST_COLUMNS * reference)
+    return PROCESS_BYTES + 2 * 4 * dim * (reference + bank) + SCORE_BYTES * scores
+
+
+def lists_bytes(dim: int, queries: int, depth: int, rankings: int, own_terms: bool, gpu: bool = False) -> int:
+    """The main memory that one worker needs at most for lists of the depth, of the plain and all other rankings.
+
+    A block of queries as it came and as it is held, a tile of scores for each ranking, lists while they are merged,
+    and, where queries have terms of their own that rank, a block of scores.
     """
     held = min(queries, QUERIES_HELD)
     tile = GPU_TILE_QUERIES * GPU_TILE_ITEMS if gpu else TILE_QUERIES * TILE_ITEMS
-    return {
-        "process": PROCESS_BYTES,
-        # As it came and as it is held, and a block of its scores with what a criterion makes of it.
-        "reference": 2 * 4 * dim * (reference + bank) + 4 * 4 * max(COLUMN_ELEMENTS, LEAST_COLUMNS * reference),
-        "search": 2 * 4 * dim * held + 4 * (2 + rankings) * tile + 4 * 12 * rankings * held * depth,
-    }
+    lists = 4 * (2 + rankings) * tile + 4 * 12 * rankings * held * depth
+    return PROCESS_BYTES + 2 * 4 * dim * held + lists + own_terms * SCORE_BYTES * COLUMN_ELEMENTS
