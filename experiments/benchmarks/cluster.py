@@ -134,15 +134,18 @@ def flops(items: int, queries: int, reference: int, passes: int) -> float:
     return 2.0 * DIM * items * (queries + passes * reference)
 
 
+def product_share(result: dict[str, Any]) -> float:
+    """The rate of the local engine as a share of the bare product's, at most 1; assumed of a GPU too."""
+    needed = flops(result["items"], result["queries"], result["reference"], 1)
+    return min(1.0, needed / result["product_flops"] / result["cpu_seconds"]["csls"]["local"]["median"])
+
+
 def on_paper(result: dict[str, Any]) -> list[tuple[object, ...]]:
     """(criterion, GPUs, hours of arithmetic, reading, shards, all of them, GPU hours) of a billion items."""
     rows = []
     for name, passes in (("csls", 1), ("sinkhorn", ROUNDS + 1)):
-        # What the local engine takes beyond the bare product, as measured here, is assumed of a GPU too.
-        local = result["cpu_seconds"]["csls"]["local"]["median"]
-        share = flops(result["items"], result["queries"], result["reference"], 1) / result["product_flops"] / local
         for count in CLUSTERS:
-            arithmetic = flops(BILLION, QUERIES, REFERENCE, passes) / (GPU_FLOPS * min(1.0, share)) / count
+            arithmetic = flops(BILLION, QUERIES, REFERENCE, passes) / (GPU_FLOPS * product_share(result)) / count
             # Norms are read first, then the passes over the reference, then the search.
             reading = (passes + 2) * BILLION * DIM * (2 / READ + 4 / HOST) / count
             shards = (passes + 2) * BILLION / shard_rows(BILLION, DIM) * result["shard_seconds"]
@@ -174,7 +177,8 @@ def text(result: dict[str, Any]) -> str:
     assumed = (
         f"On paper: {BILLION:,} float16 items of {DIM} dimensions, {REFERENCE:,} reference queries, {QUERIES:,} "
         f"queries, Sinkhorn with {ROUNDS} rounds. Assumed of each GPU: {GPU_FLOPS / 1e12:.0f} TFLOP/s of float32 (an "
-        "H100's data sheet) times the share of the bare product that the local engine reached above; "
+        "H100's data sheet) times the share of the bare product that the local engine reached above, "
+        f"{product_share(result):.2f}; "
         f"{READ / 1e9:g} GB/s read from the object store and {HOST / 1e9:g} GB/s from main memory to the GPU, not "
         f"overlapped with the arithmetic; shards of {shard_rows(BILLION, DIM):,} items, each pass of which costs the "
         "driver the overhead above, one after the other. Norms, each pass over the reference and the search each read "
