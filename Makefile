@@ -15,6 +15,8 @@ COMPILE ?= 1
 # Which versions are installed: the pinned ones, or what is given instead.
 VERSIONS ?= -c constraints.txt
 
+# Test processes: one more than cores, since many tests wait for a command of theirs.
+WORKERS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 # What `make test` runs, e.g. TESTS=tests/losses; empty: all of it.
 TESTS ?=
 LAYERS := tests/losses tests/similarities tests/metrics tests/neighbors tests/criteria
@@ -60,7 +62,7 @@ demo-embeddings: $(INSTALLED) ## measure and correct the hubness of made-up embe
 	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=auto index=flat out=runs/embeddings/rerank
 
 test: $(INSTALLED) ## run all tests, or TESTS="tests/losses tests/criteria"; PYTHON=python3.13 VENV=.venv-3.13 for another Python
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS) $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(ARGS) $(TESTS)
 
 test-layers: TESTS = $(LAYERS)
 test-layers: test ## run the tests of losses, similarities, metrics, neighbors and criteria
@@ -70,7 +72,7 @@ test-lowest: ## the same with the lowest versions that pyproject.toml allows, in
 
 coverage: $(INSTALLED) ## run all tests, or TESTS=..., and write build/coverage/html
 	mkdir -p build/coverage
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal --cov --cov-report=html $(ARGS) $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=html $(ARGS) $(TESTS)
 
 MINUTES ?= $(if $(HOURS),$(shell awk 'BEGIN {print 60 * $(HOURS)}'),10)
 torture: $(INSTALLED) ## malformed inputs, kills, faults, fuzzing, numbers: ten minutes, or HOURS=8; SEED=0

@@ -27,7 +27,7 @@ RUN = (*TRAIN, f"hydra.run.dir={OUT}")
 # What two unbroken runs of a command may not have in common: when, how long, how much memory, how it was called, and
 # the state of the checkout; "run" is what the last command of an extraction had left to do.
 TIMES = {
-    *("seconds", "val/seconds", "bank/seconds", "ranking_seconds", "wall_seconds"),
+    *("seconds", "val/seconds", "bank/seconds", "ranking_seconds", "wall_seconds", "milliseconds"),
     *("started", "peak_memory", "command", "git", "run"),
 }
 TEMPORARY = (".part",)  # endings of temporary files
@@ -35,7 +35,7 @@ LOCKED = ".lock"  # of the empty file beside a temporary one; a killed process l
 NOT_COMPARED = {".hydra", "train.log", "multirun.yaml", ".lock"}  # Hydra's own, the log, the empty file of the lock
 _CLOCK = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00|git [0-9a-f]{8}|"
-    r"[\d.,]+(?: ms| s| seconds| min| minutes| MB| GB)\b"
+    r"milliseconds</dt><dd>plain [\d.]+, corrected [\d.]+|[\d.,]+(?: ms| s| seconds| min| minutes| MB| GB)\b"
 )
 
 

@@ -20,19 +20,18 @@ _RESOURCES: dict[int, Any] = {}  # of each GPU, shared by all indexes there: by 
 
 
 def load_faiss() -> ModuleType | None:
-    """The faiss module with its torch bridge, or None if it cannot be used."""
+    """The faiss module, or None if it cannot be used."""
     return loaded_faiss()[0]
 
 
 def loaded_faiss() -> tuple[ModuleType | None, str]:
-    """The faiss module with its torch bridge, or None and the reason, such as "is not installed".
+    """The faiss module, or None and the reason, such as "is not installed".
 
     torch must be imported first (at the top of this file): otherwise the process gets two OpenMP pools.
     """
     logging.getLogger("faiss.loader").setLevel(logging.WARNING)
     try:
         import faiss
-        import faiss.contrib.torch_utils
     except ModuleNotFoundError:
         return None, "is not installed"
     except (ImportError, RuntimeError, OSError) as error:  # such as a GPU build without CUDA's libraries
@@ -77,6 +76,9 @@ class FaissIndex:
         self.gpu = vectors.is_cuda and on_gpu(faiss)
         self._device = vectors.device
         if self.gpu:
+            # Only here: it changes all of FAISS's indexes, which then refuse what other libraries ask of them.
+            import faiss.contrib.torch_utils
+
             config = faiss.GpuIndexFlatConfig()
             config.device = vectors.device.index or 0
             self._index = faiss.GpuIndexFlatIP(gpu_resources(faiss, config.device), vectors.shape[1], config)
@@ -101,12 +103,13 @@ class FaissIndex:
         )
         with self._on_device():
             similarities, positions = self._index.search(self._ready(queries), k)
-        return similarities.to(self._device), positions.to(self._device)
+        return torch.as_tensor(similarities).to(self._device), torch.as_tensor(positions).to(self._device)
 
     def _on_device(self) -> contextlib.AbstractContextManager[Any]:
         """FAISS works on the stream of torch's current device."""
         return torch.cuda.device(self._device) if self.gpu else contextlib.nullcontext()
 
-    def _ready(self, vectors: Tensor) -> Tensor:
+    def _ready(self, vectors: Tensor) -> Any:
+        """The vectors as FAISS takes them: on a GPU its bridge to torch, which reads tensors, on a CPU numpy."""
         vectors = vectors.detach().float().contiguous()
-        return vectors if self.gpu else vectors.cpu()
+        return vectors if self.gpu else vectors.cpu().numpy()

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -87,7 +88,8 @@ class ServedIndex:
 
     def _block(self, queries: Tensor, k: int, corrected: bool) -> tuple[Tensor, Tensor]:
         ones = torch.full((len(queries),), float(corrected))
-        products, positions = self._index.search(_folded(self.facts.kind, queries, ones), k)
+        found = self._index.search(_folded(self.facts.kind, queries, ones), k)
+        products, positions = map(torch.from_numpy, found)
         return scored(products, positions, self.facts.scale, self.facts.mean_bias, corrected), positions
 
     def save(self, path: str | Path) -> None:
@@ -223,10 +225,10 @@ def folded(vectors: Tensor, last: Tensor, place: int, columns: int) -> Tensor:
     return wide
 
 
-def _folded(kind: str, vectors: Tensor, last: Tensor) -> Tensor:
+def _folded(kind: str, vectors: Tensor, last: Tensor) -> np.ndarray:
     """Vectors (b, D) with their last component (b,), as an index of this kind holds them."""
     dim = vectors.shape[1]
-    return folded(vectors, last, bias_at(kind, dim), width(kind, dim))
+    return folded(vectors, last, bias_at(kind, dim), width(kind, dim)).numpy()
 
 
 _EFFORT = {

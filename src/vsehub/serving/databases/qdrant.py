@@ -1,9 +1,8 @@
 """Qdrant: a folder (the client's local mode, which searches every vector in Python) or a server by its URI."""
 
 import copy
-import io
 import os
-import pickle
+import pickletools
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -12,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from vsehub.checks import fail
+from vsehub.checks import InputError, require
 from vsehub.serving.databases.base import CONNECT_SECONDS, Rows, Shape, folder_size, key_of, own_folder
 
 BATCH = 500
@@ -153,24 +152,40 @@ def _rows(found: Sequence[Any]) -> Rows:
     return Rows([one.payload["id"] for one in found], [one.payload["label"] for one in found], vectors)
 
 
-class _Points(pickle.Unpickler):
-    """Reads points of the local mode and nothing else: the client would run whatever a pickle names."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) != ("qdrant_client.http.models.models", "PointStruct"):
-            raise pickle.UnpicklingError(f"it names {module}.{name}")
-        return super().find_class(module, name)
+# How the local mode's pickle of a point begins, and what may follow until its end: data and references to it.
+_BEGINNING = [
+    ("SHORT_BINUNICODE", "qdrant_client.http.models.models"),
+    ("SHORT_BINUNICODE", "PointStruct"),
+    ("STACK_GLOBAL", None),
+    ("EMPTY_TUPLE", None),
+    ("NEWOBJ", None),
+]
+_DATA = frozenset(
+    (
+        *("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "BINFLOAT", "BININT", "BININT1", "BININT2", "LONG1"),
+        *("NONE", "NEWTRUE", "NEWFALSE", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET", "EMPTY_TUPLE", "MARK"),
+        *("SETITEM", "SETITEMS", "APPEND", "APPENDS", "ADDITEMS", "BINGET", "LONG_BINGET"),
+    )
+)
 
 
 def _require_plain_points(folder: Path) -> None:
-    """Raise InputError if a stored point, which is a pickle, is more than a point."""
+    """Raise InputError if a stored point, a pickle that the client would carry out, is more than a point."""
     for file in folder.glob("collection/*/storage.sqlite"):
         try:
             with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as base:
-                for (point,) in base.execute("SELECT point FROM points"):
-                    _Points(io.BytesIO(point)).load()
-        except Exception as error:  # whatever a damaged or hostile pickle leads to
-            fail(f"index_uri: {file} holds what Qdrant's local mode does not write ({error}); it was not opened")
+                plain = all(_is_plain(point) for (point,) in base.execute("SELECT point FROM points"))
+        except (sqlite3.Error, ValueError, TypeError, IndexError, UnicodeError) as error:
+            raise InputError(f"index_uri: {file} is damaged ({error}); it was not opened") from error
+        require(plain, f"index_uri: {file} holds what Qdrant's local mode does not write; it was not opened")
+
+
+def _is_plain(point: bytes) -> bool:
+    """Whether a pickle makes a point and nothing else: its steps are read, and none is carried out."""
+    steps = [(step.name, value) for step, value, _ in pickletools.genops(point)]
+    steps = [step for step in steps if step[0] not in ("PROTO", "FRAME", "MEMOIZE")]
+    first, middle, last = steps[:5], steps[5:-2], steps[-2:]
+    return first == _BEGINNING and {name for name, _ in middle} <= _DATA and last == [("BUILD", None), ("STOP", None)]
 
 
 def note(uri: str, name: str, k: int) -> tuple[str, str]:
