@@ -15,8 +15,8 @@ COMPILE ?= 1
 # Which versions are installed: the pinned ones, or what is given instead.
 VERSIONS ?= -c constraints.txt
 
-# Test processes: one more than cores, since many tests wait for a command of theirs.
-WORKERS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
+# Test processes: one more than cores, since many tests wait for a command of theirs; each takes up to 2 GB.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n + 1 : 8)))
 # What `make test` runs, e.g. TESTS=tests/losses; empty: all of it.
 TESTS ?=
 LAYERS := tests/losses tests/similarities tests/metrics tests/neighbors tests/criteria
