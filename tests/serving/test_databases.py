@@ -467,8 +467,6 @@ def test_a_pickle_in_a_folder_of_qdrant_does_not_run(tmp_path):
     base.execute("INSERT INTO points VALUES (?, ?)", ("new", pickle.dumps(Harm())))
     base.commit()
     base.close()
-    with pytest.raises(
-        InputError, match=r"holds what Qdrant's local mode does not write; it was not opened"
-    ):
+    with pytest.raises(InputError, match=r"holds what Qdrant's local mode does not write; it was not opened"):
         require_free(replace(place), overwrite=True)
     assert not (tmp_path / "harm").exists()
