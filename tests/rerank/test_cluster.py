@@ -1,6 +1,7 @@
 """`engine=ray` on a real cluster of two workers, which on_cluster.py starts once for all of these tests."""
 
 import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -14,7 +15,10 @@ from vsehub.rerank import cluster
 from vsehub.rerank.cluster import Cluster
 from vsehub.rerank.table import read_ranking
 
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'vsehub[ray]'")
+needs_ray = pytest.mark.skipif(
+    find_spec("ray") is None or "VSEHUB_TEST_CLUSTER" not in os.environ,
+    reason="Ray takes a minute or more to start on two cores, and is not started: make test-cluster",
+)
 # Of the items: fewer than k, as many as a shard, one more, many.
 FILES = (3, 37, 38, 127)
 
