@@ -1,11 +1,12 @@
 """What an engine does for vsehub: one collection of vectors with ids, labels and facts, searched by inner product."""
 
+import copy
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -83,6 +84,18 @@ class Database(Protocol):
 
     def close(self) -> None:
         """End the connection."""
+
+
+class Named:
+    """A collection that an open connection reaches by its name: the base of the engines' classes."""
+
+    _name: str
+
+    def beside(self, name: str) -> Self:
+        """See `Database`."""
+        other = copy.copy(self)
+        other._name = name
+        return other
 
 
 @contextmanager

@@ -1,22 +1,21 @@
 """LanceDB: a folder, an object store (s3://, gs://, az://) or LanceDB Cloud (db://)."""
 
-import copy
 import os
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from vsehub.serving.databases.base import CONNECT_SECONDS, Rows, Shape, folder_size, own_folder
+from vsehub.serving.databases.base import CONNECT_SECONDS, Named, Rows, Shape, folder_size, own_folder
 
 BATCH = 10_000
 PROBES = 20  # lists that a query searches in the approximate index
 _FACTS = "_facts"  # ends the name of the table of one row that holds them
 
 
-class LanceDB:
+class LanceDB(Named):
     """A table of LanceDB. Credentials: LANCEDB_API_KEY for db://, those of the object store in its own variables."""
 
     def __init__(self, uri: str, name: str, embedded: bool):
@@ -31,12 +30,6 @@ class LanceDB:
             settings = {"api_key": os.environ.get("LANCEDB_API_KEY"), "client_config": {"timeout_config": patience}}
         self._base = lancedb.connect(uri, **settings)
         self._name = name
-
-    def beside(self, name: str) -> Self:
-        """See `Database`."""
-        other = copy.copy(self)
-        other._name = name
-        return other
 
     def shape(self) -> Shape | None:
         """See `Database`."""

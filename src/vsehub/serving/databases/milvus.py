@@ -1,15 +1,14 @@
 """Milvus: Milvus Lite in a folder whose name ends in .db, or a server by its URI."""
 
-import copy
 import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from vsehub.serving.databases.base import CONNECT_SECONDS, Rows, Shape, folder_size, key_of, own_folder
+from vsehub.serving.databases.base import CONNECT_SECONDS, Named, Rows, Shape, folder_size, key_of, own_folder
 
 BATCH = 1000  # items or queries in one message, which Milvus limits to 64 MB
 _TEXT = 65535  # bytes of an id or a label, the most that Milvus takes
@@ -21,7 +20,7 @@ _UNHURRIED = {"grpc.keepalive_time_ms": 2**31 - 1}
 EF = 128  # candidates of a query in the approximate index
 
 
-class Milvus:
+class Milvus(Named):
     """A collection of Milvus. The token or user:password of a server: in its URI, or MILVUS_TOKEN."""
 
     def __init__(self, uri: str, name: str, embedded: bool):
@@ -37,12 +36,6 @@ class Milvus:
         settings: dict[str, Any] = {} if self._folder is None else {"grpc_options": _UNHURRIED}
         self._client = MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=CONNECT_SECONDS, **settings)
         self._name = name
-
-    def beside(self, name: str) -> Self:
-        """See `Database`."""
-        other = copy.copy(self)
-        other._name = name
-        return other
 
     def shape(self) -> Shape | None:
         """See `Database`."""

@@ -1,13 +1,12 @@
 """Postgres with the extension pgvector, by a URI postgresql://user@host/database."""
 
-import copy
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from vsehub.checks import require
-from vsehub.serving.databases.base import CONNECT_SECONDS, Rows, Shape
+from vsehub.serving.databases.base import CONNECT_SECONDS, Named, Rows, Shape
 
 BATCH = 5000
 MOST_INDEXED = 2000  # dimensions of a vector that pgvector can index
@@ -15,7 +14,7 @@ EF = 128  # candidates of a query in the approximate index, where k is not large
 _LINKS, _BUILDING = 32, 128
 
 
-class PGVector:
+class PGVector(Named):
     """A table of Postgres. Passwords: PGPASSWORD, ~/.pgpass, or any other way of libpq."""
 
     def __init__(self, uri: str, name: str, embedded: bool):
@@ -29,12 +28,6 @@ class PGVector:
             if there is None:
                 self._base.execute("CREATE EXTENSION vector")
         register_vector(self._base)
-
-    def beside(self, name: str) -> Self:
-        """See `Database`."""
-        other = copy.copy(self)
-        other._name = name
-        return other
 
     def shape(self) -> Shape | None:
         """See `Database`."""

@@ -1,18 +1,17 @@
 """Qdrant: a folder (the client's local mode, which searches every vector in Python) or a server by its URI."""
 
-import copy
 import os
 import pickletools
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from vsehub.checks import InputError, require
-from vsehub.serving.databases.base import CONNECT_SECONDS, Rows, Shape, folder_size, key_of, own_folder
+from vsehub.serving.databases.base import CONNECT_SECONDS, Named, Rows, Shape, folder_size, key_of, own_folder
 
 BATCH = 500
 PATIENCE = 300  # seconds for one request, once a server has answered
@@ -20,7 +19,7 @@ _KEY = "vsehub"
 _LINKS = 32  # of an item in the graph of a server; 0: no graph, every vector is compared
 
 
-class Qdrant:
+class Qdrant(Named):
     """A collection of Qdrant. The key of a server: QDRANT_API_KEY."""
 
     def __init__(self, uri: str, name: str, embedded: bool):
@@ -41,12 +40,6 @@ class Qdrant:
                 asked.get_collections()
             self._client = QdrantClient(timeout=PATIENCE, **settings)
         self._name = name
-
-    def beside(self, name: str) -> Self:
-        """See `Database`."""
-        other = copy.copy(self)
-        other._name = name
-        return other
 
     def shape(self) -> Shape | None:
         """See `Database`."""
