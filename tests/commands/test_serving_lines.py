@@ -1,5 +1,6 @@
 """The example of docs/serving.md, followed line by line: its result is the exact corrected ranking."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -10,32 +11,46 @@ import pytest
 import torch
 from test_embedding_lines import unit, written
 
-from vsehub.criteria import CSLS
+from vsehub.serving.estimator import named_criterion
 
 ROOT = Path(__file__).parents[2]
 IMAGES = 40
+
+
+def near(generator, vectors, shared):
+    """Captions of images, noisy, and all alike in one direction, which makes hubs of images that have more of it."""
+    noisy = vectors + 0.12 * generator.normal(size=vectors.shape) + shared
+    return (noisy / np.linalg.norm(noisy, axis=1, keepdims=True)).astype(np.float32)
 
 
 def write_parquet(path, names, vectors):
     pq.write_table(pa.table({"id": names, "vector": list(vectors)}), path)
 
 
-def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path, monkeypatch):
+def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     pytest.importorskip("milvus_lite")
     from milvus_lite.server_manager import server_manager_instance
 
     generator = np.random.default_rng(0)
-    captions, images, training = unit(generator, 60), unit(generator, IMAGES), unit(generator, 50)
+    images, shared = unit(generator, IMAGES), unit(generator, 1)
+    answers = generator.permutation(np.arange(240) % IMAGES)
+    captions, training = (near(generator, images[rows], shared) for rows in (answers, answers[:60]))
+    captions_of = [f"caption {row}" for row in range(240)]
     names = [f"image {row}" for row in range(IMAGES)]
-    write_parquet(tmp_path / "captions.parquet", [f"caption {row}" for row in range(60)], captions)
+    write_parquet(tmp_path / "captions.parquet", captions_of, captions)
     write_parquet(tmp_path / "images.parquet", names[:30], images[:30])
     write_parquet(tmp_path / "new_images.parquet", names[29:], images[29:])
+    hub = training.sum(axis=0, keepdims=True) + images[:1] / 10
+    more = np.concatenate([images[3:4], hub / np.linalg.norm(hub)])
+    write_parquet(tmp_path / "more_images.parquet", ["ordinary", "hub"], more)
+    pairs = [f"caption {row},image {answer}" for row, answer in enumerate(answers) if answer < 30]
+    (tmp_path / "pairs.csv").write_text("\n".join(["query,item", *pairs]))
     (tmp_path / "gone.txt").write_text("image 3\nimage 4\n")
     np.save(tmp_path / "train_captions.npy", training)
     np.save(tmp_path / "queries.npy", captions)
     commands = written("docs/serving.md")
-    assert [command for command, *_ in commands] == ["rerank", "add", "add", "diagnose"]
-    said = [run_here(*command) for command in commands]
+    assert [command for command, *_ in commands] == ["rerank", "add", "add", "diagnose", "gate", "add"]
+    said = [run_here(*command) for command in commands[:4]]
     assert "index (Milvus, exact): it finds 100.0% of the 10 best, 100.0% of the plain ranking's; " in said[0]
     assert (
         "added 11 items, 1 of them in the place of earlier ones; vsehub at served/index.milvus.db holds 40" in said[1]
@@ -43,6 +58,11 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path, monkeypatch
     assert "removed 2 of 2 ids; vsehub at served/index.milvus.db holds 38 items; " in said[2]
     told = json.loads((tmp_path / "health" / "result.json").read_text())
     assert (told["items"]["rows"], told["items"]["path"]) == (38, "vsehub at served/index.milvus.db")
+    told = json.loads((tmp_path / "served" / "result.json").read_text())
+    chosen = told["rankings"][-1]
+    assert chosen["criterion"] != "nns"
+    assert told["choice"]["tried"]
+    rule = named_criterion(chosen["criterion"], chosen["parameters"])
 
     page = (ROOT / "docs" / "serving.md").read_text()
     ran = {}
@@ -51,14 +71,25 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path, monkeypatch
     server_manager_instance.release_all()
     kept = [row for row in range(IMAGES) if row not in (3, 4)]
     sides = map(torch.from_numpy, (captions, images[kept], training))
-    _, positions = CSLS().search(*sides, 10)
+    _, positions = rule.search(*sides, 10)
     assert ran["ids"] == [[names[kept[item]] for item in row] for row in positions.tolist()]
 
+    said = [run_here(*command) for command in commands[4:]]
+    assert "1 of 2 items quarantined; budget " in said[0]
+    assert "hub: among the 10 best of " in said[0]
+    (line,) = csv.DictReader((tmp_path / "gate" / "quarantine.csv").open())
+    assert line["id"] == "hub"
+    assert float(line["plain"]) > 0.5
+    told = json.loads((tmp_path / "gate" / "gate.json").read_text())
+    assert (told["items"], told["quarantined"], told["held"], told["sentinels"]) == (2, 1, 38, 60)
+    assert "added 1 items, 0 of them in the place of earlier ones; vsehub at served/index.milvus.db holds 39" in said[1]
+
     uri = ("index=milvus", "index_uri=served/index.milvus.db")
+    (tmp_path / "wrong.csv").write_text("id\nimage 39\nunknown\n")
     run_here("diagnose", *uri, "out=own", "criteria=[csls]")  # its queries are the kept reference
     told = json.loads((tmp_path / "own" / "result.json").read_text())
     assert told["queries"]["path"] == "the reference beside vsehub at served/index.milvus.db"
-    assert told["queries"]["rows"] == 50
+    assert told["queries"]["rows"] == 60
     for settings, message in (
         (("add", "items=new_images.parquet"), "index is not set; give that of the collection: milvus, lancedb, qdrant"),
         (
@@ -66,7 +97,17 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path, monkeypatch
             "index_uri is not set; give the server, or the folder of",
         ),
         (("add", *uri), "give items=FILE to add, or remove_ids=FILE, or both"),
-        (("add", *uri, "remove_ids=gone.txt", "item_ids=gone.txt"), "are those of items to add; give items=FILE, or o"),
+        (("add", *uri, "remove_ids=gone.txt", "item_ids=gone.txt"), "item_ids: of items to add; give items=FILE, or o"),
+        (("add", *uri, "items=new_images.parquet", "quarantine=no.csv"), "no.csv"),
+        (("add", *uri, "items=new_images.parquet", "quarantine=pairs.csv"), "is not a list that gate wrote: it has no"),
+        (("add", *uri, "items=new_images.parquet", "quarantine=wrong.csv"), "names 1 items that are not among those"),
+        (("gate", *uri, "out=new"), "items is not set; give the vectors that are to be added"),
+        (("gate", *uri, "items=new_images.parquet"), "already holds a gate's result. Give another out=FOLDER, or ove"),
+        (
+            ("gate", *uri, "items=new_images.parquet", "out=new", "budget=2"),
+            "budget is 2; expected a share from 0 to b",
+        ),
+        (("gate", *uri, "items=new_images.parquet", "out=new", "k=40"), "holds 39 items, fewer than k=40, so that eve"),
         (("add", *uri, "items=queries.npy"), "items has no ids, by which they are found again; give item_ids=FILE"),
         (("add", *uri, "items=absent.npy"), "absent.npy"),
         (

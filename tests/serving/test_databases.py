@@ -17,11 +17,19 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.criteria import CSLS, NNN, InvertedSoftmax, NearestNeighbor, Sinkhorn
+from vsehub.criteria import (
+    CSLS,
+    NNN,
+    DualBankSinkhorn,
+    DualInvertedSoftmax,
+    InvertedSoftmax,
+    NearestNeighbor,
+    Sinkhorn,
+)
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import measured_recall
 from vsehub.serving.databases import collection as filling
-from vsehub.serving.databases import engines, living, milvus, pgvector, qdrant
+from vsehub.serving.databases import engines, kept, living, milvus, pgvector, qdrant
 from vsehub.serving.databases.base import Rows, asking
 from vsehub.serving.databases.collection import (
     Collection,
@@ -34,7 +42,9 @@ from vsehub.serving.databases.collection import (
 )
 from vsehub.serving.databases.engines import ENGINES, Place, placed
 from vsehub.serving.databases.facts import Facts
-from vsehub.serving.databases.living import opened, to_keep
+from vsehub.serving.databases.gate import Gate
+from vsehub.serving.databases.kept import Kept
+from vsehub.serving.databases.living import Drift, Living, opened
 
 ITEMS, DIM, K = 40, 16, 5
 IDS = [f'it\'s "{row}" \\ % {{0}}; DROP TABLE items --' for row in range(ITEMS)]
@@ -75,7 +85,7 @@ def place(request, tmp_path):
         uri = request.getfixturevalue("postgres")
         found = Place("pgvector", uri, "items")
         database = found.opened()
-        for one in (database, database.beside("items_reference")):
+        for one in (database, database.beside("items_reference"), database.beside("items_numbers")):
             if one.shape() is not None:
                 one.drop()
         database.close()
@@ -124,7 +134,8 @@ def test_a_collection(place, tmp_path, monkeypatch):
         note = usage_note(held, str(place.uri), k=K)
     note_finds_the_ranking(note, tmp_path, monkeypatch)
 
-    with fill(place, facts(items, reference_rows=2), items, QUERIES[:2], overwrite=True) as held:
+    some = Kept(QUERIES[:2])
+    with fill(place, facts(items, kept=some), items, some, overwrite=True) as held:
         assert held.database.beside("items_reference").count() == 2
     with fill(place, facts(items, approximate=True), items, overwrite=True) as held:
         held.complete()
@@ -229,12 +240,12 @@ def test_items_come_and_go(place):
     """What is added ranks as if it had been there when the collection was filled; removed items are found no more."""
     reference, most = unit(60, 3), ITEMS - 10
     given = items_of(most)
-    rows, shift = to_keep(CSLS(3), given.vectors, given.bias, as_vectors("reference", reference))
-    assert (shift, len(rows)) == (0.0, 60)
-    with fill(place, facts(given, reference_rows=60), given, rows) as held:
+    some = Kept.of(CSLS(3), given.vectors, given.bias, as_vectors("reference", reference))
+    assert (some.shift, len(some.reference), some.balance) == (0.0, 60, None)
+    with fill(place, facts(given, kept=some), given, some) as held:
         held.complete()
     with opened(place) as collection:
-        torch.testing.assert_close(sorted_rows(collection.reference()), sorted_rows(reference))
+        torch.testing.assert_close(sorted_rows(collection.kept.reference), sorted_rows(reference))
         assert collection.remove([IDS[0], IDS[1], "absent"]) == 2
         again = [*range(most, ITEMS), 0, 5]  # new ones, one that was removed, one that is there
         new = collection.new(as_vectors("items", VECTORS[again]), [IDS[row] for row in again])
@@ -254,22 +265,26 @@ def test_items_come_and_go(place):
             collection.new(as_vectors("items", VECTORS[:2, :3]), IDS[:2])
         with pytest.raises(InputError, match="item_ids has 1 entries for 2 items"):
             collection.new(as_vectors("items", VECTORS[:2]), IDS[:1])
+        assert collection.drift() is None
         collection.database.beside("items_reference").remove(["7"])
+        collection = Living(collection.database, place, collection.facts)
         with pytest.raises(
             InputError, match=r"of the 60 reference queries beside items at .* 59 are there; fill it again"
         ):
             collection.new(as_vectors("items", VECTORS[:2]), IDS[:2])
         for change, message in (
             (
-                {"criterion": "sinkhorn", "parameters": {}, "scale": Sinkhorn().scale},
-                "bias depends on the others, so th",
+                {"criterion": "dual_is", "parameters": {}, "scale": DualInvertedSoftmax().scale, "reference_rows": 0},
+                "is corrected by dual_is with items as a reference too, so that the bias of a new item depends on th",
             ),
             ({"scale": 3.0}, "contradict each other"),
             ({"criterion": "os.system"}, "os.system"),
             ({"parameters": {"_target_": "os.system"}}, "csls has no setting '_target_'"),
         ):
             with pytest.raises(InputError, match=message):
-                replace(collection, facts=replace(collection.facts, **change)).bias(as_vectors("items", VECTORS[:2]))
+                Living(collection.database, place, replace(collection.facts, **change)).bias(
+                    as_vectors("items", VECTORS[:2])
+                )
         collection.database.keep_facts(facts(given).text())
     with pytest.raises(InputError, match="is unfinished; give the rerank command that began it again"), opened(place):
         pass
@@ -281,19 +296,115 @@ def sorted_rows(vectors):
     return vectors[vectors[:, 0].argsort()]
 
 
-@pytest.mark.parametrize("rule", [CSLS(5), InvertedSoftmax(), NNN(4)], ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize(
+    "rule", [CSLS(5), InvertedSoftmax(), NNN(4), Sinkhorn(0.05)], ids=lambda rule: type(rule).__name__
+)
 def test_a_sample_of_a_large_reference(rule, monkeypatch):
     """What is lost by it is a shift of all biases alike, which is measured and added back."""
-    monkeypatch.setattr(living, "KEPT", 300)
+    monkeypatch.setattr(kept, "KEPT", 300)
     items, reference, new = unit(200, 7), unit(3000, 8), unit(50, 9)
     bias, wanted = rule.bias(reference @ items.T), rule.bias(reference @ new.T)
-    rows, shift = to_keep(rule, as_vectors("items", items), bias, as_vectors("reference", reference))
-    assert len(rows) == 300
-    found = rule.bias(rows @ new.T)
-    assert (found - wanted).mean().abs() > wanted.std()
-    assert (found + shift - wanted).mean().abs() < 0.25 * wanted.std()
-    assert (found + shift - wanted).abs().mean() < 0.5 * (found - wanted).abs().mean()
-    assert to_keep(Sinkhorn(), as_vectors("items", items), bias, as_vectors("reference", reference)) == (None, 0.0)
+    if isinstance(rule, Sinkhorn):  # those of new items once the others have theirs
+        potentials = rule.potentials(lambda: iter((reference @ items.T,)), bias)
+        wanted = rule.joining_bias(reference @ new.T, potentials, len(items))
+    some = Kept.of(rule, as_vectors("items", items), bias, as_vectors("reference", reference))
+    assert len(some.reference) == 300
+    found = some.bias(rule, as_vectors("items", new), len(items))
+    unshifted = found - some.shift
+    if not isinstance(rule, Sinkhorn):
+        torch.testing.assert_close(unshifted, rule.bias(some.reference @ new.T))
+    assert (found - wanted).mean().abs() < 0.25 * wanted.std()
+    if not isinstance(rule, Sinkhorn):
+        assert (unshifted - wanted).mean().abs() > wanted.std()
+        assert (found - wanted).abs().mean() < 0.5 * (unshifted - wanted).abs().mean()
+
+
+def test_what_no_bias_of_a_new_item_follows_from():
+    items, bias, reference = items_of().vectors, BIAS, as_vectors("reference", QUERIES)
+    assert Kept.of(DualInvertedSoftmax(), items, bias, reference) is None
+    assert Kept.of(DualBankSinkhorn(), items, bias, reference, reference_items=True) is None
+    assert Kept.of(NearestNeighbor(), items, bias, reference) is None
+    assert Kept.of(DualBankSinkhorn(), items, bias, reference).balance is not None
+
+
+def test_items_come_and_go_under_sinkhorn(place, monkeypatch):
+    """A new item's bias is one from the kept potentials; the drift is that of a collection normalised once more."""
+    monkeypatch.setattr(living, "DEEP", ITEMS)
+    rule, reference, most = Sinkhorn(0.05, rounds=200), unit(60, 3), ITEMS - 12
+    bias = rule.bias(reference @ VECTORS[:most].T)
+    given = Items(as_vectors("items", VECTORS[:most]), bias, IDS[:most], None)
+    some = Kept.of(rule, given.vectors, bias, as_vectors("reference", reference))
+    told = facts_of(
+        given, rule.scale, criterion="sinkhorn", parameters=rule.parameters(), reference="train.npy", kept=some,
+        approximate=False, normalize=None, fingerprint="abc",
+    )  # fmt: skip
+    with fill(place, told, given, some) as held:
+        held.complete()
+    with opened(place) as collection:
+        assert collection.drift() == Drift(60, 0.0)
+        again = collection.kept.bias(rule, given.vectors, most, bias)
+        torch.testing.assert_close(again, bias, atol=2e-3, rtol=0)
+        copy = replace(given, bias=again)
+        assert collection.put(copy) == most  # replaced by themselves: nothing changes
+        torch.testing.assert_close(collection.kept.balance.masses, torch.ones(60).double(), atol=1e-2, rtol=0)
+        new = collection.new(as_vectors("items", VECTORS[most:]), IDS[most:])
+        collection.put(new)
+        # By loops over all: u·e^{s/τ - b} summed over the items of each query.
+        every = torch.cat([bias, new.bias])
+        logits = rule.scale * (reference @ VECTORS.T) - every
+        wanted = 60 * (logits.double().logsumexp(dim=1) + collection.kept.balance.potentials).exp()
+        torch.testing.assert_close(collection.kept.balance.masses, wanted, atol=1e-3, rtol=0)
+        once_more = rule.next_bias(reference @ VECTORS.T, collection.kept.balance.potentials - wanted.log())
+        before = rule.next_bias(reference @ VECTORS.T, collection.kept.balance.potentials)
+        scores = rule.scale * (reference @ VECTORS.T) - every
+        moved = (scores - (once_more - before)).argmax(dim=1) != scores.argmax(dim=1)
+        drift = collection.drift()
+        assert drift.changed == pytest.approx(moved.double().mean().item())
+        assert drift.changed > 0
+        kept_masses = collection.kept.balance.masses
+    with opened(place) as collection:  # read again from what is stored
+        torch.testing.assert_close(collection.kept.balance.masses, kept_masses, atol=1e-5, rtol=1e-6)
+        assert collection.drift() == drift
+        assert collection.remove(IDS[most:]) == ITEMS - most
+        torch.testing.assert_close(collection.kept.balance.masses, torch.ones(60).double(), atol=1e-3, rtol=0)
+        assert collection.drift().changed == 0
+        collection.database.beside("items_numbers").remove(["masses 0"])
+        with pytest.raises(InputError, match=r"potentials of the reference queries beside items at .* are lost or dam"):
+            Living(collection.database, place, collection.facts).bias(given.vectors)
+
+
+def test_the_gate(place):
+    """Shares and budgets equal those of loops; an item near to every sentinel is held back, an ordinary one is not."""
+    reference, sentinels = unit(60, 3), unit(50, 4)
+    items = items_of()
+    some = Kept.of(CSLS(3), items.vectors, BIAS, as_vectors("reference", reference))
+    with fill(place, facts(items, kept=some), items, some) as held:
+        held.complete()
+    hub = 5 * torch.nn.functional.normalize(sentinels.mean(dim=0, keepdim=True), dim=1)
+    vectors = torch.cat([unit(6, 5), hub])
+    with opened(place) as collection:
+        new = collection.new(as_vectors("items", vectors), [f"new {row}" for row in range(7)])
+        gate = Gate.of(collection, sentinels, k=3, false_alarms=0.05)
+        shares = gate.shares(new, collection.facts.scale, collection.facts.mean_bias)
+        for name in ("plain", "corrected"):
+            scale, weight = (CSLS.scale, 1) if name == "corrected" else (1, 0)
+            own, theirs = (
+                scale * (sentinels @ side.T) - weight * bias for side, bias in ((VECTORS, BIAS), (vectors, new.bias))
+            )
+            least = own.sort(dim=1, descending=True).values[:, 2]
+            expected = [sum(float(theirs[q, m] > least[q]) for q in range(50)) / 50 for m in range(7)]
+            assert shares[name].tolist() == pytest.approx(expected)
+            counts = torch.bincount(own.topk(3, dim=1).indices.flatten(), minlength=ITEMS) / 50
+            assert (counts > gate.budget[name]).sum() <= 2  # a twentieth of 40
+            assert gate.budget[name] == pytest.approx(counts.sort(descending=True).values[2].item())
+        assert shares["plain"][6] > 0.85  # of all but those that point away from it
+        beyond = gate.beyond(shares)
+        assert bool(beyond[6])
+        assert gate.reason(shares, 6).startswith("among the 3 best of 90.00% of 50 sentinel queries (plain), budget ")
+        assert Gate.of(collection, sentinels, k=3, budget=0.85).beyond(shares).tolist() == [False] * 6 + [True]
+        assert not Gate.of(collection, sentinels, k=3, budget=1.0).beyond(shares).any()
+        with pytest.raises(InputError, match="holds 40 items, fewer than k=41, so that every new item would enter"):
+            Gate.of(collection, sentinels, k=41)
 
 
 def test_a_collection_of_somebody_else(place):

@@ -332,7 +332,7 @@ def of_collection(place: "Place") -> dict[str, Any]:
         held = {"items": VectorFile("items", vectors, torch.float32, ids, place.address, facts.normalize, shown)}
         if facts.reference_rows:
             name = f"the reference beside {place.address}"
-            kept = VectorFile("queries", collection.reference(), torch.float32, None, name, facts.normalize)
+            kept = VectorFile("queries", collection.kept.reference, torch.float32, None, name, facts.normalize)
             held["queries"] = kept
     return held
 

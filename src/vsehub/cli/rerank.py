@@ -198,7 +198,7 @@ def write_database(
     """Fill a collection of a database. Returns its part of the record and the note on searching it."""
     from vsehub.serving.databases.collection import Items, facts_of, fill, usage_note
     from vsehub.serving.databases.engines import ENGINES
-    from vsehub.serving.databases.living import to_keep
+    from vsehub.serving.databases.kept import Kept
 
     place, names = index.place, found.inputs.item_names
     assert place is not None
@@ -208,15 +208,15 @@ def write_database(
     ranking = found.record["rankings"][-1]
     items = Items(found.inputs.items, bias, ids, names.labels)
     reference = found.inputs.queries if found.inputs.reference is None else found.inputs.reference
-    kept, shift = to_keep(criterion, found.inputs.items, bias, reference, settings.seed)
+    bank = found.inputs.reference_items is not None
+    kept = Kept.of(criterion, found.inputs.items, bias, reference, bank, settings.seed)
     facts = facts_of(
         items,
         criterion.scale,
         criterion=ranking["criterion"],
         parameters=ranking["parameters"],
         reference=found.record["reference"]["set"],
-        reference_rows=0 if kept is None else len(kept),
-        shift=shift,
+        kept=kept,
         approximate=approximate,
         normalize=settings.normalize,
         fingerprint=found.record["items"]["fingerprint"],

@@ -126,6 +126,26 @@ class Concatenated:
                 return found[0] if len(found) == 1 else torch.cat(found)
 
 
+class Chosen:
+    """Some rows of another source. positions: of these rows, ascending, at least one."""
+
+    def __init__(self, vectors: VectorSource, positions: Sequence[int]):
+        self._vectors, self._positions = vectors, torch.as_tensor(positions)
+        self.shape = (len(self._positions), vectors.shape[1])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Rows `start` to `stop` - 1 of those chosen; what lies between them is read too."""
+        wanted = self._positions[start:stop]
+        if not len(wanted):
+            return self._vectors.rows(0, 0)
+        first = int(wanted[0])
+        found = self._vectors.rows(first, int(wanted[-1]) + 1)
+        return found[(wanted - first).to(found.device)]
+
+
 def sampled(vectors: VectorSource, count: int, seed: int) -> tuple[Tensor, Tensor]:
     """`count` rows (n, D) drawn by seed (all if there are fewer), and their positions (n,), ascending."""
     drawn = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(seed))[:count].sort().values

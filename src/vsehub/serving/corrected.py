@@ -204,10 +204,13 @@ def measured_time(index: Searchable, queries: Any, k: int = 10, sample: int = TI
     return found
 
 
-def last_components(bias: Tensor, scale: float) -> tuple[Tensor, float]:
-    """The last component of each item, (mean - b) / a as (M,) float32, and the mean of b."""
+def last_components(bias: Tensor, scale: float, mean: float | None = None) -> tuple[Tensor, float]:
+    """The last component of each item, (mean - b) / a as (M,) float32, and the mean.
+
+    mean: that of b (M,) if None; another for items that join those of an index.
+    """
     bias = bias.detach().cpu().double()
-    mean = float(bias.mean())
+    mean = float(bias.mean()) if mean is None else mean
     return ((mean - bias) / scale).float(), mean
 
 

@@ -18,8 +18,9 @@ from vsehub.data.truth import distinct_ids
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
 from vsehub.serving.corrected import folded, last_components, scored
 from vsehub.serving.databases.base import Database, Rows, asking
-from vsehub.serving.databases.engines import REFERENCE, Place
+from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts, require_of_vsehub
+from vsehub.serving.databases.kept import Kept, keep, require_own
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class Collection:
         """Values and positions (Q, k) as `ServedIndex.search` gives them."""
         asked = as_vectors("queries", queries, columns=self.facts.dim)
         ones = torch.full((len(asked),), float(corrected))
-        vectors = _with_last(asked.rows(0, len(asked)), ones)
+        vectors = with_last(asked.rows(0, len(asked)), ones)
         with asking(self.place.address):
             found = self.database.search(vectors, k)
         products = torch.full((len(asked), k), -torch.inf)
@@ -115,19 +116,18 @@ def facts_of(
     criterion: str,
     parameters: Mapping[str, Any],
     reference: str,
-    reference_rows: int = 0,
-    shift: float = 0.0,
+    kept: Kept | None = None,
     approximate: bool,
     normalize: bool | None,
     fingerprint: str,
 ) -> Facts:
-    """The facts of a collection that is to hold items, ranked by a·s - b(item); see `Facts`."""
+    """The facts of a collection that is to hold items, ranked by a·s - b(item); see `Facts` and `Kept`."""
     return Facts(
         criterion=criterion,
         parameters=json.loads(json.dumps(dict(parameters))),  # as they are read again
         reference=reference,
-        reference_rows=reference_rows,
-        shift=float(shift),
+        reference_rows=0 if kept is None else len(kept.reference),
+        shift=0.0 if kept is None else kept.shift,
         scale=float(scale),
         mean_bias=last_components(items.bias, scale)[1],
         dim=items.vectors.shape[1],
@@ -165,9 +165,7 @@ def _connected(place: Place) -> Iterator[Database]:
 
 def _replaceable(database: Database, place: Place, overwrite: bool) -> Facts | None:
     """The facts of an unfinished collection that is there; None if there is none, or it is to be replaced."""
-    reference = database.beside(place.name + REFERENCE)
-    if reference.shape() is not None:
-        require_of_vsehub(reference.facts(), f"{place.address}, its {REFERENCE[1:]},")
+    require_own(database, place)
     if database.shape() is None:
         return None
     text = database.facts()
@@ -187,13 +185,13 @@ def fill(
     place: Place,
     facts: Facts,
     items: Items,
-    reference: Tensor | None = None,
+    kept: Kept | None = None,
     overwrite: bool = False,
     progress: str | None = None,
 ) -> Collection:
     """The collection, filled with items; it counts as unfinished until it is told to be `complete`.
 
-    facts: from `facts_of`. reference: queries (R, D) that are kept beside it, as many as the facts say. An unfinished
+    facts: from `facts_of`. kept: what is stored beside it, as many reference queries as the facts say. An unfinished
     collection of the same facts is finished; overwrite: replace any collection of vsehub's. Raises InputError for a
     collection that must not be filled, and if the engine refuses; then the collection stays unfinished, and the same
     command finishes it.
@@ -203,7 +201,7 @@ def fill(
     try:
         with asking(place.address):
             start = _begun(database, place, facts, overwrite)
-            _keep_reference(database, place, facts, reference)
+            keep(database, place, facts, kept)
             log.info("filling %s from item %d of %d", place.address, start, facts.items)
             put_in(database, items, last, start, progress)
             database.finish(facts.approximate)
@@ -239,21 +237,6 @@ def _begun(database: Database, place: Place, facts: Facts, overwrite: bool) -> i
     return max(0, (min(database.count(), facts.items) - 1) // BLOCK * BLOCK)
 
 
-def _keep_reference(database: Database, place: Place, facts: Facts, reference: Tensor | None) -> None:
-    """Store reference queries (R, D) in a collection beside that of the items, in the place of earlier ones."""
-    beside = database.beside(place.name + REFERENCE)
-    if beside.shape() is not None:
-        beside.drop()
-    if reference is None:
-        return
-    beside.create(facts.dim, facts.text())
-    for first in range(0, len(reference), BLOCK):
-        rows = reference[first : first + BLOCK].float().cpu().numpy()
-        names = [str(row) for row in range(first, first + len(rows))]
-        beside.put(Rows(names, [""] * len(rows), rows))
-    beside.finish(approximate=False)
-
-
 def require_shape(database: Database, place: Place, facts: Facts) -> None:
     """Raise InputError unless a collection has the dimension and the metric of its facts."""
     shape = database.shape()
@@ -280,11 +263,11 @@ def put_in(database: Database, items: Items, last: Tensor, start: int = 0, progr
             rows = vectors.rows(first, min(first + BLOCK, len(vectors)))
             stop = first + len(rows)
             texts = [""] * len(rows) if labels is None else labels[first:stop]
-            database.put(Rows(items.ids[first:stop], texts, _with_last(rows, last[first:stop])))
+            database.put(Rows(items.ids[first:stop], texts, with_last(rows, last[first:stop])))
             bar.update(len(rows))
 
 
-def _with_last(vectors: Tensor, last: Tensor) -> np.ndarray:
+def with_last(vectors: Tensor, last: Tensor) -> np.ndarray:
     """Vectors (b, D) with their last component (b,) appended."""
     dim = vectors.shape[1]
     return folded(vectors, last, dim, dim + 1).numpy()

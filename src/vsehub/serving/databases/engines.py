@@ -11,7 +11,8 @@ from vsehub.io.text import without_password
 from vsehub.serving.databases.base import Database, asking
 
 REFERENCE = "_reference"  # ends the name of the collection of kept reference queries
-_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,49}}({REFERENCE})?")
+NUMBERS = "_numbers"  # ends that of the collection of numbers that go with them
+_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,49}}({REFERENCE}|{NUMBERS})?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 

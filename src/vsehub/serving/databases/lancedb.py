@@ -148,7 +148,7 @@ def _among(ids: Sequence[str]) -> str:
 
 def _rows(found: Any) -> Rows:
     vectors = found["vector"].combine_chunks()
-    matrix = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(found), -1)
+    matrix = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(found), vectors.type.list_size)
     return Rows(found["id"].to_pylist(), found["label"].to_pylist(), matrix.astype(np.float32, copy=False))
 
 

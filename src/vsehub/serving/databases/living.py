@@ -1,66 +1,88 @@
-"""Items that come and go: a new item's bias from the reference that is kept beside its collection."""
+"""Items that come and go: a new item's bias from what is kept beside its collection, and when to fill it anew."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vsehub.checks import fail, require
-from vsehub.criteria.base import Correction, ItemBias, fit_all
+from vsehub.criteria import Sinkhorn
+from vsehub.criteria.base import ItemBias
+from vsehub.neighbors.tiles import score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
-from vsehub.serving.databases.base import Database, asking
-from vsehub.serving.databases.collection import Items, put_in, require_shape
-from vsehub.serving.databases.engines import REFERENCE, Place
+from vsehub.serving.corrected import last_components
+from vsehub.serving.databases.base import Database, Rows, asking
+from vsehub.serving.databases.collection import Items, put_in, require_shape, with_last
+from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts
+from vsehub.serving.databases.kept import Kept, keep_masses, read_kept
 from vsehub.serving.estimator import named_criterion, plain_settings
 
-KEPT = 20_000  # reference queries that are kept; more are sampled
-CALIBRATED = 1000  # items by which the bias from a sample is compared with that from all
-
-
-def from_reference(criterion: Correction) -> bool:
-    """Whether an item's bias depends on the item and the reference queries alone."""
-    return criterion.needs_reference and criterion.columnwise and not criterion.takes_reference_items
-
-
-def to_keep(
-    criterion: Correction, items: VectorSource, bias: Tensor, reference: VectorSource, seed: int = 0
-) -> tuple[Tensor | None, float]:
-    """The reference queries (R, D) to keep beside items (M, D), None for none, and the shift of biases from them.
-
-    bias: (M,), from the whole reference. Sums over fewer queries are smaller and nearest ones farther away: the shift
-    is the mean difference, over some of the items.
-    """
-    if not from_reference(criterion):
-        return None, 0.0
-    rows, _ = sampled(reference, KEPT, seed)
-    if len(rows) == len(reference):
-        return rows, 0.0
-    some, positions = sampled(items, CALIBRATED, seed)
-    (found,) = fit_all([criterion], as_vectors("items", some), as_vectors("reference", rows))[0]
-    return rows, float((bias.cpu()[positions] - found.cpu()).mean())
+DUE = 0.02  # share of queries with another first item, from which on a collection is better filled anew
+ASKED, DEEP = 500, 10  # reference queries, and items of each, by which the drift is estimated
+_LEAST = 1e-6  # mass of a query: removing items leaves a little of it, whatever was rounded
 
 
 @dataclass(frozen=True)
+class Drift:
+    """How far a collection is from one that is filled anew.
+
+    queries: reference queries that were asked. changed: the share of them that would have another first item.
+    """
+
+    queries: int
+    changed: float
+
+    @property
+    def due(self) -> bool:
+        """Whether the collection is better filled anew."""
+        return self.changed >= DUE
+
+
 class Living:
     """A finished collection of vsehub, open to be changed and read."""
 
-    database: Database
-    place: Place
-    facts: Facts
+    def __init__(self, database: Database, place: Place, facts: Facts):
+        self.database, self.place, self.facts = database, place, facts
 
     def __len__(self) -> int:
         return self.database.count()
+
+    @cached_property
+    def criterion(self) -> ItemBias:
+        """The criterion that the facts name. Raises InputError if they contradict each other."""
+        found = named_criterion(self.facts.criterion, plain_settings(self.facts.parameters))
+        if not isinstance(found, ItemBias) or found.scale != self.facts.scale:
+            fail(
+                f"index_uri: the facts of {self.place.address} contradict each other; fill it again with overwrite=true"
+            )
+        return found
+
+    @cached_property
+    def kept(self) -> Kept:
+        """What is kept beside it. Raises InputError if it is not whole."""
+        return read_kept(self.database, self.place, self.facts, self.coupled)
+
+    @property
+    def coupled(self) -> bool:
+        """Whether an item's bias depends on the other items, goes stale when they come and go, and is kept track of."""
+        return isinstance(self.criterion, Sinkhorn) and self.facts.reference_rows > 0
 
     def new(self, vectors: VectorSource, ids: Sequence[str], labels: Sequence[str] | None = None) -> Items:
         """Items (n, D) to `put`, with their biases.
 
         Raises InputError for another dimension, ids that repeat, and a criterion under which a new item's bias does not
-        follow from the reference.
+        follow from what is kept.
         """
+        self.require_fits(vectors, ids, labels)
+        return Items(vectors, self.bias(vectors), ids, labels)
+
+    def require_fits(self, vectors: VectorSource, ids: Sequence[str], labels: Sequence[str] | None) -> None:
+        """Raise InputError for vectors of another dimension, and unless there is an id and a label for each."""
         require(
             vectors.shape[1] == self.facts.dim,
             f"items has {vectors.shape[1]} dimensions; expected {self.facts.dim}, as {self.place.address}",
@@ -70,63 +92,115 @@ class Living:
                 texts is None or len(texts) == len(vectors),
                 f"{name} has {len(texts or ())} entries for {len(vectors)} items; expected one for each",
             )
-        return Items(vectors, self.bias(vectors), ids, labels)
 
     def put(self, items: Items) -> int:
         """Add items; returns how many of them replace one of the same id."""
-        replaced = sum(len(rows.ids) for rows in self.database.read(items.ids))
-        last = ((self.facts.mean_bias - items.bias.double()) / self.facts.scale).float()
-        put_in(self.database, items, last)
+        earlier = self._held(items.ids)
+        masses = self._masses([(items.vectors, items.bias, 1.0), *self._leaving(earlier)])
+        put_in(self.database, items, last_components(items.bias, self.facts.scale, self.facts.mean_bias)[0])
         self.database.finish(self.facts.approximate)
-        return replaced
+        self._keep(masses)
+        return len(earlier.ids)
 
     def remove(self, ids: Sequence[str]) -> int:
         """Remove items; returns how many of the ids were there."""
-        held = sum(len(rows.ids) for rows in self.database.read(ids))
+        earlier = self._held(ids)
+        masses = self._masses(self._leaving(earlier))
         self.database.remove(ids)
-        return held
+        self._keep(masses)
+        return len(earlier.ids)
 
     def bias(self, vectors: VectorSource) -> Tensor:
         """The bias (n,) of new items (n, D)."""
-        facts = self.facts
-        criterion = named_criterion(facts.criterion, plain_settings(facts.parameters))
-        if not isinstance(criterion, ItemBias) or criterion.scale != facts.scale:
-            fail(
-                f"index_uri: the facts of {self.place.address} contradict each other; fill it again with overwrite=true"
-            )
-        if not criterion.needs_reference:
+        if not self.criterion.needs_reference:
             return torch.zeros(len(vectors))
         require(
-            from_reference(criterion),
-            f"{self.place.address} is corrected by {facts.criterion}, under which an item's bias depends on the "
-            "others, so that none can be added alone. Fill it anew with all items and overwrite=true, or choose csls, "
-            "is, nnn or dn",
+            self.facts.reference_rows > 0,
+            f"{self.place.address} is corrected by {self.facts.criterion} with items as a reference too, so that the "
+            "bias of a new item depends on the others and none can be added alone. Fill it anew with all items and "
+            "overwrite=true, or choose csls, is, nnn, dn or sinkhorn",
         )
-        (found,) = fit_all([criterion], vectors, as_vectors("reference", self.reference()))[0]
-        return found.cpu() + facts.shift
+        return self.kept.bias(self.criterion, vectors, self.facts.items)
 
-    def reference(self) -> Tensor:
-        """The kept reference queries (R, D). Raises InputError if they are not whole."""
-        beside = self.database.beside(self.place.name + REFERENCE)
-        shape = beside.shape()
-        parts = [] if shape is None else [rows.vectors for rows in beside.read()]
-        held = sum(len(part) for part in parts)
-        dim = self.facts.dim
-        whole = 0 < held == self.facts.reference_rows and all(part.shape[1:] == (dim,) for part in parts)
-        if not whole or not all(np.isfinite(part).all() for part in parts):
-            fail(
-                f"index_uri: of the {self.facts.reference_rows} reference queries beside {self.place.address} "
-                f"{held} are there; fill it again with overwrite=true"
-            )
-        return torch.from_numpy(np.concatenate(parts))
+    def drift(self, seed: int = 0) -> Drift | None:
+        """What adding and removing items has changed; None for a criterion under which it changes nothing.
+
+        Some reference queries are searched, and the bias of what they find is computed again with potentials one half
+        round on: an estimate, since a collection that is filled anew has ten rounds.
+        """
+        balance = self._balance
+        if balance is None:
+            return None
+        (criterion, potentials, masses), kept = balance, self.kept
+        asked, _ = sampled(as_vectors("reference", kept.reference), ASKED, seed)
+        hits = self.database.search(with_last(asked, torch.ones(len(asked))), min(DEEP, len(self)))
+        held = self._held(sorted({one for row in hits for one, _ in row}))
+        place = {one: row for row, one in enumerate(held.ids)}
+        change = torch.zeros(len(held.ids))
+        items, stale = as_vectors("items", held.vectors[:, :-1]), potentials - masses.log()
+        first = 0
+        for scores in score_columns(as_vectors("reference", kept.reference), items)():
+            found = criterion.next_bias(scores, stale) - criterion.next_bias(scores, potentials)
+            change[first : first + len(found)] = found.cpu()
+            first += len(found)
+        changed = 0
+        for row in hits:
+            products = torch.tensor([product for one, product in row if one in place])
+            moved = change[[place[one] for one, _ in row if one in place]]
+            changed += bool(len(products)) and int((self.facts.scale * products - moved).argmax()) != 0
+        return Drift(len(hits), changed / len(hits))
 
     def items(self) -> tuple[Tensor, list[str], list[str]]:
         """All items without their bias (M, D), their ids and labels; in memory."""
-        read = list(self.database.read())
-        vectors = [rows.vectors[:, : self.facts.dim] for rows in read if len(rows.ids)]
-        require(bool(vectors), f"index_uri: {self.place.address} holds no items")
-        ids = [one for rows in read for one in rows.ids]
-        return torch.from_numpy(np.concatenate(vectors)), ids, [one for rows in read for one in rows.labels]
+        held = _joined(self.database.read(), self.facts.dim + 1)
+        require(len(held.ids) > 0, f"index_uri: {self.place.address} holds no items")
+        return torch.from_numpy(held.vectors[:, :-1].copy()), list(held.ids), list(held.labels)
+
+    @property
+    def _balance(self) -> tuple[Sinkhorn, Tensor, Tensor] | None:
+        """The criterion, potentials and masses (R,); None for one under which items do not depend on each other."""
+        if not self.coupled or not isinstance(self.criterion, Sinkhorn) or self.kept.balance is None:
+            return None
+        return self.criterion, self.kept.balance.potentials, self.kept.balance.masses
+
+    def _held(self, ids: Sequence[str]) -> Rows:
+        return _joined(self.database.read(ids), self.facts.dim + 1)
+
+    def _leaving(self, rows: Rows) -> list[tuple[VectorSource, Tensor, float]]:
+        """Items that were there, with the bias that their last component holds, for `_masses`."""
+        if not len(rows.ids):
+            return []
+        bias = self.facts.mean_bias - self.facts.scale * torch.from_numpy(rows.vectors[:, -1].copy())
+        return [(as_vectors("items", rows.vectors[:, :-1]), bias, -1.0)]
+
+    def _masses(self, changes: Sequence[tuple[VectorSource, Tensor, float]]) -> Tensor | None:
+        """The masses with those of items (n, D) and their bias (n,) added, or taken away where the factor is -1.
+
+        None if they stay as they are.
+        """
+        balance = self._balance
+        if balance is None or not changes:
+            return None
+        criterion, potentials, masses = balance
+        for vectors, bias, factor in changes:
+            first = 0
+            for scores in score_columns(as_vectors("reference", self.kept.reference), vectors)():
+                own = bias[first : first + scores.shape[1]]
+                masses = masses + factor * criterion.masses(scores, potentials, own)
+                first += scores.shape[1]
+        return masses.clamp(min=_LEAST)
+
+    def _keep(self, masses: Tensor | None) -> None:
+        if masses is not None and self.kept.balance is not None:
+            self.kept = replace(self.kept, balance=replace(self.kept.balance, masses=masses))
+            keep_masses(self.database, self.place, masses)
+
+
+def _joined(parts: Iterator[Rows], columns: int) -> Rows:
+    """Batches of rows as one."""
+    read = [rows for rows in parts if len(rows.ids)]
+    vectors = np.concatenate([rows.vectors for rows in read]) if read else np.zeros((0, columns), np.float32)
+    return Rows([one for rows in read for one in rows.ids], [one for rows in read for one in rows.labels], vectors)
 
 
 @contextmanager

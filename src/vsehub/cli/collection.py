@@ -1,0 +1,70 @@
+"""The part that `add` and `gate` share: the collection that they name, and the items that are new to it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
+
+from vsehub.checks import InputError, boolean, existing, fail, require
+from vsehub.data.vectors.paths import require_vectors, split_path
+
+if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
+    from vsehub.serving.databases.collection import Items
+    from vsehub.serving.databases.engines import Place
+    from vsehub.serving.databases.living import Living
+
+
+def collection_place(cfg: DictConfig) -> "Place":
+    """The place that `cfg` names. Raises InputError for settings that can be refused before anything is read."""
+    from vsehub.serving.databases.engines import ENGINES, placed
+
+    if cfg.index is None:
+        fail(f"index is not set; give that of the collection: {', '.join(ENGINES)}")
+    boolean("normalize", cfg.normalize, or_none=True)
+    if cfg["items"] is not None:
+        require_vectors("items", split_path(str(cfg["items"]))[0])
+    return placed(str(cfg.index), None if cfg.index_uri is None else str(cfg.index_uri), str(cfg.index_name), None)
+
+
+def new_items(cfg: DictConfig, collection: "Living", without: Path | None = None) -> "Items":
+    """The vectors of `cfg.items` with their ids, labels and biases.
+
+    without: a table with a column id, of items that are left out.
+    """
+    from vsehub.data.truth import read_ids, read_labels
+    from vsehub.data.vectors.embeddings import look_through, open_vectors
+    from vsehub.neighbors.vectors import Chosen
+
+    normalize = collection.facts.normalize if cfg.normalize is None else cfg.normalize
+    vectors = open_vectors(str(cfg["items"]), "items", normalize=normalize)
+    look_through(vectors, progress=True)
+    ids = vectors.ids if cfg.item_ids is None else read_ids(str(cfg.item_ids), "item_ids")
+    labels = vectors.labels if cfg.item_labels is None else read_labels(str(cfg.item_labels), "item_labels")
+    if ids is None:
+        fail("items has no ids, by which they are found again; give item_ids=FILE with one id per line")
+    if without is None:
+        return collection.new(vectors, ids, labels)
+    out = quarantined(without)
+    unknown = out - set(ids)
+    require(
+        not unknown,
+        f"quarantine: {without} names {len(unknown)} items that are not among those to add, such as "
+        f"{min(unknown, default='')!r}; expected the list that gate wrote for these items",
+    )
+    kept = [row for row, one in enumerate(ids) if one not in out]
+    require(bool(kept), f"quarantine: {without} names all {len(ids)} items, so that none is left to add")
+    collection.require_fits(vectors, ids, labels)
+    names = [ids[row] for row in kept], None if labels is None else [labels[row] for row in kept]
+    return collection.new(Chosen(vectors, kept), *names)
+
+
+def quarantined(path: Path) -> set[str]:
+    """The ids in a list that gate wrote. Raises InputError for another file."""
+    import pandas as pd
+
+    existing("quarantine", path, "Give the quarantine.csv that gate wrote")
+    try:
+        found = pd.read_csv(path, dtype=str, keep_default_na=False, usecols=["id"])["id"]
+    except (ValueError, OSError, pd.errors.ParserError) as error:
+        raise InputError(f"quarantine: {path} is not a list that gate wrote: it has no column id") from error
+    return set(found)

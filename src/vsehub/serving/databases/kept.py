@@ -1,0 +1,186 @@
+"""What is kept beside a collection so that items can be added: reference queries, and Sinkhorn's potentials of them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NoReturn, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vsehub.checks import fail
+from vsehub.criteria import Sinkhorn
+from vsehub.criteria.base import Correction, ItemBias, fit_all
+from vsehub.neighbors.tiles import score_columns
+from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
+from vsehub.serving.databases.base import Database, Rows
+from vsehub.serving.databases.engines import NUMBERS, REFERENCE, Place
+from vsehub.serving.databases.facts import Facts, require_of_vsehub
+
+KEPT = 20_000  # reference queries that are kept; more are sampled
+CALIBRATED = 1000  # items by which the bias from what is kept is compared with their own
+BLOCK = 10_000  # reference queries that are put in at a time
+_WIDTH = 1000  # numbers in a row
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How items share reference queries out among themselves under Sinkhorn.
+
+    potentials: log u (R,), see `Sinkhorn.potentials`. masses: (R,), see `Sinkhorn.masses`, over all items: 1 when the
+    collection was filled.
+    """
+
+    potentials: Tensor
+    masses: Tensor
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What gives a new item its bias.
+
+    reference: queries (R, D). shift: what is added to a bias that is computed from them. balance: None for criteria
+    under which an item's bias does not depend on other items.
+    """
+
+    reference: Tensor
+    shift: float = 0.0
+    balance: Balance | None = None
+
+    @classmethod
+    def of(
+        cls,
+        criterion: Correction,
+        items: VectorSource,
+        bias: Tensor,
+        reference: VectorSource,
+        reference_items: bool = False,
+        seed: int = 0,
+    ) -> Self | None:
+        """What to keep beside items (M, D) with their bias (M,); None where a new item's cannot follow from anything.
+
+        reference: all queries; of more than 20,000 some are drawn by seed. reference_items: whether the bias depends on
+        further items. Sums over fewer queries are smaller and nearest ones farther away, and potentials leave a
+        constant open: the shift is the mean difference, over some of the items.
+        """
+        if not follows(criterion, reference_items):
+            return None
+        assert isinstance(criterion, ItemBias)
+        rows, _ = sampled(reference, KEPT, seed)
+        found = cls(rows.cpu())
+        if isinstance(criterion, Sinkhorn):
+            columns = score_columns(as_vectors("reference", rows), items, "keeping the potentials")
+            potentials = criterion.potentials(columns, bias.to(rows.device))
+            found = cls(rows.cpu(), balance=Balance(potentials, torch.ones_like(potentials)))
+        elif len(rows) == len(reference):
+            return found
+        some, positions = sampled(items, CALIBRATED, seed)
+        theirs = bias.cpu()[positions]
+        again = found.bias(criterion, as_vectors("items", some), len(items), theirs)
+        return replace(found, shift=float((theirs.double() - again.double()).mean()))
+
+    def bias(self, criterion: ItemBias, items: VectorSource, held: int, own: Tensor | None = None) -> Tensor:
+        """The bias (n,) of items (n, D) that join a collection.
+
+        held: how many items it had when it was filled. own: the bias (n,) of items that are among them.
+        """
+        reference = as_vectors("reference", self.reference)
+        if self.balance is None or not isinstance(criterion, Sinkhorn):
+            return fit_all([criterion], items, reference)[0][0].cpu() + self.shift
+        found: list[Tensor] = []
+        first = 0
+        for scores in score_columns(reference, items)():
+            theirs = None if own is None else own[first : first + scores.shape[1]]
+            found.append(criterion.joining_bias(scores, self.balance.potentials, held, theirs))
+            first += scores.shape[1]
+        return torch.cat(found).cpu() + self.shift
+
+
+def follows(criterion: Correction, reference_items: bool) -> bool:
+    """Whether a new item's bias follows from reference queries and what is kept with them."""
+    alone = criterion.columnwise and not criterion.takes_reference_items
+    coupled = isinstance(criterion, Sinkhorn) and not reference_items
+    return criterion.needs_reference and isinstance(criterion, ItemBias) and (alone or coupled)
+
+
+def require_own(database: Database, place: Place) -> None:
+    """Raise InputError if collections of the names of what is kept are there, and are not vsehub's."""
+    for ending in (REFERENCE, NUMBERS):
+        beside = database.beside(place.name + ending)
+        if beside.shape() is not None:
+            require_of_vsehub(beside.facts(), f"{place.address}, its {ending[1:]},")
+
+
+def keep(database: Database, place: Place, facts: Facts, kept: Kept | None) -> None:
+    """Store what is kept beside a collection, in the place of what was kept before."""
+    reference, numbers = (database.beside(place.name + ending) for ending in (REFERENCE, NUMBERS))
+    for one in (reference, numbers):
+        if one.shape() is not None:
+            one.drop()
+    if kept is None:
+        return
+    reference.create(facts.dim, facts.text())
+    for first in range(0, len(kept.reference), BLOCK):
+        rows = kept.reference[first : first + BLOCK].float().numpy()
+        names = [str(row) for row in range(first, first + len(rows))]
+        reference.put(Rows(names, [""] * len(rows), rows))
+    reference.finish(approximate=False)
+    if kept.balance is not None:
+        numbers.create(_WIDTH, facts.text())
+        numbers.put(_as_rows("potentials", kept.balance.potentials))
+        numbers.put(_as_rows("masses", kept.balance.masses))
+        numbers.finish(approximate=False)
+
+
+def keep_masses(database: Database, place: Place, masses: Tensor) -> None:
+    """Replace the masses (R,) that are kept."""
+    numbers = database.beside(place.name + NUMBERS)
+    numbers.put(_as_rows("masses", masses))
+    numbers.finish(approximate=False)
+
+
+def read_kept(database: Database, place: Place, facts: Facts, coupled: bool) -> Kept:
+    """What is kept beside a collection. coupled: with potentials. Raises InputError if it is not whole."""
+    count, dim = facts.reference_rows, facts.dim
+    beside = database.beside(place.name + REFERENCE)
+    parts = [rows for rows in _read(beside) if rows.vectors.shape[1:] == (dim,)]
+    rows = {one: vector for part in parts for one, vector in zip(part.ids, part.vectors, strict=True)}
+    names = [str(row) for row in range(count)]
+    held = [rows[one] for one in names if one in rows and np.isfinite(rows[one]).all()]
+    if not 0 < len(held) == count == len(rows):
+        _lost(f"of the {count} reference queries beside {place.address} {len(held)} are there")
+    reference = torch.from_numpy(np.stack(held))
+    if not coupled:
+        return Kept(reference, facts.shift)
+    numbers = {one: vector for part in _read(database.beside(place.name + NUMBERS)) for one, vector in _named(part)}
+    potentials, masses = (_numbers(numbers, name, count) for name in ("potentials", "masses"))
+    if potentials is None or masses is None or bool((masses <= 0).any()):
+        _lost(f"the potentials of the reference queries beside {place.address} are lost or damaged")
+    return Kept(reference, facts.shift, Balance(potentials, masses))
+
+
+def _lost(what: str) -> NoReturn:
+    fail(f"index_uri: {what}; fill it again with overwrite=true")
+
+
+def _read(database: Database) -> Iterator[Rows]:
+    return iter(()) if database.shape() is None else (rows for rows in database.read() if len(rows.ids))
+
+
+def _named(rows: Rows) -> Iterator[tuple[str, np.ndarray]]:
+    return zip(rows.ids, rows.vectors, strict=True)
+
+
+def _as_rows(name: str, numbers: Tensor) -> Rows:
+    """Numbers (R,) as rows of 1,000, the last filled up with zeros."""
+    wide = np.zeros((-(-len(numbers) // _WIDTH), _WIDTH), np.float32)
+    wide.ravel()[: len(numbers)] = numbers.cpu().numpy()
+    return Rows([f"{name} {row}" for row in range(len(wide))], [""] * len(wide), wide)
+
+
+def _numbers(rows: dict[str, np.ndarray], name: str, count: int) -> Tensor | None:
+    """The numbers (R,) of that name; None if one is missing or not finite."""
+    wanted = [rows.get(f"{name} {row}") for row in range(-(-count // _WIDTH))]
+    whole = [row for row in wanted if row is not None and row.shape == (_WIDTH,)]
+    found = np.concatenate(whole)[:count] if len(whole) == len(wanted) else np.full(1, np.nan)
+    return torch.from_numpy(found).double() if np.isfinite(found).all() else None
