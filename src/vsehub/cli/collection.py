@@ -1,5 +1,6 @@
 """The part that `add` and `gate` share: the collection that they name, and the items that are new to it."""
 
+import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,11 +61,9 @@ def new_items(cfg: DictConfig, collection: "Living", without: Path | None = None
 
 def quarantined(path: Path) -> set[str]:
     """The ids in a list that gate wrote. Raises InputError for another file."""
-    import pandas as pd
-
     existing("quarantine", path, "Give the quarantine.csv that gate wrote")
     try:
-        found = pd.read_csv(path, dtype=str, keep_default_na=False, usecols=["id"])["id"]
-    except (ValueError, OSError, pd.errors.ParserError) as error:
+        with path.open(encoding="utf-8", newline="") as file:
+            return {row["id"] for row in csv.DictReader(file)}
+    except (KeyError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"quarantine: {path} is not a list that gate wrote: it has no column id") from error
-    return set(found)

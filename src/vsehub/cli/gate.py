@@ -1,5 +1,7 @@
 """`vsehub gate`: find new items that would be hubs of a collection before they are added to it."""
 
+import csv
+import io
 import time
 
 from omegaconf import DictConfig
@@ -45,13 +47,14 @@ def gate(cfg: DictConfig) -> None:
         facts = collection.facts
         items = new_items(cfg, collection)
         if cfg.sentinels is not None:
-            asked = open_vectors(str(cfg.sentinels), "sentinels", normalize=facts.normalize)
-            look_through(asked)
+            file = open_vectors(str(cfg.sentinels), "sentinels", normalize=facts.normalize)
+            look_through(file)
+            asked = as_vectors("sentinels", file, columns=facts.dim)
         elif facts.reference_rows:
             asked = as_vectors("reference", collection.kept.reference)
         else:
             fail(f"sentinels is not set, and no reference queries are kept beside {place.address}; give queries")
-        sentinels, _ = sampled(as_vectors("sentinels", asked, columns=facts.dim), cfg.sample, cfg.seed)
+        sentinels, _ = sampled(asked, cfg.sample, cfg.seed)
         found = Gate.of(collection, sentinels, cfg.k, cfg.budget, cfg.false_alarms)
         shares = found.shares(items, facts.scale, facts.mean_bias)
         beyond = found.beyond(shares).nonzero().flatten().tolist()
@@ -91,8 +94,10 @@ def gate(cfg: DictConfig) -> None:
 
 
 def _csv(rows: list[dict[str, object]]) -> str:
-    import pandas as pd
-
     from vsehub.serving.databases.gate import RANKINGS
 
-    return pd.DataFrame(rows, columns=["id", "label", *RANKINGS, "reason"]).to_csv(index=False)
+    text = io.StringIO()
+    table = csv.DictWriter(text, ["id", "label", *RANKINGS, "reason"], lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return text.getvalue()
