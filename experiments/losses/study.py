@@ -1,4 +1,4 @@
-"""Seven losses, each with the recipe that an equal search chose for it, trained with several seeds.
+"""Seven losses, each with the recipe that an equal search chose for it, three with HAL's too, and several seeds.
 
     python experiments/losses/study.py tune DATA --out runs/losses        a sweep a loss: 16 short trainings, then 2
     python experiments/losses/study.py choose --out runs/losses           trials.csv and settings.csv beside this file
@@ -25,6 +25,7 @@ from compare import Comparison, loss_overrides  # noqa: E402 (beside this folder
 from running import results, run_all, training  # noqa: E402
 
 LOSSES = ("sum", "max", "knn_margin", "infonce", "siglip", "hal", "hal+mb")
+BORROWED = {"sum-as-hal": "sum", "knn_margin-as-hal": "knn_margin", "siglip-as-hal": "siglip"}  # with HAL's recipe
 COMMON = ["text_encoder.bidirectional=false", "loader.max_words=20", "loader.batch_size=128"]
 TUNED = ["sweep=tune_loss", "embedding_dim=256", "hydra.sweeper.epochs=[3,7]", "hydra.sweeper.trials=[16,2]"]
 TRAINED = ["embedding_dim=512", "trainer.max_epochs=7", "scheduler=cosine"]
@@ -41,7 +42,8 @@ def main() -> None:
             step.add_argument("--name", default="flickr8k", help="what reports call the data; default: %(default)s")
             step.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
         step.add_argument("--out", type=Path, default=Path("runs/losses"), help="default: %(default)s")
-        step.add_argument("--losses", nargs="+", default=list(LOSSES), choices=LOSSES, help="default: all")
+        cases = [*LOSSES, *(BORROWED if name == "train" else ())]
+        step.add_argument("--losses", nargs="+", default=cases, choices=cases, help="default: all")
         if name == "train":
             step.add_argument("--seeds", default="0,1,2,3,4", help="default: %(default)s")
     arguments = parser.parse_args()
@@ -88,10 +90,16 @@ def chosen(tried: pd.DataFrame) -> pd.DataFrame:
 
 
 def settings() -> dict[str, list[str]]:
-    """What `vsehub train` is told of each loss, by settings.csv."""
+    """What `vsehub train` is told of each case, by settings.csv; borrowed is all but the loss's own settings."""
     path = existing("settings", HERE / "settings.csv", "Run experiments/losses/study.py tune, then choose")
     frame = pd.read_csv(path)
-    return {row["loss"]: [*loss_overrides(row["loss"]), *row["settings"].split()] for _, row in frame.iterrows()}
+    chosen_ones = {row["loss"]: row["settings"].split() for _, row in frame.iterrows()}
+    recipe = [one for one in chosen_ones["hal"] if not one.startswith("loss.")]
+    told = {label: [*loss_overrides(label), *found] for label, found in chosen_ones.items()}
+    for label, loss in BORROWED.items():
+        own = [one for one in chosen_ones[loss] if one.startswith("loss.")]
+        told[label] = [*loss_overrides(loss), *recipe, *own]
+    return told
 
 
 def train(arguments: argparse.Namespace) -> None:
