@@ -7,7 +7,7 @@ FOLDER holds clip_coco500.npz (`image`, `text`), whose row i answers row i. --mo
 (T, D) and `index` (T,), the image that each text describes. A generated set is added. All items are put into LanceDB
 with exact search, half of them (additions) or four fifths (gate) when the collection is filled.
 
-Additions: the other half in ten goes, by the same calls as `vsehub add`; after each, R@1 of the queries whose item is
+Additions: the other half in ten goes, by the same calls as `vsehub add`; after some of them, R@1 of the queries whose item is
 there, beside a collection that is filled anew. Gate: the last fifth are ordinary items, let through or not; planted
 ones are made from queries that are neither sentinels nor those that are measured.
 """
@@ -43,7 +43,7 @@ sys.path.insert(0, str(HERE.parent / "benchmarks"))
 import generated  # noqa: E402 (in benchmarks/)
 from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
 
-SEEDS, GOES = range(3), 10
+SEEDS, GOES, SHOWN_GOES = range(3), 10, (1, 2, 5, 10)
 CRITERIA = {
     "csls": CSLS(),
     "is": InvertedSoftmax(),
@@ -52,6 +52,7 @@ CRITERIA = {
 }
 GENERATED, DIM, QUERIES, NOISE = 10_000, 128, 4000, 1.1
 PLANTED, SHOWN, TOPICS, STEPS, K = 20, 100, 16, 200, 10
+HARM = 0.05  # share of the queries whose lists a planted item is in, from which on it is called harmful
 
 
 class Set(NamedTuple):
@@ -102,6 +103,11 @@ def divided(one: Set, seed: int, parts: int) -> list[Tensor]:
     return list(torch.randperm(len(one.queries), generator=torch.Generator().manual_seed(seed)).chunk(parts))
 
 
+def shuffled(one: Set, seed: int) -> Tensor:
+    """The items in an order that has nothing to do with that of the queries."""
+    return torch.randperm(len(one.items), generator=torch.Generator().manual_seed(1000 + seed))
+
+
 def begun(one: Set, rule: ItemBias, name: str, rows: Tensor, reference: Tensor, folder: str) -> None:
     """Fill a collection with some of the items."""
     bias = rule.bias(reference @ one.items[rows].T)
@@ -137,7 +143,7 @@ def additions(sets: list[Set]) -> Iterator[dict]:
     for one, name, seed in tqdm(work, desc="additions"):
         rule, (known, asked) = CRITERIA[name], divided(one, seed, 2)
         reference, queries, answer = one.queries[known], one.queries[asked], one.answer[asked]
-        order = torch.randperm(len(one.items), generator=torch.Generator().manual_seed(seed))
+        order = shuffled(one, seed)
         half = len(order) // 2
         with tempfile.TemporaryDirectory() as folder:
             begun(one, rule, name, order[:half], reference, folder)
@@ -147,6 +153,8 @@ def additions(sets: list[Set]) -> Iterator[dict]:
                     new = as_vectors("items", one.items[rows])
                     collection.put(collection.new(new, [str(row) for row in rows.tolist()]))
                     there = torch.cat([there, rows])
+                    if go not in SHOWN_GOES:
+                        continue
                     anew = torch.full((len(one.items),), torch.inf)
                     anew[there] = rule.bias(reference @ one.items[there].T)
                     living, drift = biases(collection, len(one.items)), collection.drift(seed)
@@ -182,7 +190,7 @@ def gates(sets: list[Set]) -> Iterator[dict]:
     rule = CRITERIA["csls"]
     for one, seed in tqdm([(one, seed) for one in sets for seed in SEEDS], desc="gate"):
         sentinels, attackers, users = (one.queries[rows] for rows in divided(one, seed, 3))
-        order = torch.randperm(len(one.items), generator=torch.Generator().manual_seed(seed))
+        order = shuffled(one, seed)
         most = len(order) * 4 // 5
         with tempfile.TemporaryDirectory() as folder:
             begun(one, rule, "csls", order[:most], sentinels, folder)
@@ -209,8 +217,8 @@ def gates(sets: list[Set]) -> Iterator[dict]:
                         **{f"budget, {name}": 100 * gate.budget[name] for name in RANKINGS},
                         **{f"harm, {name}": 100 * harm[name].mean().item() for name in RANKINGS},
                         "quarantined": int(beyond.sum()),
-                        "harmful": int((worst > 0.01).sum()),
-                        "harmful, quarantined": int(beyond[worst > 0.01].sum()),
+                        "harmful": int((worst > HARM).sum()),
+                        "harmful, quarantined": int(beyond[worst > HARM].sum()),
                     }
 
 
@@ -282,7 +290,11 @@ def write_tables(added: pd.DataFrame, gated: pd.DataFrame) -> None:
     rows = []
     for (name, kind), one in gated.groupby(["set", "kind"], sort=False):
         total = one.sum(numeric_only=True)
-        caught = "" if not total["harmful"] else f"{total['harmful, quarantined']:.0f} of {total['harmful']:.0f}"
+        caught = (
+            ""
+            if kind == "ordinary" or not total["harmful"]
+            else f"{total['harmful, quarantined']:.0f} of {total['harmful']:.0f}"
+        )
         rows.append(
             [name, kind, f"{total['items']:.0f}", *(f"{one[f'harm, {ranking}'].mean():.1f} %" for ranking in RANKINGS),
              f"{100 * total['quarantined'] / total['items']:.1f} %", caught]

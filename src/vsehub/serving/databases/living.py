@@ -22,7 +22,7 @@ from vsehub.serving.databases.facts import Facts
 from vsehub.serving.databases.kept import Kept, keep_masses, read_kept
 from vsehub.serving.estimator import named_criterion, plain_settings
 
-DUE = 0.02  # share of queries with another first item, from which on a collection is better filled anew
+DUE = 0.1  # share of queries with another first item, from which on `add` advises to fill a collection anew
 ASKED, DEEP = 500, 10  # reference queries, and items of each, by which the drift is estimated
 _LEAST = 1e-6  # mass of a query: removing items leaves a little of it, whatever was rounded
 
