@@ -7,9 +7,9 @@ FOLDER holds clip_coco500.npz (`image`, `text`), whose row i answers row i. --mo
 (T, D) and `index` (T,), the image that each text describes. A generated set is added. All items are put into LanceDB
 with exact search, half of them (additions) or four fifths (gate) when the collection is filled.
 
-Additions: the other half in ten goes, by the same calls as `vsehub add`; after some of them, R@1 of the queries whose item is
-there, beside a collection that is filled anew. Gate: the last fifth are ordinary items, let through or not; planted
-ones are made from queries that are neither sentinels nor those that are measured.
+Additions: the other half in ten goes, by the same calls as `vsehub add`; after some of them, R@1 of the queries whose
+item is there, beside a collection that is filled anew. Gate: the last fifth are ordinary items, let through or not;
+planted ones are made from queries that are neither sentinels nor those that are measured.
 """
 
 import argparse
