@@ -22,6 +22,8 @@ def collection_place(cfg: DictConfig) -> "Place":
     if cfg.index is None:
         fail(f"index is not set; give that of the collection: {', '.join(ENGINES)}")
     boolean("normalize", cfg.normalize, or_none=True)
+    seed = cfg.seed
+    require(type(seed) is int and seed >= 0, f"seed is {seed!r}; expected a whole number from 0 up")
     if cfg["items"] is not None:
         require_vectors("items", split_path(str(cfg["items"]))[0])
     return placed(str(cfg.index), None if cfg.index_uri is None else str(cfg.index_uri), str(cfg.index_name), None)
