@@ -106,7 +106,10 @@ def test_against_a_dictionary(truth):
             "item,query\n\n" + "1,0\n" * 2 + "\n" + "2,0\n" + "1,0\n" * 6,
             "lines 4, 7, 8, 9, 10, ... .7 in all. repeat a pair that came before. Keep each pair once",
         ),
-        ({"query": [0, 1], "items": [0, 1]}, "no column 'item' .did you mean items.*; expected one. Columns there: query, items"),
+        (
+            {"query": [0, 1], "items": [0, 1]},
+            "no column 'item' .did you mean items.*; expected one. Columns there: query, items",
+        ),
         ({"query": [0, 1], "item": [0.0, 1.0]}, "column item holds double. The items have no ids"),
         ({"query": [0, 1, None], "item": [0, 1, 2]}, "row 2, counted from 0, has no query"),
         ({"query": [0, 1, 9, 9], "item": [0, 1, 2, 3]}, "rows 2, 3, counted from 0, name rows that the queries do not"),

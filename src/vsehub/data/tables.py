@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -63,8 +63,8 @@ class TableFile:
             near = "" if count else nearest(column, names)
             require(
                 count == 1,
-                f"{self.path} has {f'{count} columns' if count else 'no column'} {column!r}{near}; expected one. Columns "
-                f"there: {', '.join(names)[:_SHOWN]}. {advice}",
+                f"{self.path} has {f'{count} columns' if count else 'no column'} {column!r}{near}; expected one. "
+                f"Columns there: {', '.join(names)[:_SHOWN]}. {advice}",
             )
 
     def columns(self, columns: Sequence[str]) -> "dict[str, pa.ChunkedArray]":
@@ -94,7 +94,9 @@ class TableFile:
             return self._strict(columns)
         return {column: found.to_pylist() for column, found in self.columns(columns).items()}
 
-    def refuse(self, mask: np.ndarray, what: str, advice: str, entries: Sequence[Any] | None = None) -> NoReturn:
+    def refuse(
+        self, mask: np.ndarray, what: str, advice: str, entries: Sequence[Any] | Mapping[int, Any] | None = None
+    ) -> NoReturn:
         """Raise InputError naming the lines of rows where mask (n,) is true, and the first one's entry.
 
         what: what these lines do, beginning with a verb in the plural.
