@@ -46,13 +46,10 @@ class FolderFiles:
         """Raise InputError if files are missing or, unless `outside`, if links lead to files outside the folder."""
         found = look_up(self.folder, self.names)
         if found.missing:
-            first = found.missing[0]
-            advice = "Give the folder that the paths begin in, or copy the pictures there"
-            if "://" in first:
-                advice = "Download the pictures first, and give their paths in the table"
             fail(
                 f"images: {len(found.missing):,} of {len(self):,} pictures of the split {split!r} are missing in "
-                f"{self.folder}: {listed(found.missing)}{_near(self.folder, first)}. {advice}"
+                f"{self.folder}: {listed(found.missing)}{_near(self.folder, found.missing[0])}. Give the folder that "
+                "the paths begin in, or copy the pictures there"
             )
         if found.leaving and not outside:
             fail(

@@ -109,6 +109,11 @@ def _paths(table: TableFile, entries: list[Any], outside: bool) -> list[str]:
         "have no path of a picture",
         "Write the missing paths, or remove the rows",
     )
+    refuse(
+        ["://" in one for one in entries],
+        "name addresses, not files",
+        "Download the pictures first, and give the paths of their files",
+    )
     refuse(["\n" in one or "\r" in one or "\0" in one for one in entries], "name files with line breaks", "Rename them")
     refuse([not one.isascii() and not _encodes(one) for one in entries], "name files by no valid text", "Rename them")
     refuse(
@@ -130,7 +135,7 @@ def _splits(table: TableFile, entries: list[Any], rows: np.ndarray, count: int) 
     strange = np.array([word is None for word in words])
     if strange.any():
         advice = f"Known are {split_words()}. Correct them, or draw the splits by seed with data.columns.split=null"
-        table.refuse(strange, "are of an unknown split", advice, entries)
+        table.refuse(strange, "have an unknown split", advice, entries)
     named = np.array(words)
     splits = np.empty(count, named.dtype)
     splits[rows[::-1]] = named[::-1]  # the first entry of a picture

@@ -290,26 +290,24 @@ def _indexed(path: str, stamp: list[int], keys: Sequence[str] | None) -> ShardIn
             key, kind = os.path.join(head, stem), kind.lower()
             kinds.add(kind)
             if kind in _PICTURES:
-                require(
-                    key not in pictures,
-                    f"{path}: holds two pictures {_clean(path, key)!r}. Write it again, one picture for each name",
-                )
+                if key in pictures:
+                    fail(f"{path} holds two pictures {key!r}. Write it again, one picture for each name")
                 pictures[key] = (member.name, member.offset_data, member.size)
             elif kind == wanted:
                 raw.seek(member.offset_data)
                 texts[key] = _captions(path, member.name, raw.read(member.size), keys)
     require(
         len(pictures) > 0,
-        f"{path}: holds no pictures (.{', .'.join(_PICTURES)}); it has {_kinds(kinds)}",
+        f"{path} holds no pictures (.{', .'.join(_PICTURES)}); it has {_kinds(kinds)}",
     )
     advice = (
         "Name the key of the captions in the json with data.caption"
         if keys is None and "json" in kinds
         else "Write the captions beside the pictures, under the same name"
     )
-    require(len(texts) > 0, f"{path}: holds no .{wanted} with captions; it has {_kinds(kinds)}. {advice}")
+    require(len(texts) > 0, f"{path} holds no .{wanted} with captions; it has {_kinds(kinds)}. {advice}")
     names = [_clean(path, name) for name, _, _ in pictures.values()]
-    require(len(set(names)) == len(names), f"{path}: names of its pictures differ by '..' or '/' only; rename them")
+    require(len(set(names)) == len(names), f"{path}: the names of its pictures differ by '..' or '/' only; rename them")
     places = np.array([place[1:] for place in pictures.values()], np.int64)
     owned = [texts.get(key, []) for key in pictures]
     images = np.repeat(np.arange(len(owned)), [len(one) for one in owned])
@@ -324,7 +322,7 @@ def _members(path: str, raw: Any) -> Iterator[tarfile.TarInfo]:
             while (member := tar.next()) is not None:
                 require(
                     member.offset > last and member.size >= 0,
-                    f"{path}: is damaged: its members do not follow each other. Copy or download it again",
+                    f"{path} is damaged: its members do not follow each other. Copy or download it again",
                 )
                 last = member.offset
                 tar.members = []  # type: ignore[attr-defined]  # else it keeps all of them
@@ -334,13 +332,13 @@ def _members(path: str, raw: Any) -> Iterator[tarfile.TarInfo]:
     except (tarfile.TarError, OSError, EOFError, ValueError, UnicodeError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path}: is no tar file, or damaged ({error}). Copy or download it again") from error
+        raise InputError(f"{path} is no tar file, or damaged ({error}). Copy or download it again") from error
     end = raw.read(_BLOCK)
     require(
         len(end) == _BLOCK,
-        f"{path}: is cut off: it ends without the mark of a tar file's end. Copy or download it again",
+        f"{path} is cut off: it ends without the mark of a tar file's end. Copy or download it again",
     )
-    require(not any(end), f"{path}: is damaged at byte {tar.offset}. Copy or download it again")
+    require(not any(end), f"{path} is damaged at byte {tar.offset}. Copy or download it again")
 
 
 def _captions(path: str, name: str, content: bytes, keys: Sequence[str] | None) -> list[str]:
@@ -376,7 +374,7 @@ def _clean(path: str, name: str) -> str:
     """A member's name as an id: nothing is written under it, but others may take it for a path."""
     require(
         not {"\n", "\r"} & set(name) and not any("\ud800" <= character <= "\udfff" for character in name),
-        f"{path}: holds a file named {name!r}; a name is one line of valid text. Write the shard again",
+        f"{path} holds a file named {name!r}; a name is one line of valid text. Write the shard again",
     )
     plain = os.path.normpath(name)
     return (
