@@ -214,6 +214,7 @@ class HuggingFace(ListedPhotos):
             "write the dataset as a table, dataset.to_parquet(FILE), and give data=table",
         )
         with _readable(self.folder):
+            dataset.data.table.validate(full=True)  # Arrow itself trusts the file: damage would end the process
             pictures = dataset.with_format(None).select_columns([self._image])
             pictures = pictures if stored else pictures.cast_column(self._image, Image(decode=False))
             names = _names(self.folder, pictures, self._image, stored)
