@@ -71,6 +71,13 @@ def test_a_column_that_is_not_there(tmp_path):
         assert message.endswith("Name them")
 
 
+def test_a_parquet_whose_texts_are_not_utf_8(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"image": ["a"], "caption": ["words"]}), path, use_dictionary=False, compression="none")
+    path.write_bytes(path.read_bytes().replace(b"words", b"w\xffrds"))
+    assert "a.parquet cannot be read as .parquet" in refused(path, "image", "caption")
+
+
 def test_bad_files(tmp_path):
     for name, content, message in (
         ("a.csv", "", "is empty; expected a table of pictures"),

@@ -92,7 +92,11 @@ class TableFile:
             return {column: [row.get(column) for row in self._objects] for column in columns}
         if self.kind in _DELIMITERS:
             return self._strict(columns)
-        return {column: found.to_pylist() for column, found in self.columns(columns).items()}
+        found = self.columns(columns)
+        try:
+            return {column: entries.to_pylist() for column, entries in found.items()}
+        except UnicodeDecodeError as error:
+            raise self._unreadable(error) from error
 
     def refuse(
         self, mask: np.ndarray, what: str, advice: str, entries: Sequence[Any] | Mapping[int, Any] | None = None
