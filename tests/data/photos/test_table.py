@@ -9,13 +9,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from photo_files import SIDE, as_folder, as_table, captions_of, name_of, picture
 
 from vsehub.checks import InputError
+from vsehub.criteria import NearestNeighbor
 from vsehub.data import Table
 from vsehub.data.overlap import warn_of_shared
 from vsehub.data.photos import files
 from vsehub.data.photos.files import look_up
+from vsehub.data.text.vocabulary import Vocabulary
+from vsehub.evaluation import EncodedSplit, Protocol
+from vsehub.evaluation.encode import text_table
+from vsehub.evaluation.evaluate import evaluate
+from vsehub.similarities import Cosine
+from vsehub.training.batches import Draw, PairDataset
 
 NUMBERS = list(range(12))
 SPLITS = ["train"] * 6 + ["validation"] * 3 + ["test"] * 3
@@ -88,6 +96,23 @@ def test_a_caption_of_several_pictures_belongs_to_all(tmp_path, caplog):
     rows = [("image", "caption", "split"), *[(name_of(0), "twice", "train")] * 2, (name_of(1), "once", "train")]
     found = source(written(tmp_path, rows)).load("train")
     assert (found.captions, found.pairs) == (["twice", "once"], None)
+
+
+def test_shared_captions_in_batches_and_in_metrics(tmp_path):
+    """A batch marks every picture of a caption as positive; in the metrics each of them is a right answer."""
+    part = source(with_splits(tmp_path)).load("train")
+    dataset = PairDataset(part, text_table(part.captions, Vocabulary.build(part.captions, 1), None))
+    batch = dataset[Draw(0, np.arange(len(dataset)))]
+    texts = [part.captions[t] for t in batch.caption_ids]
+    for n, image in enumerate(batch.image_ids.tolist()):
+        for m, caption in enumerate(texts):
+            assert bool(batch.positives[n, m]) == (caption in captions_of(int(part.names[image][:3])))
+    texts = np.zeros((len(part.captions), len(part.images)), np.float32)
+    texts[part.pairs[:, 1], part.pairs[:, 0]] = 1
+    # The shared caption is nearest to the second of its pictures, far from the first.
+    texts[part.captions.index("a thing that several pictures show"), 0] = 0
+    encoded = EncodedSplit.of(part, torch.eye(6), torch.from_numpy(texts))
+    assert evaluate(encoded, Cosine(), NearestNeighbor(), Protocol("single")).metrics["rsum"] == 600
 
 
 def test_splits_are_drawn_by_picture(tmp_path, caplog):
