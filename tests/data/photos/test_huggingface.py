@@ -3,6 +3,7 @@
 import builtins
 import csv
 import json
+import logging
 import pickle
 import shutil
 
@@ -65,17 +66,19 @@ def test_the_same_pictures_from_every_source(tmp_path, saved):
     require_same(table, HuggingFace(folder, **settings))
 
 
-def test_parts_are_splits(tmp_path, saved):
+def test_parts_are_splits(tmp_path, saved, caplog):
     import datasets
 
     parts = {"train": NUMBERS[:6], "validation": NUMBERS[6:9], "test": NUMBERS[9:], "extra": NUMBERS[:2]}
     folder = saved(datasets.DatasetDict({name: as_dataset(numbers) for name, numbers in parts.items()}))
     data = source(folder)
     assert data.name == "saved"
+    caplog.set_level(logging.INFO)
     for split, part in (("train", "train"), ("val", "validation"), ("test", "test")):
         found = data.load(split)
         assert len(found.images) == len(parts[part])
         assert found.images[:][:, 0, -1, -1].tolist() == [5 * n for n in parts[part]]
+    assert "saved: parts that are no split are not used: extra" in caplog.text
     drawn = source(folder, columns={"split": None}, **ALL).load("train")
     assert len(drawn.images) == 14
     assert drawn.names[-1] == "extra-000001"  # two parts have pictures of one name

@@ -5,7 +5,6 @@ import pytest
 
 from vsehub.checks import InputError
 from vsehub.data.photos.listing import chosen_columns, drawn, joined, split_named
-from vsehub.data.photos.table import COLUMNS
 
 
 def test_captions_that_are_shared_against_a_loop():
@@ -51,8 +50,8 @@ def test_words_for_splits():
 
 
 def test_names_of_columns():
-    assert chosen_columns(None, COLUMNS) == ("image", ["caption"], "split")
-    assert chosen_columns({"caption": ["a", "b"], "split": None}, COLUMNS) == ("image", ["a", "b"], None)
+    assert chosen_columns(None) == ("image", ["caption"], "split")
+    assert chosen_columns({"caption": ["a", "b"], "split": None}) == ("image", ["a", "b"], None)
     for given, message in (
         ({"captions": "a"}, r"columns.captions is no setting \(did you mean caption\?\); choose among image, caption"),
         ({"image": None}, "columns.image is None; expected the name of a column"),
@@ -61,4 +60,4 @@ def test_names_of_columns():
         ({"caption": ["a", "a"]}, "columns.caption names a column twice: a, a"),
     ):
         with pytest.raises(InputError, match=message):
-            chosen_columns(given, COLUMNS)
+            chosen_columns(given)

@@ -1,5 +1,6 @@
 """Photos of a Hugging Face dataset on disk: a folder of `save_to_disk`, or an imagefolder with metadata."""
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +13,15 @@ from tqdm import tqdm
 
 from vsehub.checks import InputError, existing, fail, nearest, one_of, require
 from vsehub.data.photos.files import FolderFiles
-from vsehub.data.photos.listing import ListedPhotos, Listing, chosen_columns, flat_captions, split_named, split_words
+from vsehub.data.photos.listing import (
+    COLUMNS,
+    ListedPhotos,
+    Listing,
+    chosen_columns,
+    flat_captions,
+    split_named,
+    split_words,
+)
 from vsehub.data.photos.reading import PictureReading
 from vsehub.data.photos.table import list_table
 from vsehub.io.arrays import shortened
@@ -23,7 +32,8 @@ from vsehub.io.text import stays_inside
 if TYPE_CHECKING:
     from datasets import Dataset
 
-COLUMNS: Mapping[str, Any] = {"image": "image", "caption": "caption", "split": "split"}
+log = logging.getLogger(__name__)
+
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _FILE_NAME = "file_name"  # the column of an imagefolder's metadata that holds paths
 _PARTS, _STATE = "dataset_dict.json", "state.json"  # which save_to_disk writes
@@ -135,7 +145,7 @@ class HuggingFace(ListedPhotos):
         require(self.folder.is_dir(), f"folder: {folder} is a file; give {_WANTED}")
         one_of("outside", outside, ("refuse", "allow"))
         self._outside = outside == "allow"
-        self._image, self._captions, self._split = chosen_columns(columns, COLUMNS)
+        self._image, self._captions, self._split = chosen_columns(columns)
         self.name = self.folder.resolve().name if name is None else name
 
     def _listed(self) -> Listing:
@@ -171,15 +181,18 @@ class HuggingFace(ListedPhotos):
         parts = _loaded(self.folder)
         named = self._split is not None and None not in parts
         if named:
+            others = [name for name in parts if not split_named(name)]
             parts = {name: one for name, one in parts.items() if split_named(name)}
             require(
                 len(parts) > 0,
                 f"folder: no part of {self.folder} has the name of a split; known are {split_words()}. Give "
                 "data.columns.split=null to draw the splits from all parts by seed",
             )
-        column = (
-            None if None not in parts or self._split == COLUMNS["split"] not in parts[None].features else self._split
-        )
+            if others:
+                log.info("%s: parts that are no split are not used: %s", self.name, listed(others))
+        column = None
+        if None in parts and (self._split in parts[None].features or self._split != COLUMNS["split"]):
+            column = self._split
         found = [self._part(one, column) for one in parts.values()]
         counts = np.array([len(one.names) for one in found])
         firsts = np.cumsum(counts) - counts

@@ -22,6 +22,7 @@ _WORDS = {
     "val": ("val", "valid", "validation", "dev"),
     "test": ("test", "testing"),
 }
+COLUMNS: Mapping[str, Any] = {"image": "image", "caption": "caption", "split": "split"}
 _SPLIT_OF = {word: split for split, words in _WORDS.items() for word in words}
 
 
@@ -229,17 +230,17 @@ def split_words() -> str:
     return ", ".join(_SPLIT_OF)
 
 
-def chosen_columns(given: Mapping[str, Any] | None, defaults: Mapping[str, Any]) -> tuple[str, list[str], str | None]:
+def chosen_columns(given: Mapping[str, Any] | None) -> tuple[str, list[str], str | None]:
     """The names of the column of pictures, of those of captions, and of splits, if there is one.
 
-    given: image, a text; caption, a text or a list of texts; split, a text or None; what is absent is in `defaults`.
+    given: image, a text; caption, a text or a list of texts; split, a text or None; what is absent is in `COLUMNS`.
     Raises InputError for other keys and values.
     """
     for key in given or {}:
         require(
-            key in defaults, f"columns.{key} is no setting{nearest(key, defaults)}; choose among {', '.join(defaults)}"
+            key in COLUMNS, f"columns.{key} is no setting{nearest(key, COLUMNS)}; choose among {', '.join(COLUMNS)}"
         )
-    named = {**defaults, **(given or {})}
+    named = {**COLUMNS, **(given or {})}
     captions = named["caption"] if isinstance(named["caption"], list | tuple) else [named["caption"]]
     for key, words in (("image", [named["image"]]), ("caption", captions), ("split", [named["split"]])):
         allowed = all((isinstance(one, str) and one) or (key == "split" and one is None) for one in words)

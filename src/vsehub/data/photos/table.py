@@ -1,7 +1,6 @@
 """Photos that a table names: a column of paths, one or more of captions and, if there is one, of splits."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -9,12 +8,19 @@ import numpy as np
 
 from vsehub.checks import existing, one_of, require
 from vsehub.data.photos.files import FolderFiles
-from vsehub.data.photos.listing import ListedPhotos, Listing, chosen_columns, flat_captions, split_named, split_words
+from vsehub.data.photos.listing import (
+    COLUMNS,
+    ListedPhotos,
+    Listing,
+    chosen_columns,
+    flat_captions,
+    split_named,
+    split_words,
+)
 from vsehub.data.photos.reading import PictureReading
 from vsehub.data.tables import KINDS, TableFile
 from vsehub.io.text import stays_inside
 
-COLUMNS: Mapping[str, Any] = {"image": "image", "caption": "caption", "split": "split"}
 _EXPECTED = "a table with a column of picture paths and one or more of captions"
 
 
@@ -59,7 +65,7 @@ class Table(ListedPhotos):
         require(self.images.is_dir(), f"images: {images} is a file; give the folder that the table's paths begin in")
         one_of("outside", outside, ("refuse", "allow"))
         self._outside = outside == "allow"
-        self._columns = chosen_columns(columns, COLUMNS)
+        self._columns = chosen_columns(columns)
         self.name = self.table.stem if name is None else name
 
     def _listed(self) -> Listing:
