@@ -87,12 +87,8 @@ def test_train_resume_evaluate_and_search(run_here, vsehub, tmp_path):
     for column in ("train/loss", "val/rsum"):
         assert len({float(one[column]) for one in epochs}) == 1, column
 
-    (tmp_path / "moved").mkdir()
-    for name in ("photos", "captions.csv", *(f"{split}.tar" for split in SPLITS)):
-        (tmp_path / name).rename(tmp_path / "moved" / name)
     (tmp_path / "shards" / "run.json").write_text(json.dumps(record(tmp_path / "shards") | {"status": "stopped"}))
-    moved = [f"data.{split}=moved/{split}.tar" for split in SPLITS]
-    vsehub("train", "resume=shards", "trainer.max_epochs=2", *moved, cwd=tmp_path)
+    vsehub("train", "resume=shards", "trainer.max_epochs=2", cwd=tmp_path)
     unbroken, continued = (
         torch.load(tmp_path / run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
         for run in ("table", "shards")
@@ -100,6 +96,9 @@ def test_train_resume_evaluate_and_search(run_here, vsehub, tmp_path):
     assert unbroken.keys() == continued.keys()
     assert all(torch.equal(value, continued[key]) for key, value in unbroken.items())
 
+    (tmp_path / "moved").mkdir()
+    for name in ("photos", "captions.csv"):
+        (tmp_path / name).rename(tmp_path / "moved" / name)
     checkpoint = "checkpoint=table/checkpoints/best.safetensors"
     changed = ("data.table=moved/captions.csv", "data.images=moved/photos")
     said = run_here("evaluate", checkpoint, *changed, "criterion=csls", "reference=train")
