@@ -52,6 +52,7 @@ OUTSIDE = {
     "wandb_workspaces": {"training/loggers/wandb_view.py"},
     "transformers": {"encoders/pretrained/texts.py", "data/text/vocabulary.py"},
     "tokenizers": {"data/text/vocabulary.py"},
+    "datasets": {"data/photos/huggingface.py"},
     "torchvision": {"encoders/pretrained/networks.py"},
     "timm": {"encoders/pretrained/networks.py"},
     "lazy_loader": {"__init__.py"},

@@ -13,6 +13,7 @@ from PIL import Image
 from vsehub.data import CaptionedImages, Precomp, overlap
 from vsehub.data.overlap import Shared, shared, warn_of_shared
 from vsehub.data.photos.pictures import Pictures
+from vsehub.io import rows
 
 FLICKR8K = Path(__file__).parents[3] / "shared" / "data" / "flickr8k"
 
@@ -40,8 +41,8 @@ def test_rows_and_captions_that_are_the_same(tmp_path, monkeypatch, shape, dtype
     np.save(tmp_path / "first.npy", first.repeat(5, axis=0))
     a = split(np.load(tmp_path / "first.npy", mmap_mode="r")[::5], texts(*range(50)))
     b = split(second, texts(0, 0, 49, 50, 51, *range(100, 140)))
-    rows = {row.tobytes() for row in first}
-    expected = sum(row.tobytes() in rows for row in second)
+    known = {row.tobytes() for row in first}
+    expected = sum(row.tobytes() in known for row in second)
     assert expected == 7
     assert shared(a, b) == Shared(expected, 3)
     assert shared(b, a) == Shared(6, 2)
@@ -55,7 +56,7 @@ def test_captions_that_are_vectors():
     assert shared(a, split(vectors, texts(1))) == Shared(9, 0)
 
 
-def test_picture_files(tmp_path, monkeypatch):
+def test_picture_files(tmp_path):
     """The same bytes under another name; the same size with another end, and with another beginning."""
     rng = np.random.default_rng(0)
     files = []
@@ -68,18 +69,16 @@ def test_picture_files(tmp_path, monkeypatch):
         files[-1].write_bytes(content[:changed] + bytes([content[changed] ^ 1]) + content[changed + 1 :])
     files.append(tmp_path / "copy.bmp")
     shutil.copy(files[2], files[-1])
-    opened = []
-
-    def opening(file, mode):
-        opened.append(Path(file).stem)
-        return open(file, mode)
-
-    monkeypatch.setattr(overlap, "open", opening, raising=False)
     train, test = ([str(one) for one in some] for some in (files[:3], files[3:]))
     assert shared(split(Pictures(train), texts(0)), split(Pictures(test), texts(1))) == Shared(1, 0)
-    assert opened.count("begin") == opened.count("copy") == 2, "its end, then all of it"
-    assert opened.count("end") == opened.count("3") == 1, "its end tells it apart"
     assert shared(split(Pictures(train), texts(0)), split(np.zeros((2, 3, 224, 224), np.uint8), texts(1))).images == 0
+
+
+def test_hashes_of_picture_files_that_are_known(tmp_path):
+    """They are those of the check: no file is read."""
+    absent = ["a.png", "b.png"]
+    one, other = (Pictures(absent, contents=np.array(some, "S32")) for some in (["x", "y"], ["y", "z"]))
+    assert shared(split(one, texts(0)), split(other, texts(1))) == Shared(1, 0)
 
 
 def test_what_is_said(caplog):
@@ -99,13 +98,20 @@ def test_what_is_said(caplog):
     caplog.clear()
     warn_of_shared({name: splits[name] for name in ("train",)})
     warn_of_shared({})
-    warn_of_shared({name: replace(split, pairs=split.training_pairs()) for name, split in splits.items()})
+    vectors = np.ones((500, 2), np.float32)  # as of data.pairs
+    vectors = {
+        name: replace(split, captions=vectors[: len(split.captions)], pairs=split.training_pairs())
+        for name, split in splits.items()
+    }
+    warn_of_shared(vectors)
     assert not caplog.records
+    warn_of_shared({name: replace(split, pairs=split.training_pairs()) for name, split in splits.items()})
+    assert len(caplog.messages) == 3
 
 
 def test_each_row_is_hashed_once(monkeypatch):
-    calls, blake2b = [], overlap.hashlib.blake2b
-    monkeypatch.setattr(overlap.hashlib, "blake2b", lambda *a, **k: (calls.append(1), blake2b(*a, **k))[1])
+    calls, blake2b = [], rows.hashlib.blake2b
+    monkeypatch.setattr(rows.hashlib, "blake2b", lambda *a, **k: (calls.append(1), blake2b(*a, **k))[1])
     images = np.arange(60, dtype=np.float32).reshape(30, 2)
     warn_of_shared({name: split(images[n : n + 10], texts(n)) for n, name in enumerate(("train", "val", "test"))})
     assert len(calls) == 30

@@ -81,12 +81,12 @@ def test_against_a_dictionary(truth):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is empty; expected the header query,item"),
+        ("", "is empty; expected a table of pairs with the columns query and item"),
         ("query,item\n", "has no pairs"),
-        ("\n\n", "header has no column 'query'"),
-        ("0,1\n", "pairs.csv:1: the header has no column 'query'; expected one. Columns there: 0, 1. The first line"),
+        ("\n\n", "pairs.csv has no column 'query'"),
+        ("0,1\n", "pairs.csv has no column 'query'; expected one. Columns there: 0, 1. The first line"),
         ("query;item\n0;1\n", "Columns there: query;item. "),
-        ("query,item,query\n0,1,2\n", "header has 2 columns 'query'; expected one"),
+        ("query,item,query\n0,1,2\n", "pairs.csv has 2 columns 'query'; expected one"),
         ("query,item\n0,1\n0,1,2\n", "pairs.csv:3: 3 entries; expected 2"),
         ("query,item\n0,1\n\n0\n", "pairs.csv:4: 1 entries; expected 2"),
         (b"query,item\n0,1\n0,\xe9\n", "pairs.csv:3: byte 0xe9 is not UTF-8"),
@@ -106,7 +106,10 @@ def test_against_a_dictionary(truth):
             "item,query\n\n" + "1,0\n" * 2 + "\n" + "2,0\n" + "1,0\n" * 6,
             "lines 4, 7, 8, 9, 10, ... .7 in all. repeat a pair that came before. Keep each pair once",
         ),
-        ({"query": [0, 1], "items": [0, 1]}, "has the columns query, items; expected item"),
+        (
+            {"query": [0, 1], "items": [0, 1]},
+            "no column 'item' .did you mean items.*; expected one. Columns there: query, items",
+        ),
         ({"query": [0, 1], "item": [0.0, 1.0]}, "column item holds double. The items have no ids"),
         ({"query": [0, 1, None], "item": [0, 1, 2]}, "row 2, counted from 0, has no query"),
         ({"query": [0, 1, 9, 9], "item": [0, 1, 2, 3]}, "rows 2, 3, counted from 0, name rows that the queries do not"),
@@ -131,7 +134,7 @@ def test_fields_of_any_length(truth):
         assert truth(text.format(0), 3, 4) == [(0, 1), (2, 3), (1, 0)]
         assert "line 4 gives no row number" in refused(truth, text.format("x"), 3, 4)
         assert "pairs.csv:4: 4 entries; expected 3" in refused(truth, text.format("0,0"), 3, 4)
-        assert "the header has no column 'item'" in refused(truth, "query," + length * "i" + "\n0,0\n", 3, 4)
+        assert "pairs.csv has no column 'item'" in refused(truth, "query," + length * "i" + "\n0,0\n", 3, 4)
     assert csv.field_size_limit() == 131_072
 
 

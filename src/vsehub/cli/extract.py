@@ -50,7 +50,7 @@ def extract(cfg: DictConfig) -> None:
     require_writable(out)
     dtype = getattr(torch, cfg.dtype)
     source = build_source(cfg)
-    splits = {split: source.load(split) for split in cfg.splits}
+    splits = {split: source.load(split).with_own_captions() for split in cfg.splits}
     each, sizes = captions_each(splits, cfg.captions), {split: len(loaded.images) for split, loaded in splits.items()}
     device = device_of(cfg.device, processes.local)
     bf16, backbone = uses_bf16(precision_word(cfg.precision), device.type), built(cfg, splits).to(device)

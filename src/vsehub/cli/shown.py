@@ -61,7 +61,7 @@ class Shown:
 
     def captions(self, row: int) -> list[str]:
         """The captions of an image."""
-        return [self.split.text_of(t) for t in (self.split.image_index == row).nonzero()[0]]
+        return [self.split.text_of(t) for t in self.split.captions_of(row)]
 
     def thumbnail(self, row: int) -> str | None:
         """The image as a data URL; None if it cannot be shown."""
@@ -80,13 +80,11 @@ class Shown:
 
     def of_image(self, row: int, notes: Sequence[str], hits: Sequence[Hit]) -> Gallery:
         """The captions that an image found, its own marked."""
+        own = set(self.split.captions_of(row))
         found = [
-            Found(
-                rank, *self._scores(hit), None, self.split.text_of(hit.row), own=self.split.image_index[hit.row] == row
-            )
+            Found(rank, *self._scores(hit), None, self.split.text_of(hit.row), own=hit.row in own)
             for rank, hit in enumerate(hits, 1)
         ]
-        own = self.captions(row)
         count = f"{sum(one.own for one in found)} of its {len(own)} own captions are among the {len(found)} nearest."
         return Gallery(
             f"Captions of {self.name(row)}", [count, *notes], found, False, self.name(row), self.thumbnail(row)

@@ -1,5 +1,8 @@
 from .pairs import Pairs as Pairs
+from .photos.huggingface import HuggingFace as HuggingFace
 from .photos.karpathy import Karpathy as Karpathy
+from .photos.table import Table as Table
+from .photos.webdataset import WebDataset as WebDataset
 from .precomp import Precomp as Precomp
 from .scenes.source import Scenes as Scenes
 from .sources import CaptionedImages as CaptionedImages

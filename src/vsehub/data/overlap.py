@@ -1,8 +1,6 @@
 """Images and captions that two splits of a data set share, which would make a test too easy."""
 
-import hashlib
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -20,7 +18,6 @@ log = logging.getLogger(__name__)
 # use few words, 26 %. A split that is part of another shares all of them.
 ALLOWED_CAPTIONS = 1 / 3
 _BLOCK_BYTES = 16 << 20
-_TAIL = 4096  # bytes of a picture file that are compared before the whole files are
 
 
 @dataclass(frozen=True)
@@ -34,8 +31,8 @@ class Shared:
 def shared(a: CaptionedImages, b: CaptionedImages) -> Shared:
     """The numbers of images and captions of `b` whose content is also in `a`.
 
-    Stored features and pixels are compared by 64-bit hashes of their rows, which are read once in blocks. Picture files
-    of equal size and equal last 4 KB are compared by hashes of all bytes. Captions are compared as strings, vectors
+    Stored features and pixels are compared by 64-bit hashes of their rows, which are read once in blocks, picture
+    files by 128-bit hashes of their bytes. Captions are compared as strings, vectors
     like features. Images of different kinds or types have nothing in common.
     """
     return _compared(_Content(a), _Content(b))
@@ -45,9 +42,9 @@ def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
     """Log a warning for any two splits that share images, or more than a third of the second split's captions.
 
     splits: by name, in any order; train is compared with val and test, val with test. Every row is hashed once. Splits
-    in which a text may belong to several images are skipped, since `data.pairs` compares their row numbers.
+    of vectors in which a text may belong to several images are skipped, since `data.pairs` compares their row numbers.
     """
-    splits = {name: split for name, split in splits.items() if split.pairs is None}
+    splits = {name: split for name, split in splits.items() if split.pairs is None or split.written}
     order = sorted(splits, key=lambda name: SPLITS.index(name) if name in SPLITS else len(SPLITS))
     contents = {name: _Content(splits[name]) for name in order}
     for first, second in combinations(order, 2):
@@ -70,7 +67,7 @@ class _Content:
 
     def __init__(self, split: CaptionedImages):
         images, captions = split.images, split.captions
-        self.images = _Files(images.files) if isinstance(images, Pictures) else _Hashes(images)
+        self.images = _Files(images) if isinstance(images, Pictures) else _Hashes(images)
         self.captions = _Texts(captions) if isinstance(captions, list) else _Hashes(captions)
 
 
@@ -102,32 +99,10 @@ class _Hashes:
 
 
 class _Files:
-    """Picture files by their size, then their last bytes, then all bytes; files are only read if necessary."""
+    """Picture files by hashes of their bytes, which were taken when the pictures were checked."""
 
-    def __init__(self, files: Sequence[str]):
-        self._sizes = {file: os.path.getsize(file) for file in files}
-        self._files = files
-        self._digests: dict[tuple[str, int | None], bytes] = {}
+    def __init__(self, pictures: Pictures):
+        self._contents = pictures.contents
 
     def in_common(self, other: object) -> int:
-        if not isinstance(other, _Files):
-            return 0
-        sizes = set(other._sizes.values())
-        left = [file for file in self._files if self._sizes[file] in sizes]
-        against = list(other._sizes)
-        for tail in (_TAIL, None):
-            own = {(self._sizes[file], self._digest(file, tail)) for file in left}
-            wanted = {size for size, _ in own}
-            against = [file for file in against if other._sizes[file] in wanted]
-            found = {(other._sizes[file], other._digest(file, tail)) for file in against}
-            left = [file for file in left if (self._sizes[file], self._digest(file, tail)) in found]
-            against = [file for file in against if (other._sizes[file], other._digest(file, tail)) in own]
-        return len(left)
-
-    def _digest(self, file: str, tail: int | None) -> bytes:
-        """The hash of the file's last `tail` bytes, or of all."""
-        if (file, tail) not in self._digests:
-            with open(file, "rb") as content:
-                content.seek(0 if tail is None else max(0, self._sizes[file] - tail))
-                self._digests[file, tail] = hashlib.blake2b(content.read(), digest_size=16).digest()
-        return self._digests[file, tail]
+        return int(np.isin(self._contents, other._contents).sum()) if isinstance(other, _Files) else 0

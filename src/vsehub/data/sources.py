@@ -1,7 +1,7 @@
 """The contract of data sources: images, each stored once, and captions that refer to them."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -73,6 +73,22 @@ class CaptionedImages:
         if self.pairs is not None:
             return self.pairs
         return np.stack([self.image_index, np.arange(len(self.captions))], axis=1).astype(np.int64)
+
+    def captions_of(self, row: int) -> list[int]:
+        """The numbers of an image's captions, ascending."""
+        if self.pairs is None:
+            return np.flatnonzero(self.image_index == row).tolist()
+        return sorted(self.pairs[self.pairs[:, 0] == row, 1].tolist())
+
+    def with_own_captions(self) -> "CaptionedImages":
+        """The same split, a caption of several images repeated for each of them, image by image.
+
+        For layouts in which every image has captions of its own. Vectors are not repeated.
+        """
+        if self.pairs is None or not isinstance(self.captions, list):
+            return self
+        images, captions = self.pairs[np.lexsort((self.pairs[:, 1], self.pairs[:, 0]))].T
+        return replace(self, captions=[self.captions[t] for t in captions.tolist()], image_index=images, pairs=None)
 
     def fingerprint(self) -> str:
         """A short hash of the captions, their images and a sample of image rows, to identify the data."""

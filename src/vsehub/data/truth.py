@@ -1,8 +1,6 @@
 """Pairs of queries and the items that answer them, ids and labels, from the user's files."""
 
-import csv
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -10,16 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, existing, fail, require
-from vsehub.io.rows import NAMED, listed
-from vsehub.io.text import long_fields, read_lines
+from vsehub.checks import InputError, existing, require
+from vsehub.data.tables import TableFile
+from vsehub.io.text import read_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS = ("query", "item")
-_SHOWN = 500  # characters of a header or an entry
-_MOST_BLOCK = 2**31 - 1  # bytes that Arrow reads in one block
+_EXPECTED = "a table of pairs with the columns query and item, one pair per line"
 _DIGITS = 18  # of a row number at most, so that it fits into 64 bits
 
 
@@ -30,14 +27,9 @@ class PairTable:
     """
 
     def __init__(self, path: Path):
-        require(
-            path.is_file() and path.suffix.lower() in (".csv", ".parquet"),
-            f"{path} is not a .csv or .parquet file; expected a table of pairs with the columns query and item",
-        )
-        require(path.stat().st_size > 0, f"{path} is empty; expected the header query,item and one pair per line")
-        self.path = path
-        self._csv = path.suffix.lower() == ".csv"
-        self._columns = self._read_csv() if self._csv else self._read_parquet()
+        self._table = TableFile(path, _EXPECTED, (".csv", ".parquet"))
+        self._table.require_columns(COLUMNS, "The first line of a .csv names the columns: query,item")
+        self._columns = self._table.columns(COLUMNS)
         require(len(self._columns["query"]) > 0, f"{path} has no pairs; expected one per line after the header")
 
     def rows(self, column: str, side: str, count: int, ids: Sequence[str] | None) -> Tensor:
@@ -71,16 +63,7 @@ class PairTable:
 
         what: what these lines do, beginning with a verb in the plural.
         """
-        bad = np.flatnonzero(mask)
-        named = bad[:NAMED].tolist()
-        unit = ("line" if self._csv else "row") + ("s" if len(bad) > 1 else "")
-        numbers = listed(self._lines(named) if self._csv else named, len(bad))
-        entry = "" if column is None else f" (the first: {str(self._columns[column][named[0]])[:_SHOWN]!r})"
-        counted = "" if self._csv else ", counted from 0,"
-        if len(bad) == 1:
-            verb, _, rest = what.partition(" ")
-            what = f"{'has' if verb == 'have' else f'{verb}s'} {rest}"
-        fail(f"{self.path}: {unit} {numbers}{counted} {what}{entry}. {advice}")
+        self._table.refuse(mask, what, advice, None if column is None else self._columns[column])
 
     def _whole(self, column: str, side: str, entries: "pa.ChunkedArray") -> np.ndarray:
         """The entries as whole numbers."""
@@ -91,7 +74,7 @@ class PairTable:
         text = pa.types.is_string(entries.type) or pa.types.is_large_string(entries.type)
         require(
             text or pa.types.is_integer(entries.type),
-            f"{self.path}: the column {column} holds {entries.type}. {advice}",
+            f"{self._table.path}: the column {column} holds {entries.type}. {advice}",
         )
         # Arrow's cast accepts more than plain digits: 0x1, and -0.
         if text or not pa.types.is_signed_integer(entries.type):
@@ -101,94 +84,6 @@ class PairTable:
                 self.refuse(~decimal, "give no row number", advice, column)
         numbers: np.ndarray = entries.cast(pa.int64()).to_numpy()
         return numbers
-
-    def _read_csv(self) -> "dict[str, pa.ChunkedArray]":
-        import pyarrow as pa
-
-        try:
-            header = self._header()
-            for column in COLUMNS:
-                count = header.count(column)
-                require(
-                    count == 1,
-                    f"{self.path}:1: the header has {f'{count} columns' if count else 'no column'} {column!r}; expected"
-                    f" one. Columns there: {', '.join(header)[:_SHOWN]}. The first line names the columns, separated"
-                    " by commas: query,item",
-                )
-            table = self._arrow_table()
-        except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
-            raise InputError(f"{self.path}{self._damage(error)}") from error
-        return {column: table.column(column) for column in COLUMNS}
-
-    def _arrow_table(self) -> "pa.Table":
-        import pyarrow as pa
-        from pyarrow import csv as arrow
-
-        convert = arrow.ConvertOptions(include_columns=list(COLUMNS), column_types=dict.fromkeys(COLUMNS, pa.string()))
-        parse = arrow.ParseOptions(newlines_in_values=True)
-        try:
-            return arrow.read_csv(self.path, parse_options=parse, convert_options=convert)
-        except pa.ArrowInvalid:
-            size = self.path.stat().st_size
-            if not arrow.ReadOptions().block_size < size < _MOST_BLOCK:
-                raise
-        # Arrow fails on a line longer than a block: then the file is read again in one block.
-        whole = arrow.ReadOptions(block_size=size)
-        return arrow.read_csv(self.path, read_options=whole, parse_options=parse, convert_options=convert)
-
-    def _read_parquet(self) -> "dict[str, pa.ChunkedArray]":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            with pq.ParquetFile(self.path) as file:
-                names = file.schema_arrow.names
-                for column in COLUMNS:
-                    require(
-                        names.count(column) == 1, f"{self.path} has the columns {', '.join(names)}; expected {column}"
-                    )
-                table = file.read(columns=list(COLUMNS))
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise InputError(
-                f"{self.path} cannot be read as .parquet ({error}). Copy, download or write it again"
-            ) from error
-        return {column: table.column(column) for column in COLUMNS}
-
-    def _header(self) -> list[str]:
-        with long_fields(), self.path.open(encoding="utf-8-sig", newline="") as file:
-            return next(filter(None, csv.reader(file)), [])
-
-    def _lines(self, pairs: list[int]) -> list[int]:
-        """The line numbers of pairs, which are given in ascending order; empty lines are not counted as pairs."""
-        with long_fields(), self.path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
-            reader = csv.reader(file)
-            filled = (reader.line_num for record in reader if record)  # slow: only for messages
-            before = -1  # the header
-            lines = []
-            for pair in pairs:
-                lines.append(next(islice(filled, pair - before, None)))
-                before = pair + 1
-            return lines
-
-    def _damage(self, error: Exception) -> str:
-        """The damage of a csv, for the message: its first line that is not UTF-8 or has a wrong number of entries."""
-        with self.path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    line.decode()
-                except UnicodeDecodeError as bad:
-                    return f":{number}: byte 0x{line[bad.start]:02x} is not UTF-8. Save the file as UTF-8"
-        with long_fields(), self.path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            try:
-                records = filter(None, reader)
-                width = len(next(records, []))
-                for record in records:
-                    if len(record) != width:
-                        return f":{reader.line_num}: {len(record)} entries; expected {width}, as the header has"
-            except csv.Error as worse:
-                return f":{reader.line_num}: {worse}"
-        return f" cannot be read as .csv ({error})"
 
 
 def read_ids(path: str | Path, name: str = "ids") -> list[str]:

@@ -130,8 +130,8 @@ class TestMemory:
 
     @pytest.fixture
     def decoded(self, monkeypatch):
-        seen, damage = [], picture_check.damage
-        monkeypatch.setattr(picture_check, "damage", lambda path: (seen.append(path.name), damage(path))[1])
+        seen, inspect = [], picture_check.inspect
+        monkeypatch.setattr(picture_check, "inspect", lambda path: (seen.append(Path(path).name), inspect(path))[1])
         return seen
 
     def test_until_it_changes(self, tmp_path, decoded):
@@ -151,24 +151,24 @@ class TestMemory:
     def test_after_a_kill(self, tmp_path, decoded, monkeypatch):
         coco(tmp_path, [("train", "", 1)] * 10, flat=True)
         monkeypatch.setattr(picture_check, "_AT_ONCE", 3)
-        counted = picture_check.damage
+        counted = picture_check.inspect
 
         def killed(path):
-            if path.name == "7.png":
+            if Path(path).name == "7.png":
                 raise KeyboardInterrupt
             return counted(path)
 
-        monkeypatch.setattr(picture_check, "damage", killed)
+        monkeypatch.setattr(picture_check, "inspect", killed)
         with pytest.raises(KeyboardInterrupt):
             source(tmp_path).load("train")
-        monkeypatch.setattr(picture_check, "damage", counted)
+        monkeypatch.setattr(picture_check, "inspect", counted)
         decoded.clear()
         source(tmp_path).load("train")
         assert set(decoded) <= {"6.png", "7.png", "8.png", "9.png"}
         assert "7.png" in decoded
 
     @pytest.mark.parametrize(
-        "content", ["{", "[]", '{"1.png": 3}', "\x00", '{"version": 2, "whole": {}}', '{"version": 1, "whole": []}']
+        "content", ["{", "[]", '{"1.png": 3}', "\x00", '{"version": 3, "whole": {}}', '{"version": 2, "whole": []}']
     )
     def test_a_damaged_memory_is_none(self, tmp_path, decoded, content):
         coco(tmp_path)

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
 from vsehub.checks import InputError
-from vsehub.data.photos.pictures import Pictures, damage, random
+from vsehub.data.photos.pictures import Pictures, inspect, random
 
 # What the EXIF orientations say has to be done to the stored pixels, after the standard's table.
 UPRIGHT = {
@@ -149,7 +149,7 @@ def clear(mode, colour):
 def test_every_kind_of_pixel_becomes_rgb(tmp_path, ending, picture, expected):
     options = {"jpg": {"quality": 100}, "webp": {"lossless": True, "exact": True}}.get(ending, {})
     path = saved(tmp_path / f"one.{ending}", picture, **options)
-    assert damage(path) is None
+    assert inspect(path).damage is None
     found = Pictures([path], 4, 5)[0]
     assert off(found, np.array(expected)[:, None, None]) <= (ending == "jpg")
 
@@ -177,7 +177,7 @@ def test_exif_orientation_is_applied(tmp_path, orientation, ending):
 
 def test_damaged_exif_is_no_damage(tmp_path):
     path = saved(tmp_path / "one.jpg", smooth(40, 60), exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01\x12\0")
-    assert damage(path) is None
+    assert inspect(path).damage is None
     np.testing.assert_array_equal(Pictures([path], 32, 32)[0], by_torchvision(path, 32, 32)[0])
 
 
@@ -190,7 +190,7 @@ def test_the_orientation_holds_where_other_exif_is_damaged(tmp_path):
     path = saved(tmp_path / "one.jpg", stored, exif=damaged, quality=100, subsampling=0)
     with Image.open(path) as file, pytest.raises(Exception):  # noqa: B017, PT011
         ImageOps.exif_transpose(file)
-    assert damage(path) is None
+    assert inspect(path).damage is None
     upright = saved(tmp_path / "upright.png", np.ascontiguousarray(UPRIGHT[6](stored)))
     assert off(Pictures([path], 32, 32)[0], Pictures([upright], 32, 32)[0]) <= 6
 
@@ -259,7 +259,7 @@ def test_damage_is_found_and_named(tmp_path, content, reason):
         path.write_bytes(content)
     else:
         content.save(path, format="PNG" if content.mode == "1" else "TIFF")
-    found = damage(path)
+    found = inspect(path).damage
     assert found is not None
     assert reason in found
     with pytest.raises(InputError, match=r"one.jpg cannot be decoded \("):

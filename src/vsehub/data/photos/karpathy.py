@@ -5,7 +5,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,8 @@ import numpy as np
 
 from vsehub.checks import InputError, existing, fail, one_of, require
 from vsehub.components import Component
-from vsehub.data.photos.pictures import Pictures, damaged
+from vsehub.data.photos.files import FolderFiles
+from vsehub.data.photos.reading import PictureReading
 from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.io.rows import listed
 from vsehub.io.text import stays_inside
@@ -22,7 +23,6 @@ log = logging.getLogger(__name__)
 
 ALL_SPLITS = ("train", "restval", "val", "test")  # restval: COCO's validation images that Karpathy leaves for training
 _RESTVAL = "restval"
-_NAMED_LEFT_OUT = 20  # files named in a warning: more than in an error, since nothing else names them
 _HALF = "holds half of a surrogate pair, which is not a character; write the missing text"
 _LAYOUT = (
     '{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": "A dog ."}, ...]}, ...]}, the layout of '
@@ -132,10 +132,7 @@ class Karpathy(Component):
     json: dataset_coco.json, dataset_flickr30k.json, dataset_flickr8k.json or a file of that layout. images: the folder
     of the files, or of COCO's folders train2014 and val2014; the json may only name files inside it, whose links are
     followed. name: for reports, by default the json's. restval: "train" adds COCO's restval images to train, "leave"
-    omits them. size, resize, crops, threads: of `Pictures`. augment: "vsepp", random crops and mirrors in training, or
-    "none". unreadable: "stop" at files that cannot be decoded, or "leave_out" them and their captions. cache: the
-    folder that remembers which files are whole; None is vsehub's folder in the user's caches
-    (`io.files.cache_folder`).
+    omits them. Other arguments: of `PictureReading`.
     """
 
     rebuilt: Mapping[str, Any] = {"cache": None}  # a checkpoint does not say where files are written
@@ -159,12 +156,8 @@ class Karpathy(Component):
         require(self.images.is_dir(), f"images: {images} is a file; give the folder that holds the image files")
         require(self.json.is_file(), f"json: {json} is a folder; give the json file of the splits")
         one_of("restval", restval, ("train", "leave"))
-        one_of("augment", augment, ("none", "vsepp"))
-        one_of("unreadable", unreadable, ("stop", "leave_out"))
-        self._pictures = partial(Pictures, size=size, resize=resize, crops=crops, threads=threads)
-        self._threads = self._pictures([]).threads  # refuses bad sizes before the pictures are checked
-        self._name, self._restval, self._augment = name, restval, augment
-        self._unreadable, self._cache = unreadable, cache
+        self._name, self._restval = name, restval
+        self._reading = PictureReading(size, resize, crops, augment, unreadable, threads, cache)
 
     @property
     def name(self) -> str:
@@ -185,12 +178,12 @@ class Karpathy(Component):
         """
         one_of("split", split, SPLITS)
         entries = self._entries(split)
-        files = self._without_damaged(split, self._located(split, entries))
-        kept = [entry for entry, file in zip(entries, files, strict=True) if file is not None]
+        files = FolderFiles(self.images, self._located(split, entries))
+        rows, contents = self._reading.check(split, files)
+        kept = [entries[row] for row in rows.tolist()]
         captions = [caption for entry in kept for caption in entry.captions]
         index = np.repeat(np.arange(len(kept)), [len(entry.captions) for entry in kept])
-        paths = [str(self.images / file) for file in files if file is not None]
-        pictures = self._pictures(paths, augments=self._augment == "vsepp" and split == "train")
+        pictures = self._reading.pictures(split, files.take(rows), contents)
         return CaptionedImages(pictures, captions, index, [entry.filename for entry in kept])
 
     def _entries(self, split: str) -> list[Entry]:
@@ -226,21 +219,6 @@ class Karpathy(Component):
     @cached_property
     def _filenames(self) -> Counter[str]:
         return Counter(entry.filename for entry in self._read[1])
-
-    def _without_damaged(self, split: str, files: list[str]) -> list[str | None]:
-        """The files, None in place of those that cannot be decoded. Raises InputError unless these may be omitted."""
-        reasons = damaged(self.images, files, self._threads, self._cache)
-        named = [f"{file} ({reason})" for file, reason in reasons.items()]
-        said = f"{len(named):,} of {len(files):,} files of the split {split!r} cannot be decoded"
-        require(
-            not named or self._unreadable == "leave_out",
-            f"images: {said}: {listed(named)}. Copy them again, or leave them and their captions out with "
-            "data.unreadable=leave_out",
-        )
-        require(len(named) < len(files), f"images: {said}, which is all: {listed(named)}. Copy them again")
-        if named:
-            log.warning("%s and are left out with their captions: %s", said, listed(named, most=_NAMED_LEFT_OUT))
-        return [None if file in reasons else file for file in files]
 
 
 def _counted(entries: list[Entry]) -> str:

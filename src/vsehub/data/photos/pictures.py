@@ -1,14 +1,16 @@
 """Picture files as an array of pixels: decoded, turned upright and cropped; checked once before training."""
 
 import hashlib
+import io
 import json
 import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -37,8 +39,28 @@ _LONGEST = 16  # times the shorter side: resizing longer pictures could need any
 _AREA = (0.08, 1.0)  # of a random crop, as a share of the picture's
 _RATIO = (3 / 4, 4 / 3)  # of a random crop, width to height
 _TRIES = 10
-_VERSION = 1  # of the file that remembers checked pictures; files of other versions are ignored
+_VERSION = 2  # of the file that remembers checked pictures; files of other versions are ignored
+_CONTENT_BYTES = 16  # of the hash of a picture's file
+_CONTENT = f"S{2 * _CONTENT_BYTES}"
 _AT_ONCE = 1024  # pictures submitted to the threads at a time, so that a whole split does not wait in memory
+
+
+class Stored(Protocol):
+    """A picture within a larger file, read when it is wanted; `str()` names it in messages."""
+
+    def read(self) -> bytes:
+        """The bytes of the picture's file."""
+
+
+Place = str | Path | Stored  # of a picture: a file, or a part of one
+
+
+class PictureFiles(Protocol):
+    """Where the I pictures of a split are: a sequence of places."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, row: int, /) -> Place: ...
 
 
 class Part(NamedTuple):
@@ -51,7 +73,7 @@ class Part(NamedTuple):
     size: tuple[int, int]
 
 
-def read_part(path: str | Path, choose: Callable[[int, int], Part]) -> np.ndarray:
+def read_part(place: Place, choose: Callable[[int, int], Part]) -> np.ndarray:
     """The part of a picture that `choose(width, height)` returns, resized: (height, width, 3) uint8.
 
     Resizing is bilinear and antialiased. The file's content becomes upright (EXIF) 8-bit RGB: transparency becomes
@@ -59,14 +81,14 @@ def read_part(path: str | Path, choose: Callable[[int, int], Part]) -> np.ndarra
     InputError if the file cannot be decoded.
     """
     try:
-        with Image.open(path) as file:
+        with _opened(place) as raw, Image.open(raw) as file:
             orientation = _orientation(file)
             width, height = file.size[::-1] if orientation in _LYING else file.size
             part = choose(width, height)
             _decode_smaller(file, min(part.width / part.size[0], part.height / part.size[1]))
             picture = _upright_rgb(file, orientation)
     except Exception as error:
-        raise InputError(f"{path} cannot be decoded ({_reason(error)})") from error
+        raise InputError(f"{place} cannot be decoded ({_reason(error)})") from error
     x, y = picture.width / width, picture.height / height  # below 1 where it was decoded smaller
     right, bottom = min((part.left + part.width) * x, picture.width), min((part.top + part.height) * y, picture.height)
     return np.asarray(
@@ -74,14 +96,29 @@ def read_part(path: str | Path, choose: Callable[[int, int], Part]) -> np.ndarra
     )
 
 
-def damage(path: str | Path) -> str | None:
-    """The reason why a picture cannot be decoded completely, at full size; None if it can."""
+class Inspected(NamedTuple):
+    """content: a hash of the bytes of a picture's file. damage: why it cannot be decoded; None if it can."""
+
+    content: str
+    damage: str | None
+
+
+def inspect(place: Place) -> Inspected:
+    """Read a picture's file and decode it completely, at full size."""
+    content = ""
     try:
-        with Image.open(path) as file:
-            _upright_rgb(file, _orientation(file))
+        with _opened(place) as raw:
+            content = hashlib.file_digest(raw, partial(hashlib.blake2b, digest_size=_CONTENT_BYTES)).hexdigest()
+            raw.seek(0)
+            with Image.open(raw) as file:
+                _upright_rgb(file, _orientation(file))
     except Exception as error:
-        return _reason(error)
-    return None
+        return Inspected(content, _reason(error))
+    return Inspected(content, None)
+
+
+def _opened(place: Place) -> io.BufferedReader | io.BytesIO:
+    return open(place, "rb") if isinstance(place, str | Path) else io.BytesIO(place.read())
 
 
 def _reason(error: Exception) -> str:
@@ -175,21 +212,24 @@ class Pictures:
     Indexing resizes a picture's shorter side to `resize` and takes the middle size x size pixels. Ten crops are the
     upper left, upper right, lower left and lower right corner and the centre, then their mirrors in that order.
 
-    files: the paths. augments: whether training takes `augmented` pictures. threads: how many decode at a time; None is
-    one per core, at most 8. Keeps no threads between reads, so that it can be pickled and forked. Raises
-    InputError for sizes that are not whole numbers, `resize` below `size`, and crops other than 1 and 10.
+    files: the paths, or where in larger files the pictures are. contents: hashes (I,) of the files' bytes, if they are
+    known; None: they are read when they are asked for. augments: whether training takes `augmented` pictures. threads:
+    how many decode at a time; None is one per core, at most 8. Keeps no threads between reads, so that it can be
+    pickled and forked. Raises InputError for sizes that are not whole numbers, `resize` below `size`, and crops other
+    than 1 and 10.
     """
 
     dtype = np.dtype(np.uint8)
 
     def __init__(
         self,
-        files: Sequence[str],
+        files: PictureFiles,
         size: int = 224,
         resize: int = 256,
         crops: int = 1,
         augments: bool = False,
         threads: int | None = None,
+        contents: np.ndarray | None = None,
     ):
         whole("size", size)
         whole("resize", resize)
@@ -197,8 +237,18 @@ class Pictures:
         one_of("crops", crops, (1, 10))
         if threads is not None:
             whole("threads", threads)
-        self.files, self.size, self.resize, self.crops, self.augments = list(files), size, resize, crops, augments
+        self.files, self.size, self.resize, self.crops, self.augments = files, size, resize, crops, augments
         self.threads = min(8, os.cpu_count() or 1) if threads is None else threads
+        self._contents = contents
+
+    @property
+    def contents(self) -> np.ndarray:
+        """(I,) hashes of the bytes of the files, by which equal files are found."""
+        if self._contents is None:
+            with ThreadPoolExecutor(self.threads) as pool:
+                places = (self.files[row] for row in range(len(self)))
+                self._contents = np.array([one.content for one in pool.map(inspect, places)], _CONTENT)
+        return self._contents
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -262,51 +312,65 @@ class Pictures:
         pixels[:] = (crop[:, ::-1] if mirrored else crop).transpose(2, 0, 1)
 
 
-def damaged(folder: Path, names: Sequence[str], threads: int, cache: str | None = None) -> dict[str, str]:
-    """The pictures folder/name that cannot be decoded, each with the reason.
+class Checked(NamedTuple):
+    """contents: (I,) hashes of the bytes of the files. damaged: row -> why the picture cannot be decoded."""
 
-    Pictures that passed an earlier check and have the same size and modification time are not decoded again. threads:
-    how many decode at a time. cache: the folder that remembers intact pictures; None is vsehub's folder in the user's
-    caches (`io.files.cache_folder`). If it cannot be written, a warning is logged and nothing is remembered.
+    contents: np.ndarray
+    damaged: dict[int, str]
+
+
+def checked(
+    files: PictureFiles, keys: Sequence[str], states: Sequence[list[int]], memory: Path, title: str, threads: int
+) -> Checked:
+    """Decode all pictures once and hash their files.
+
+    Intact pictures are remembered: one with the same key and state as in an earlier check is not read again. keys,
+    states: of each picture, what names it and what changes with it. memory: the file that remembers; if it cannot be
+    written, a warning is logged and nothing is remembered. title: of the progress bar. threads: how many decode at a
+    time.
     """
-    memory = _memory(folder, cache)
-    whole = _remembered(memory)
-    states = {name: _state(folder / name) for name in names}
-    unknown = [name for name, state in states.items() if whole.get(name) != state]
-    found: dict[str, str] = {}
-    shown = tqdm(total=len(unknown), desc=f"checking pictures in {folder.name}", unit=" pictures", disable=None)
+    intact = _remembered(memory)
+    contents, unknown = np.empty(len(files), _CONTENT), []
+    for row, (key, state) in enumerate(zip(keys, states, strict=True)):
+        found = intact.get(key)
+        if isinstance(found, list) and found[:-1] == state and isinstance(found[-1], str):
+            contents[row] = found[-1]
+        else:
+            unknown.append(row)
+    damaged: dict[int, str] = {}
+    shown = tqdm(total=len(unknown), desc=f"checking pictures in {title}", unit=" pictures", disable=None)
     try:
         with shown, ThreadPoolExecutor(threads) as pool:
             for first in range(0, len(unknown), _AT_ONCE):
                 some = unknown[first : first + _AT_ONCE]
-                for name, reason in zip(some, pool.map(damage, [folder / name for name in some]), strict=True):
-                    if reason is None:
-                        whole[name] = states[name]
+                for row, one in zip(some, pool.map(inspect, [files[row] for row in some]), strict=True):
+                    contents[row] = one.content
+                    if one.damage is None:
+                        intact[keys[row]] = [*states[row], one.content]
                     else:
-                        found[name] = reason
+                        damaged[row] = one.damage
                     shown.update()
     finally:  # pictures that passed before the check was killed need not be decoded again
         if unknown:
-            _remember(memory, whole)
-    return found
+            _remember(memory, intact)
+    return Checked(contents, damaged)
 
 
-def _memory(folder: Path, cache: str | None) -> Path:
-    return cache_folder(cache) / f"pictures-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}.json"
+def memory_file(cache: str | None, of: str) -> Path:
+    """The file that remembers the intact pictures of a folder or another collection, which `of` names.
+
+    cache: its folder; None is vsehub's folder in the user's caches (`io.files.cache_folder`).
+    """
+    return cache_folder(cache) / f"pictures-{hashlib.sha256(of.encode()).hexdigest()[:16]}.json"
 
 
-def _state(path: Path) -> list[int]:
-    found = path.stat()
-    return [found.st_size, found.st_mtime_ns]
-
-
-def _remembered(memory: Path) -> dict[str, list[int]]:
+def _remembered(memory: Path) -> dict[str, list[Any]]:
     found = read_object(memory)
     whole = found.get("whole") if found.get("version") == _VERSION else None
     return whole if isinstance(whole, dict) else {}
 
 
-def _remember(memory: Path, whole: dict[str, list[int]]) -> None:
+def _remember(memory: Path, whole: dict[str, list[Any]]) -> None:
     try:
         write_text(memory, json.dumps({"version": _VERSION, "whole": whole}, indent=0))
     except (OSError, ValueError) as error:

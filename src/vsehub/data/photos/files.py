@@ -1,0 +1,111 @@
+"""Picture files in a folder: found by listing folders, and refused outside of it."""
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from vsehub.checks import fail, nearest
+from vsehub.io.rows import listed
+
+_MOST_LISTED = 1000  # files of a folder that are compared with a missing one
+
+
+class FolderFiles:
+    """Pictures that are files in a folder.
+
+    folder: the folder. names: (I,) their paths in it. title: what a progress bar calls them.
+    """
+
+    setting = "images"
+
+    def __init__(self, folder: Path, names: Sequence[str]):
+        self.folder, self.names = folder, list(names)
+        self.title, self.identity = folder.name, str(folder.resolve())
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, row: int) -> str:
+        return os.path.join(self.folder, self.names[row])
+
+    def take(self, rows: np.ndarray) -> "FolderFiles":
+        """The files of these rows."""
+        return FolderFiles(self.folder, [self.names[row] for row in rows.tolist()])
+
+    def states(self) -> list[list[int]]:
+        """Size and modification time of each file."""
+        found = (os.stat(self[row]) for row in range(len(self)))
+        return [[one.st_size, one.st_mtime_ns] for one in found]
+
+    def require(self, split: str, outside: bool) -> None:
+        """Raise InputError if files are missing or, unless `outside`, if links lead to files outside the folder."""
+        found = look_up(self.folder, self.names)
+        if found.missing:
+            fail(
+                f"images: {len(found.missing):,} of {len(self):,} pictures of the split {split!r} are missing in "
+                f"{self.folder}: {listed(found.missing)}{_near(self.folder, found.missing[0])}. Give the folder that "
+                "the paths begin in, or copy the pictures there"
+            )
+        if found.leaving and not outside:
+            fail(
+                f"images: {len(found.leaving):,} of {len(self):,} pictures of the split {split!r} are links, or lie "
+                f"behind links, that lead out of {self.folder}: {listed(found.leaving)}. Copy the pictures there, give "
+                "the folder where they are, or, if you trust the table, data.outside=allow"
+            )
+
+
+class Found(NamedTuple):
+    """Names that are not files, and names of files that are not below the folder once links are followed."""
+
+    missing: list[str]
+    leaving: list[str]
+
+
+def look_up(folder: Path, names: Sequence[str]) -> Found:
+    """Which files are not in a folder.
+
+    Each folder that names lie in is listed once: links are known from the listing, so that only they need a look at
+    each. names: paths in the folder.
+    """
+    root = os.path.realpath(folder)
+    wanted: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        head, tail = os.path.split(name)
+        wanted[head].add(tail)
+    missing, leaving = set(), set()
+    for head, tails in tqdm(wanted.items(), f"finding pictures in {folder.name}", leave=False, disable=None):
+        place = os.path.join(folder, head)
+        left = tails - _plain_files(place, tails)
+        absent = {tail for tail in left if not os.path.isfile(os.path.join(place, tail))}
+        out = tails if not _within(place, root) else {t for t in left if not _within(os.path.join(place, t), root)}
+        missing |= {os.path.join(head, tail) for tail in absent}
+        leaving |= {os.path.join(head, tail) for tail in out - absent}
+    return Found([name for name in names if name in missing], [name for name in names if name in leaving])
+
+
+def _plain_files(place: str, tails: set[str]) -> set[str]:
+    """Which of the names are files, not links, in the listing of a folder."""
+    try:
+        with os.scandir(place) as entries:
+            return {one.name for one in entries if one.name in tails and one.is_file(follow_symlinks=False)}
+    except OSError:
+        return set()
+
+
+def _within(path: str, root: str) -> bool:
+    real = os.path.realpath(path)
+    return real == root or real.startswith(os.path.join(root, ""))
+
+
+def _near(folder: Path, name: str) -> str:
+    head, tail = os.path.split(name)
+    try:
+        with os.scandir(os.path.join(folder, head)) as entries:
+            return nearest(tail, [one.name for one, _ in zip(entries, range(_MOST_LISTED), strict=False)])
+    except OSError:
+        return ""
