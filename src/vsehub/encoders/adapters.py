@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import probability, require, whole
+from vsehub.checks import probability, require
 from vsehub.types import Encoder
 
 
@@ -15,8 +15,11 @@ class _Adapter(Encoder):
             f"{side}_encoder=adapter takes one vector {'an image' if side == 'image' else 'a text'}, but the data's "
             f"{side}s have shape {tuple(shape)}; choose another {side} encoder, or give vectors of a frozen model",
         )
-        if hidden is not None:
-            whole("hidden", hidden)
+        hidden = max(1, shape[0] // 4) if hidden is None else hidden
+        require(
+            isinstance(hidden, int) and not isinstance(hidden, bool) and hidden >= 0,
+            f"hidden is {hidden!r}; expected a whole number from 0 up, or null",
+        )
         require(
             0 < ratio < 1,
             f"ratio is {ratio}; expected a number between 0, where nothing would be trained, and 1, where nothing of "
@@ -25,10 +28,10 @@ class _Adapter(Encoder):
         probability("dropout", dropout)
         self.dim = shape[0]
         self.share = ratio / (1 - ratio)  # of the change, beside all of the frozen vector: the sum starts there exactly
-        last = nn.Linear(self.dim if hidden is None else hidden, self.dim)
+        last = nn.Linear(hidden or self.dim, self.dim)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
-        first = [] if hidden is None else [nn.Linear(self.dim, hidden), nn.ReLU()]
+        first = [nn.Linear(self.dim, hidden), nn.ReLU()] if hidden else []
         self.change = nn.Sequential(*first, nn.Dropout(dropout), last)
 
     def encoded(self, vectors: Tensor) -> Tensor:
@@ -45,9 +48,9 @@ class ImageAdapter(_Adapter):
     ReLU at its end, and its last layer starts at 0 (as residual branches do in Goyal et al. 2017, arXiv 1706.02677), so
     that training starts exactly at the frozen model.
 
-    image_shape: (D,) of one image, from the data. hidden: the bottleneck's units, a quarter of D in the paper; None:
-    a linear map. ratio: α of the paper, which took 0.2; between 0 and 1. dropout: the probability with which an input
-    of the last layer is 0 in a training step. Raises InputError for data that are not vectors.
+    image_shape: (D,) of one image, from the data. hidden: the bottleneck's units; None: a quarter of D, as in the
+    paper; 0: a linear map. ratio: α of the paper, which took 0.2; between 0 and 1. dropout: the probability with which
+    an input of the last layer is 0 in a training step. Raises InputError for data that are not vectors.
     """
 
     def __init__(
