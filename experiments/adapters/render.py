@@ -46,7 +46,7 @@ def judged(frame: pd.DataFrame, expected: pd.DataFrame) -> pd.DataFrame:
     for repeated cross-validation Bouckaert and Frank 2004): s² (1/n + tested / trained) instead of s² / n.
     """
     case = frame["set"] + ", " + frame["model"] + ", " + frame["criterion"]
-    values = frame.assign(case=case).set_index(["case", "seed", "fold"])
+    values = frame.assign(case=case).set_index(["case", "seed", "fold"]).sort_index()
     lines = []
     for _, row in expected.iterrows():
         one, other = (values.loc[row[side], row["metric"]] for side in ("higher", "lower"))
