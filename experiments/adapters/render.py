@@ -115,7 +115,7 @@ def settings(frame: pd.DataFrame) -> Table:
         for _, row in frame.iterrows()
     ]
     return Table(
-        ["set", "loss", "val rsum", "learning rate", "its own"], rows, "The best of nine on validation.", words=2
+        ["set", "loss", "val rsum", "learning rate", "its own"], rows, "The best of those tried, by rsum on validation.", words=2
     )
 
 

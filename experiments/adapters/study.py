@@ -45,8 +45,8 @@ SEEDS = range(3)
 VAL_SHARE = 0.2  # of the images that are not tested on
 EPOCHS = {"coco": 15, "flickr8k": 3}  # 75 and 150 steps
 BATCH, DROPOUT, CLIP = 64, 0.3, 2.0
-RATES = {"coco": (0.0003, 0.001, 0.003), "flickr8k": (0.001, 0.003)}
-OWN = {  # the settings that are tried of each loss, beside the learning rates
+RATES = (0.0003, 0.001, 0.003)
+OWN = {  # the settings that are tried of each loss, beside three learning rates
     "infonce": ("temperature", (0.01, 0.02, 0.05)),
     "hal": ("epsilon", (0.2, 0.3, 0.5)),
     "hal+mb": ("epsilon", (0.2, 0.3, 0.5)),
@@ -197,7 +197,7 @@ def tune(name: str, vectors: Vectors) -> None:
     """Try the same number of settings of each loss on validation, and keep the best."""
     tried = kept("trials.csv")
     known = set(zip(*(tried[one] for one in ("set", "loss", "lr", "value")), strict=True)) if len(tried) else set()
-    for label, rate in tqdm(list(itertools.product(OWN, RATES[name])), f"{name}: settings", disable=None):
+    for label, rate in tqdm(list(itertools.product(OWN, RATES)), f"{name}: settings", disable=None):
         setting, values = OWN[label]
         for value in values:
             if (name, label, rate, value) in known:
