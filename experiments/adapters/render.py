@@ -18,7 +18,7 @@ from vsehub.report.tables import Table, probability_text, spread_text
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from evidence import concluded, pair, read_expected, renew, study_folder, verdict  # noqa: E402 (found by the line above)
+from evidence import STEPS, concluded, pair, read_expected, renew, study_folder, verdict  # noqa: E402 (found by the line above)
 from plots import save  # noqa: E402
 
 MODELS = {"frozen": "frozen", "sum": "SUM", "infonce": "InfoNCE", "hal": "HAL", "hal+mb": "HAL, bank"}
@@ -43,7 +43,8 @@ def judged(frame: pd.DataFrame, expected: pd.DataFrame) -> pd.DataFrame:
 
     A case is "SET, MODEL, CRITERION". Differences are paired fold by fold. Folds of one draw share most of their
     training images, so that the error of the mean is that of the corrected resampled t-test (Nadeau and Bengio 2003,
-    for repeated cross-validation Bouckaert and Frank 2004): s² (1/n + tested / trained) instead of s² / n.
+    for repeated cross-validation Bouckaert and Frank 2004): s² (1/n + tested / trained) instead of s² / n, s being no
+    smaller than one step of the metric.
     """
     case = frame["set"] + ", " + frame["model"] + ", " + frame["criterion"]
     values = frame.assign(case=case).set_index(["case", "seed", "fold"]).sort_index()
@@ -52,7 +53,8 @@ def judged(frame: pd.DataFrame, expected: pd.DataFrame) -> pd.DataFrame:
         one, other = (values.loc[row[side], row["metric"]] for side in ("higher", "lower"))
         differences = one - other
         count, folds = len(differences), differences.index.get_level_values("fold").nunique()
-        error = differences.std() * math.sqrt(1 / count + 1 / (folds - 1))
+        step = STEPS.get(row["metric"], 100 / values.loc[row["higher"], "images"].min())
+        error = max(differences.std(), step) * math.sqrt(1 / count + 1 / (folds - 1))
         reach = stats.t.ppf(1 - LEVEL / 2, count - 1) * error
         lines.append(
             {
@@ -115,7 +117,10 @@ def settings(frame: pd.DataFrame) -> Table:
         for _, row in frame.iterrows()
     ]
     return Table(
-        ["set", "loss", "val rsum", "learning rate", "its own"], rows, "The best of those tried, by rsum on validation.", words=2
+        ["set", "loss", "val rsum", "learning rate", "its own"],
+        rows,
+        "The best of those tried, by rsum on validation.",
+        words=2,
     )
 
 

@@ -48,10 +48,10 @@ def test_the_loop_learns_and_repeats_itself(scripts, vectors):
     parts = study.split(vectors, 0, 0)
     frozen = {name: study.quick_rsum(study.EncodedSplit(*part)) for name, part in parts.items()}
     for label, (_, values) in study.OWN.items():
-        adapters, rsum, _ = study.trained(parts, label, 0.003, values[1], 8, seed=0)
+        adapters, rsum, _ = study.trained(parts, label, 0.03, values[1], 12, seed=0)
         assert rsum == study.quick_rsum(parts["val"].adapted(adapters))
         assert study.quick_rsum(parts["train"].adapted(adapters)) > frozen["train"]
-        assert study.trained(parts, label, 0.003, values[1], 8, seed=0)[1] == rsum
+        assert study.trained(parts, label, 0.03, values[1], 12, seed=0)[1] == rsum
     ranks = [
         (block.argsort(descending=True) == own).nonzero()[0].item()
         for block, own in zip((parts["val"].texts @ parts["val"].images.T), parts["val"].index, strict=True)
@@ -65,7 +65,15 @@ def test_the_error_of_a_difference_knows_that_folds_overlap(scripts):
     values = [5.0, 6, 7, 5, 4, 6, 5, 8, 4, 5]
     cells = [(seed, fold) for seed in range(2) for fold in range(5)]
     rows = [
-        {"set": "s", "model": model, "criterion": "nns", "seed": seed, "fold": fold, "rsum": base + sign * value}
+        {
+            "set": "s",
+            "model": model,
+            "criterion": "nns",
+            "seed": seed,
+            "fold": fold,
+            "images": 100,
+            "rsum": base + sign * value,
+        }
         for model, base, sign in (("a", 100, 1), ("b", 100, 0))
         for (seed, fold), value in zip(cells, values, strict=True)
     ]
