@@ -120,10 +120,12 @@ class Similarity(nn.Module):
 class Encoder(nn.Module, Component):
     """An image encoder, `forward(images)`, or a text encoder, `forward(texts, lengths)`.
 
-    gives: "vectors" where `forward` returns (N, D), "sets" where it returns N `Sets`.
+    gives: "vectors" where `forward` returns (N, D), "sets" where it returns N `Sets`. dim: D, where
+    the encoder tells it.
     """
 
     gives: str = "vectors"
+    dim: int | None = None
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """Parameters that are trained at a learning rate other than the optimizer's, and that rate."""

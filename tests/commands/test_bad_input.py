@@ -87,7 +87,7 @@ def test_the_papers_5k_is_asked_about(refused, tmp_path, arguments):
 
 
 def test_unknown_command(refused):
-    assert "unknown command 'trian' (did you mean train?); choose one of train, evaluate, extract, report" in refused(
+    assert "unknown command 'trian' (did you mean train?); choose one of train, evaluate, extract, encode" in refused(
         "trian"
     )
 

@@ -13,6 +13,7 @@ COMMANDS = {
     "train": "train encoders with a loss; -m: a sweep; resume=RUN_FOLDER: continue a run",
     "evaluate": "measure a checkpoint under a criterion and a protocol",
     "extract": "extract features of pictures with a pretrained network, for data=precomp",
+    "encode": "encode vectors with a checkpoint that was trained on vectors, for rerank and diagnose",
     "report": "compare runs in one table and one page",
     "search": "search a data set with a checkpoint: texts find images, an image finds captions",
     "rerank": "rank your own embeddings with hubs corrected; optionally write an index that serves it",

@@ -1,3 +1,5 @@
+from .adapters import ImageAdapter as ImageAdapter
+from .adapters import TextAdapter as TextAdapter
 from .features import ImageFeatures as ImageFeatures
 from .features import TextFeatures as TextFeatures
 from .images import ImageCNN as ImageCNN

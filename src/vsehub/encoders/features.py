@@ -17,6 +17,7 @@ class _Features(Encoder):
             f"{side}s have shape {tuple(shape)}; choose another {side} encoder or other features",
         )
         probability("dropout", dropout)
+        self.dim = dim
         self.dropout = nn.Dropout(dropout)
         self.linear = nn.Linear(shape[0], dim)
         nn.init.xavier_uniform_(self.linear.weight)

@@ -190,6 +190,13 @@ def check_together(image_encoder: Encoder, text_encoder: Encoder, similarity: Si
             f"the similarity {name} compares {takes} but the {side} encoder {type(encoder).__name__} gives "
             f"{encoder.gives}; {advice[takes]}",
         )
+    sizes = image_encoder.dim, text_encoder.dim
+    require(
+        None in sizes or sizes[0] == sizes[1],
+        f"the image encoder {type(image_encoder).__name__} gives vectors of {sizes[0]} numbers and the text encoder "
+        f"{type(text_encoder).__name__} of {sizes[1]}; an adapter keeps the size of its vectors: give vectors of one "
+        "space on both sides, or choose image_features and text_features, which map to embedding_dim",
+    )
     largest, needed = similarity.largest, loss.needs_above
     require(
         largest is None or needed is None or largest > needed,

@@ -1,0 +1,130 @@
+"""Adapters on vectors of a frozen model, through the commands: train, resume, evaluate, encode, correct."""
+
+import json
+
+import numpy as np
+import pytest
+from broken_off import stopped
+from run_files import rows
+
+import vsehub
+
+TRAINED = [
+    "experiment=adapter",
+    "loss=hal",
+    "loss.epsilon=0.3",
+    "bank=memory",
+    "bank.fraction=1",
+    "bank.k=5",
+    "scheduler.step_size=2",
+]
+SIZES = {"train": (0, 120), "val": (120, 160), "test": (160, 200)}
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory):
+    """Made-up vectors of a frozen model: 200 images of two texts each, with a gap between the modalities and a hub."""
+    folder = tmp_path_factory.mktemp("frozen")
+    generator = np.random.default_rng(0)
+    images = generator.normal(size=(200, 16))
+    texts = np.repeat(images, 2, axis=0) + 0.8 * generator.normal(size=(400, 16))
+    np.save(folder / "images.npy", (images + 2 * np.eye(16)[0]).astype(np.float16))
+    np.save(folder / "texts.npy", (texts - 2 * np.eye(16)[0] + np.eye(16)[1]).astype(np.float16))
+    for split, (first, last) in SIZES.items():
+        lines = [f"{2 * image + one},{image}" for image in range(first, last) for one in range(2)]
+        (folder / f"{split}.csv").write_text("\n".join(["query,item", *lines]) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(frozen, vsehub):
+    """The folder of a run of three epochs over them."""
+    vsehub("train", *TRAINED, *files(frozen), "trainer.max_epochs=3", "hydra.run.dir=run", cwd=frozen)
+    return frozen / "run"
+
+
+def files(folder):
+    tables = [f"data.{split}={folder / split}.csv" for split in SIZES]
+    return [f"data.images={folder / 'images.npy'}", f"data.texts={folder / 'texts.npy'}", *tables]
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def test_it_trains_and_resumes_as_any_encoder(run, frozen, vsehub, tmp_path):
+    record = read(run / "run.json")
+    assert (record["status"], record["label"], record["architecture"]) == ("finished", "hal+mb", "adapter+adapter")
+    assert record["config"]["text_encoder"]["dropout"] == record["config"]["image_encoder"]["dropout"] == 0.3
+    assert rows(run)[1]["bank/pairs"] == "240.0", "all training pairs"
+    vsehub("train", *TRAINED, *files(frozen), "trainer.max_epochs=2", "hydra.run.dir=broken", cwd=tmp_path)
+    stopped(tmp_path / "broken")
+    vsehub("train", "resume=broken", "trainer.max_epochs=3", cwd=tmp_path)
+    assert rows(tmp_path / "broken") == rows(run)
+    assert read(tmp_path / "broken" / "run.json")["metrics"] == record["metrics"]
+
+
+def test_a_step_of_rate_0_leaves_the_frozen_model(frozen, vsehub, tmp_path):
+    vsehub(
+        "train", *TRAINED[:2], *files(frozen), "optimizer.lr=1e-12", "trainer.max_epochs=1", "hydra.run.dir=still",
+        cwd=tmp_path,
+    )  # fmt: skip
+    images, texts = (np.load(frozen / f"{side}.npy").astype(np.float64) for side in ("images", "texts"))
+    images, texts = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (images[160:], texts[320:]))
+    own = np.arange(80) // 2
+    r1 = 100 * np.mean((texts @ images.T).argmax(axis=1) == own)
+    assert read(tmp_path / "still" / "run.json")["metrics"]["test/t2i/r1"] == pytest.approx(r1)
+
+
+def test_encoded_vectors_rank_as_the_checkpoint_does(run, frozen, vsehub, tmp_path):
+    best = run / "checkpoints" / "best.safetensors"
+    vsehub("evaluate", f"checkpoint={best}", "criterion=csls", "reference=train", f"out={tmp_path}", cwd=tmp_path)
+    measured = read(next(tmp_path.glob("test-single-csls-inductive-*.json")))["metrics"]
+    images, texts = np.load(frozen / "images.npy"), np.load(frozen / "texts.npy")
+    np.savez(tmp_path / "items.npz", vectors=images[160:], ids=np.array([f"image-{row}" for row in range(160, 200)]))
+    np.save(tmp_path / "queries.npy", texts[320:])
+    np.save(tmp_path / "reference.npy", texts[:240])
+    best = f"checkpoint={best}"
+    said = vsehub("encode", best, "images=items.npz::vectors", "texts=queries.npy", "out=test", cwd=tmp_path).out
+    assert f"images: 40 unit vectors of 16 numbers in {'test/images.npy'}" in said
+    vsehub("encode", best, "texts=reference.npy", "out=train", cwd=tmp_path)
+    assert sorted(path.name for path in (tmp_path / "test").iterdir() if path.name[0] != ".") == [
+        *("image_ids.txt", "images.npy", "texts.npy"),
+    ]
+    model = vsehub_load(run)
+    encoded = model.similarity.vectors(model.encode_texts(texts[320:].astype(np.float32))).numpy()
+    np.testing.assert_allclose(np.load(tmp_path / "test" / "texts.npy"), encoded, atol=1e-6)
+    truth = "\n".join(["query,item", *(f"{row},image-{160 + row // 2}" for row in range(80))])
+    (tmp_path / "truth.csv").write_text(truth + "\n")
+    vsehub(
+        "rerank", "queries=test/texts.npy", "items=test/images.npy", "item_ids=test/image_ids.txt", "truth=truth.csv",
+        "reference=train/texts.npy", "criterion=csls", "k=10", "out=ranked", cwd=tmp_path, UNDRAWN="1",
+    )  # fmt: skip
+    assert f'"r1": {measured["t2i/r1"]}' in (tmp_path / "ranked" / "result.json").read_text()
+
+
+def vsehub_load(run):
+    return vsehub.load(run / "checkpoints" / "best.safetensors", device="cpu")
+
+
+def test_what_encode_refuses(run, frozen, trained, run_here, tmp_path):
+    best = f"checkpoint={run / 'checkpoints' / 'best.safetensors'}"
+    given = f"images={frozen / 'images.npy'}"
+    np.save(tmp_path / "short.npy", np.ones((3, 8), dtype=np.float32))
+    np.save(tmp_path / "zero.npy", np.zeros((3, 16), dtype=np.float32))
+    captions = f"checkpoint={trained / 'checkpoints' / 'best.safetensors'}"
+    for arguments, message in (
+        ((given, "out=new"), "checkpoint is not set; give checkpoint=CHECKPOINT"),
+        ((best, given), "out is not set; give out=OUT"),
+        ((best, "out=new"), "there is nothing to encode; give images=FILE, texts=FILE or both"),
+        ((best, "images=absent.npy", "out=new"), "absent.npy"),
+        ((best, "texts=short.npy", "out=new"), "has vectors of 8 numbers, but"),
+        ((best, "texts=zero.npy", "out=new"), "zero.npy"),
+        ((captions, given, "out=new"), "was trained on images that are arrays (3, 64, 64), not vectors"),
+        ((captions, f"texts={frozen / 'texts.npy'}", "out=new"), "was trained on texts that are captions, not vectors"),
+    ):
+        assert message in run_here("encode", *arguments, status=2), arguments
+        assert not (tmp_path / "new").exists()
+    run_here("encode", best, given, "out=new")
+    assert "already holds encoded vectors" in run_here("encode", best, given, "out=new", status=2)
+    run_here("encode", best, given, "out=new", "overwrite=true")
