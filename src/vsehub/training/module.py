@@ -190,6 +190,13 @@ def check_together(image_encoder: Encoder, text_encoder: Encoder, similarity: Si
             f"the similarity {name} compares {takes} but the {side} encoder {type(encoder).__name__} gives "
             f"{encoder.gives}; {advice[takes]}",
         )
+    spaces = image_encoder.space, text_encoder.space
+    require(
+        None in spaces or spaces[0] == spaces[1],
+        f"the image encoder's vectors are of {spaces[0]} and the text encoder's of {spaces[1]}, whose spaces have "
+        "nothing to do with each other; give both the same model and weights, or a trained map on top, "
+        "image_encoder.linear=512 text_encoder.linear=512",
+    )
     largest, needed = similarity.largest, loss.needs_above
     require(
         largest is None or needed is None or largest > needed,
