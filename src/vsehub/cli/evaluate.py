@@ -15,7 +15,7 @@ from vsehub.io.records import EVALUATION, RUN, read_record
 
 if TYPE_CHECKING:
     from vsehub.evaluation.ensemble import Ensemble
-    from vsehub.evaluation.trained import TrainedModel
+    from vsehub.evaluation.trained import DataModel, TrainedModel
     from vsehub.evaluation.zero_shot import ZeroShot
 
 # The settings of a published model, and their defaults.
@@ -60,6 +60,7 @@ def evaluate(cfg: DictConfig) -> float | None:
     criterion, protocol = build("criterion", cfg.criterion, cfg.trust), build("protocol", cfg.protocol, cfg.trust)
     asked = Measurement(cfg.split, criterion, cfg.criterion_name, protocol, cfg.reference, cfg.tune)
     members = None
+    model: DataModel | Ensemble
     if cfg.model is not None:
         model, out = published(cfg)
     else:
@@ -106,7 +107,7 @@ def trained(cfg: DictConfig, checkpoints: list[str], keep: bool) -> "TrainedMode
 def published(cfg: DictConfig) -> "tuple[ZeroShot, Path]":
     """A published model with `cfg.data`, and the folder for its evaluations."""
     from vsehub.cli.extract import build_source
-    from vsehub.evaluation.zero_shot import ZeroShot, library_and_name, slug
+    from vsehub.evaluation.zero_shot import ZeroShot, file_name, library_and_name, slug
 
     library_and_name(cfg.model)
     require(
@@ -115,9 +116,7 @@ def published(cfg: DictConfig) -> "tuple[ZeroShot, Path]":
         "data.images=FOLDER",
     )
     source = build_source(cfg)
-    out = Path(
-        cfg.out or f"runs/zero_shot/{slug(cfg.model)}-{''.join(one if one.isalnum() else '-' for one in source.name)}"
-    )
+    out = Path(cfg.out or f"runs/zero_shot/{slug(cfg.model)}-{file_name(source.name)}")
     require_writable(out)
     own = {name: cfg[name] for name in MODEL_SETTINGS}
     return ZeroShot(cfg.model, source, batch_size=cfg.eval_batch_size, keep=out, **own), out

@@ -57,6 +57,7 @@ class ZeroShot(DataModel):
         settings: dict[str, Any] = {"library": library, "model": name, "pretrained": pretrained, "weights": weights}
         images, texts = ImageTower(**settings), TextTower(**settings)
         words = restored(TextTower.subwords_of(settings))
+        assert words is not None  # each such model has a tokenizer
         preparation = images.description.plain()["takes"]
         self.facts = {
             "model": model,
@@ -98,8 +99,8 @@ class ZeroShot(DataModel):
             loaded = self.source.load(name)
             require(
                 len(loaded.images.shape) == 4 and loaded.images.shape[1] == 3,
-                f"the data's images have shape {tuple(loaded.images.shape[1:])}, but {self.name} takes pictures; choose "
-                "data of pictures, such as data=karpathy",
+                f"the data's images have shape {tuple(loaded.images.shape[1:])}, but {self.name} takes pictures; "
+                "choose data of pictures, such as data=karpathy",
             )
             self.splits[name] = prepared(loaded, self.model.image_encoder.preparation)
         return super().split(name)
@@ -119,5 +120,9 @@ def library_and_name(model: Any) -> tuple[str, str]:
 def slug(model: str) -> str:
     """The name of a model as part of a file's name."""
     library, name = library_and_name(model)
-    known = name.rstrip("/").split("/")[-1 if library == "hf" else -2 :]
-    return "-".join("".join(one if one.isalnum() or one in "-_" else "-" for one in part) for part in known)
+    return "-".join(file_name(part) for part in name.rstrip("/").split("/")[-1 if library == "hf" else -2 :])
+
+
+def file_name(text: str) -> str:
+    """The text with - in the place of whatever a file's name had better not hold."""
+    return "".join(one if one.isalnum() or one in "-_" else "-" for one in text)

@@ -30,9 +30,9 @@ class RetrievalDataModule(pl.LightningDataModule):
     into a batch together, where it has as many. drop_words, drop_regions: as `PairDataset` has them. tokenizer: a
     Hugging Face model, by name or folder, whose subwords are taken instead of words. word_vectors: a text file of GloVe
     or fastText that word embeddings start from. workers: loader processes; 0 loads in the main process, which is
-    fastest for features and small pictures; photos that are decoded on the fly want one. words, preparation: the tokens
-    of the text encoder and how pictures come to the image encoder, where they bring their own. Raises InputError for a batch
-    of one, which has no negatives.
+    fastest for features and small pictures; photos that are decoded on the fly want one. words, preparation: the
+    tokens of the text encoder and how pictures come to the image encoder, where they bring their own. Raises InputError
+    for a batch of one, which has no negatives.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ _AT_ONCE = 1024  # pictures submitted to the threads at a time, so that a whole 
 class Part(NamedTuple):
     """A part of an upright picture, in pixels, and the width and height to which it is resized.
 
-    interpolation: a name of Pillow's, antialiased. exact: decode a JPEG at its full size, however small the part becomes.
+    interpolation: a name of Pillow's, antialiased. exact: decode a JPEG at its full size, however small the part gets.
     """
 
     left: int
@@ -79,11 +79,8 @@ def read_part(path: str | Path, choose: Callable[[int, int], Part]) -> np.ndarra
         raise InputError(f"{path} cannot be decoded ({_reason(error)})") from error
     x, y = picture.width / width, picture.height / height  # below 1 where it was decoded smaller
     right, bottom = min((part.left + part.width) * x, picture.width), min((part.top + part.height) * y, picture.height)
-    return np.asarray(
-        picture.resize(
-            part.size, Image.Resampling[part.interpolation.upper()], (part.left * x, part.top * y, right, bottom)
-        )
-    )
+    box = part.left * x, part.top * y, right, bottom
+    return np.asarray(picture.resize(part.size, Image.Resampling[part.interpolation.upper()], box))
 
 
 def damage(path: str | Path) -> str | None:

@@ -23,8 +23,8 @@ def prepared(split: CaptionedImages, how: "Preparation | None") -> CaptionedImag
     wanted = (3, how.size, how.size)
     require(
         tuple(split.images.shape[1:]) == wanted,
-        f"the image encoder takes pictures of {how.size} x {how.size} pixels, but the data's images are arrays of shape "
-        f"{tuple(split.images.shape[1:])}, not files that could be resized; choose data of picture files, such as "
+        f"the image encoder takes pictures of {how.size} x {how.size} pixels, but the data's images are arrays of "
+        f"shape {tuple(split.images.shape[1:])}, not files to resize; choose data of picture files, such as "
         "data=karpathy, or a model of that size",
     )
     return split

@@ -11,7 +11,7 @@ from vsehub.checks import InputError, require, whole
 from vsehub.types import Preparation
 
 Side = Literal["image", "text"]
-# What would make transformers fetch or run code; names with an underscore, such as the model's folder, are left out too.
+# What would make transformers fetch or run code; names with an underscore, as of the model's folder, go too.
 _LEFT_OUT = ("auto_map", "attn_implementation", "quantization_config", "trust_remote_code")
 
 

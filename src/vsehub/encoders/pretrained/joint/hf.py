@@ -15,6 +15,7 @@ from vsehub.encoders.pretrained.networks import load_weights
 NAME = "transformers"
 _PLACE = {"local_files_only": True, "trust_remote_code": False}
 _FIXED = ("siglip", "siglip2")  # trained on texts that are padded to the longest, without a mask
+_FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # as Pillow numbers them
 _FAILURES = (OSError, KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -27,7 +28,7 @@ def looked_up(model: str, side: Side, weights: str | None, pretrained: bool) -> 
     library = _library()
     require(
         isinstance(model, str) and model not in ("", "???"),
-        f"model is {model!r}; give a repository that is in the cache, such as openai/clip-vit-base-patch32, or a folder",
+        f"model is {model!r}; give a folder, or a repository that is in the cache, e.g. openai/clip-vit-base-patch32",
     )
     settings = _read(model, lambda: library.AutoConfig.from_pretrained(model, **_PLACE))
     require(
@@ -151,8 +152,8 @@ def _missing(model: str, error: Exception) -> str:
     near = get_close_matches(model, cached, n=5, cutoff=0.3)
     held = f"close to it there: {', '.join(near)}" if near else "nothing like it is there"
     return (
-        f"model: {model!r} is neither a folder nor in the cache ({HF_HUB_CACHE}; {held}), and vsehub downloads nothing. "
-        f"Get it once with: hf download {model}, and on a machine without a network copy that folder there"
+        f"model: {model!r} is neither a folder nor in the cache ({HF_HUB_CACHE}; {held}), and vsehub downloads "
+        f"nothing. Get it once with: hf download {model}, and on a machine without a network copy that folder there"
     )
 
 
@@ -198,13 +199,7 @@ def _pictures(model: str, library: Any) -> Pictures:
         f"model: {model} scales pixels by {scale} or does not normalise them, which vsehub does not know",
     )
     mean, std = (list(found[key]) for key in ("image_mean", "image_std"))
-    return Pictures(side, size, mode, _interpolation(found.get("resample", 3)), 0, mean, std)
-
-
-def _interpolation(number: Any) -> str:
-    from PIL import Image
-
-    return Image.Resampling(int(number)).name.lower()
+    return Pictures(side, size, mode, _FILTERS[int(found.get("resample", 3))], 0, mean, std)
 
 
 def _side(model: str, size: Mapping[str, int] | int | None) -> int | None:

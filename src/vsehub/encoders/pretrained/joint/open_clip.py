@@ -236,9 +236,8 @@ def _pictures(model: str, architecture: Mapping[str, Any], preprocessing: Mappin
     require(len(sides) == 1, f"model: {model} takes pictures of {size} pixels, not squares; choose another")
     side = sides.pop()
     chosen = "bilinear" if found["interpolation"] == "bilinear" else "bicubic"  # as open_clip reads "random"
-    channels = [
-        [value] * 3 if isinstance(value, int | float) else list(value) for value in (found["mean"], found["std"])
-    ]
+    both = found["mean"], found["std"]
+    channels = [[value] * 3 if isinstance(value, int | float) else list(value) for value in both]
     return Pictures(side, side, found["resize_mode"], chosen, found["fill_color"], *channels)
 
 
@@ -265,9 +264,9 @@ def _clip_tokenizer() -> str:
     (start, _), (end, _) = ends
     found = Tokenizer(BPE(vocab=own.encoder, merges=list(own.bpe_ranks), end_of_word_suffix="</w>"))
     split: Any = [WhitespaceSplit(), ByteLevel(add_prefix_space=False, use_regex=False)]
-    found.pre_tokenizer = Sequence(split)  # type: ignore[assignment]
+    found.pre_tokenizer = Sequence(split)
     found.add_special_tokens([AddedToken(name, normalized=False) for name, _ in ends])
-    found.post_processor = TemplateProcessing(single=f"{start} $A {end}", special_tokens=ends)  # type: ignore[assignment]
+    found.post_processor = TemplateProcessing(single=f"{start} $A {end}", special_tokens=ends)
     return found.to_str()
 
 

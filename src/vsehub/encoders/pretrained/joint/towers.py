@@ -1,4 +1,4 @@
-"""The two encoders of one joint model: its own vectors, frozen, adapted or tuned, with or without a linear map on top."""
+"""The encoders of a joint model: its own vectors, frozen, adapted or tuned, with or without a linear map on top."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import fail, one_of, positive, require, whole
+from vsehub.checks import InputError, fail, one_of, positive, require, whole
 from vsehub.encoders.pretrained.joint import lora
 from vsehub.encoders.pretrained.joint.description import Description, Library, Pictures, Side, described
 from vsehub.types import Encoder, Preparation
@@ -25,9 +25,9 @@ class Tower(Encoder):
     takes it; nothing is downloaded. pretrained: False starts from random weights. weights: a file of the whole model's
     weights instead. tune: "none" freezes the model, "lora" trains adapters on it, "all" trains it. linear: D of the
     linear map, None for the model's own vectors. learning_rate: of what `tune` trains (None: the optimizer's).
-    checkpointing: compute activations again in the backward pass, which saves memory. image_shape: of the data's images. lora_rank, lora_alpha,
+    checkpointing: compute activations again in the backward pass, which saves memory. lora_rank, lora_alpha,
     lora_dropout, lora_layers: of the adapters, as `lora.adapt`. config: the description from a checkpoint, of which the
-    model is built. Raises InputError for settings that have no effect together.
+    model is built. image_shape: of the data's images. Raises InputError for settings that have no effect together.
 
     With adapters the state holds them and the hash of the weights that they were trained on, and loading it on others
     is refused; otherwise it holds all weights.
@@ -153,8 +153,15 @@ class ImageTower(Tower):
             self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
         if image_shape is not None:
             self._require_shape(tuple(image_shape))
-        with torch.no_grad():
-            return self.network(torch.zeros(1, 3, takes.size, takes.size)).shape[1]
+        try:
+            with torch.no_grad():
+                return self.network(torch.zeros(1, 3, takes.size, takes.size)).shape[1]
+        except (RuntimeError, AssertionError, ValueError) as error:
+            said = str(error).partition("\n")[0][:200]
+            raise InputError(
+                f"model: {self.model_name} cannot take the pictures of {takes.size} x {takes.size} pixels that its "
+                f"preprocessing makes ({said}); its files are not of one model"
+            ) from error
 
     def _require_shape(self, shape: tuple[int, ...]) -> None:
         takes = self.description.takes
