@@ -5,13 +5,8 @@ from pathlib import Path
 
 import torch
 
-WORDS = [
-    "<pad>",
-    "<unk>",
-    "<s>",
-    *["a", "the", "big", "small", "red", "green", "blue", "box", "circle", "on", "in", "and", "of", "with", "two"],
-    "</s>",
-]
+PLAIN = ["a", "the", "big", "small", "red", "green", "blue", "box", "circle", "on", "in", "and", "of", "with", "two"]
+WORDS = ["<pad>", "<unk>", "<s>", *PLAIN, "</s>"]
 MOST = 12  # tokens of a text
 SIDE = 32  # pixels
 WEIGHTS = "open_clip_model.safetensors"

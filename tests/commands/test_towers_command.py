@@ -3,12 +3,18 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 from tiny_photos import photos
 from tiny_towers import tiny_hf, tiny_open_clip
+
+from vsehub.data import Karpathy
+from vsehub.data.vectors.embeddings import open_vectors
+from vsehub.evaluation.zero_shot import ZeroShot
 
 
 @pytest.fixture
@@ -72,9 +78,60 @@ def test_both_halves_of_open_clip(data, tmp_path, run_here):
 def test_nothing_is_imported_unless_asked_for(tmp_path):
     """By a command that trains with other encoders; the library's import is tested in test_layers.py."""
     ask = (
-        "import sys\nsys.argv = ['vsehub', 'train', '--cfg', 'job']\nimport vsehub, vsehub.encoders, vsehub.cli.main\n"
-        "vsehub.encoders.ImageTower, vsehub.encoders.TextTower\nvsehub.cli.main.main()\n"
+        "import sys\nsys.argv = ['vsehub', 'train', '--cfg', 'job']\nimport vsehub.encoders\n"
+        "vsehub.encoders.ImageTower, vsehub.encoders.TextTower\nfrom vsehub.cli.main import main\nmain()\n"
         "print(sorted({'open_clip', 'transformers', 'peft', 'timm', 'tokenizers'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_vectors_of_a_collection(data, tmp_path, run_here, monkeypatch):
+    """Extracted by one process and by two: the same bytes, which the commands on vectors read."""
+    folder = tiny_hf(tmp_path / "clip")
+    given = [
+        *data,
+        "image_encoder=hf",
+        f"image_encoder.model={folder}",
+        "chunk=3",
+        "batch_size=2",
+        "prompt=photo of {}",
+    ]
+    out = run_here("extract", *given, "out=one")
+    assert "diagnose queries=one/test/texts::text_emb" in out
+    for rank in (1, 0):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        run_here("extract", *given, "out=two")
+    monkeypatch.delenv("RANK")
+    monkeypatch.delenv("WORLD_SIZE")
+    one, two = (
+        {path.relative_to(top): path.read_bytes() for path in top.rglob("*.*") if path.is_file()}
+        for top in (tmp_path / "one", tmp_path / "two")
+    )
+    manifest = Path("manifest.json")
+    assert json.loads(one.pop(manifest))["files"] == json.loads(two.pop(manifest))["files"]
+    assert one == two
+    assert not (tmp_path / "one" / "parts").exists()
+    assert "nothing to do" in run_here("extract", *given, "out=one", "verify=true")
+
+    settings = dict(setting.removeprefix("data.").split("=", 1) for setting in data[1:])
+    model = ZeroShot(f"hf:{folder}", Karpathy(**settings), prompt="photo of {}")
+    encoded = model.encode("val")
+    texts = open_vectors("one/val/texts::text_emb", True)
+    torch.testing.assert_close(texts.rows(0, len(texts)), F.normalize(encoded.texts, dim=1))
+    assert texts.ids == [f"val-{number}" for number in range(16)]
+    images = open_vectors("one/images::img_emb", True)
+    assert len(images) == 24
+    assert images.ids[8:16] == model.split("val").names
+    torch.testing.assert_close(images.rows(8, 16), F.normalize(encoded.images, dim=1))
+
+    out = run_here(
+        "diagnose", "queries=one/test/texts::text_emb", "items=one/test/images::img_emb", "truth=one/test.csv", "k=2"
+    )
+    assert "8 items" in out or "8" in out
+    pairs = ["data=pairs", "data.images=one/images::img_emb", "data.texts=one/texts::text_emb"]
+    pairs += [f"data.{split}=one/{split}.csv" for split in ("train", "val", "test")]
+    run_here("train", *pairs, *SMALL, f"hydra.run.dir={tmp_path / 'adapted'}")
+    said = run_here("extract", *given, "image_encoder.linear=4", "out=three", status=2)
+    assert "linear: the vectors are those of the model as it was published" in said

@@ -1,4 +1,4 @@
-"""Joint models as encoders: equal to the libraries' own vectors, pixels and tokens; adapters; rebuilt from checkpoints."""
+"""Joint models as encoders: vectors, pixels and tokens equal to the libraries' own; adapters; checkpoints."""
 
 import json
 import sys
@@ -145,7 +145,7 @@ def test_pictures_are_prepared_as_the_libraries_do(tmp_path):
                 found = Pictures([str(path)]).prepared(Preparation(32, 32, mode, interpolation, 7))
                 assert found.shape == (1, 3, 32, 32)
                 assert torch.equal(torch.from_numpy(found[0]), own), (width, height, mode, interpolation)
-    with pytest.raises(InputError, match="leave data.crops out"):
+    with pytest.raises(InputError, match=r"leave data\.crops out"):
         Pictures([str(path)], crops=10).prepared(Preparation(32, 32))
 
 
@@ -253,7 +253,7 @@ def test_adapters_alone_are_kept_and_name_their_base(folders, tmp_path):
         make(tmp_path / f"other-{kind}", seed=1)
         found = read_checkpoint(path)
         found.config["image_encoder"]["model"] = str(tmp_path / f"other-{kind}")
-        with pytest.raises(InputError, match="the adapters were trained on other weights of .* than are found here"):
+        with pytest.raises(InputError, match=r"the adapters were trained on other weights of .* than are found here"):
             restore(found, Components([conf_folder()]))
 
 
@@ -288,7 +288,7 @@ def test_weights_from_a_file(folders, tmp_path):
             tmp_path / "bad.pt",
             f"{folder}/config.json" if library == "hf" else f"{folder}/open_clip_config.json",
         ):
-            with pytest.raises(InputError, match="^weights: "):
+            with pytest.raises(InputError, match=r"^weights: "):
                 ImageTower(library, folder, weights=str(bad))
 
 
@@ -354,5 +354,5 @@ def test_subwords_refuse_other_limits(folders):
     for most in (2, "9", True):
         with pytest.raises(InputError, match="the subwords' limit is"):
             Subwords.from_json(text, most)
-    with pytest.raises(InputError, match="the subwords' cleaning is 'os.system'"):
+    with pytest.raises(InputError, match=r"the subwords' cleaning is 'os\.system'"):
         Subwords.from_json(text, 9, "os.system")
