@@ -20,6 +20,7 @@ from vsehub.extraction.folder import (
     PARTS,
     assemble,
     captions_each,
+    file_names,
     finished,
     kept_captions,
     require_room,

@@ -8,7 +8,7 @@ from vsehub.checks import InputError, require
 from vsehub.components import MISSING, TARGET, Components, declared, make
 from vsehub.data.noise import INDEX_FILE, Noise, NoisySource
 from vsehub.data.text.vocabulary import restored, stored
-from vsehub.evaluation.checkpoint import text_sizes
+from vsehub.evaluation.checkpoint import image_sizes, text_sizes
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
 from vsehub.types import Encoder
@@ -74,7 +74,7 @@ def build_module(
     """
     image_shape, text_shape = data.splits["train"].images.shape[1:], data.text_shape
     sizes = {
-        "image_encoder": {"image_shape": list(image_shape)},
+        "image_encoder": image_sizes(settings["image_encoder"], image_shape),
         "text_encoder": text_sizes(settings["text_encoder"], data.vocabulary, text_shape),
     }
     for side, given in sizes.items():

@@ -200,11 +200,8 @@ def test_what_is_trained(folders):
 def described(place, **settings):
     node = {"library": place[0], "model": place[1], **settings}
     parts = {}
-    for name, made, given in (
-        ("image_encoder", ImageTower, {"image_shape": [3, SIDE, SIDE]}),
-        ("text_encoder", TextTower, {}),
-    ):
-        built = made(**node, **given)
+    for name, made in (("image_encoder", ImageTower), ("text_encoder", TextTower)):
+        built = made(**node)
         parts[name] = built, {"_target_": f"vsehub.encoders.{made.__name__}", **node, **built.rebuilt}
     return parts
 
@@ -334,7 +331,7 @@ def test_spaces_that_do_not_meet(folders):
         check_together(ImageTower(*one), TextTower(*other), Cosine(), HAL())
     check_together(ImageTower(*one, linear=4), TextTower(*other, linear=4), Cosine(), HAL())
     with pytest.raises(InputError, match=rf"takes pictures of shape \(3, {SIDE}, {SIDE}\)"):
-        ImageTower(*one, image_shape=[3, 64, 64])
+        ImageTower(*one)(torch.zeros(1, 3, 64, 64))
 
 
 def test_missing_libraries(folders, monkeypatch):

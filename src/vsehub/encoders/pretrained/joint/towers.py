@@ -27,7 +27,7 @@ class Tower(Encoder):
     linear map, None for the model's own vectors. learning_rate: of what `tune` trains (None: the optimizer's).
     checkpointing: compute activations again in the backward pass, which saves memory. lora_rank, lora_alpha,
     lora_dropout, lora_layers: of the adapters, as `lora.adapt`. config: the description from a checkpoint, of which the
-    model is built. image_shape: of the data's images. Raises InputError for settings that have no effect together.
+    model is built. Raises InputError for settings that have no effect together.
 
     With adapters the state holds them and the hash of the weights that they were trained on, and loading it on others
     is refused; otherwise it holds all weights.
@@ -50,7 +50,6 @@ class Tower(Encoder):
         lora_dropout: float = 0.0,
         lora_layers: Sequence[str] | None = None,
         config: Mapping[str, Any] | None = None,
-        image_shape: Sequence[int] | None = None,
     ):
         super().__init__()
         require(
@@ -83,7 +82,7 @@ class Tower(Encoder):
         if tune == "lora":
             lora.adapt(self.network, lora_rank, lora_alpha, lora_dropout, lora_layers)
         self.linear: nn.Module = nn.Identity()
-        self.dim = self._look(image_shape)
+        self.dim = self._look()
         if linear is None:
             self.space = f"{library}:{model}" + (f" with {weights}" if weights is not None else "")
         else:
@@ -112,7 +111,7 @@ class Tower(Encoder):
         """16 hexadecimal digits that tell the model's weights from others, whatever lies on top of them."""
         return network_hash(self.network)
 
-    def _look(self, image_shape: Sequence[int] | None) -> int:
+    def _look(self) -> int:
         """D of the model's own vectors, from one black picture or one token."""
         raise NotImplementedError
 
@@ -139,20 +138,25 @@ class ImageTower(Tower):
 
     def forward(self, images: Tensor) -> Tensor:
         """(N, 3, size, size) -> (N, D). Raises InputError for pictures of another size."""
-        self._require_shape(tuple(images.shape[1:]))
+        takes = self.description.takes
+        assert isinstance(takes, Pictures)
+        require(
+            tuple(images.shape[1:]) == (3, takes.size, takes.size),
+            f"{self.model_name} takes pictures of shape (3, {takes.size}, {takes.size}), but the data's images have "
+            f"shape {tuple(images.shape[1:])}; choose data of picture files, which are brought to that size, or "
+            "another image encoder",
+        )
         pixels = images.to(self.mean.dtype)
         if images.dtype == torch.uint8:
             pixels = pixels / 255
         return self._through((pixels - self.mean) / self.std)
 
-    def _look(self, image_shape: Sequence[int] | None) -> int:
+    def _look(self) -> int:
         takes = self.description.takes
         assert isinstance(takes, Pictures)
         self.preparation = takes.preparation
         for name, values in (("mean", takes.mean), ("std", takes.std)):
             self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
-        if image_shape is not None:
-            self._require_shape(tuple(image_shape))
         try:
             with torch.no_grad():
                 return self.network(torch.zeros(1, 3, takes.size, takes.size)).shape[1]
@@ -162,15 +166,6 @@ class ImageTower(Tower):
                 f"model: {self.model_name} cannot take the pictures of {takes.size} x {takes.size} pixels that its "
                 f"preprocessing makes ({said}); its files are not of one model"
             ) from error
-
-    def _require_shape(self, shape: tuple[int, ...]) -> None:
-        takes = self.description.takes
-        assert isinstance(takes, Pictures)
-        require(
-            shape == (3, takes.size, takes.size),
-            f"{self.model_name} takes pictures of shape (3, {takes.size}, {takes.size}), but the data's images have "
-            f"shape {shape}; choose data of picture files, which are brought to that size, or another image encoder",
-        )
 
 
 class TextTower(Tower):
@@ -187,8 +182,7 @@ class TextTower(Tower):
         """texts (N, L) ids, lengths (N,) -> (N, D). Raises InputError for more tokens than the model takes."""
         return self._through(texts, lengths)
 
-    def _look(self, image_shape: Sequence[int] | None) -> int:
-        require(image_shape is None, "image_shape is of image encoders; leave it out")
+    def _look(self) -> int:
         with torch.no_grad():
             return self.network(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, dtype=torch.int64)).shape[1]
 
