@@ -146,6 +146,7 @@ benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 15 
 	$(BIN)/python experiments/benchmarks/bank.py $(ROOT)
 	$(BIN)/python experiments/benchmarks/hal.py
 	$(BIN)/python experiments/benchmarks/chunk.py --rounds 2
+	$(BIN)/python experiments/benchmarks/towers.py
 	$(BIN)/python experiments/benchmarks/devices.py $(ROOT)
 	$(BIN)/python experiments/benchmarks/attention.py
 	$(BIN)/python experiments/benchmarks/evaluation.py
