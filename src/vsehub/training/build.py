@@ -1,5 +1,6 @@
 """Data module and module from plain settings, each a group's choice, as the configuration has them."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from vsehub.evaluation.checkpoint import image_sizes, text_sizes
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
 from vsehub.types import Encoder
+
+log = logging.getLogger(__name__)
 
 Settings = Mapping[str, Any]
 # What a checkpoint says of its model.
@@ -44,6 +47,8 @@ def build_data(
         what: asked_for(components, side, encoders[side], what) if side in encoders else None
         for side, what in (("image_encoder", "preparation"), ("text_encoder", "subwords"))
     }
+    if asked["preparation"] is not None:
+        log.info("pictures come as the image encoder wants them: %s", asked["preparation"])
     if asked["subwords"] is not None:
         served["tokenizer"] = None
     given = {"words": restored(asked["subwords"]), "preparation": asked["preparation"]}

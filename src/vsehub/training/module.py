@@ -197,6 +197,11 @@ def check_together(image_encoder: Encoder, text_encoder: Encoder, similarity: Si
         "nothing to do with each other; give both the same model and weights, or a trained map on top, "
         "image_encoder.linear=512 text_encoder.linear=512",
     )
+    dims = image_encoder.dim, text_encoder.dim
+    require(
+        None in dims or dims[0] == dims[1],
+        f"the image encoder gives {dims[0]} numbers and the text encoder {dims[1]}; give both linear={dims[0]}",
+    )
     largest, needed = similarity.largest, loss.needs_above
     require(
         largest is None or needed is None or largest > needed,

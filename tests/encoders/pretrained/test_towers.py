@@ -330,6 +330,8 @@ def test_spaces_that_do_not_meet(folders):
     with pytest.raises(InputError, match="spaces have nothing to do with each other; give both the same model"):
         check_together(ImageTower(*one), TextTower(*other), Cosine(), HAL())
     check_together(ImageTower(*one, linear=4), TextTower(*other, linear=4), Cosine(), HAL())
+    with pytest.raises(InputError, match="gives 8 numbers and the text encoder 4"):
+        check_together(ImageTower(*one), TextTower(*one, linear=4), Cosine(), HAL())
     with pytest.raises(InputError, match=rf"takes pictures of shape \(3, {SIDE}, {SIDE}\)"):
         ImageTower(*one)(torch.zeros(1, 3, 64, 64))
 

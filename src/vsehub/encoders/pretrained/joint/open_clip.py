@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from vsehub.checks import InputError, existing, fail, require
 from vsehub.encoders.pretrained.joint.description import Description, Pictures, Side, TextNetwork, Texts
+from vsehub.io.files import read_object
 
 NAME = "open_clip"
 _CONFIG = "open_clip_config.json"
@@ -304,6 +305,11 @@ def _built(model: str, architecture: Mapping[str, Any]) -> nn.Module:
         path = _cached(name, "config.json")
         if path is None:
             fail(_missing(model, name, "config.json"))
+        require(
+            "auto_map" not in read_object(path),
+            f"model: {model} has a text encoder, {name}, that comes with code of its own, which vsehub does not run; "
+            "choose another model",
+        )
         text["hf_model_name"] = str(path.parent)
     require(
         ":" not in str(vision.get("timm_model_name", "")),

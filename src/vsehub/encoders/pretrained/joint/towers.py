@@ -82,15 +82,16 @@ class Tower(Encoder):
         if tune == "lora":
             lora.adapt(self.network, lora_rank, lora_alpha, lora_dropout, lora_layers)
         self.linear: nn.Module = nn.Identity()
-        self.dim = self._look()
+        dim = self._look()
         if linear is None:
             self.space = f"{library}:{model}" + (f" with {weights}" if weights is not None else "")
         else:
             whole("linear", linear)
-            own = nn.Linear(self.dim, linear)
+            own = nn.Linear(dim, linear)
             nn.init.xavier_uniform_(own.weight)
             nn.init.zeros_(own.bias)
-            self.linear, self.dim = own, linear
+            self.linear, dim = own, linear
+        self.dim = dim
         self.train()
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
