@@ -11,7 +11,7 @@ from hydra.utils import get_object
 from looped import looped
 from omegaconf import OmegaConf
 from tiny_bert import tiny_bert
-from tiny_towers import tiny_hf, tiny_open_clip
+from tiny_towers import WORDS, tiny_hf, tiny_open_clip
 from torch import nn
 
 from vsehub.checks import InputError
@@ -339,7 +339,8 @@ def test_towers(name, tmp_path):
     )
     rows_alone_equal_rows_together(images, torch.rand(5, 3, 32, 32))
     lengths = torch.tensor([6, 2, 4, 1])
-    tokens = torch.randint(1, 15, (4, 6)).masked_fill(torch.arange(6) >= lengths[:, None], 0)
+    tokens = torch.randint(3, 15, (4, 6)).masked_fill(torch.arange(6) >= lengths[:, None], 0)
+    tokens[torch.arange(4), lengths - 1] = len(WORDS) - 1  # the end of a text
     rows_alone_equal_rows_together(texts, tokens, lengths)
 
 

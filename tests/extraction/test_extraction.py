@@ -316,11 +316,11 @@ class TestFolder:
             ),
             (
                 lambda text: text.replace("train_ims.npy", "../precious.npy"),
-                "does not name the files of this extraction train",
+                "does not name the files of this extraction",
             ),
             (
                 lambda text: text.replace('"sha256"', '"md5"'),
-                "does not name the files of this extraction train with size",
+                "does not name the files of this extraction with size",
             ),
             (lambda text: text.replace('"files": {', '"files": [], "old": {'), "files is of another type than"),
         ],

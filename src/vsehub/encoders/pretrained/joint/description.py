@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from vsehub.checks import InputError, require, whole
@@ -101,16 +102,12 @@ class TextNetwork(nn.Module):
             f"loader.max_words={self.takes.most - 2}",
         )
         width = self.takes.most if self.takes.fixed else longest
-        inside = _range(width, ids) < lengths[:, None]
+        inside = torch.arange(width, device=ids.device) < lengths[:, None]
         found = ids.new_full((count, width), self.takes.pad)
         found[:, :longest] = ids.masked_fill(~inside[:, :longest], self.takes.pad)
         if self.takes.blank is not None:
             found = found.masked_fill(found == self.takes.blank, 0)
         return found, inside
-
-
-def _range(width: int, like: Tensor) -> Tensor:
-    return like.new_ones(width).cumsum(0) - 1
 
 
 class Library(Protocol):
