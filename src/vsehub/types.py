@@ -8,6 +8,7 @@ metrics rows are queries and columns are items.
 and have defaults, so that a subclass writes `forward` and overrides only what differs.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -48,6 +49,21 @@ class NeighborStats(NamedTuple):
     text_to_image: Tensor
     image_centrality: Tensor | None = None
     text_centrality: Tensor | None = None
+
+
+class Preparation(NamedTuple):
+    """How a picture comes to the size that an encoder takes.
+
+    size: the side of the square in pixels. resize: of the picture's "shortest" or "longest" side, or, with "squash", of
+    both sides, whatever their ratio; the middle size x size pixels are then taken, and what is missing has the grey
+    level `fill`. mode: which of the three. interpolation: "bilinear", "bicubic" or another of Pillow's, antialiased.
+    """
+
+    size: int
+    resize: int
+    mode: str = "shortest"
+    interpolation: str = "bicubic"
+    fill: int = 0
 
 
 class Loss(nn.Module):
@@ -120,12 +136,26 @@ class Similarity(nn.Module):
 class Encoder(nn.Module, Component):
     """An image encoder, `forward(images)`, or a text encoder, `forward(texts, lengths)`.
 
-    gives: "vectors" where `forward` returns (N, D), "sets" where it returns N `Sets`. dim: D, where
-    the encoder tells it.
+    gives: "vectors" where `forward` returns (N, D), "sets" where it returns N `Sets`. space: a name of the space of the
+    vectors, if they were trained to be compared with those of the other encoder; None if vsehub trains them to be.
+    preparation: how pictures must come to an image encoder; None: as the data's settings say. dim: D, where an encoder
+    says so.
     """
 
     gives: str = "vectors"
+    space: str | None = None
+    preparation: Preparation | None = None
     dim: int | None = None
+
+    @classmethod
+    def preparation_of(cls, settings: Mapping[str, Any]) -> Preparation | None:
+        """The `preparation` of an encoder of these settings, before it is built."""
+        return None
+
+    @classmethod
+    def subwords_of(cls, settings: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The tokenizer of a text encoder of these settings, as a checkpoint keeps it; None: the loader's choice."""
+        return None
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """Parameters that are trained at a learning rate other than the optimizer's, and that rate."""

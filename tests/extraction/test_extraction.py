@@ -20,6 +20,7 @@ from vsehub.extraction.folder import (
     PARTS,
     assemble,
     captions_each,
+    file_names,
     finished,
     kept_captions,
     require_room,
@@ -284,11 +285,11 @@ class TestFolder:
     def test_finished(self, tmp_path):
         self.done(tmp_path)
         assert not (tmp_path / PARTS).exists()
-        assert finished(tmp_path, SETTINGS, ["train"])
+        assert finished(tmp_path, SETTINGS, file_names(["train"]))
         with pytest.raises(InputError, match=r"holds another extraction \(other model, batch\)"):
-            finished(tmp_path, SETTINGS | {"model": "y", "batch": 3}, ["train"])
-        assert finished(tmp_path, SETTINGS, ["train"])
-        assert not finished(tmp_path, SETTINGS, ["train"], overwrite=True)
+            finished(tmp_path, SETTINGS | {"model": "y", "batch": 3}, file_names(["train"]))
+        assert finished(tmp_path, SETTINGS, file_names(["train"]))
+        assert not finished(tmp_path, SETTINGS, file_names(["train"]), overwrite=True)
         assert not list(tmp_path.iterdir())
 
     def test_files_that_changed(self, tmp_path):
@@ -298,13 +299,13 @@ class TestFolder:
         path.write_bytes(data)
         verify(tmp_path, written, thoroughly=False)
         with pytest.raises(InputError, match=r"train_ims\.npy holds other bytes .* overwrite=true"):
-            finished(tmp_path, SETTINGS, ["train"], thoroughly=True)
+            finished(tmp_path, SETTINGS, file_names(["train"]), thoroughly=True)
         path.write_bytes(data[:-4])
         with pytest.raises(InputError, match=rf"train_ims\.npy has {len(data) - 4} bytes, not {len(data)}"):
-            finished(tmp_path, SETTINGS, ["train"])
+            finished(tmp_path, SETTINGS, file_names(["train"]))
         path.unlink()
         with pytest.raises(InputError, match=r"train_ims\.npy is missing"):
-            finished(tmp_path, SETTINGS, ["train"])
+            finished(tmp_path, SETTINGS, file_names(["train"]))
 
     @pytest.mark.parametrize(
         ("change", "message"),
@@ -315,9 +316,12 @@ class TestFolder:
             ),
             (
                 lambda text: text.replace("train_ims.npy", "../precious.npy"),
-                "does not name the files of the splits train",
+                "does not name the files of this extraction",
             ),
-            (lambda text: text.replace('"sha256"', '"md5"'), "does not name the files of the splits train with size"),
+            (
+                lambda text: text.replace('"sha256"', '"md5"'),
+                "does not name the files of this extraction with size",
+            ),
             (lambda text: text.replace('"files": {', '"files": [], "old": {'), "files is of another type than"),
         ],
     )
@@ -325,9 +329,9 @@ class TestFolder:
         self.done(tmp_path)
         (tmp_path / MANIFEST).write_text(change((tmp_path / MANIFEST).read_text()))
         with pytest.raises(InputError, match=message) as caught:
-            finished(tmp_path, SETTINGS, ["train"])
+            finished(tmp_path, SETTINGS, file_names(["train"]))
         assert "overwrite=true" in str(caught.value)
-        assert not finished(tmp_path, SETTINGS, ["train"], overwrite=True)
+        assert not finished(tmp_path, SETTINGS, file_names(["train"]), overwrite=True)
 
     @pytest.mark.parametrize(
         "content", ["", '{"schema": 1, "settings"', "[" * 100_000, '{"name": "an extension"}', "[]"]
@@ -338,29 +342,29 @@ class TestFolder:
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
         for overwrite in (False, True):
             with pytest.raises(InputError, match=r"manifest\.json is damaged, or no manifest of an extraction"):
-                finished(tmp_path, SETTINGS, ["train"], overwrite=overwrite)
+                finished(tmp_path, SETTINGS, file_names(["train"]), overwrite=overwrite)
         assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
 
     def test_text_is_no_flag(self, tmp_path):
         """overwrite=no on a command line is the text "no", which Python counts as true."""
         self.done(tmp_path)
         with pytest.raises(InputError, match="overwrite is 'no'; expected true or false"):
-            finished(tmp_path, SETTINGS, ["train"], overwrite="no")
+            finished(tmp_path, SETTINGS, file_names(["train"]), overwrite="no")
         with pytest.raises(InputError, match="verify is 'no'; expected true or false"):
-            finished(tmp_path, SETTINGS, ["train"], thoroughly="no")
+            finished(tmp_path, SETTINGS, file_names(["train"]), thoroughly="no")
         with pytest.raises(InputError, match="overwrite is 'no'; expected true or false"):
             ChunkFiles(tmp_path / PARTS, SETTINGS, overwrite="no")
-        assert finished(tmp_path, SETTINGS, ["train"])
+        assert finished(tmp_path, SETTINGS, file_names(["train"]))
 
     def test_somebodys_own_features_are_left_alone(self, tmp_path):
         (tmp_path / "dev_ims.npy").write_text("precious")
         for overwrite in (False, True):
             with pytest.raises(InputError, match=r"holds dev_ims\.npy, and no manifest\.json .* did not write them"):
-                finished(tmp_path, SETTINGS, ["train", "val"], overwrite=overwrite)
+                finished(tmp_path, SETTINGS, file_names(["train", "val"]), overwrite=overwrite)
         assert (tmp_path / "dev_ims.npy").read_text() == "precious"
-        assert not finished(tmp_path, SETTINGS, ["train"])
+        assert not finished(tmp_path, SETTINGS, file_names(["train"]))
         ChunkFiles(tmp_path / PARTS, SETTINGS)  # begun: killed while the files were put together
-        assert not finished(tmp_path, SETTINGS, ["train", "val"])
+        assert not finished(tmp_path, SETTINGS, file_names(["train", "val"]))
         assert (tmp_path / "dev_ims.npy").exists()
 
     def test_room(self, tmp_path):

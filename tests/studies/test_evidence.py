@@ -119,7 +119,9 @@ def test_a_study_is_whole_and_rendering_changes_nothing(study, script, tmp_path)
         assert (copy / path.relative_to(own)).read_bytes() == path.read_bytes(), path.name
 
 
-@pytest.mark.parametrize(("study", "name"), [("living", "study"), ("pretrained", "study"), ("regularisation", "collect")])
+@pytest.mark.parametrize(
+    ("study", "name"), [("living", "study"), ("pretrained", "study"), ("regularisation", "collect")]
+)
 def test_tables_without_claims_follow_from_their_rows(study, name, monkeypatch, tmp_path):
     own = EXPERIMENTS / study
     shutil.copytree(own, tmp_path / study)

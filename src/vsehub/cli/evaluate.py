@@ -1,11 +1,11 @@
-"""`vsehub evaluate`: measure a checkpoint on a split."""
+"""`vsehub evaluate`: measure a checkpoint, or a published model as it is, on a split."""
 
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig
 
 from vsehub.checks import InputError, existing, precision_word, require, whole
 from vsehub.cli import app
@@ -13,53 +13,62 @@ from vsehub.cli.run_folder import require_measuring
 from vsehub.io.outputs import require_writable
 from vsehub.io.records import EVALUATION, RUN, read_record
 
+if TYPE_CHECKING:
+    from vsehub.evaluation.ensemble import Ensemble
+    from vsehub.evaluation.trained import DataModel, TrainedModel
+    from vsehub.evaluation.zero_shot import ZeroShot
+
+# The settings of a published model, and their defaults.
+MODEL_SETTINGS = {"weights": None, "pretrained": True, "prompt": "{}", "dtype": "float32"}
+
 
 def main() -> None:
-    """Run the command; data.KEY=VALUE changes a setting of the checkpoint's data, which no yaml can list."""
+    """Run the command; with a checkpoint data.KEY=VALUE changes a setting of its data, which no yaml can list."""
     require_measuring(sys.argv[1:])
-    sys.argv = [f"+{argument}" if argument.startswith("data.") else argument for argument in sys.argv]
+    if not any(argument.startswith("data=") for argument in sys.argv):
+        sys.argv = [f"+{argument}" if argument.startswith("data.") else argument for argument in sys.argv]
     app.run(evaluate, "evaluate")
 
 
 def evaluate(cfg: DictConfig) -> float | None:
-    """Measure `cfg.checkpoint`, or the ensemble of several, and write the evaluation beside the first one.
+    """Measure `cfg.checkpoint`, the ensemble of several, or `cfg.model` as it is, and write the evaluation.
 
     With `cfg.foil`, measure how often a true caption scores above a false one instead.
     """
+    given = [name for name in ("checkpoint", "model") if cfg[name] is not None]
     require(
-        not OmegaConf.is_missing(cfg, "checkpoint"),
-        "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.safetensors",
+        len(given) == 1,
+        f"checkpoint is {'given with model' if given else 'not set'}; give checkpoint=RUN_FOLDER/checkpoints/"
+        "best.safetensors, or model=LIBRARY:NAME for a published model as it is",
     )
     from vsehub.cli.foils import measure_foils
-    from vsehub.cli.nodes import build, components, plain
-    from vsehub.evaluation.checkpoint import checkpoint_file
-    from vsehub.evaluation.ensemble import Ensemble
+    from vsehub.cli.nodes import build
     from vsehub.evaluation.evaluate import float32_only
     from vsehub.evaluation.measurement import Measurement, measure
-    from vsehub.evaluation.trained import TrainedModel
     from vsehub.io.files import write_json
     from vsehub.neighbors.rounded import uses_bf16
 
     wanted = precision_word(cfg.precision)
     whole("eval_batch_size", cfg.eval_batch_size)
-    checkpoints = paths(cfg.checkpoint)
-    for checkpoint in checkpoints:
-        checkpoint_file(checkpoint)
-    out = out_folder(cfg.out, Path(checkpoints[0]))
-    if cfg.foil is not None:
-        require(len(checkpoints) == 1, "foil takes one checkpoint; give checkpoint=FILE")
-        measure_foils(cfg, checkpoints[0], out)
-        return None
+    if cfg.model is None:
+        checkpoints, out = checkpoints_and_folder(cfg)
+        if cfg.foil is not None:
+            require(len(checkpoints) == 1, "foil takes one checkpoint; give checkpoint=FILE")
+            measure_foils(cfg, checkpoints[0], out)
+            return None
+    require(cfg.model is None or cfg.foil is None, "foil takes a checkpoint; leave foil or model out")
     criterion, protocol = build("criterion", cfg.criterion, cfg.trust), build("protocol", cfg.protocol, cfg.trust)
     asked = Measurement(cfg.split, criterion, cfg.criterion_name, protocol, cfg.reference, cfg.tune)
-    members = described(checkpoints) if len(checkpoints) > 1 else None
-    keep = asked.inductive or asked.chooses  # what several measurements of criteria read again
-    models = [
-        TrainedModel(one, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size, keep=keep) for one in checkpoints
-    ]
-    model = Ensemble(models) if members else models[0]
-    device = next(models[0].model.parameters()).device
-    asked = replace(asked, bf16=uses_bf16(wanted, device.type, float32_only(model.similarity, criterion)))
+    members = None
+    model: DataModel | Ensemble
+    if cfg.model is not None:
+        model, out = published(cfg)
+    else:
+        members = described(checkpoints) if len(checkpoints) > 1 else None
+        # Encodings that several measurements of criteria read again are kept.
+        model = trained(cfg, checkpoints, keep=asked.inductive or asked.chooses)
+    obstacle = float32_only(model.similarity, criterion)
+    asked = replace(asked, bf16=uses_bf16(wanted, model.device.type, obstacle))
     path = asked.file(model, out)
     if path.exists() and not cfg.overwrite:
         record = read_record(path, EVALUATION, "Give overwrite=true to measure again")
@@ -69,6 +78,48 @@ def evaluate(cfg: DictConfig) -> float | None:
         write_json(path, record)
         print(f"{said(record)}\nwritten to {path}")
     return record["metrics"]["rsum"] if cfg.split == "val" else None  # a sweep may only choose on validation
+
+
+def checkpoints_and_folder(cfg: DictConfig) -> tuple[list[str], Path]:
+    """The checkpoints, each an existing file, and the folder for the evaluation."""
+    from vsehub.evaluation.checkpoint import checkpoint_file
+
+    found = paths(cfg.checkpoint)
+    for checkpoint in found:
+        checkpoint_file(checkpoint)
+    own = [name for name, usual in MODEL_SETTINGS.items() if cfg[name] != usual]
+    require(not own, f"{', '.join(own)}: of model=; a checkpoint says all of its model. Leave it out")
+    return found, out_folder(cfg.out, Path(found[0]))
+
+
+def trained(cfg: DictConfig, checkpoints: list[str], keep: bool) -> "TrainedModel | Ensemble":
+    """The model of a checkpoint, or the ensemble of several."""
+    from vsehub.cli.nodes import components, plain
+    from vsehub.evaluation.ensemble import Ensemble
+    from vsehub.evaluation.trained import TrainedModel
+
+    models = [
+        TrainedModel(one, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size, keep=keep) for one in checkpoints
+    ]
+    return Ensemble(models) if len(models) > 1 else models[0]
+
+
+def published(cfg: DictConfig) -> "tuple[ZeroShot, Path]":
+    """A published model with `cfg.data`, and the folder for its evaluations."""
+    from vsehub.cli.extract import build_source
+    from vsehub.evaluation.zero_shot import ZeroShot, file_name, library_and_name, slug
+
+    library_and_name(cfg.model)
+    require(
+        "_target_" in cfg.data,
+        "data is not set; model= is measured on the data that you name, as in data=karpathy data.json=FILE "
+        "data.images=FOLDER",
+    )
+    source = build_source(cfg)
+    out = Path(cfg.out or f"runs/zero_shot/{slug(cfg.model)}-{file_name(source.name)}")
+    require_writable(out)
+    own = {name: cfg[name] for name in MODEL_SETTINGS}
+    return ZeroShot(cfg.model, source, batch_size=cfg.eval_batch_size, keep=out, **own), out
 
 
 def said(record: dict[str, Any]) -> str:

@@ -229,7 +229,8 @@ def loaded(
     from vsehub.training.settings import check_batches
 
     resumed_folder = None if before is None else folder
-    data = build_data(plain(cfg.data), plain(cfg.loader), cfg.seed, components(cfg.trust), resumed_folder)
+    encoders = {side: plain(cfg[side]) for side in ("image_encoder", "text_encoder")}
+    data = build_data(plain(cfg.data), plain(cfg.loader), cfg.seed, components(cfg.trust), resumed_folder, encoders)
     data.setup()
     data.load(cfg.final_split)
     described = {name: describe_split(split) for name, split in data.splits.items()}

@@ -177,7 +177,10 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
     try:
         model = Model(
             components.build(
-                "image_encoder", config["image_encoder"], restored=True, image_shape=list(checkpoint.image_shape)
+                "image_encoder",
+                config["image_encoder"],
+                restored=True,
+                **image_sizes(config["image_encoder"], checkpoint.image_shape),
             ),
             components.build(
                 "text_encoder",
@@ -196,6 +199,11 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
         said = " ".join(str(error).split())
         raise InputError(f"checkpoint: the weights in {path} do not fit its model ({said[:300]}). {_AGAIN}") from error
     return model.eval()
+
+
+def image_sizes(node: Mapping[str, Any], image_shape: tuple[int, ...]) -> dict[str, Any]:
+    """The sizes that the data give to an image encoder: none to one whose model says what it takes."""
+    return {"image_shape": list(image_shape)} if "image_shape" in node else {}
 
 
 def text_sizes(node: Mapping[str, Any], vocabulary: Words | None, text_shape: tuple[int, ...] | None) -> dict[str, Any]:

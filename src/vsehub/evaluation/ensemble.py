@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,9 +84,19 @@ class Ensemble:
             member.use_data(members[0].source, members[0].splits)
 
     @property
+    def device(self) -> torch.device:
+        """Where the first model computes."""
+        return self.members[0].device
+
+    @property
     def digests(self) -> list[str]:
         """The checkpoints' SHA-256, sorted: an ensemble is the same in any order."""
         return sorted(member.sha256 for member in self.members)
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What a record says of the models beside their `digests`: nothing."""
+        return {}
 
     def split(self, name: str) -> CaptionedImages:
         """A split of the data. Raises InputError if it is missing, or if its features do not fit every model."""

@@ -17,7 +17,7 @@ from vsehub.evaluation.ensemble import Ensemble
 from vsehub.evaluation.evaluate import evaluate, float32_only
 from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.scores import require_item_scores
-from vsehub.evaluation.trained import TrainedModel
+from vsehub.evaluation.trained import DataModel
 from vsehub.evaluation.tune import choose, tune
 from vsehub.io.records import EVALUATION
 
@@ -83,7 +83,7 @@ class Measurement:
             words += f"; {REFERENCE_ITEMS[key]}"
         return kind, words.format(split=self.split)
 
-    def settings(self, model: TrainedModel | Ensemble) -> dict[str, Any]:
+    def settings(self, model: DataModel | Ensemble) -> dict[str, Any]:
         """Everything that affects the metrics, in plain values: equal settings are the same measurement."""
         used = [self.split, *(["train"] if self.inductive else []), *(["val"] if self.chooses else [])]
         return {
@@ -98,7 +98,7 @@ class Measurement:
             "data": {split: model.split(split).fingerprint() for split in used},
         }
 
-    def file(self, model: TrainedModel | Ensemble, folder: Path) -> Path:
+    def file(self, model: DataModel | Ensemble, folder: Path) -> Path:
         """The path of this measurement's record, named after a digest of all its settings.
 
         Raises InputError if the split has too few images for the protocol.
@@ -113,7 +113,7 @@ class Measurement:
         return folder / f"{'-'.join(named)}-{digest}.json"
 
 
-def measure(model: TrainedModel | Ensemble, asked: Measurement) -> dict[str, Any]:
+def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
     """Measure a model; returns the record: settings, metrics and distributions.
 
     Its "contributions" are each image's part of rsum, for paired tests. Raises InputError if the split does not fit
@@ -162,6 +162,7 @@ def measure(model: TrainedModel | Ensemble, asked: Measurement) -> dict[str, Any
         "images": images,
         "texts": len(loaded.captions) if images == len(loaded.images) else int((loaded.image_index < images).sum()),
         "checkpoints": model.digests,
+        **model.description,
         "seconds": time.perf_counter() - start,
         "ranking_seconds": time.perf_counter() - ranked,
         "metrics": result.metrics,

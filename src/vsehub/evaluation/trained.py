@@ -1,4 +1,4 @@
-"""A trained model with its data: encodes images and texts, and searches the splits of its data."""
+"""A model with its data: encodes images and texts, and searches the splits of its data."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,18 @@ from vsehub.checks import fail, nearest, require, whole
 from vsehub.components import Components, conf_folder, declared
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
+from vsehub.data.photos.prepared import prepared
 from vsehub.data.sources import ArrayLike, CaptionedImages, Source
+from vsehub.data.text.vocabulary import Words
 from vsehub.evaluation.cache import EncodedCache
-from vsehub.evaluation.checkpoint import checkpoint_file, fitting, read_checkpoint, require_shape, restore
+from vsehub.evaluation.checkpoint import (
+    Model,
+    checkpoint_file,
+    fitting,
+    read_checkpoint,
+    require_shape,
+    restore,
+)
 from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts, text_table
 from vsehub.sets import Encoding
 from vsehub.types import Similarity
@@ -52,43 +61,32 @@ def load(
     return TrainedModel(path, Components(folders, trust), data, batch_size, device)
 
 
-class TrainedModel:
-    """The model of a checkpoint and the data that it was trained on; each split is loaded and encoded once.
+class DataModel:
+    """A model with data to measure it on; each split is loaded and encoded once.
 
-    components: the classes that the checkpoint may name. keep: store encoded splits in files beside the checkpoint and
-    read them from there. Other arguments: see `load`.
+    model: on its device, in eval mode. vocabulary: of its texts, None if they are vectors. max_words: the words of a
+    text that are read; None: all. source: the data. cache: files with encoded splits.
 
-    config: the resolved configuration of model, data and loader, in plain values. vocabulary: None if texts are
-    vectors. splits: the splits loaded so far. sha256: the checkpoint's.
+    splits: the splits loaded so far. sha256: of what the model consists of. name: of the model in messages.
     """
+
+    source: Source
 
     def __init__(
         self,
-        checkpoint: str | Path,
-        components: Components,
-        data: Mapping[str, Any] | None = None,
-        batch_size: int = 256,
-        device: str | None = None,
-        keep: bool = False,
+        model: Model,
+        vocabulary: Words | None,
+        max_words: int | None,
+        batch_size: int,
+        sha256: str,
+        name: str,
+        cache: EncodedCache | None = None,
     ):
-        whole("batch_size", batch_size)
-        self.path = checkpoint_file(checkpoint)
-        before = _stamp(self.path)
-        with self.path.open("rb") as file:
-            self.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        read = read_checkpoint(self.path)
-        model = restore(read, components)
-        require(
-            _stamp(self.path) == before,
-            f"checkpoint: {self.path} changed while being read. Give the command again when nothing writes to it any "
-            "more",
-        )
-        self.model = model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.config, self.vocabulary, self.batch_size = read.config, read.vocabulary, batch_size
-        self._components, self._changes = components, dict(data or {})
+        self.model, self.vocabulary, self.max_words, self.batch_size = model, vocabulary, max_words, batch_size
+        self.sha256, self.name = sha256, name
         self.splits: dict[str, CaptionedImages] = {}
         self._encoded: dict[tuple[str, str], Encoding] = {}
-        self._cache = EncodedCache(self.path, self.sha256) if keep else None
+        self._cache = cache
 
     @property
     def similarity(self) -> Similarity:
@@ -96,34 +94,19 @@ class TrainedModel:
         return self.model.similarity
 
     @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return next(self.model.parameters()).device
+
+    @property
     def digests(self) -> list[str]:
-        """The checkpoint's SHA-256."""
+        """The SHA-256 of the checkpoint, or of what else the model consists of."""
         return [self.sha256]
 
     @property
-    def max_words(self) -> int | None:
-        """The number of words of a text that are read, as in training; None: all."""
-        words: int | None = self.config["loader"]["max_words"]
-        return words
-
-    @cached_property
-    def source(self) -> Source:
-        """The data that the model was trained on, without noise, with the settings that have changed since.
-
-        Raises InputError if one of these is not a setting of the data, or if the data cannot be found.
-        """
-        node = {key: value for key, value in self.config["data"].items() if key != "noise"}
-        settings = [str(key) for key in node if key != "_target_"]
-        for key in self._changes:
-            require(
-                key in settings,
-                f"data.{key} is not a setting of the checkpoint's data{nearest(str(key), settings)}; choose among "
-                f"{', '.join(settings)}",
-            )
-        # What a checkpoint does not decide: where caches are written, say.
-        rebuilt = declared(self._components.find("data", node)).rebuilt
-        source: Source = self._components.build("data", {**node, **rebuilt, **self._changes})
-        return source
+    def description(self) -> dict[str, Any]:
+        """What a record says of the model beside its `digests`."""
+        return {}
 
     def use_data(self, source: Source, splits: dict[str, CaptionedImages]) -> None:
         """Use another source and the splits of it that are loaded; call this before anything is encoded."""
@@ -132,7 +115,7 @@ class TrainedModel:
     def split(self, name: str) -> CaptionedImages:
         """A split of the source. Raises InputError if it is missing, or if its features have another size."""
         if name not in self.splits:
-            self.splits[name] = self.source.load(name)
+            self.splits[name] = prepared(self.source.load(name), self.model.image_encoder.preparation)
         return fitting(self.splits[name], self.model.image_shape, self.model.text_shape)
 
     def encode_images(self, images: ArrayLike | Tensor, progress: bool = False) -> Encoding:
@@ -195,7 +178,7 @@ class TrainedModel:
         kind = type(self.similarity).__name__
         require(
             self.similarity.inner_product,
-            f"checkpoint: {self.path} was trained with {kind}, which is not an inner product; search needs one",
+            f"{self.name} was trained with {kind}, which is not an inner product; search needs one",
         )
         asked, found = ("texts", "images") if images is None else ("images", "texts")
         loaded = self.split(split)
@@ -226,8 +209,70 @@ class TrainedModel:
                 return self.encode_texts(loaded.captions, progress=True)
 
             kept = encode() if self._cache is None else self._cache.get(f"{split}-{side}", loaded, encode)
-            self._encoded[split, side] = kept.to(next(self.model.parameters()).device)
+            self._encoded[split, side] = kept.to(self.device)
         return self._encoded[split, side]
+
+
+class TrainedModel(DataModel):
+    """The model of a checkpoint and the data that it was trained on.
+
+    components: the classes that the checkpoint may name. keep: store encoded splits in files beside the checkpoint and
+    read them from there. Other arguments: see `load`.
+
+    config: the resolved configuration of model, data and loader, in plain values. sha256: the checkpoint's.
+    """
+
+    def __init__(
+        self,
+        checkpoint: str | Path,
+        components: Components,
+        data: Mapping[str, Any] | None = None,
+        batch_size: int = 256,
+        device: str | None = None,
+        keep: bool = False,
+    ):
+        whole("batch_size", batch_size)
+        self.path = checkpoint_file(checkpoint)
+        before = _stamp(self.path)
+        with self.path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        read = read_checkpoint(self.path)
+        model = restore(read, components)
+        require(
+            _stamp(self.path) == before,
+            f"checkpoint: {self.path} changed while being read. Give the command again when nothing writes to it any "
+            "more",
+        )
+        super().__init__(
+            model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+            read.vocabulary,
+            read.config["loader"]["max_words"],
+            batch_size,
+            sha256,
+            f"checkpoint: {self.path}",
+            EncodedCache(self.path, sha256) if keep else None,
+        )
+        self.config = read.config
+        self._components, self._changes = components, dict(data or {})
+
+    @cached_property
+    def source(self) -> Source:
+        """The data that the model was trained on, without noise, with the settings that have changed since.
+
+        Raises InputError if one of these is not a setting of the data, or if the data cannot be found.
+        """
+        node = {key: value for key, value in self.config["data"].items() if key != "noise"}
+        settings = [str(key) for key in node if key != "_target_"]
+        for key in self._changes:
+            require(
+                key in settings,
+                f"data.{key} is not a setting of the checkpoint's data{nearest(str(key), settings)}; choose among "
+                f"{', '.join(settings)}",
+            )
+        # What a checkpoint does not decide: where caches are written, say.
+        rebuilt = declared(self._components.find("data", node)).rebuilt
+        source: Source = self._components.build("data", {**node, **rebuilt, **self._changes})
+        return source
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

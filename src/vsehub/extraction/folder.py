@@ -67,45 +67,47 @@ def assemble(
     for split, loaded in splits.items():
         features, captions, ids = file_names([split])
         own = [chunk for chunk in chunks if chunk.split == split]
-        written[features] = _write_features(folder / features, own, files)
-        written[captions] = _write_lines(folder / captions, kept_captions(loaded, each))
+        written[features] = write_features(folder / features, own, files)
+        written[captions] = write_lines(folder / captions, kept_captions(loaded, each))
         (folder / ids).unlink(missing_ok=True)
         if loaded.names is not None:
-            written[ids] = _write_lines(folder / ids, loaded.names)
+            written[ids] = write_lines(folder / ids, loaded.names)
     return written
 
 
-class _Hashed:
+class Hashed:
     """A file that is hashed while it is written."""
 
     def __init__(self, file: BinaryIO):
         self._file, self._digest, self._bytes = file, hashlib.sha256(), 0
 
     def write(self, data: bytes | memoryview) -> int:
+        """Write and hash; returns the number of bytes."""
         self._digest.update(data)
         self._bytes += memoryview(data).nbytes
         return self._file.write(data)
 
     def facts(self) -> dict[str, Any]:
+        """The file's "bytes" and "sha256"."""
         return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
 
 
-def _write_features(path: Path, chunks: Sequence[Chunk], files: ChunkFiles) -> dict[str, Any]:
-    """Write one array of all chunks; one chunk is in memory at a time."""
+def write_features(path: Path, chunks: Sequence[Chunk], files: ChunkFiles) -> dict[str, Any]:
+    """Write one array of contiguous chunks, one chunk in memory at a time; returns the file's {"bytes", "sha256"}."""
     with atomic(path) as raw:
-        file = _Hashed(raw)
+        file = Hashed(raw)
         for chunk in chunks:
             features = files.read(chunk)
-            if chunk.start == 0:
-                header = np.lib.format.header_data_from_array_1_0(features)
-                np.lib.format.write_array_header_1_0(file, header | {"shape": (chunks[-1].stop, *features.shape[1:])})
+            if chunk is chunks[0]:
+                header, rows = np.lib.format.header_data_from_array_1_0(features), chunks[-1].stop - chunk.start
+                np.lib.format.write_array_header_1_0(file, header | {"shape": (rows, *features.shape[1:])})
             file.write(np.ascontiguousarray(features).data)
         return file.facts()
 
 
-def _write_lines(path: Path, lines: Sequence[str]) -> dict[str, Any]:
+def write_lines(path: Path, lines: Sequence[str]) -> dict[str, Any]:
     with atomic(path) as raw:
-        file = _Hashed(raw)
+        file = Hashed(raw)
         file.write("".join(f"{line}\n" for line in lines).encode())
         return file.facts()
 
@@ -113,14 +115,15 @@ def _write_lines(path: Path, lines: Sequence[str]) -> dict[str, Any]:
 def finished(
     folder: Path,
     settings: Mapping[str, Any],
-    splits: Sequence[str],
+    names: Sequence[str],
     overwrite: bool = False,
     thoroughly: bool = False,
 ) -> bool:
     """Whether the folder holds the finished extraction of these settings, with unchanged files.
 
-    overwrite: remove an earlier extraction and return False. thoroughly: compare the files' checksums, not only their
-    sizes. Raises InputError if files have changed, or if the folder holds something else that must not be replaced.
+    names: of all files that it writes. overwrite: remove an earlier extraction and return False. thoroughly: compare
+    the files' checksums, not only their sizes. Raises InputError if files have changed, or if the folder holds
+    something else that must not be replaced.
     """
     require(folder.is_dir() or not folder.exists(), f"out: {folder} is a file; give out=FOLDER")
     boolean("overwrite", overwrite)
@@ -137,10 +140,10 @@ def finished(
             checked_record(manifest, EXTRACTION, f"out: {path}", hint)
             other = differing(settings, manifest["settings"])
             require(not other, f"out: {folder} holds another extraction (other {', '.join(other)}). {hint}")
-            verify(folder, _written(path, manifest["files"], splits), thoroughly)
+            verify(folder, _written(path, manifest["files"], names), thoroughly)
             return True
     begun = (folder / PARTS / SETTINGS).exists()
-    there = [name for name in (MANIFEST, *file_names(splits)) if (folder / name).exists()]
+    there = [name for name in (MANIFEST, *names) if (folder / name).exists()]
     require(
         begun or path.exists() or not there,
         f"out: {folder} holds {', '.join(there)}, and no {MANIFEST} of an extraction: vsehub extract did not write "
@@ -152,13 +155,13 @@ def finished(
     return False
 
 
-def _written(path: Path, files: dict[str, Any], splits: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The files of a manifest. Raises InputError unless they are those of the splits, with size and checksum."""
-    optional = {name for name in file_names(splits) if name.endswith(IDS)}
+def _written(path: Path, files: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The files of a manifest. Raises InputError unless they are those of `names`, with size and checksum."""
+    optional = {name for name in names if name.endswith(IDS)}
     require(
-        set(files) | optional == set(file_names(splits))
+        set(files) | optional == set(names)
         and all(isinstance(one, dict) and {"bytes", "sha256"} <= set(one) for one in files.values()),
-        f"out: {path} is damaged: it does not name the files of the splits {', '.join(splits)} with size and checksum. "
+        f"out: {path} is damaged: it does not name the files of this extraction with size and checksum. "
         "Give overwrite=true to extract again",
     )
     return files

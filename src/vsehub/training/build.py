@@ -1,16 +1,20 @@
 """Data module and module from plain settings, each a group's choice, as the configuration has them."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vsehub.checks import require
-from vsehub.components import MISSING, Components, declared, make
+from vsehub.checks import InputError, require
+from vsehub.components import MISSING, TARGET, Components, declared, make
 from vsehub.data.noise import INDEX_FILE, Noise, NoisySource
-from vsehub.data.text.vocabulary import stored
-from vsehub.evaluation.checkpoint import text_sizes
+from vsehub.data.text.vocabulary import restored, stored
+from vsehub.evaluation.checkpoint import image_sizes, text_sizes
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
+from vsehub.types import Encoder
+
+log = logging.getLogger(__name__)
 
 Settings = Mapping[str, Any]
 # What a checkpoint says of its model.
@@ -18,12 +22,19 @@ DESCRIBED = ("image_encoder", "text_encoder", "similarity", "data", "loader", "s
 
 
 def build_data(
-    data: Settings, loader: Settings, seed: int, components: Components, resumed: Path | None = None
+    data: Settings,
+    loader: Settings,
+    seed: int,
+    components: Components,
+    resumed: Path | None = None,
+    encoders: Settings | None = None,
 ) -> RetrievalDataModule:
-    """The data module of a source, with its noise.
+    """The data module of a source, with its noise, whose pictures and tokens are those that the encoders ask for.
 
     data: the source's settings, those of its noise under "noise". loader: the data module's. resumed: the folder of the
-    run that continues, whose noise is taken. Of the loader's settings `chunk` is the module's.
+    run that continues, whose noise is taken. encoders: the settings of "image_encoder" and "text_encoder", where they
+    may bring their own preprocessing and tokens; the loader's `tokenizer` is then not used. Of the loader's settings
+    `chunk` is the module's.
     """
     own = {key: value for key, value in data.items() if key != "noise"}
     source = components.build("data", own, restored=resumed is not None)
@@ -31,7 +42,30 @@ def build_data(
     if noise.wanted:
         source = NoisySource(source, noise, None if resumed is None else resumed / INDEX_FILE)
     served = {key: value for key, value in loader.items() if key != "chunk"}
-    return make("loader", RetrievalDataModule, served, source=source, seed=seed)
+    encoders = encoders or {}
+    asked = {
+        what: asked_for(components, side, encoders[side], what) if side in encoders else None
+        for side, what in (("image_encoder", "preparation"), ("text_encoder", "subwords"))
+    }
+    if asked["preparation"] is not None:
+        log.info("pictures come as the image encoder wants them: %s", asked["preparation"])
+    if asked["subwords"] is not None:
+        served["tokenizer"] = None
+    given = {"words": restored(asked["subwords"]), "preparation": asked["preparation"]}
+    return make("loader", RetrievalDataModule, served, source=source, seed=seed, **given)
+
+
+def asked_for(components: Components, side: str, node: Settings, what: str) -> Any:
+    """What an encoder asks of the data before it is built: its "preparation" or "subwords"; None if nothing."""
+    made = components.find(side, node)
+    if not (isinstance(made, type) and issubclass(made, Encoder)):
+        return None
+    try:
+        return getattr(made, f"{what}_of")({key: value for key, value in node.items() if key != TARGET})
+    except InputError as error:
+        first, _, rest = str(error).partition(" ")
+        named = first.rstrip(":") in node  # in full, as on the command line
+        raise InputError(f"{side}.{first} {rest}" if named else str(error)) from error
 
 
 def build_module(
@@ -45,7 +79,7 @@ def build_module(
     """
     image_shape, text_shape = data.splits["train"].images.shape[1:], data.text_shape
     sizes = {
-        "image_encoder": {"image_shape": list(image_shape)},
+        "image_encoder": image_sizes(settings["image_encoder"], image_shape),
         "text_encoder": text_sizes(settings["text_encoder"], data.vocabulary, text_shape),
     }
     for side, given in sizes.items():
@@ -54,6 +88,12 @@ def build_module(
                 settings[side].get(key, MISSING) in (MISSING, value), f"{side}.{key} comes from the data; leave it out"
             )
     encoders = {side: components.build(side, settings[side], resumed, **given) for side, given in sizes.items()}
+    require(
+        any(one.requires_grad for encoder in encoders.values() for one in encoder.parameters()),
+        "both encoders are frozen, so that there is nothing to train; give image_encoder.linear=512 "
+        "text_encoder.linear=512, tune=lora or tune=all, or measure the model as it is: vsehub evaluate "
+        "model=LIBRARY:NAME",
+    )
     config = {key: settings[key] for key in DESCRIBED}
     for side, encoder in encoders.items():
         # What a checkpoint must not need again: weights files, folders of other models.

@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from vsehub.checks import fail, require, whole
+from vsehub.data.photos.prepared import prepared
 from vsehub.data.sources import CaptionedImages, Source
 from vsehub.data.text.vocabulary import Subwords, Vocabulary, Words
 from vsehub.data.text.word_vectors import read_word_vectors
@@ -16,6 +17,7 @@ from vsehub.encoders.texts import WordEncoder
 from vsehub.evaluation.encode import TextTable, text_table
 from vsehub.training.batches import EpochSampler, PairDataset
 from vsehub.training.processes import process, processes
+from vsehub.types import Preparation
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +30,9 @@ class RetrievalDataModule(pl.LightningDataModule):
     into a batch together, where it has as many. drop_words, drop_regions: as `PairDataset` has them. tokenizer: a
     Hugging Face model, by name or folder, whose subwords are taken instead of words. word_vectors: a text file of GloVe
     or fastText that word embeddings start from. workers: loader processes; 0 loads in the main process, which is
-    fastest for features and small pictures; photos that are decoded on the fly want one. Raises InputError for a batch
-    of one, which has no negatives.
+    fastest for features and small pictures; photos that are decoded on the fly want one. words, preparation: the
+    tokens of the text encoder and how pictures come to the image encoder, where they bring their own. Raises InputError
+    for a batch of one, which has no negatives.
     """
 
     def __init__(
@@ -46,6 +49,8 @@ class RetrievalDataModule(pl.LightningDataModule):
         word_vectors: str | None = None,
         workers: int = 0,
         seed: int = 0,
+        words: Words | None = None,
+        preparation: Preparation | None = None,
     ):
         super().__init__()
         counts = {
@@ -70,6 +75,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         self.tokenizer, self.word_vectors = tokenizer, word_vectors
         self.splits: dict[str, CaptionedImages] = {}
         self.tables: dict[str, TextTable] = {}
+        self.preparation, self._words = preparation, words
         self._vocabulary: Words | None = None
 
     def setup(self, stage: str | None = None) -> None:
@@ -83,8 +89,7 @@ class RetrievalDataModule(pl.LightningDataModule):
 
     def load(self, split: str) -> tuple[CaptionedImages, TextTable]:
         """A split and its tokenised captions, or its texts' vectors, read once."""
-        if split not in self.splits:
-            self.splits[split] = self.source.load(split)
+        self._load(split)
         if split not in self.tables:
             self.tables[split] = text_table(self.splits[split].captions, self.vocabulary, self.max_words)
         return self.splits[split], self.tables[split]
@@ -93,14 +98,19 @@ class RetrievalDataModule(pl.LightningDataModule):
     def vocabulary(self) -> Words | None:
         """The tokenizer's subwords, or the words of the training captions; None where the texts are vectors."""
         if self._vocabulary is None:
-            if "train" not in self.splits:
-                self.splits["train"] = self.source.load("train")
-            captions = self.splits["train"].captions
+            captions = self._load("train").captions
             if isinstance(captions, list):
                 self._vocabulary = self._own_vocabulary(captions)
         return self._vocabulary
 
+    def _load(self, split: str) -> CaptionedImages:
+        if split not in self.splits:
+            self.splits[split] = prepared(self.source.load(split), self.preparation)
+        return self.splits[split]
+
     def _own_vocabulary(self, captions: list[str]) -> Words:
+        if self._words is not None:
+            return self._words
         if self.tokenizer is not None:
             return Subwords.of_model(self.tokenizer)
         return Vocabulary.build(captions, self.min_count)

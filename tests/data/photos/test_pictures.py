@@ -322,7 +322,7 @@ class TestAugmented:
             def uniform(self, low, high):
                 return high  # the whole area at 4:3, which never fits
 
-        assert random(width, height, 8, Refusing()) == (*expected, (8, 8))
+        assert random(width, height, 8, Refusing())[:5] == (*expected, (8, 8))
 
     def test_a_picture_of_one_pixel(self, tmp_path):
         pictures = Pictures([saved(tmp_path / "one.png", noise(1, 1))], 4, 4)

@@ -8,9 +8,10 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -18,6 +19,9 @@ from tqdm import tqdm
 
 from vsehub.checks import InputError, one_of, require, whole
 from vsehub.io.files import cache_folder, read_object, write_text
+
+if TYPE_CHECKING:
+    from vsehub.types import Preparation
 
 log = logging.getLogger(__name__)
 
@@ -64,19 +68,24 @@ class PictureFiles(Protocol):
 
 
 class Part(NamedTuple):
-    """A part of an upright picture, in pixels, and the width and height to which it is resized."""
+    """A part of an upright picture, in pixels, and the width and height to which it is resized.
+
+    interpolation: a name of Pillow's, antialiased. exact: decode a JPEG at its full size, however small the part gets.
+    """
 
     left: int
     top: int
     width: int
     height: int
     size: tuple[int, int]
+    interpolation: str = "bilinear"
+    exact: bool = False
 
 
 def read_part(place: Place, choose: Callable[[int, int], Part]) -> np.ndarray:
     """The part of a picture that `choose(width, height)` returns, resized: (height, width, 3) uint8.
 
-    Resizing is bilinear and antialiased. The file's content becomes upright (EXIF) 8-bit RGB: transparency becomes
+    Resizing is antialiased. The file's content becomes upright (EXIF) 8-bit RGB: transparency becomes
     white, 16 bits are scaled to 8, CMYK follows its Adobe marker, only the first frame is used. Raises
     InputError if the file cannot be decoded.
     """
@@ -85,15 +94,15 @@ def read_part(place: Place, choose: Callable[[int, int], Part]) -> np.ndarray:
             orientation = _orientation(file)
             width, height = file.size[::-1] if orientation in _LYING else file.size
             part = choose(width, height)
-            _decode_smaller(file, min(part.width / part.size[0], part.height / part.size[1]))
+            if not part.exact:
+                _decode_smaller(file, min(part.width / part.size[0], part.height / part.size[1]))
             picture = _upright_rgb(file, orientation)
     except Exception as error:
         raise InputError(f"{place} cannot be decoded ({_reason(error)})") from error
     x, y = picture.width / width, picture.height / height  # below 1 where it was decoded smaller
     right, bottom = min((part.left + part.width) * x, picture.width), min((part.top + part.height) * y, picture.height)
-    return np.asarray(
-        picture.resize(part.size, Image.Resampling.BILINEAR, (part.left * x, part.top * y, right, bottom))
-    )
+    box = part.left * x, part.top * y, right, bottom
+    return np.asarray(picture.resize(part.size, Image.Resampling[part.interpolation.upper()], box))
 
 
 class Inspected(NamedTuple):
@@ -175,6 +184,24 @@ def resized(width: int, height: int, resize: int) -> Part:
     )
 
 
+def prepared(width: int, height: int, how: "Preparation") -> Part:
+    """The whole picture resized as an encoder wants it, except that `resized` cuts what is longer than 16:1."""
+    part = resized(width, height, how.resize)
+    across, down = part.size
+    if how.mode == "squash":
+        across, down = how.resize, how.resize
+    elif how.mode == "longest":
+        longer = max(part.width, part.height)
+        across, down = (max(1, round(how.resize * side / longer)) for side in (part.width, part.height))
+    return part._replace(size=(across, down), interpolation=how.interpolation, exact=True)
+
+
+def padded(picture: np.ndarray, how: "Preparation") -> np.ndarray:
+    """The picture (3, height, width) in the middle of at least size x size pixels."""
+    missing = [max(0, how.size - side) for side in picture.shape[1:]]
+    return np.pad(picture, ((0, 0), *((one // 2, one - one // 2) for one in missing)), constant_values=how.fill)
+
+
 def centre(width: int, height: int, size: int) -> list[tuple[int, int]]:
     """Left and top of the middle size x size pixels."""
     return [(round((width - size) / 2), round((height - size) / 2))]
@@ -239,6 +266,7 @@ class Pictures:
             whole("threads", threads)
         self.files, self.size, self.resize, self.crops, self.augments = files, size, resize, crops, augments
         self.threads = min(8, os.cpu_count() or 1) if threads is None else threads
+        self.preparation: Preparation | None = None
         self._contents = contents
 
     @property
@@ -249,6 +277,19 @@ class Pictures:
                 places = (self.files[row] for row in range(len(self)))
                 self._contents = np.array([one.content for one in pool.map(inspect, places)], _CONTENT)
         return self._contents
+
+    def prepared(self, how: "Preparation") -> "Pictures":
+        """The same pictures as an encoder takes them. Raises InputError for ten crops and unknown settings."""
+        require(
+            self.crops == 1,
+            f"crops is {self.crops}, but the image encoder brings its own preprocessing, of one whole picture; leave "
+            "data.crops out",
+        )
+        one_of("mode", how.mode, ("shortest", "longest", "squash"))
+        one_of("interpolation", how.interpolation, tuple(one.name.lower() for one in Image.Resampling))
+        found = copy(self)
+        found.size, found.resize, found.preparation = how.size, how.resize, how
+        return found
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -295,8 +336,13 @@ class Pictures:
                 pass
 
     def _evaluated(self, pixels: np.ndarray, row: int) -> None:
-        picture = read_part(self.files[row], lambda width, height: resized(width, height, self.resize))
-        picture = picture.transpose(2, 0, 1)
+        how = self.preparation
+        picture = read_part(
+            self.files[row],
+            lambda width, height: resized(width, height, self.resize) if how is None else prepared(width, height, how),
+        ).transpose(2, 0, 1)
+        if how is not None:
+            picture = padded(picture, how)
         height, width = picture.shape[1:]
         starts = (centre if self.crops == 1 else corners_and_centre)(width, height, self.size)
         crops = pixels.reshape(-1, *self._one)

@@ -2,17 +2,20 @@
 
 import hashlib
 import json
+import logging
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from vsehub.checks import InputError, require
+from vsehub.checks import InputError, one_of, require
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+log = logging.getLogger(__name__)
 
 SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 PAD, START, END, UNKNOWN = range(4)
@@ -123,19 +126,29 @@ class Vocabulary:
 class Subwords:
     """The subwords of a pretrained model, and the special tokens that it puts around a caption.
 
-    tokenizer: of the `tokenizers` library. Raises InputError if it adds no special tokens: an empty caption would then
-    have no tokens.
+    tokenizer: of the `tokenizers` library. most: the tokens that the model takes, special ones counted; longer captions
+    are cut, and their number is logged. None: no limit. clean: what open_clip does to a caption before, a name of
+    `CLEANINGS`; None: nothing. Raises InputError for a tokenizer that adds no special tokens, since an empty caption
+    would then have no tokens, and for other limits and names.
     """
 
-    def __init__(self, tokenizer: "Tokenizer"):
+    def __init__(self, tokenizer: "Tokenizer", most: int | None = None, clean: str | None = None):
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer, self._json = tokenizer, tokenizer.to_str()
+        own = tokenizer.num_special_tokens_to_add(False)
         require(
-            tokenizer.num_special_tokens_to_add(False) > 0,
+            own > 0,
             "the model's tokenizer puts no special tokens around a caption, so that an empty one would have none; "
             "choose an encoder model such as BERT",
         )
+        require(
+            most is None or (type(most) is int and most > own),
+            f"the subwords' limit is {most!r}; expected a number above {own}, that of the special tokens",
+        )
+        require(clean is None or isinstance(clean, str), f"the subwords' cleaning is {clean!r}; expected a name")
+        self.most, self.clean = most, clean
+        self._cleaned = None if clean is None else cleaning(clean)
 
     @classmethod
     def of_model(cls, model: str) -> "Subwords":
@@ -169,20 +182,34 @@ class Subwords:
 
     def encode_all(self, captions: Sequence[str], max_words: int | None = None) -> Iterator[list[int]]:
         """The result of `encode` for each caption, many at a time."""
+        wanted = None if max_words is None else max_words + self._tokenizer.num_special_tokens_to_add(False)
+        limit = min((one for one in (wanted, self.most) if one is not None), default=None)
+        cut = 0
         for first in range(0, len(captions), _CHUNK):
-            if max_words is None:
+            if limit is None:
                 self._tokenizer.no_truncation()
             else:
-                self._tokenizer.enable_truncation(max_words + self._tokenizer.num_special_tokens_to_add(False))
-            for encoding in self._tokenizer.encode_batch_fast(list(captions[first : first + _CHUNK])):
+                self._tokenizer.enable_truncation(limit)
+            chunk = list(captions[first : first + _CHUNK])
+            if self._cleaned is not None:
+                chunk = [self._cleaned(one) for one in chunk]
+            for encoding in self._tokenizer.encode_batch_fast(chunk):
+                cut += limit is not None and limit == self.most and len(encoding.overflowing) > 0
                 yield encoding.ids
+        if cut:
+            log.warning(
+                "%d of %d texts are longer than the %d tokens that the model takes, special ones counted, and were cut",
+                cut,
+                len(captions),
+                limit,
+            )
 
     def to_json(self) -> str:
         """The serialisation of the tokenizer, which `from_json` reads."""
         return self._json
 
     @classmethod
-    def from_json(cls, text: str) -> "Subwords":
+    def from_json(cls, text: str, most: int | None = None, clean: str | None = None) -> "Subwords":
         """The subwords that `to_json` wrote. Raises InputError for other texts, or if `tokenizers` is missing."""
         try:
             from tokenizers import Tokenizer
@@ -194,21 +221,61 @@ class Subwords:
             raise InputError(
                 f"the subwords cannot be read: {error}. Give the text that Subwords.to_json wrote"
             ) from error
-        return cls(tokenizer)
+        return cls(tokenizer, most, clean)
 
     def fingerprint(self) -> str:
         """A short hash of the serialisation: equal for tokenizers that tokenise alike."""
-        return hashlib.sha256(self._json.encode()).hexdigest()[:16]
+        limits = "" if self.most is None and self.clean is None else f" {self.most} {self.clean}"
+        return hashlib.sha256((self._json + limits).encode()).hexdigest()[:16]
+
+
+def _clip_words() -> Callable[[str], str]:
+    """What CLIP's own tokenizer does before it looks up subwords: clean a caption, and split it into words."""
+    import regex
+    from open_clip.tokenizer import SimpleTokenizer
+
+    tokenizer = SimpleTokenizer()
+    return lambda caption: " ".join(regex.findall(tokenizer.pat, tokenizer.clean_fn(caption)))
+
+
+def _open_clip_cleaning(name: str) -> Callable[[str], str]:
+    from open_clip.tokenizer import get_clean_fn
+
+    found: Callable[[str], str] = get_clean_fn(name)
+    return found
+
+
+# What open_clip's tokenizers do to a caption: of CLIP's own, and those that its configurations name.
+CLEANINGS: dict[str, Callable[[], Callable[[str], str]]] = {
+    "clip": _clip_words,
+    **{name: partial(_open_clip_cleaning, name) for name in ("lower", "whitespace", "canonicalize")},
+}
+
+
+@cache
+def cleaning(name: str) -> Callable[[str], str]:
+    """Caption -> caption. Raises InputError for an unknown name, or if open_clip is missing."""
+    one_of("the subwords' cleaning", name, tuple(CLEANINGS))
+    try:
+        return CLEANINGS[name]()
+    except ImportError as error:
+        raise InputError(
+            "the model's tokenizer needs open_clip; install it: pip install 'vsehub[open_clip]'"
+        ) from error
 
 
 Words = Vocabulary | Subwords
 
 
-def stored(words: Words | None) -> list[str] | dict[str, str] | None:
-    """The plain values for a checkpoint: a list of words, {"subwords": JSON}, or None if texts are vectors."""
+def stored(words: Words | None) -> list[str] | dict[str, Any] | None:
+    """The plain values for a checkpoint: a list of words, {"subwords": JSON, ...}, or None if texts are vectors."""
     if words is None:
         return None
-    return {"subwords": words.to_json()} if isinstance(words, Subwords) else list(words.words)
+    if not isinstance(words, Subwords):
+        return list(words.words)
+    return {"subwords": words.to_json()} | {
+        name: value for name, value in (("most", words.most), ("clean", words.clean)) if value is not None
+    }
 
 
 def restored(value: Any) -> Words | None:
@@ -217,10 +284,10 @@ def restored(value: Any) -> Words | None:
         return None
     if isinstance(value, dict):
         require(
-            value.keys() == {"subwords"} and isinstance(value["subwords"], str),
+            {"subwords"} <= value.keys() <= {"subwords", "most", "clean"} and isinstance(value["subwords"], str),
             f"a vocabulary with the keys {', '.join(map(str, value))} came; expected subwords, a text",
         )
-        return Subwords.from_json(value["subwords"])
+        return Subwords.from_json(value["subwords"], value.get("most"), value.get("clean"))
     sound = isinstance(value, list) and all(isinstance(word, str) for word in value)
     require(sound, f"a vocabulary that is a {type(value).__name__} came; expected a list of words")
     return Vocabulary(value)

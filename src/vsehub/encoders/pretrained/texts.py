@@ -1,7 +1,7 @@
 """A pretrained text model of the transformers library, frozen or tuned, and a linear map to the joint space."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,14 +9,12 @@ from torch import Tensor, nn
 
 from vsehub.checks import InputError, positive, require, whole
 from vsehub.encoders.pooling import pooling_of
+from vsehub.encoders.pretrained.joint.description import plain
 from vsehub.sets import Encoding
 from vsehub.types import Encoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-# What would make transformers fetch or run code; names with an underscore, as of the model's folder, go too.
-_LEFT_OUT = ("auto_map", "attn_implementation", "quantization_config")
 
 
 class TextPretrained(Encoder):
@@ -70,7 +68,7 @@ class TextPretrained(Encoder):
         self.gives = self.pool.gives
         # With these arguments a checkpoint rebuilds the encoder without the model's folder.
         settings = json.loads(self.backbone.config.to_json_string(use_diff=False))
-        self.rebuilt = {"pretrained": False, "config": _kept(settings)}
+        self.rebuilt = {"pretrained": False, "config": plain(settings)}
         self.train()
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
@@ -111,7 +109,7 @@ def _built(model: str, pretrained: bool, config: Mapping[str, Any] | None) -> "P
         if config is None:
             settings = AutoConfig.from_pretrained(model, **place)
         else:
-            settings = AutoConfig.for_model(**_kept(config))
+            settings = AutoConfig.for_model(**plain(config))
         _require_text_encoder(model, settings)
         if pretrained:
             found = AutoModel.from_pretrained(model, config=settings, use_safetensors=True, **place)
@@ -145,15 +143,3 @@ def _positions(backbone: "PreTrainedModel") -> int | None:
             # RoBERTa counts positions from behind its padding's.
             return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
     return getattr(backbone.config, "max_position_embeddings", None)
-
-
-def _kept(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration in plain values, without the keys through which an untrusted checkpoint could run code."""
-    return {key: _plain(one) for key, one in config.items() if key not in _LEFT_OUT and not key.startswith("_")}
-
-
-def _plain(value: Any) -> Any:
-    """The value with plain dictionaries and lists in place of other mappings and sequences."""
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -1,0 +1,80 @@
+"""Low-rank adapters on the linear layers of a network (LoRA, Hu et al. 2022), by peft."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+from torch import nn
+
+from vsehub.checks import InputError, positive, probability, require, whole
+
+_NAMED = 12  # layers in a message
+
+
+def adapt(network: nn.Module, rank: int, alpha: float, dropout: float, layers: Sequence[str] | None) -> None:
+    """Put adapters on the linear layers of `network`, in place; only they stay trainable.
+
+    alpha: the adapters' product is scaled by alpha / rank. dropout: of an adapter's input. layers: the last parts of
+    the names of linear layers, such as q_proj; None: all linear layers of the network's blocks. Raises InputError for a
+    layer that is not there, listing those that are, and if peft is missing.
+    """
+    whole("lora_rank", rank)
+    positive("lora_alpha", alpha)
+    probability("lora_dropout", dropout)
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise InputError("tune=lora needs peft; install it with: pip install 'vsehub[peft]'") from error
+    found = linear_layers(network)
+    chosen = [name for name in found if any(part.isdigit() for part in name.split("."))]
+    if layers is not None:
+        for layer in layers:
+            _require_known(layer, found)
+        chosen = [name for name in found if any(f".{name}".endswith(f".{layer}") for layer in layers)]
+    require(len(chosen) > 0, f"lora_layers: no linear layer is chosen; there are {_listed(found)}")
+    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=chosen)
+    with torch.random.fork_rng(devices=[]):
+        inject_adapter_in_model(config, network)
+
+
+def linear_layers(network: nn.Module) -> list[str]:
+    """The names of the linear layers whose own `forward` is called: not those within torch's MultiheadAttention."""
+    inside = tuple(f"{name}." for name, one in network.named_modules() if isinstance(one, nn.MultiheadAttention))
+    return [
+        name
+        for name, one in network.named_modules()
+        if isinstance(one, nn.Linear) and not (inside and name.startswith(inside))
+    ]
+
+
+def is_adapter(name: str) -> bool:
+    """Whether a parameter of an adapted network, by its name, belongs to an adapter."""
+    return "lora_" in name
+
+
+def base_name(name: str) -> str:
+    """The name that a parameter has in the network without adapters."""
+    return name.replace(".base_layer.", ".")
+
+
+def keep_statistics(network: nn.Module) -> None:
+    """Leave batch statistics as they are in training: they belong to the network without adapters."""
+    for part in network.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            part.eval()
+
+
+def _require_known(layer: Any, found: Sequence[str]) -> None:
+    known = isinstance(layer, str) and any(f".{name}".endswith(f".{layer}") for name in found)
+    kinds = sorted({name.rpartition(".")[2] for name in found})
+    near = get_close_matches(str(layer), kinds, n=1)
+    require(
+        known,
+        f"lora_layers: the network has no linear layer {layer!r}{f'; did you mean {near[0]}?' if near else ''} Layers "
+        f"there: {', '.join(kinds)}; in full: {_listed(found)}",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")

@@ -1,0 +1,128 @@
+"""Zero-shot: a joint model as it was published, measured on data that it was not trained on here."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vsehub.checks import one_of, require, whole
+from vsehub.data.photos.prepared import prepared
+from vsehub.data.sources import ArrayLike, CaptionedImages, Source
+from vsehub.data.text.vocabulary import restored
+from vsehub.encoders import ImageTower, TextTower
+from vsehub.encoders.pretrained.joint.towers import LIBRARIES
+from vsehub.evaluation.cache import EncodedCache
+from vsehub.evaluation.checkpoint import Model
+from vsehub.evaluation.trained import DataModel
+from vsehub.sets import Encoding
+from vsehub.similarities import Cosine
+
+DTYPES = ("float32", "bfloat16", "float16")
+CAPTION = "{}"  # in a prompt
+
+
+class ZeroShot(DataModel):
+    """A joint model of open_clip or transformers with the cosine similarity, and data to measure it on.
+
+    model: LIBRARY:NAME, such as open_clip:ViT-B-32/laion2b_s34b_b79k or hf:FOLDER; nothing is downloaded. source: the
+    data, whose picture files are prepared as the model wants them. weights: a file of the whole model's weights.
+    pretrained: False for random weights. prompt: a text with {} in the place of the caption. dtype: in which the model
+    computes. batch_size: images or texts encoded at a time. keep: a folder for encoded splits, read again by the next
+    measurement. device: by default the GPU if there is one. Raises InputError for an unknown library, and as `Tower`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        source: Source,
+        weights: str | None = None,
+        pretrained: bool = True,
+        prompt: str = CAPTION,
+        dtype: str = "float32",
+        batch_size: int = 256,
+        keep: str | Path | None = None,
+        device: str | None = None,
+    ):
+        whole("batch_size", batch_size)
+        one_of("dtype", dtype, DTYPES)
+        library, name = library_and_name(model)
+        require(
+            isinstance(prompt, str) and prompt.count(CAPTION) == 1,
+            f"prompt is {prompt!r}; expected a text with {CAPTION} once, in the place of the caption",
+        )
+        settings: dict[str, Any] = {"library": library, "model": name, "pretrained": pretrained, "weights": weights}
+        images, texts = ImageTower(**settings), TextTower(**settings)
+        words = restored(TextTower.subwords_of(settings))
+        assert words is not None  # each such model has a tokenizer
+        preparation = images.description.plain()["takes"]
+        self.facts = {
+            "model": model,
+            "weights": weights if pretrained or weights else "random",
+            "weights_hash": {"image": images.weights_hash(), "text": texts.weights_hash()},
+            "preprocessing": preparation,
+            "prompt": prompt,
+            "dtype": dtype,
+            "tokenizer": {"tokens": texts.description.plain()["takes"]["most"], "hash": words.fingerprint()},
+        }
+        digest = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()
+        size = preparation["size"]
+        built = Model(images, texts, Cosine(), (3, size, size), None).eval()
+        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        cache = None if keep is None else EncodedCache(Path(keep) / f"{slug(model)}.model", digest)
+        super().__init__(
+            built.to(place, getattr(torch, dtype)), words, None, batch_size, digest, f"model: {model}", cache
+        )
+        self.source, self.prompt = source, prompt
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The model, the hashes of both towers' weights, preprocessing, prompt, precision and tokenizer."""
+        return {"zero_shot": self.facts}
+
+    def encode_texts(self, texts: Sequence[str] | ArrayLike | Tensor, progress: bool = False) -> Encoding:
+        """Encode T captions in the prompt: (T, D), not normalised. Raises InputError for texts that are vectors."""
+        require(
+            isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts),
+            f"the data's texts are vectors, or none; {self.name} takes captions: choose data of captions, such as "
+            "data=karpathy",
+        )
+        assert isinstance(texts, list | tuple)
+        return super().encode_texts([self.prompt.replace(CAPTION, str(text)) for text in texts], progress)
+
+    def split(self, name: str) -> CaptionedImages:
+        """A split of the source. Raises InputError if it is missing, or if it has no pictures."""
+        if name not in self.splits:
+            loaded = self.source.load(name)
+            require(
+                len(loaded.images.shape) == 4 and loaded.images.shape[1] == 3,
+                f"the data's images have shape {tuple(loaded.images.shape[1:])}, but {self.name} takes pictures; "
+                "choose data of pictures, such as data=karpathy",
+            )
+            self.splits[name] = prepared(loaded, self.model.image_encoder.preparation)
+        return super().split(name)
+
+
+def library_and_name(model: Any) -> tuple[str, str]:
+    """The two parts of LIBRARY:NAME. Raises InputError unless it is one."""
+    library, colon, name = str(model).partition(":")
+    require(
+        bool(colon and name) and library in LIBRARIES,
+        f"model is {model!r}; expected LIBRARY:NAME with a library of {', '.join(LIBRARIES)}, such as "
+        "open_clip:ViT-B-32/laion2b_s34b_b79k, hf:openai/clip-vit-base-patch32 or hf:FOLDER",
+    )
+    return library, name
+
+
+def slug(model: str) -> str:
+    """The name of a model as part of a file's name."""
+    library, name = library_and_name(model)
+    return "-".join(file_name(part) for part in name.rstrip("/").split("/")[-1 if library == "hf" else -2 :])
+
+
+def file_name(text: str) -> str:
+    """The text with - in the place of whatever a file's name had better not hold."""
+    return "".join(one if one.isalnum() or one in "-_" else "-" for one in text)

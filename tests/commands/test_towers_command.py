@@ -1,0 +1,137 @@
+"""Training on joint models by the command line: adapters with HAL and its bank, resumed, measured, searched."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from tiny_photos import photos
+from tiny_towers import tiny_hf, tiny_open_clip
+
+from vsehub.data import Karpathy
+from vsehub.data.vectors.embeddings import open_vectors
+from vsehub.evaluation.zero_shot import ZeroShot
+
+
+@pytest.fixture
+def data(tmp_path):
+    return ["data=karpathy", *(f"data.{key}={value}" for key, value in photos(tmp_path / "photos").items())]
+
+
+SMALL = ("trainer.max_epochs=2", "loader.batch_size=8", "trainer.accelerator=cpu", "trainer.enable_progress_bar=false")
+BANK = ("loss=hal", "bank=memory", "bank.fraction=1.0", "bank.k=2")
+
+
+def test_adapters_with_the_bank(data, tmp_path, run_here):
+    folder = tiny_hf(tmp_path / "clip")
+    encoders = ["image_encoder=hf", f"image_encoder.model={folder}", "text_encoder=hf"]
+    encoders += ["image_encoder.tune=lora", "text_encoder.tune=lora", "text_encoder.learning_rate=0.01"]
+    run = tmp_path / "run"
+    run_here("train", *data, *encoders, *BANK, *SMALL, f"hydra.run.dir={run}")
+    record = json.loads((run / "run.json").read_text())
+    assert record["status"] == "finished"
+    best = run / "checkpoints" / "best.safetensors"
+    assert all("lora_" in name or "base_hash" in name for name in load_file(best))
+    assert any(one.abs().sum() > 0 for name, one in load_file(best).items() if "lora_B" in name)
+    out = run_here("evaluate", f"checkpoint={best}", "criterion=csls", "reference=train")
+    assert "inductive" in out
+    (path,) = (run / "evaluations").glob("test-single-nns-*.json")
+    before = json.loads(path.read_text())["metrics"]
+    run_here("evaluate", f"checkpoint={best}", "overwrite=true")
+    assert json.loads(path.read_text())["metrics"] == before
+
+    half = tmp_path / "half"
+    run_here("train", *data, *encoders, *BANK, *SMALL, "trainer.max_epochs=1", f"hydra.run.dir={half}")
+    record = json.loads((half / "run.json").read_text())
+    record["status"] = "stopped"
+    (half / "run.json").write_text(json.dumps(record))
+    run_here("train", f"resume={half}", "trainer.max_epochs=2")
+    again, whole = (
+        torch.load(one / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for one in (half, run)
+    )
+    assert all(torch.equal(again[name], whole[name]) for name in whole)
+
+    tiny_hf(tmp_path / "clip", seed=1)
+    said = run_here("evaluate", f"checkpoint={best}", "split=train", status=2)
+    assert "the adapters were trained on other weights" in said
+
+
+def test_both_halves_of_open_clip(data, tmp_path, run_here):
+    folder = tiny_open_clip(tmp_path / "clip")
+    encoders = ["image_encoder=open_clip", f"image_encoder.model={folder}", "text_encoder=open_clip"]
+    said = run_here("train", *data, *encoders, *SMALL, status=2)
+    assert "both encoders are frozen" in said
+    heads = ["image_encoder.linear=16", "text_encoder.linear=16", "loss=infonce"]
+    run = tmp_path / "run"
+    run_here("train", *data, *encoders, *heads, *SMALL, f"hydra.run.dir={run}")
+    (tmp_path / "clip").rename(tmp_path / "gone")
+    best = run / "checkpoints" / "best.safetensors"
+    run_here("search", f"checkpoint={best}", "a red box", "k=2", f"out={tmp_path / 'page'}")
+    record = json.loads((run / "run.json").read_text())
+    assert record["config"]["image_encoder"]["library"] == "open_clip"
+
+
+def test_nothing_is_imported_unless_asked_for(tmp_path):
+    """By a command that trains with other encoders; the library's import is tested in test_layers.py."""
+    ask = (
+        "import sys\nsys.argv = ['vsehub', 'train', '--cfg', 'job']\nimport vsehub.encoders\n"
+        "vsehub.encoders.ImageTower, vsehub.encoders.TextTower\nfrom vsehub.cli.main import main\nmain()\n"
+        "print(sorted({'open_clip', 'transformers', 'peft', 'timm', 'tokenizers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_vectors_of_a_collection(data, tmp_path, run_here, monkeypatch):
+    """Extracted by one process and by two: the same bytes, which the commands on vectors read."""
+    folder = tiny_hf(tmp_path / "clip")
+    given = [
+        *data,
+        "image_encoder=hf",
+        f"image_encoder.model={folder}",
+        "chunk=3",
+        "batch_size=2",
+        "prompt=photo of {}",
+    ]
+    out = run_here("extract", *given, "out=one")
+    assert "diagnose queries=one/test/texts::text_emb" in out
+    for rank in (1, 0):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        run_here("extract", *given, "out=two")
+    monkeypatch.delenv("RANK")
+    monkeypatch.delenv("WORLD_SIZE")
+    one, two = (
+        {path.relative_to(top): path.read_bytes() for path in top.rglob("*.*") if path.is_file()}
+        for top in (tmp_path / "one", tmp_path / "two")
+    )
+    manifest = Path("manifest.json")
+    assert json.loads(one.pop(manifest))["files"] == json.loads(two.pop(manifest))["files"]
+    assert one == two
+    assert not (tmp_path / "one" / "parts").exists()
+    assert "nothing to do" in run_here("extract", *given, "out=one", "verify=true")
+
+    settings = dict(setting.removeprefix("data.").split("=", 1) for setting in data[1:])
+    model = ZeroShot(f"hf:{folder}", Karpathy(**settings), prompt="photo of {}")
+    encoded = model.encode("val")
+    texts = open_vectors("one/val/texts::text_emb")
+    torch.testing.assert_close(texts.rows(0, len(texts)), F.normalize(encoded.texts, dim=1))
+    assert texts.ids == [f"val-{number}" for number in range(16)]
+    images = open_vectors("one/images::img_emb")
+    assert len(images) == 24
+    assert images.ids[8:16] == model.split("val").names
+    torch.testing.assert_close(images.rows(8, 16), F.normalize(encoded.images, dim=1))
+
+    files = ["queries=one/test/texts::text_emb", "items=one/test/images::img_emb", "truth=one/test.csv"]
+    run_here("diagnose", *files, "k=2", "out=page")
+    record = json.loads((tmp_path / "page" / "result.json").read_text())
+    assert (record["queries"]["rows"], record["items"]["rows"]) == (16, 8)
+    pairs = ["data=pairs", "data.images=one/images::img_emb", "data.texts=one/texts::text_emb"]
+    pairs += [f"data.{split}=one/{split}.csv" for split in ("train", "val", "test")]
+    run_here("train", *pairs, *SMALL, f"hydra.run.dir={tmp_path / 'adapted'}")
+    said = run_here("extract", *given, "image_encoder.linear=4", "out=three", status=2)
+    assert "linear: the vectors are those of the model as it was published" in said

@@ -1,0 +1,357 @@
+"""Joint models as encoders: vectors, pixels and tokens equal to the libraries' own; adapters; checkpoints."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny_towers import MOST, SIDE, WEIGHTS, tiny_hf, tiny_open_clip
+
+from vsehub.checks import InputError
+from vsehub.components import Components, conf_folder
+from vsehub.data.photos.pictures import Pictures
+from vsehub.data.text.vocabulary import Subwords, restored, stored
+from vsehub.encoders import ImageTower, TextTower
+from vsehub.encoders.pretrained.joint import lora
+from vsehub.evaluation.checkpoint import read_checkpoint, restore, write_checkpoint
+from vsehub.losses import HAL
+from vsehub.similarities import Cosine
+from vsehub.training.module import check_together, parameter_groups
+from vsehub.types import Preparation
+
+CAPTIONS = ["a red box on the circle", "two big blue circle", "the"]
+LONG = "a " * 30
+KINDS = ("clip", "siglip", "chinese_clip")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """(library, folder) of one tiny model of each kind."""
+    base = tmp_path_factory.mktemp("towers")
+    found = {kind: ("hf", tiny_hf(base / kind, kind)) for kind in KINDS}
+    return found | {"open_clip": ("open_clip", tiny_open_clip(base / "open_clip"))}
+
+
+def towers(place, **settings):
+    library, folder = place
+    return (made(library, folder, **settings).eval() for made in (ImageTower, TextTower))
+
+
+def subwords(place):
+    return restored(TextTower.subwords_of({"library": place[0], "model": place[1]}))
+
+
+def batch(words, captions=CAPTIONS):
+    found = [words.encode(one) for one in captions]
+    texts = torch.zeros(len(found), max(map(len, found)), dtype=torch.int64)
+    for row, one in zip(texts, found, strict=True):
+        row[: len(one)] = torch.tensor(one)
+    return texts, torch.tensor(list(map(len, found)))
+
+
+def pixels(count=3):
+    return torch.randint(0, 256, (count, 3, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def test_vectors_are_open_clips_own(folders, tmp_path):
+    import open_clip
+
+    place = folders["open_clip"]
+    model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{place[1]}")
+    tokenizer = open_clip.get_tokenizer(f"local-dir:{place[1]}")
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 90, 3), dtype=np.uint8))
+    picture.save(tmp_path / "a.png")
+    images, texts = towers(place)
+    ours = Pictures([str(tmp_path / "a.png")]).prepared(images.preparation)[:]
+    words = subwords(place)
+    with torch.no_grad():
+        own = model.eval().encode_image(preprocess(picture)[None])
+        torch.testing.assert_close(images(torch.from_numpy(ours)), own, rtol=1e-5, atol=1e-6)
+        captions = [*CAPTIONS, LONG, "It’s a café &amp; THE <b>Box</b>… 12", ""]
+        own = model.encode_text(tokenizer(captions))
+        torch.testing.assert_close(texts(*batch(words, captions)), own, rtol=1e-5, atol=1e-6)
+    assert images.network.model is not None
+    assert sum(one.numel() for one in images.parameters()) + sum(one.numel() for one in texts.parameters()) == sum(
+        one.numel() for name, one in model.named_parameters() if not name.startswith("logit")
+    )  # one copy of the weights in both
+
+
+def test_clips_tokens_are_open_clips_own():
+    import open_clip
+
+    own = open_clip.get_tokenizer("ViT-B-32")
+    words = restored(TextTower.subwords_of({"library": "open_clip", "model": "ViT-B-32"}))
+    random = np.random.default_rng(0)
+    texts = ["", " \t", "I'LL they've it's 10'000", "<start_of_text> x <END_OF_TEXT>", "ǅ ß 東京 नमस्ते 🚀🚀", LONG * 9]
+    letters = [
+        chr(one) for one in (*range(32, 127), *range(0xA0, 0x600), *range(0x3040, 0x30A0), *range(0x1F300, 0x1F340))
+    ]
+    texts += ["".join(random.choice(letters, size)) for size in random.integers(1, 60, 500)]
+    for text, row in zip(texts, own(texts), strict=True):
+        found = words.encode(text)
+        assert found == row[: len(found)].tolist(), text
+        assert not row[len(found) :].any()
+    assert len(words) == own.vocab_size
+
+
+def test_vectors_are_transformers_own(folders):
+    from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
+
+    for kind in KINDS:
+        place = folders[kind]
+        model, tokenizer = (one.from_pretrained(place[1]) for one in (AutoModel, AutoTokenizer))
+        images, texts = towers(place)
+        padding = {"padding": "max_length" if kind == "siglip" else True, "truncation": True, "max_length": MOST}
+        asked = tokenizer([*CAPTIONS, LONG], return_tensors="pt", **padding)
+        asked = {
+            name: asked[name] for name in ("input_ids", "attention_mask") if kind != "siglip" or name == "input_ids"
+        }
+        processed = AutoImageProcessor.from_pretrained(place[1])(list(pixels()), return_tensors="pt")
+        with torch.no_grad():
+            own = model.eval().get_text_features(**asked).pooler_output
+            torch.testing.assert_close(texts(*batch(subwords(place), [*CAPTIONS, LONG])), own, rtol=1e-4, atol=1e-5)
+            own = model.get_image_features(pixel_values=processed["pixel_values"]).pooler_output
+            torch.testing.assert_close(images(pixels()), own, rtol=1e-4, atol=1e-5)
+        assert images.preparation == Preparation(
+            SIDE, SIDE, "shortest" if kind == "clip" else "squash", own_filter(kind)
+        )
+        assert images.space == texts.space
+        check_together(images, texts, Cosine(), HAL())
+
+
+def own_filter(kind):
+    import transformers
+
+    names = {"clip": "CLIP", "siglip": "Siglip", "chinese_clip": "ChineseCLIP"}
+    made = getattr(transformers, f"{names[kind]}ImageProcessor")()
+    return Image.Resampling(int(made.resample)).name.lower()
+
+
+def test_pictures_are_prepared_as_the_libraries_do(tmp_path):
+    """Equal pixels for each way of resizing, of photos larger and smaller than wanted."""
+    from open_clip.transform import PreprocessCfg, image_transform_v2
+
+    random = np.random.default_rng(0)
+    for width, height in ((100, 60), (61, 97), (20, 24), (32, 32)):
+        picture = Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        path = tmp_path / f"{width}.png"
+        picture.save(path)
+        for mode in ("shortest", "longest", "squash"):
+            for interpolation in ("bicubic", "bilinear"):
+                cfg = PreprocessCfg(32, "RGB", (0, 0, 0), (1, 1, 1), interpolation, mode, 7)
+                own = (image_transform_v2(cfg, is_train=False)(picture) * 255).round().to(torch.uint8)
+                found = Pictures([str(path)]).prepared(Preparation(32, 32, mode, interpolation, 7))
+                assert found.shape == (1, 3, 32, 32)
+                assert torch.equal(torch.from_numpy(found[0]), own), (width, height, mode, interpolation)
+    with pytest.raises(InputError, match=r"leave data\.crops out"):
+        Pictures([str(path)], crops=10).prepared(Preparation(32, 32))
+
+
+def test_long_texts_are_cut_counted_and_said(folders, caplog):
+    for place in folders.values():
+        words = subwords(place)
+        caplog.clear()
+        found = list(words.encode_all([*CAPTIONS, LONG, LONG]))
+        assert [len(one) for one in found[3:]] == [MOST, MOST]
+        assert f"2 of 5 texts are longer than the {MOST} tokens" in caplog.text
+        caplog.clear()
+        assert len(words.encode(LONG, max_words=4)) == 6  # cut by the loader's setting, which is no surprise
+        assert caplog.text == ""
+        again = restored(json.loads(json.dumps(stored(words))))
+        assert (again.most, again.clean, again.fingerprint()) == (words.most, words.clean, words.fingerprint())
+        with pytest.raises(InputError, match=rf"takes {MOST}: cut with loader.max_words={MOST - 2}"):
+            TextTower(*place)(torch.ones(1, MOST + 1, dtype=torch.int64), torch.tensor([MOST + 1]))
+
+
+def test_what_is_trained(folders):
+    """Frozen, with a linear map, with adapters, tuned: the parameters with gradient, and their rates."""
+    for place in (folders["clip"], folders["open_clip"]):
+        words = subwords(place)
+        inputs = {ImageTower: (pixels(),), TextTower: batch(words)}
+        for made, given in inputs.items():
+            frozen = made(*place).train()
+            assert not any(one.requires_grad for one in frozen.parameters())
+            assert not frozen.network.training
+            linear = made(*place, linear=5)
+            assert [name for name, one in linear.named_parameters() if one.requires_grad] == [
+                "linear.weight",
+                "linear.bias",
+            ]
+            assert linear(*given).shape == (3, 5)
+            assert linear.space is None
+            adapted = made(*place, tune="lora", learning_rate=1e-4, checkpointing=True).train()
+            names = [name for name, one in adapted.named_parameters() if one.requires_grad]
+            assert names
+            assert all("lora_" in name for name in names)
+            torch.testing.assert_close(adapted(*given), frozen(*given))  # B is 0 at first
+            adapted(*given).square().sum().backward()
+            assert all(one.grad is not None for name, one in adapted.named_parameters() if "lora_B" in name)
+            assert [group["lr"] for group in parameter_groups(adapted)] == [1e-4]
+            tuned = made(*place, tune="all", checkpointing=True).train()
+            tuned(*given).square().sum().backward()
+            plain = made(*place, tune="all").train()
+            plain(*given).square().sum().backward()
+            for (name, one), other in zip(tuned.named_parameters(), plain.parameters(), strict=True):
+                torch.testing.assert_close(one.grad, other.grad, msg=name)
+
+
+def described(place, **settings):
+    node = {"library": place[0], "model": place[1], **settings}
+    parts = {}
+    for name, made in (("image_encoder", ImageTower), ("text_encoder", TextTower)):
+        built = made(**node)
+        parts[name] = built, {"_target_": f"vsehub.encoders.{made.__name__}", **node, **built.rebuilt}
+    return parts
+
+
+def written(path, parts, words):
+    config = {name: node for name, (_, node) in parts.items()}
+    config |= {"similarity": {"_target_": "vsehub.similarities.Cosine"}, "data": {}, "loader": {"max_words": None}}
+    weights = {f"{name}.{key}": one for name, (part, _) in parts.items() for key, one in part.state_dict().items()}
+    shape = {"image_shape": [3, SIDE, SIDE], "text_shape": None}
+    write_checkpoint(path, weights, {"config": config, "vocabulary": stored(words), **shape})
+    return weights
+
+
+def test_a_checkpoint_rebuilds_without_the_folder(folders, tmp_path):
+    for number, kind in enumerate(("open_clip", "siglip")):
+        library, folder = folders[kind]
+        moved = tmp_path / f"{number}"
+        moved.symlink_to(folder)
+        place, words = (library, str(moved)), subwords(folders[kind])
+        parts = described(place, linear=4)
+        path = tmp_path / "best.safetensors"
+        written(path, parts, words)
+        moved.unlink()
+        again = restore(read_checkpoint(path), Components([conf_folder()]))
+        images, texts = (part.eval() for part, _ in parts.values())
+        assert torch.equal(again.image_encoder(pixels()), images(pixels()))
+        assert torch.equal(again.text_encoder(*batch(words)), texts(*batch(words)))
+        assert again.image_encoder.preparation == images.preparation
+
+
+def test_adapters_alone_are_kept_and_name_their_base(folders, tmp_path):
+    for kind in ("open_clip", "clip"):
+        place, words = folders[kind], subwords(folders[kind])
+        parts = described(place, tune="lora", linear=4)
+        for part, _ in parts.values():
+            for name, one in part.named_parameters():
+                if "lora_B" in name:
+                    torch.nn.init.normal_(one)
+        path = tmp_path / "best.safetensors"
+        weights = written(path, parts, words)
+        assert all("lora_" in name or "linear" in name or name.endswith("base_hash") for name in weights)
+        again = restore(read_checkpoint(path), Components([conf_folder()]))
+        for side, given in (("image_encoder", (pixels(),)), ("text_encoder", batch(words))):
+            assert torch.equal(getattr(again, side)(*given), parts[side][0].eval()(*given))
+        make = tiny_open_clip if kind == "open_clip" else tiny_hf
+        make(tmp_path / f"other-{kind}", seed=1)
+        found = read_checkpoint(path)
+        found.config["image_encoder"]["model"] = str(tmp_path / f"other-{kind}")
+        with pytest.raises(InputError, match=r"the adapters were trained on other weights of .* than are found here"):
+            restore(found, Components([conf_folder()]))
+
+
+def test_a_description_brings_no_code(folders):
+    for kind in ("clip", "open_clip"):
+        library, folder = folders[kind]
+        config = json.loads(json.dumps(ImageTower(library, folder).rebuilt["config"]))
+        config["architecture"] |= {"auto_map": {"AutoModel": "evil--m.E"}, "_attn_implementation": "evil/kernel"}
+        nested = "vision_config" if library == "hf" else "vision_cfg"
+        config["architecture"][nested] |= {"_attn_implementation": "evil/kernel", "auto_map": {"A": "evil--m.E"}}
+        built = ImageTower(library, folder, pretrained=False, config=config)
+        assert "evil" not in json.dumps(built.rebuilt)
+        config["takes"]["size"] = "all"
+        with pytest.raises(InputError, match=r"config\.takes\.size"):
+            ImageTower(library, folder, pretrained=False, config=config)
+    config = json.loads(json.dumps(ImageTower(*folders["open_clip"]).rebuilt["config"]))
+    config["architecture"]["vision_cfg"]["timm_model_name"] = "hf-hub:evil/model"
+    with pytest.raises(InputError, match="names an image encoder from elsewhere"):
+        ImageTower("open_clip", "x", pretrained=False, config=config)
+
+
+def test_weights_from_a_file(folders, tmp_path):
+    for kind, name in (("open_clip", WEIGHTS), ("clip", "model.safetensors")):
+        library, folder = folders[kind]
+        own = ImageTower(library, folder)
+        file = f"{folder}/{name}"
+        assert ImageTower(library, folder, pretrained=False, weights=file).weights_hash() == own.weights_hash()
+        assert ImageTower(library, folder, pretrained=False).weights_hash() != own.weights_hash()
+        assert ImageTower(library, folder, tune="lora").weights_hash() == own.weights_hash()
+        torch.save({"a": torch.ones(2)}, tmp_path / "bad.pt")
+        for bad in (
+            tmp_path / "bad.pt",
+            f"{folder}/config.json" if library == "hf" else f"{folder}/open_clip_config.json",
+        ):
+            with pytest.raises(InputError, match=r"^weights: "):
+                ImageTower(library, folder, weights=str(bad))
+
+
+def test_unknown_models(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    (tmp_path / "models--openai--clip-vit-base-patch32").mkdir()
+
+    def refused(message, library, model, **settings):
+        with pytest.raises(InputError, match=message):
+            ImageTower(library, model, **settings)
+
+    refused(r"no model 'ViT-B-23' .* close to it: ViT-B-32", "open_clip", "ViT-B-23/openai")
+    refused(r"no weights 'laion2b' of ViT-B-32; close to it: laion2b", "open_clip", "ViT-B-32/laion2b")
+    refused(r"names no weights; give ViT-B-32/WEIGHTS with one of openai, ", "open_clip", "ViT-B-32")
+    command = r"hf download laion/CLIP-ViT-B-32-laion2B-s34B-b79K open_clip_model.safetensors"
+    refused(rf"not in the cache \({tmp_path}\).*{command}", "open_clip", "ViT-B-32/laion2b_s34b_b79k")
+    refused(r"hf download nobody/nothing open_clip_config.json", "open_clip", "hf-hub:nobody/nothing")
+    refused(
+        r"close to it there: openai/clip-vit-base-patch32.*hf download openai/clip-vit-base",
+        "hf",
+        "openai/clip-vit-base",
+    )
+    refused("the folder .* cannot be read", "hf", str(tmp_path))
+    refused("library is 'timm'", "timm", "x")
+    refused("learning_rate is the model's, which is frozen", "open_clip", "ViT-B-32", learning_rate=0.1)
+
+
+def test_layers_that_are_not_there(folders):
+    with pytest.raises(
+        InputError, match=r"no linear layer 'q_prj'; did you mean q_proj\? Layers there: fc1, fc2, k_proj"
+    ):
+        ImageTower(*folders["clip"], tune="lora", lora_layers=["q_prj"])
+    with pytest.raises(InputError, match=r"no linear layer 'out_proj'.* Layers there: c_fc, c_proj"):
+        ImageTower(*folders["open_clip"], tune="lora", lora_layers=["out_proj"])
+    some = ImageTower(*folders["clip"], tune="lora", lora_layers=["q_proj", "v_proj"])
+    assert len([name for name, _ in some.named_parameters() if "lora_A" in name]) == 4
+    assert lora.base_name("a.q_proj.base_layer.weight") == "a.q_proj.weight"
+
+
+def test_spaces_that_do_not_meet(folders):
+    one, other = folders["clip"], folders["open_clip"]
+    with pytest.raises(InputError, match="spaces have nothing to do with each other; give both the same model"):
+        check_together(ImageTower(*one), TextTower(*other), Cosine(), HAL())
+    check_together(ImageTower(*one, linear=4), TextTower(*other, linear=4), Cosine(), HAL())
+    with pytest.raises(InputError, match="gives vectors of 8 numbers and the text encoder TextTower of 4"):
+        check_together(ImageTower(*one), TextTower(*one, linear=4), Cosine(), HAL())
+    with pytest.raises(InputError, match=rf"takes pictures of shape \(3, {SIDE}, {SIDE}\)"):
+        ImageTower(*one)(torch.zeros(1, 3, 64, 64))
+
+
+def test_missing_libraries(folders, monkeypatch):
+    for name, place, extra in (
+        ("open_clip", folders["open_clip"], "open_clip"),
+        ("transformers", folders["clip"], "transformers"),
+        ("peft", folders["clip"], "peft"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setitem(sys.modules, name, None)
+            with pytest.raises(InputError, match=rf"pip install 'vsehub\[{extra}\]'"):
+                ImageTower(*place, tune="lora")
+
+
+def test_subwords_refuse_other_limits(folders):
+    text = subwords(folders["clip"]).to_json()
+    for most in (2, "9", True):
+        with pytest.raises(InputError, match="the subwords' limit is"):
+            Subwords.from_json(text, most)
+    with pytest.raises(InputError, match=r"the subwords' cleaning is 'os\.system'"):
+        Subwords.from_json(text, 9, "os.system")
