@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from input_setups import SMALL
+from long import long
 from omegaconf import OmegaConf
 from run_files import rows
 
@@ -72,6 +73,7 @@ def alone(place, environment):
     return run
 
 
+@long
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes in Linux's /proc")
 def test_one_that_is_killed_ends_all_and_another_goes_on(alone, place, environment):
     run = place / "killed"
@@ -158,6 +160,7 @@ def test_two_train_what_one_does(alone, place, environment):
     assert ours == theirs
 
 
+@long
 def test_what_one_cannot_read_is_said_once_and_ends_all(place, environment):
     before = set((place / "runs").glob("*"))
     states, _, err = started("torchrun", place, environment, own=((), ["loader.word_vectors=/nope"]))

@@ -16,8 +16,8 @@ from vsehub.rerank.cluster import Cluster
 from vsehub.rerank.table import read_ranking
 
 needs_ray = pytest.mark.skipif(
-    find_spec("ray") is None or "VSEHUB_TEST_CLUSTER" not in os.environ,
-    reason="Ray takes a minute or more to start on two cores, and is not started: make test-cluster",
+    find_spec("ray") is None or "VSEHUB_TEST_LONG" not in os.environ,
+    reason="Ray takes a minute or more to start on two cores, and is not started: make test-long",
 )
 # Of the items: fewer than k, as many as a shard, one more, many.
 FILES = (3, 37, 38, 127)
