@@ -41,8 +41,8 @@ class Plan:
 
     compute: rows on the device -> (b, ...). rows: what is computed, by the names that chunks bear. names: of the files
     that are written. settings: everything that the chunks depend on. also: and what the files depend on beside that.
-    row_bytes: gives the bytes of one row. assemble: writes the files from the chunks. facts: for the manifest. hint: what
-    to do next. unit: what a row is.
+    row_bytes: gives the bytes of one row. assemble: writes the files from the chunks. facts: for the manifest. hint:
+    what to do next. unit: what a row is.
     """
 
     compute: "Callable[[Tensor], Tensor]"
