@@ -41,8 +41,8 @@ class Plan:
 
     compute: rows on the device -> (b, ...). rows: what is computed, by the names that chunks bear. names: of the files
     that are written. settings: everything that the chunks depend on. also: and what the files depend on beside that.
-    row_bytes: gives the bytes of one row. assemble: writes the files from the chunks. facts: for the manifest. note:
-    for the log. hint: what to do next.
+    row_bytes: gives the bytes of one row. assemble: writes the files from the chunks. facts: for the manifest. hint:
+    what to do next. unit: what a row is.
     """
 
     compute: "Callable[[Tensor], Tensor]"
@@ -54,6 +54,7 @@ class Plan:
     assemble: "Callable[[Sequence[Chunk], ChunkFiles], dict[str, Any]]"
     facts: dict[str, Any]
     hint: str
+    unit: str = "images"
 
 
 def extract(cfg: DictConfig) -> None:
@@ -99,7 +100,7 @@ def extract(cfg: DictConfig) -> None:
         bf16=bf16,
     )
     if processes.rank > 0:
-        print(f"process {processes.rank} of {processes.world} has finished its part: {rows} rows")
+        print(f"process {processes.rank} of {processes.world} has finished its part: {rows} {plan.unit}")
         return
     try:
         if processes.world > 1:  # a single process has extracted all, or another command has removed the chunks
@@ -216,6 +217,7 @@ def joint_plan(
         {"zero_shot": model.facts},
         f"to measure their hubness: vsehub diagnose queries={out}/{cfg.splits[-1]}/texts::text_emb "
         f"items={out}/{cfg.splits[-1]}/images::img_emb truth={out}/{cfg.splits[-1]}.csv",
+        "pictures and captions",
     )
 
 

@@ -256,7 +256,7 @@ class TrainedModel(DataModel):
         self._components, self._changes = components, dict(data or {})
 
     @cached_property
-    def source(self) -> Source:
+    def source(self) -> Source:  # type: ignore[override]  # of a checkpoint it is built when first needed
         """The data that the model was trained on, without noise, with the settings that have changed since.
 
         Raises InputError if one of these is not a setting of the data, or if the data cannot be found.

@@ -75,7 +75,8 @@ def sides_of(splits: Mapping[str, CaptionedImages], words: Words, prompt: str) -
     """The rows that are encoded: the pictures of each split, and its captions in the prompt, by "SPLIT-SIDE"."""
     found = {}
     for split, loaded in splits.items():
-        captions = [prompt.replace("{}", str(one)) for one in loaded.captions]
+        assert isinstance(loaded.captions, list)  # of strings, which a command has checked
+        captions = [prompt.replace("{}", one) for one in loaded.captions]
         found[f"{split}-images"] = loaded
         nothing = np.empty(0, np.int64)
         found[f"{split}-texts"] = CaptionedImages(

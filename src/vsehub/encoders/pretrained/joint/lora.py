@@ -33,7 +33,8 @@ def adapt(network: nn.Module, rank: int, alpha: float, dropout: float, layers: S
             _require_known(layer, found)
         chosen = [name for name in found if any(f".{name}".endswith(f".{layer}") for layer in layers)]
     require(len(chosen) > 0, f"lora_layers: no linear layer is chosen; there are {_listed(found)}")
-    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=chosen)
+    scale: Any = alpha  # which peft declares as a whole number, and divides
+    config = LoraConfig(r=rank, lora_alpha=scale, lora_dropout=dropout, target_modules=chosen)
     with torch.random.fork_rng(devices=[]):
         inject_adapter_in_model(config, network)
 

@@ -73,8 +73,9 @@ class Tower(Encoder):
             # The state leaves the base out; its hash, as bytes, says which one belongs to it.
             digest = bytes.fromhex(network_hash(self.network))
             self.register_buffer(_BASE, torch.tensor(list(digest), dtype=torch.uint8))
-            self.register_state_dict_post_hook(_without_base)
-            self.register_load_state_dict_pre_hook(_with_base)
+            hooks: Any = self  # torch declares no types of these two
+            hooks.register_state_dict_post_hook(_without_base)
+            hooks.register_load_state_dict_pre_hook(_with_base)
         else:
             self.rebuilt = {**self.rebuilt, "pretrained": False, "weights": None}
         if checkpointing:
