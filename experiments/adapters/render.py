@@ -145,7 +145,8 @@ def picture(frame: pd.DataFrame) -> Picture:
             axes.set_xticks(range(len(MODELS)), list(MODELS.values()), rotation=30, ha="right")
             axes.set(title=name)
         panels[0].set_ylabel("gain in rsum over frozen, plain")
-        panels[0].legend()
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
         return render(figure, "gains", "What an adapter, a correction and both gain in rsum", None)
 
 
