@@ -128,7 +128,7 @@ class Components:
         Raises InputError with the most similar name if there is no such choice, and if the file does not name a class.
         """
         path = self.path(group, choice)
-        node = _read_yaml(path)
+        node = _of_group(group, _read_yaml(path))
         require(isinstance(node, dict) and TARGET in node, f"{path} is no component; expected {TARGET}: CLASS")
         return types.MappingProxyType(node)
 
@@ -142,14 +142,17 @@ class Components:
         found: dict[str, bool] = {}
         for folder in self.folders:
             for path in sorted((folder / group).glob("*.yaml")):
-                content = _read_yaml(path)
-                # In a file of the package _global_ the group is one key among others.
-                own = content.get(group, content) if isinstance(content, dict) else content
+                own = _of_group(group, _read_yaml(path))
                 found |= {node[TARGET]: bool(node.get(PARTIAL)) for node in _nodes(own)}
         return found
 
 
 _PARSED: dict[tuple[Path, int, int], Any] = {}
+
+
+def _of_group(group: str, content: Any) -> Any:
+    """A group's own part of a yaml file: in one of the package _global_ the group is one key among others."""
+    return content.get(group, content) if isinstance(content, dict) else content
 
 
 def _read_yaml(path: Path) -> Any:

@@ -103,7 +103,12 @@ def test_a_resumed_run_ends_as_the_unbroken_one(run, lexicon, vsehub, tmp_path):
     refused = vsehub("train", "resume=broken", "trainer.max_epochs=3", cwd=tmp_path, status=2)
     assert "is finished, so its record can no longer change" in refused.err
     stopped(tmp_path / "broken")
-    vsehub("train", "resume=broken", "trainer.max_epochs=3", cwd=tmp_path)
+    shutil.copy(lexicon / "here.npy", tmp_path / "moved.npy")
+    refused = vsehub("train", "resume=broken", "data=scenes", cwd=tmp_path, status=2)
+    assert "resume: data=scenes would make the run's record false" in refused.err
+    refused = vsehub("train", "resume=broken", "data.val_share=0.2", cwd=tmp_path, status=2)
+    assert "resume: data.val_share=0.2 would make the run's record false" in refused.err
+    vsehub("train", "resume=broken", "data.images=moved.npy", "trainer.max_epochs=3", cwd=tmp_path)
     assert rows(tmp_path / "broken") == rows(run)
     ours, theirs = (read(folder / "run.json")["metrics"] for folder in (tmp_path / "broken", run))
     assert ours == theirs

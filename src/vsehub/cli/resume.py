@@ -1,12 +1,14 @@
 """Resuming a run: its recorded configuration, and the settings that the command line may change."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import InputError, existing, fail, nearest, require
-from vsehub.cli.nodes import leaves, literal, plain
+from vsehub.cli.nodes import components, leaves, literal, plain
+from vsehub.components import TARGET
 from vsehub.io.records import RUN, read_record
 from vsehub.recipes import decides
 
@@ -20,7 +22,8 @@ def resumed(folder: Path, overrides: list[str]) -> tuple[DictConfig, dict[str, A
     stays true. Raises InputError for other changes, or if the folder holds no run or a run that was moved.
     """
     cfg, record = recorded(folder)
-    changes = [override for override in overrides if not override.startswith("resume=")]
+    own = (f"data={data_choice(record)}", "resume=")
+    changes = [override for override in overrides if not override.startswith(own)]
     changed = OmegaConf.from_dotlist(changes) if changes else OmegaConf.create()
     for name, value in leaves(plain(changed, resolve=False)):
         _require_changeable(cfg, name, value)
@@ -42,6 +45,17 @@ def recorded(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
     if OmegaConf.select(cfg, "logger.save_dir") is not None:
         cfg.logger.save_dir = place  # a record must not decide where files are written
     return cfg, record
+
+
+def data_choice(record: Mapping[str, Any]) -> str | None:
+    """The name of the yaml file of a run's data, without which the command line knows no other data's settings.
+
+    None if no file of conf/data names the class.
+    """
+    known = components()
+    data = record["config"].get("data")
+    target = data.get(TARGET) if isinstance(data, Mapping) else None
+    return next((name for name in known.choices("data") if known.node("data", name)[TARGET] == target), None)
 
 
 def run_record(folder: Path) -> Path:

@@ -17,7 +17,7 @@ from vsehub.cli import app, launch
 from vsehub.cli.digest import digest
 from vsehub.cli.nodes import build, components, plain
 from vsehub.cli.overrides import MULTIRUN, config_dir, ordered, quoted
-from vsehub.cli.resume import last_checkpoint, require_same_data, resumed, run_record
+from vsehub.cli.resume import data_choice, last_checkpoint, require_same_data, resumed, run_record
 from vsehub.cli.run_folder import RunFolder, forget_start, require_training
 from vsehub.cli.sweep import in_sweep, summary, swept
 from vsehub.io.records import RUN, read_record
@@ -50,6 +50,9 @@ def command() -> None:
         if finished(Path(folder), changes):
             return
         sys.argv += [f"hydra.run.dir={quoted(folder)}", "hydra.output_subdir=null"]
+        data = data_choice(read_record(run_record(Path(folder)), RUN, ""))
+        if data is not None and not any(one.startswith("data=") for one in changes):
+            sys.argv.append(f"data={data}")
     try:
         with summary():
             app.run(swept(train), "train")
