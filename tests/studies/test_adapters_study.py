@@ -19,10 +19,10 @@ def scripts():
 
 @pytest.fixture(scope="module")
 def vectors(scripts):
-    """60 images of two texts each, in 16 dimensions."""
+    """60 images of two texts each, in 32 dimensions, with a gap between the modalities."""
     generator = torch.Generator().manual_seed(0)
-    images = torch.randn(60, 16, generator=generator)
-    texts = images.repeat_interleave(2, 0) + 2 * torch.randn(120, 16, generator=generator) + 4 * torch.eye(16)[0]
+    images = torch.randn(60, 32, generator=generator)
+    texts = images.repeat_interleave(2, 0) + 1.5 * torch.randn(120, 32, generator=generator) + 2 * torch.eye(32)[0]
     unit = torch.nn.functional.normalize
     return scripts["study"].Vectors(unit(images, dim=1), unit(texts, dim=1), torch.arange(60).repeat_interleave(2))
 
@@ -46,18 +46,18 @@ def test_an_image_and_its_texts_are_in_one_part(scripts, vectors):
 def test_the_loop_learns_and_repeats_itself(scripts, vectors):
     study = scripts["study"]
     parts = study.split(vectors, 0, 0)
-    frozen = {name: study.quick_rsum(study.EncodedSplit(*part)) for name, part in parts.items()}
+    parts["val"] = parts["train"]  # what the best epoch is chosen by: ten images would choose by luck
+    frozen = study.quick_rsum(study.EncodedSplit(*parts["train"]))
     for label, (_, values) in study.OWN.items():
-        adapters, rsum, _ = study.trained(parts, label, 0.03, values[1], 12, seed=0)
-        assert rsum == study.quick_rsum(parts["val"].adapted(adapters))
-        assert study.quick_rsum(parts["train"].adapted(adapters)) > frozen["train"]
-        assert study.trained(parts, label, 0.03, values[1], 12, seed=0)[1] == rsum
+        adapters, rsum, _ = study.trained(parts, label, 0.03, values[1], 10, seed=0)
+        assert rsum == study.quick_rsum(parts["train"].adapted(adapters)) > frozen + 5
+        assert study.trained(parts, label, 0.03, values[1], 10, seed=0)[1] == rsum
     ranks = [
         (block.argsort(descending=True) == own).nonzero()[0].item()
         for block, own in zip((parts["val"].texts @ parts["val"].images.T), parts["val"].index, strict=True)
     ]
     t2i = sum(100 * np.mean([rank < k for rank in ranks]) for k in (1, 5, 10))
-    assert t2i < frozen["val"] < t2i + 300
+    assert t2i < frozen < t2i + 300
 
 
 def test_the_error_of_a_difference_knows_that_folds_overlap(scripts):
