@@ -28,7 +28,8 @@ from safetensors.numpy import load_file, save_file
 from vsehub.data import CaptionedImages, Karpathy, Pairs, Precomp
 from vsehub.data.foils import read_foils
 from vsehub.data.noise import Noise, drawn, read_index
-from vsehub.data.photos.pictures import _memory, damage, damaged
+from vsehub.data.photos.files import FolderFiles
+from vsehub.data.photos.pictures import checked, inspect, memory_file
 from vsehub.data.text.word_vectors import read_word_vectors
 from vsehub.data.truth import read_ids, read_labels, read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors
@@ -414,7 +415,7 @@ def make_extracted(folder: Path, name: str) -> Path:
 
 
 def manifest(path: Path) -> None:
-    assert finished(path.parent, EXTRACTED, ["train"], thoroughly=True)
+    assert finished(path.parent, EXTRACTED, file_names(["train"]), thoroughly=True)
 
 
 def extraction_settings(path: Path) -> None:
@@ -482,7 +483,7 @@ def save_picture(path: Path) -> None:
 
 
 def picture(path: Path) -> None:
-    assert isinstance(damage(path), str | None)
+    assert isinstance(inspect(path).damage, str | None)
     assert isinstance(Thumbnails()(path, "a"), str | None)
 
 
@@ -490,13 +491,15 @@ def make_memory(folder: Path) -> Path:
     (folder / "photos").mkdir()
     for name in ("a.png", "b.png"):
         save_picture(folder / "photos" / name)
-    memory(_memory(folder / "photos", str(folder / "cache")), folder)
-    return _memory(folder / "photos", str(folder / "cache"))
+    path = memory_file(str(folder / "cache"), "photos")
+    memory(path, folder)
+    return path
 
 
 def memory(path: Path, folder: Path | None = None) -> None:
     folder = path.parent.parent if folder is None else folder
-    assert damaged(folder / "photos", ["a.png", "b.png"], 1, str(folder / "cache")) == {}
+    files = FolderFiles(folder / "photos", ["a.png", "b.png"])
+    assert checked(files, files.names, files.states(), path, "photos", 1).damaged == {}
 
 
 READERS: dict[str, Reader] = {
