@@ -30,7 +30,8 @@ def training(folder: Path, overrides: list[str]) -> list[str] | None:
     state = status(folder)
     if state == "finished":
         return None
-    return ["train", *([f"resume={folder}"] if state else [*overrides, f"hydra.run.dir={folder}"])]
+    options = [one for one in overrides if one.startswith("--")]
+    return ["train", *([f"resume={folder}", *options] if state else [*overrides, f"hydra.run.dir={folder}"])]
 
 
 def typed(command: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Draw table.md, the figure and the README's generated parts from results.csv and expected.csv.
+"""Draw table.md, the figure and the README's generated parts from results.csv, ablation.csv and expected.csv.
 
 python experiments/bank/render.py [FOLDER]
 """
@@ -14,11 +14,14 @@ from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure, rende
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from evidence import study_folder  # noqa: E402 (beside this folder, found by the line above)
+from evidence import renew, study_folder  # noqa: E402 (beside this folder, found by the line above)
 from plots import save  # noqa: E402
 from seeds import tell  # noqa: E402
 
+from vsehub.report.tables import Table, spread_text  # noqa: E402
+
 RECIPES = {"plain": "plain", "regularised": "with dropout and averaged weights"}
+BASE = "gamma 30, bank, plain"
 STATISTICS = {"none": "no bank", "bank": "with the bank", "batch": "the batch's statistics"}
 
 
@@ -31,7 +34,21 @@ def main() -> None:
     frame = frame.assign(recipe_place=order[0], place=order[1])
     frame = frame.sort_values(["recipe_place", "gamma", "place", "seed"])
     tell(folder, frame, "case")
+    renew(folder / "README.md", ablation(pd.read_csv(folder / "ablation.csv"), frame).markdown(), "ablation")
     save(folder, picture(frame))
+
+
+def ablation(varied: pd.DataFrame, frame: pd.DataFrame) -> Table:
+    """The cases of the ablation, each against the study's own bank, seed by seed."""
+    base = frame[frame["case"] == BASE].set_index("seed")["rsum"]
+    rows = []
+    for name, own in varied.groupby("case", sort=False):
+        differences = own.set_index("seed")["rsum"] - base
+        told = [spread_text(own[one].mean(), own[one].std(), 1) for one in ("val_rsum", "rsum")]
+        difference = spread_text(differences.mean(), differences.std(), 1)
+        rows.append([str(name), str(differences.count()), *told, difference])
+    head = ["case", "seeds", "val rsum", "test rsum", "difference on test"]
+    return Table(head, rows, f"Differences from {BASE!r}, seed by seed, ± one sample deviation; not tested.", words=1)
 
 
 def picture(frame: pd.DataFrame) -> Picture:

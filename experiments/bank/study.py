@@ -7,11 +7,13 @@ DATA: a folder of extracted features (*_ims.npy, *_caps.txt). Trains seed by see
 (with --ablation ablation.csv) beside this file, a row for each finished run; `render.py` draws it. What is finished is
 not done again; a killed command goes on where it was.
 
-Statistics of a pair's neighbours come from the bank, from the batch alone ("batch"), or from nowhere ("none").
+Statistics of a pair's neighbours come from the bank, from the batch alone ("batch"), or from nowhere ("none"). The
+ablation varies the bank's size, its k and how often it is refilled (stale.py), one at a time.
 """
 
 import argparse
 import itertools
+import os
 import sys
 from pathlib import Path
 
@@ -34,8 +36,10 @@ RECIPES = {
     "plain": ["embedding_dropout=0", "text_encoder.word_dropout=0", "callbacks=default"],
     "regularised": [],  # the defaults
 }
-SIZES = (0.01, 0.05, 0.2)  # of the bank, a share of the training pairs
-NEIGHBOURS = (1, 13, 100)  # 13: the default, pairs / batches an epoch
+# What the ablation varies; the study's own bank holds 0.05 of the pairs, has k = 13 and is refilled in every epoch.
+SIZES = (0.01, 0.2)  # k follows the size: 10 and 53
+NEIGHBOURS = (1, 100)
+AGES = (2, 6)  # epochs between two refills; 6: the bank of the second epoch to the end
 
 
 def grid() -> dict[str, list[str]]:
@@ -47,10 +51,12 @@ def grid() -> dict[str, list[str]]:
 
 
 def ablation() -> dict[str, list[str]]:
-    """The bank's size and its k one at a time, at gamma 30 without regularisation, where it does most."""
-    base = [*WEIGHTS[30], *STATISTICS["bank"], *RECIPES["plain"]]
-    sizes = {f"share {share:g}": [*base, f"bank.fraction={share}"] for share in SIZES}
-    return sizes | {f"k {k}": [*base, f"bank.k={k}"] for k in NEIGHBOURS}
+    """The bank's size, its k and its age one at a time, at gamma 30 without regularisation, where it does most."""
+    base = [*WEIGHTS[30], *RECIPES["plain"]]
+    cases = {f"share {share:g}": [*STATISTICS["bank"], f"bank.fraction={share}"] for share in SIZES}
+    cases |= {f"k {k}": [*STATISTICS["bank"], f"bank.k={k}"] for k in NEIGHBOURS}
+    cases |= {f"every {age}": [f"--config-dir={HERE / 'conf'}", "bank=stale", f"bank.every={age}"] for age in AGES}
+    return {case: [*base, *own] for case, own in cases.items()}
 
 
 def folder(out: Path, case: str, seed: int) -> Path:
@@ -71,10 +77,11 @@ def main() -> None:
     parser.add_argument("--name", default="flickr8k", help="what reports call the data; default: %(default)s")
     parser.add_argument("--out", type=Path, default=Path("runs/bank"), help="default: %(default)s")
     parser.add_argument("--seeds", default="0,1,2,3,4", help="default: %(default)s")
-    parser.add_argument("--ablation", action="store_true", help="the bank's size and k instead")
+    parser.add_argument("--ablation", action="store_true", help="the bank's size, k and age instead")
     parser.add_argument("--dry-run", action="store_true", help="print the trainings, run nothing")
     arguments = parser.parse_args()
     cases, seeds = (ablation() if arguments.ablation else grid()), [int(one) for one in arguments.seeds.split(",")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))  # stale.py
     place = ["data=precomp", f"data.root={arguments.data}", f"data.name={arguments.name}"]
     commands = [
         training(folder(arguments.out, case, seed), [*COMMON, *place, *own, f"seed={seed}"])

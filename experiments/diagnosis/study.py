@@ -1,0 +1,194 @@
+"""What predicts the gain of a correction: which figure of a model's hubness, over many trained models.
+
+    python experiments/diagnosis/study.py RUNS... --out runs/diagnosis [--root DATA]
+    python experiments/diagnosis/study.py                                the table and figure again, from gains.csv
+
+RUNS: run folders or folders of them. For each model and direction of the test split: figures of plain search, and what
+corrections add to the sum of R@1, R@5 and R@10. Each model is measured once, into OUT; gains.csv, the README's tables
+and the figure are made of all that OUT holds.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import torch
+from scipy.stats import rankdata
+from torch import Tensor
+from torch.nn.functional import normalize
+from tqdm import tqdm
+
+from vsehub.evaluation.evaluate import evaluate
+from vsehub.evaluation.trained import TrainedModel
+from vsehub.io.files import write_json, write_text
+from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure, render
+from vsehub.report.runs import find_runs
+from vsehub.report.tables import Table
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from checkpoints import chosen, restored  # noqa: E402 (beside this folder, found by the line above)
+from evidence import renew  # noqa: E402
+from plots import save  # noqa: E402
+
+DIRECTIONS = {"t2i": "text to image", "i2t": "image to text"}
+# name: criterion, settings, whether the training queries are the reference (inductive) or the test queries
+CORRECTIONS = {
+    "CSLS": ("csls", {"k": 10}, True),
+    "IS": ("is", {"beta": 30.0}, True),
+    "Sinkhorn": ("sinkhorn", {"temperature": 0.02}, False),
+}
+MEASURES = {
+    "skew_1": "skewness of N_1",
+    "skew_10": "skewness of N_10",
+    "robin_hood_1": "Robin Hood index of N_1",
+    "robin_hood_10": "Robin Hood index of N_10",
+    "antihub_rate_10": "items in no list of 10",
+    "largest_hub_10": "largest N_10",
+    "bad_skew_1": "skewness of wrong N_1",
+    "concentration": "concentration of the items",
+    "popularity": "spread of the items' mean scores",
+    "recalls": "sum of recalls, plain search",
+}
+DRAWS, LEVEL = 10_000, 0.95
+
+
+def main() -> None:
+    """Read the command line, measure what is missing, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("runs/diagnosis"), help="default: %(default)s")
+    parser.add_argument("--root", help="where the data lies now, if elsewhere than at training")
+    arguments = parser.parse_args()
+    if arguments.runs:
+        for run in tqdm(find_runs(arguments.runs), "models"):
+            path = arguments.out / f"{run.name}.json"
+            if not path.exists():
+                write_json(path, measured(run, restored(run, arguments.root)))
+        kept = sorted(arguments.out.glob("*.json"))
+        rows = [row for path in kept for row in json.loads(path.read_text())]
+        write_text(HERE / "gains.csv", pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))
+    frame = pd.read_csv(HERE / "gains.csv")
+    renew(HERE / "README.md", models(frame).markdown(), "models")
+    for direction, title in DIRECTIONS.items():
+        told = correlations(frame[frame["direction"] == direction], title)
+        renew(HERE / "README.md", told.markdown(), f"correlations {direction}")
+    save(HERE, picture(frame))
+
+
+def measured(run: Path, model: TrainedModel) -> list[dict]:
+    """A row a direction. The case of a run is its folder's name without the seed."""
+    split, reference = model.encode("test"), model.encode("train")
+    protocol = chosen("protocol", "single")
+    plain = evaluate(split, model.similarity, chosen("criterion", "nns"), protocol).metrics
+    sides = {"i2t": (split.images, split.texts), "t2i": (split.texts, split.images)}
+    gains: dict[str, dict[str, float]] = {direction: {} for direction in DIRECTIONS}
+    for name, (criterion, settings, inductive) in CORRECTIONS.items():
+        known = chosen("criterion", criterion, **settings)
+        found = evaluate(split, model.similarity, known, protocol, reference if inductive else None).metrics
+        for direction, own in gains.items():
+            own[name] = recalls(found, direction) - recalls(plain, direction)
+    case, _, seed = run.name.rpartition("-")
+    return [
+        {"case": case, "seed": int(seed), "direction": direction}
+        | {name: plain[f"hubness/{direction}/{name}"] for name in MEASURES if f"hubness/{direction}/{name}" in plain}
+        | geometry(*(normalize(one, dim=1) for one in sides[direction]))
+        | {"recalls": recalls(plain, direction)}
+        | gains[direction]
+        for direction in DIRECTIONS
+    ]
+
+
+def recalls(metrics: dict[str, float], direction: str) -> float:
+    """R@1 + R@5 + R@10 of a direction."""
+    return sum(metrics[f"{direction}/r{k}"] for k in (1, 5, 10))
+
+
+def geometry(queries: Tensor, items: Tensor) -> dict[str, float]:
+    """Concentration and popularity of unit vectors (Q, D) and (M, D).
+
+    Concentration: the squared length of the items' mean, 0 for directions all around and 1 for a single one.
+    Popularity: the standard deviation over the items of their mean score, in standard deviations of a query's scores.
+    """
+    scores = queries @ items.T
+    spread = scores.mean(dim=0).std() / scores.std(dim=1).mean()
+    return {"concentration": float(items.mean(dim=0).square().sum()), "popularity": float(spread)}
+
+
+def models(frame: pd.DataFrame) -> Table:
+    """What the models are like: ranges over all of them."""
+    rows = []
+    for direction, title in DIRECTIONS.items():
+        own = frame[frame["direction"] == direction]
+        cells = [f"{own[name].min():.1f} to {own[name].max():.1f}" for name in ("recalls", "skew_10", *CORRECTIONS)]
+        rows.append([title, str(len(own)), str(own["case"].nunique()), *cells])
+    head = ["direction", "models", "cases", "sum of recalls", "skewness of N_10", *(f"gain, {one}" for one in CORRECTIONS)]
+    return Table(head, rows, "The least and the largest of all models; gains in points of the sum of recalls.", words=1)
+
+
+def correlations(frame: pd.DataFrame, title: str) -> Table:
+    """Spearman's rank correlation of each measure with each gain, with its interval."""
+    drawn = draws(frame["case"].to_numpy())
+    rows = []
+    for name, words in MEASURES.items():
+        told = []
+        for correction in CORRECTIONS:
+            low, middle, high = spearman(frame[name].to_numpy(), frame[correction].to_numpy(), drawn)
+            told.append(f"{middle:+.2f} [{low:+.2f}, {high:+.2f}]")
+        rows.append([words, *told])
+    caption = f"{title}: Spearman's ρ over {len(frame)} models, 95 % interval from drawing cases with all their seeds."
+    return Table(["measured on plain search", *(f"gain, {one}" for one in CORRECTIONS)], rows, caption, words=1)
+
+
+def draws(cases: np.ndarray) -> list[np.ndarray]:
+    """Rows of `DRAWS` bootstrap samples: cases are drawn, and each comes with all its seeds."""
+    places = [np.flatnonzero(cases == case) for case in np.unique(cases)]
+    random = np.random.default_rng(0)
+    return [np.concatenate([places[n] for n in random.integers(0, len(places), len(places))]) for _ in range(DRAWS)]
+
+
+def spearman(one: np.ndarray, other: np.ndarray, drawn: list[np.ndarray]) -> tuple[float, float, float]:
+    """Rank correlation with the lower and upper end of its bootstrap interval; ties get their mean rank."""
+
+    def correlation(rows: np.ndarray | slice) -> float:
+        first, second = rankdata(one[rows]), rankdata(other[rows])
+        if first.std() == 0 or second.std() == 0:
+            return float("nan")
+        return float(np.corrcoef(first, second)[0, 1])
+
+    tail = (1 - LEVEL) / 2
+    low, high = np.nanquantile([correlation(rows) for rows in drawn], [tail, 1 - tail])
+    return float(low), correlation(slice(None)), float(high)
+
+
+def kind(case: str) -> str:
+    """The loss of a case; cases of the bank's study are all HAL's."""
+    return "hal" if re.match(r"gamma|share|k-|every", case) else case.split("+")[0].removesuffix("-as-hal")
+
+
+def picture(frame: pd.DataFrame) -> Picture:
+    """Gain of CSLS over the skewness of N_10 before it, a panel a direction, a colour a loss."""
+    kinds = frame["case"].map(kind)
+    with matplotlib.rc_context(RC):
+        figure = new_figure(7.5, 3.4)
+        for axes, (direction, title) in zip(figure.subplots(1, 2), DIRECTIONS.items(), strict=True):
+            for place, name in enumerate(dict.fromkeys(sorted(kinds))):
+                own = frame[(frame["direction"] == direction) & (kinds == name)]
+                look = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+                axes.plot(own["skew_10"], own["CSLS"], linestyle="none", label=name, **look)
+            axes.axhline(0, color="grey", linewidth=0.8)
+            axes.set(title=title, xlabel="skewness of N_10, plain search")
+        figure.axes[0].set_ylabel("CSLS adds to R@1 + R@5 + R@10")
+        figure.axes[1].legend(fontsize="small")
+        caption = "What CSLS (training queries as reference) adds, over the hubness before it; each dot is a model."
+        return render(figure, "gains", caption, None)
+
+
+if __name__ == "__main__":
+    main()
