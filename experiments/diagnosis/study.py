@@ -17,7 +17,6 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pandas as pd
-import torch
 from scipy.stats import rankdata
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -128,7 +127,14 @@ def models(frame: pd.DataFrame) -> Table:
         own = frame[frame["direction"] == direction]
         cells = [f"{own[name].min():.1f} to {own[name].max():.1f}" for name in ("recalls", "skew_10", *CORRECTIONS)]
         rows.append([title, str(len(own)), str(own["case"].nunique()), *cells])
-    head = ["direction", "models", "cases", "sum of recalls", "skewness of N_10", *(f"gain, {one}" for one in CORRECTIONS)]
+    head = [
+        "direction",
+        "models",
+        "cases",
+        "sum of recalls",
+        "skewness of N_10",
+        *(f"gain, {one}" for one in CORRECTIONS),
+    ]
     return Table(head, rows, "The least and the largest of all models; gains in points of the sum of recalls.", words=1)
 
 

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import struct
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -25,7 +26,8 @@ from mutations import Reader, mutate
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
-from vsehub.data import CaptionedImages, Karpathy, Pairs, Precomp
+from vsehub.checks import InputError
+from vsehub.data import CaptionedImages, HuggingFace, Karpathy, Pairs, Precomp, Table, WebDataset
 from vsehub.data.foils import read_foils
 from vsehub.data.noise import Noise, drawn, read_index
 from vsehub.data.photos.files import FolderFiles
@@ -291,6 +293,115 @@ def karpathy(path: Path) -> None:
     assert all(file.startswith(str((path.parent / "pictures").resolve())) for file in seen)
 
 
+READING = {"size": 8, "resize": 8, "threads": 1}
+
+
+def listed_photos(source: Any, folder: Path) -> None:
+    """All splits of a source that lists pictures with captions: every picture is decoded, no file lies elsewhere."""
+    seen: list[str] = []
+    for split in ("train", "val", "test"):
+        try:
+            found = source.load(split)
+        except InputError as error:
+            if f"no pictures of the split '{split}'" in str(error):
+                continue
+            raise
+        assert len(found.images) == len(found.names) > 0
+        owner = found.image_index if found.pairs is None else found.pairs[:, 0]
+        assert 0 <= owner.min() <= owner.max() < len(found.images)
+        assert all(caption.strip() == caption != "" and "\n" not in caption for caption in found.captions)
+        assert found.images[0].shape == (3, 8, 8)
+        found.fingerprint()
+        seen += found.names
+    assert seen
+    assert len(set(seen)) == len(seen)
+
+
+def make_photos(folder: Path) -> list[dict[str, Any]]:
+    """Eight pictures in a folder, one of the same name outside of it; rows of a table of them."""
+    rows = []
+    for n in range(8):
+        place = folder / "pictures" / ("a" if n % 2 else "")
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (9, 9), 10 * n).save(place / f"{n}.png")
+        path = f"a/{n}.png" if n % 2 else f"{n}.png"
+        rows.append({"image": path, "caption": f"caption, of {n % 7}", "split": ("train", "dev", "test")[n % 3]})
+    (folder / "secret.png").write_bytes((folder / "pictures" / "0.png").read_bytes())
+    return rows
+
+
+def make_photo_table(folder: Path, name: str) -> Path:
+    rows, path = make_photos(folder), folder / name
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist([row | {"caption": [row["caption"], "é"]} for row in rows]), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            written_rows = csv.DictWriter(file, list(rows[0]), dialect="excel" if name.endswith("csv") else "excel-tab")
+            written_rows.writeheader()
+            written_rows.writerows(rows)
+    return path
+
+
+def photo_table(path: Path) -> None:
+    folder = path.parent / "pictures"
+    cache = str(path.parent / "cache")
+    source = Table(path, folder, name=path.name, cache=cache, uncaptioned="leave_out", **READING)
+    listed_photos(source, folder)
+    for split in ("train", "val", "test"):
+        with suppress(InputError):
+            for file in source.load(split).images.files:
+                assert str(Path(str(file)).resolve()).startswith(str(folder.resolve()))
+
+
+def make_tar(folder: Path) -> Path:
+    path = folder / "shards" / "train-000.tar"
+    path.parent.mkdir()
+    with tarfile.open(path, "w") as tar:
+        for row in make_photos(folder):
+            stem = row["image"].removesuffix(".png")
+            picture = (folder / "pictures" / row["image"]).read_bytes()
+            for ending, content in (("png", picture), ("json", json.dumps(row).encode())):
+                member = tarfile.TarInfo(f"{stem}.{ending}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+def tar(path: Path) -> None:
+    source = WebDataset(
+        str(path), caption="caption", cache=str(path.parent.parent / "cache"), uncaptioned="leave_out", **READING
+    )
+    listed_photos(source, path.parent)
+
+
+def make_tar_index(folder: Path) -> Path:
+    tar(make_tar(folder))
+    (path,) = (folder / "cache" / "shards").glob("*.npz")
+    return path
+
+
+def tar_index(path: Path) -> None:
+    """An index that is damaged is made again: the shard itself is whole."""
+    tar(path.parent.parent.parent / "shards" / "train-000.tar")
+
+
+def make_saved_dataset(folder: Path, name: str) -> Path:
+    from datasets import Dataset, Features, Value
+    from datasets import Image as Picture
+
+    rows = [row | {"image": str(folder / "pictures" / row["image"])} for row in make_photos(folder)]
+    features = Features({"image": Picture(), "caption": Value("string"), "split": Value("string")})
+    Dataset.from_list(rows, features=features).save_to_disk(folder / "saved")
+    return folder / "saved" / name
+
+
+def saved_dataset(path: Path) -> None:
+    source = HuggingFace(path.parent, cache=str(path.parent.parent / "cache"), uncaptioned="leave_out", **READING)
+    listed_photos(source, path.parent)
+
+
 def make_precomp(folder: Path, ending: str) -> Path:
     np.save(folder / "train_ims.npy", matrix())
     (folder / "train_caps.txt").write_text("".join(f"A dog, {n} of five é.\n" for n in range(5 * ROWS)))
@@ -530,6 +641,17 @@ READERS: dict[str, Reader] = {
     "pairs": Reader(make_split_pairs, split_pairs),
     "foils": Reader(written("foils.csv", save_foils), foils),
     "karpathy": Reader(make_karpathy, karpathy),
+    **{
+        f"photo table {ending}": Reader(partial(make_photo_table, name=f"captions.{ending}"), photo_table)
+        for ending in ("csv", "tsv", "jsonl", "parquet")
+    },
+    "tar shard": Reader(make_tar, tar),
+    "tar shard's index": Reader(make_tar_index, tar_index),
+    "tar shard's index inside": Reader(make_tar_index, tar_index, inside_zip),
+    **{
+        f"saved dataset {name}": Reader(partial(make_saved_dataset, name=name), saved_dataset)
+        for name in ("state.json", "dataset_info.json", "data-00000-of-00001.arrow")
+    },
     **{
         f"precomp {ending}": Reader(partial(make_precomp, ending=ending), precomp)
         for ending in ("ims.npy", "caps.txt", "ids.txt")

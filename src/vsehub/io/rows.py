@@ -8,12 +8,17 @@ import numpy as np
 from vsehub.checks import require
 
 NAMED = 5  # rows named in a message; the rest are counted
+LONGEST_NAME = 200  # characters of a name in a message
 
 
 def listed(names: Sequence[object], count: int | None = None, most: int = NAMED) -> str:
-    """The first `most` names, and the total number if there are more. count: that number, by default len(names)."""
+    """The first `most` names, and the total number if there are more. count: that number, by default len(names).
+
+    Names from a damaged file may be of any length: each is cut after `LONGEST_NAME` characters.
+    """
     count = len(names) if count is None else count
-    return ", ".join(map(str, names[:most])) + (f", ... ({count:,} in all)" if count > most else "")
+    shown = (name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]} ..." for name in map(str, names[:most]))
+    return ", ".join(shown) + (f", ... ({count:,} in all)" if count > most else "")
 
 
 class RowErrors:

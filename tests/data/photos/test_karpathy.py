@@ -108,7 +108,10 @@ def test_damaged_files_stop_or_are_left_out(tmp_path, caplog):
     coco(tmp_path, [("train", "", 2 + n % 2) for n in range(24)], flat=True)
     break_files(tmp_path, range(0, 24, 2))
     message = refused(tmp_path)
-    assert "images: 12 of 24 files of the split 'train' cannot be decoded: 0.png (not a picture), 2.png " in message
+    assert (
+        "images: 12 of 24 files of the split 'train' in pictures cannot be decoded: 0.png (not a picture), 2.png "
+        in message
+    )
     assert "8.png (not a picture), ... (12 in all). Copy them again, or leave them" in message
     assert message.endswith("with data.unreadable=leave_out")
     assert "10.png" not in message
@@ -117,10 +120,13 @@ def test_damaged_files_stop_or_are_left_out(tmp_path, caplog):
     assert greys(found) == [10 * n for n in range(1, 24, 2)]
     assert found.captions == [f"caption {c} of {n}" for n in range(1, 24, 2) for c in range(3)]
     assert found.image_index.tolist() == [i for i in range(12) for _ in range(3)]
-    assert "12 of 24 files of the split 'train' cannot be decoded and are left out with their captions" in caplog.text
+    assert (
+        "12 of 24 files of the split 'train' in pictures cannot be decoded and are left out with their captions"
+        in caplog.text
+    )
     assert "22.png (not a picture)" in caplog.text
     break_files(tmp_path, range(24))
-    assert "24 of 24 files of the split 'train' cannot be decoded, which is all" in refused(
+    assert "24 of 24 files of the split 'train' in pictures cannot be decoded, which is all" in refused(
         tmp_path, unreadable="leave_out"
     )
 

@@ -230,7 +230,7 @@ def test_pictures_that_come_twice(tmp_path, caplog):
 def test_unreadable_pictures(tmp_path, caplog):
     with_splits(tmp_path)
     (tmp_path / "photos" / "003.png").write_text("no picture")
-    assert "1 of 6 files of the split 'train' cannot be decoded: 003.png (not a picture)" in refused(tmp_path)
+    assert "1 of 6 files of the split 'train' in photos cannot be decoded: 003.png (not a picture)" in refused(tmp_path)
     found = source(tmp_path, unreadable="leave_out").load("train")
     assert found.names == [name_of(n) for n in (0, 1, 2, 4, 5)]
     assert found.pairs is None  # the shared caption has one picture left

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from looped import looped
 from photo_files import SIDE, add, as_shards, captions_of, name_of, picture
 from torch.utils.data import DataLoader
 
@@ -159,7 +160,7 @@ def test_pictures_and_captions_that_are_missing_or_damaged(tmp_path, caplog):
     shard(tmp_path / "a.tar", [*good, ("2.png", b"no picture"), ("2.txt", text(2)), ("3.png", picture(3))])
     assert "1 of 3 pictures have no caption: 3.png" in refused(tmp_path, caption=None)
     message = refused(tmp_path, caption=None, uncaptioned="leave_out")
-    assert "shards: 1 of 2 files of the split 'train' cannot be decoded: 2.png (not a picture)" in message
+    assert "shards: 1 of 2 files of the split 'train' in 1 shard cannot be decoded: 2.png (not a picture)" in message
     found = source(tmp_path, caption=None, uncaptioned="leave_out", unreadable="leave_out", **ALL).load("train")
     assert (found.names, found.captions) == (["1.png"], ["caption of 1"])
     found.images[0]
@@ -253,3 +254,20 @@ def test_bad_settings(tmp_path):
         InputError, match=r"no pictures of the split 'test'; it has 4 of train, 4 of val. .*data.shards=S"
     ):
         source(tmp_path, train=one, val=other).load("test")
+
+
+@looped(
+    ("key", "value"),
+    [("images", [9]), ("images", [-1]), ("offset", [-512, 0]), ("size", [2**62, 5]), ("names", b"[1, 2]")],
+)
+def test_an_index_that_does_not_fit_its_shard_is_made_again(key, value, tmp_path):
+    members = [("1.png", picture(1)), ("1.txt", b"one"), ("2.png", picture(2)), ("2.txt", b"two")]
+    shard(tmp_path / "a.tar", members)
+    whole = source(tmp_path, caption=None, **ALL).load("train")
+    (path,) = (tmp_path / "cache" / "shards").glob("*.npz")
+    held = dict(np.load(path))
+    changed = np.frombuffer(value, np.uint8) if isinstance(value, bytes) else np.resize(value, held[key].shape)
+    np.savez(path, **held | {key: changed})
+    found = source(tmp_path, caption=None, **ALL).load("train")
+    assert (found.names, found.captions) == (whole.names, whole.captions)
+    assert [found.images[row].tolist() for row in range(2)] == [whole.images[row].tolist() for row in range(2)]

@@ -19,8 +19,8 @@ _NAMED_LEFT_OUT = 20  # files named in a warning: more than in an error, since n
 class Collection(PictureFiles, Protocol):
     """The pictures of a split, wherever they are stored.
 
-    names: (I,) of the pictures, each once. setting: the setting that says where they are, for messages. title: for
-    progress bars. identity: tells one collection from another; names are unique within it.
+    names: (I,) of the pictures, each once. setting: the setting that says where they are, title: what it names, for
+    messages and progress bars. identity: tells one collection from another; names are unique within it.
     """
 
     @property
@@ -72,7 +72,7 @@ class PictureReading:
         memory = memory_file(self.cache, files.identity)
         found = checked(files, files.names, files.states(), memory, files.title, self.threads)
         named = [f"{files.names[row]} ({reason})" for row, reason in sorted(found.damaged.items())]
-        said = f"{len(named):,} of {len(files):,} files of the split {split!r} cannot be decoded"
+        said = f"{len(named):,} of {len(files):,} files of the split {split!r} in {files.title} cannot be decoded"
         require(
             not named or self._unreadable == "leave_out",
             f"{files.setting}: {said}: {listed(named)}. Copy them again, or leave them and their captions out with "

@@ -79,7 +79,7 @@ class ShardFiles:
     @property
     def title(self) -> str:
         """The number of shards."""
-        return f"{len(self.shards)} shards"
+        return f"{len(self.shards)} shard{'s' if len(self.shards) > 1 else ''}"
 
     @property
     def identity(self) -> str:
@@ -258,8 +258,20 @@ def _stored(file: Path, stamp: list[int]) -> ShardIndex | None:
         offset, size, images = (held[key].astype(np.int64) for key in ("offset", "size", "images"))
     except _UNREADABLE:
         return None
-    whole = len(names) == len(offset) == len(size) and len(images) == len(captions)
-    return ShardIndex(stamp, names, offset, size, images, captions) if whole else None
+    index = ShardIndex(stamp, names, offset, size, images, captions)
+    return index if _is_whole(index) else None
+
+
+def _is_whole(index: ShardIndex) -> bool:
+    """Whether an index that was read from a file is one of a shard of its size."""
+    stamp, names, offset, size, images, captions = index
+    return (
+        all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in (names, captions))
+        and offset.shape == size.shape == (len(names),)
+        and images.shape == (len(captions),)
+        and bool(((images >= 0) & (images < len(names))).all())
+        and bool(((offset >= 0) & (size >= 0) & (offset <= stamp[0] - size)).all())
+    )
 
 
 def _store(file: Path, index: ShardIndex) -> None:
