@@ -5,15 +5,17 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from script_modules import script_modules
+from tiny_towers import tiny_open_clip
 
 from vsehub.training.datamodule import RetrievalDataModule
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
 NAMES = ("common", "sources", "ways", "throughput", "bank", "hal", "chunk", "evaluation", "gpu_equality", "gpu_check")
-NAMES += ("devices", "rehearsal", "generated", "cluster", "additions")
+NAMES += ("devices", "rehearsal", "generated", "cluster", "additions", "towers")
 CPU = torch.device("cpu")
 
 
@@ -87,6 +89,23 @@ def test_additions(scripts, tmp_path):
     assert [len(row["seconds"]) for row in rows] == [10, 10]
     assert rows[0]["difference"] == 0  # its biases depend on no other item
     assert "| csls |" in (tmp_path / "additions.md").read_text()
+
+
+def test_towers_give_what_the_bare_models_give(scripts, tmp_path):
+    towers, model = scripts["towers"], tiny_open_clip(tmp_path / "model")
+    with torch.inference_mode():
+        for calls in towers.ways("open_clip", model, 3, CPU).values():
+            torch.testing.assert_close(calls["vsehub"](), calls["bare"]())
+        (tmp_path / "photos").mkdir()
+        calls = towers.extracting(model, 2, 5, CPU, tmp_path / "photos")
+        bare = torch.cat(calls["bare"]())
+        calls["vsehub"]()
+        (part,) = (tmp_path / "photos" / "parts-0").glob("*.npz")
+        with np.load(part) as held:
+            (stored,) = (held[name] for name in held.files if held[name].ndim == 2)
+        torch.testing.assert_close(torch.from_numpy(stored), torch.nn.functional.normalize(bare, dim=1))
+        entry = {"library": "open_clip", "side": "files, extract"} | towers.compared(calls, 5, 2, CPU)
+    assert "| open_clip | 5 files, extract |" in towers.text([entry])
 
 
 def test_bank(scripts, data):
