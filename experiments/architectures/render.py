@@ -1,4 +1,4 @@
-"""Draw table.md, the figure and the README's generated parts from results.csv and expected.csv.
+"""Draw table.md, the figures and the README's generated parts from results.csv, photos.csv and expected.csv.
 
 python experiments/architectures/render.py [FOLDER]
 """
@@ -7,9 +7,11 @@ import sys
 from itertools import combinations
 from pathlib import Path
 
+import matplotlib
 import pandas as pd
 
 from vsehub.io.files import write_text
+from vsehub.report.plots import COLOURS, RC, Picture, new_figure, render
 from vsehub.report.tables import Table, spread_text
 
 HERE = Path(__file__).parent
@@ -52,6 +54,19 @@ def differences(frame: pd.DataFrame) -> str:
     return Table(["losses", *names], rows, caption).markdown()
 
 
+def photos(frame: pd.DataFrame) -> Picture:
+    """rsum on val by epoch of the long training on photos, and on test."""
+    epochs, test = frame[frame["val/rsum"].notna()], frame.iloc[-1]
+    with matplotlib.rc_context(RC):
+        figure = new_figure(7.5, 3.2)
+        axes = figure.subplots()
+        axes.plot(epochs["epoch"], epochs["val/rsum"], color=COLOURS[0], label="val")
+        axes.plot(test["epoch"], test["test/rsum"], "D", color=COLOURS[1], label="test, the best epoch by val")
+        axes.set(xlabel="epoch, counted from 0", ylabel="rsum, plain search", ylim=(0, None))
+        axes.legend(loc="lower right")
+        return render(figure, "photos", "A small network trained from scratch on photos: rsum by epoch.", None)
+
+
 def main() -> None:
     """Read the command line and write the files."""
     folder = study_folder(__doc__, HERE)
@@ -60,6 +75,7 @@ def main() -> None:
     claims = judged(frame, read_expected(folder), "case", TEST_IMAGES)
     caption = "rsum on the test split of each loss in each architecture: single seeds, mean and sample deviation."
     save(folder, dots(frame, "rsum", "loss", "architecture", "rsum", caption, "rsum, test"))
+    save(folder, photos(pd.read_csv(folder / "photos.csv")))
     frame["loss"] = pd.Categorical(frame["loss"], LOSSES)
     frame["architecture"] = pd.Categorical(frame["architecture"], list(ARCHITECTURES))
     place = f"One thread of {', '.join(sorted(set(frame['hardware'])))}; other work ran beside it."

@@ -12,6 +12,7 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
@@ -140,37 +141,32 @@ def models(frame: pd.DataFrame) -> Table:
 
 def correlations(frame: pd.DataFrame, title: str) -> Table:
     """Spearman's rank correlation of each measure with each gain, with its interval."""
-    drawn = draws(frame["case"].to_numpy())
+    values = frame[[*MEASURES, *CORRECTIONS]].to_numpy()
+    found = spearman(values)
+    drawn = np.stack([spearman(values[rows]) for rows in draws(frame["case"].to_numpy())])
+    tail = (1 - LEVEL) / 2
+    low, high = np.nanquantile(drawn, [tail, 1 - tail], axis=0)
     rows = []
-    for name, words in MEASURES.items():
-        told = []
-        for correction in CORRECTIONS:
-            low, middle, high = spearman(frame[name].to_numpy(), frame[correction].to_numpy(), drawn)
-            told.append(f"{middle:+.2f} [{low:+.2f}, {high:+.2f}]")
+    for one, words in enumerate(MEASURES.values()):
+        gains = range(len(MEASURES), len(MEASURES) + len(CORRECTIONS))
+        told = [f"{found[one, n]:+.2f} [{low[one, n]:+.2f}, {high[one, n]:+.2f}]" for n in gains]
         rows.append([words, *told])
     caption = f"{title}: Spearman's ρ over {len(frame)} models, 95 % interval from drawing cases with all their seeds."
     return Table(["measured on plain search", *(f"gain, {one}" for one in CORRECTIONS)], rows, caption, words=1)
 
 
-def draws(cases: np.ndarray) -> list[np.ndarray]:
+def draws(cases: np.ndarray) -> Iterator[np.ndarray]:
     """Rows of `DRAWS` bootstrap samples: cases are drawn, and each comes with all its seeds."""
     places = [np.flatnonzero(cases == case) for case in np.unique(cases)]
     random = np.random.default_rng(0)
-    return [np.concatenate([places[n] for n in random.integers(0, len(places), len(places))]) for _ in range(DRAWS)]
+    for _ in range(DRAWS):
+        yield np.concatenate([places[n] for n in random.integers(0, len(places), len(places))])
 
 
-def spearman(one: np.ndarray, other: np.ndarray, drawn: list[np.ndarray]) -> tuple[float, float, float]:
-    """Rank correlation with the lower and upper end of its bootstrap interval; ties get their mean rank."""
-
-    def correlation(rows: np.ndarray | slice) -> float:
-        first, second = rankdata(one[rows]), rankdata(other[rows])
-        if first.std() == 0 or second.std() == 0:
-            return float("nan")
-        return float(np.corrcoef(first, second)[0, 1])
-
-    tail = (1 - LEVEL) / 2
-    low, high = np.nanquantile([correlation(rows) for rows in drawn], [tail, 1 - tail])
-    return float(low), correlation(slice(None)), float(high)
+def spearman(values: np.ndarray) -> np.ndarray:
+    """Rank correlations (C, C) of the columns of (N, C); ties get their mean rank, constant columns NaN."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.corrcoef(rankdata(values, axis=0), rowvar=False)
 
 
 def kind(case: str) -> str:
