@@ -261,6 +261,7 @@ def test_a_description_brings_no_code(folders):
         config["architecture"] |= {"auto_map": {"AutoModel": "evil--m.E"}, "_attn_implementation": "evil/kernel"}
         nested = "vision_config" if library == "hf" else "vision_cfg"
         config["architecture"][nested] |= {"_attn_implementation": "evil/kernel", "auto_map": {"A": "evil--m.E"}}
+        config["architecture"][nested] |= {"experts_implementation": "evil/kernel", "use_kernels": "evil"}
         built = ImageTower(library, folder, pretrained=False, config=config)
         assert "evil" not in json.dumps(built.rebuilt)
         config["takes"]["size"] = "all"

@@ -13,7 +13,10 @@ from vsehub.types import Preparation
 
 Side = Literal["image", "text"]
 # What would make transformers fetch or run code; names with an underscore, as of the model's folder, go too.
-_LEFT_OUT = ("auto_map", "attn_implementation", "quantization_config", "trust_remote_code")
+_LEFT_OUT = (
+    *("auto_map", "attn_implementation", "experts_implementation", "quantization_config", "trust_remote_code"),
+    *("use_kernels", "kernel_config"),
+)
 
 
 @dataclass(frozen=True)
