@@ -14,7 +14,7 @@ from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure, rende
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from evidence import renew, study_folder  # noqa: E402 (beside this folder, found by the line above)
+from evidence import renew, spread, study_folder  # noqa: E402 (beside this folder, found by the line above)
 from plots import save  # noqa: E402
 from seeds import tell  # noqa: E402
 
@@ -45,8 +45,7 @@ def ablation(varied: pd.DataFrame, frame: pd.DataFrame) -> Table:
     for name, own in varied.groupby("case", sort=False):
         differences = own.set_index("seed")["rsum"] - base
         told = [spread_text(own[one].mean(), own[one].std(), 1) for one in ("val_rsum", "rsum")]
-        difference = spread_text(differences.mean(), differences.std(), 1)
-        rows.append([str(name), str(differences.count()), *told, difference])
+        rows.append([str(name), str(differences.count()), *told, spread(differences.mean(), differences.std())])
     head = ["case", "seeds", "val rsum", "test rsum", "difference on test"]
     return Table(head, rows, f"Differences from {BASE!r}, seed by seed, ± one sample deviation; not tested.", words=1)
 
