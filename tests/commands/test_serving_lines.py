@@ -100,6 +100,7 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
         (("add", *uri, "remove_ids=gone.txt", "item_ids=gone.txt"), "item_ids: of items to add; give items=FILE, or o"),
         (("add", *uri, "items=new_images.parquet", "quarantine=no.csv"), "no.csv"),
         (("add", *uri, "items=new_images.parquet", "quarantine=pairs.csv"), "is not a list that gate wrote: it has no"),
+        (("add", *uri, "items=new_images.parquet", "quarantine=."), "is not a list that gate wrote: "),
         (("add", *uri, "items=new_images.parquet", "quarantine=wrong.csv"), "names 1 items that are not among those"),
         (("gate", *uri, "out=new"), "items is not set; give the vectors that are to be added"),
         (("gate", *uri, "items=new_images.parquet"), "already holds a gate's result. Give another out=FOLDER, or ove"),

@@ -65,7 +65,8 @@ def quarantined(path: Path) -> set[str]:
     """The ids in a list that gate wrote. Raises InputError for another file."""
     existing("quarantine", path, "Give the quarantine.csv that gate wrote")
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             return {row["id"] for row in csv.DictReader(file)}
-    except (KeyError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"quarantine: {path} is not a list that gate wrote: it has no column id") from error
+    except (KeyError, UnicodeDecodeError, csv.Error, OSError) as error:
+        why = "it has no column id" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"quarantine: {path} is not a list that gate wrote: {why}") from error
