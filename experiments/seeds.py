@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pandas as pd
-from evidence import judged, judged_table, read_expected, renew, verdict
+from evidence import judged, judged_table, read_expected, renew, verdict, write_claims
 
-from vsehub.io.files import write_text
 from vsehub.report.tables import Table, spread_text
 
 
@@ -15,7 +14,7 @@ def tell(folder: Path, frame: pd.DataFrame, case: str) -> None:
     frame: a row a run, in the order of the table: `case`, seed, images, best_epoch, val_rsum, rsum and hs_sum.
     """
     claims = judged(frame, read_expected(folder), case)
-    write_text(folder / "table.md", judged_table(claims).markdown() + "\n")
+    write_claims(folder, judged_table(claims).markdown())
     renew(folder / "README.md", verdict(claims), "verdict")
     renew(folder / "README.md", cases(frame, case).markdown(), "cases")
 

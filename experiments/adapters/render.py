@@ -11,14 +11,13 @@ import matplotlib
 import pandas as pd
 from scipy import stats
 
-from vsehub.io.files import write_text
 from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure, render
 from vsehub.report.tables import Table, probability_text, spread_text
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from evidence import STEPS, concluded, pair, read_expected, renew, study_folder, verdict  # noqa: E402 (found by the line above)
+from evidence import STEPS, concluded, pair, read_expected, renew, study_folder, verdict, write_claims  # noqa: E402 (found above)
 from plots import save  # noqa: E402
 
 MODELS = {"frozen": "frozen", "sum": "SUM", "infonce": "InfoNCE", "hal": "HAL", "hal+mb": "HAL, bank"}
@@ -31,7 +30,7 @@ def main() -> None:
     folder = study_folder(__doc__, HERE)
     frame = pd.read_csv(folder / "results.csv", keep_default_na=False)
     claims = judged(frame, read_expected(folder))
-    write_text(folder / "table.md", claims_table(claims).markdown() + "\n")
+    write_claims(folder, claims_table(claims).markdown())
     renew(folder / "README.md", verdict(claims), "verdict")
     renew(folder / "README.md", cases(frame).markdown(), "cases")
     renew(folder / "README.md", settings(pd.read_csv(folder / "settings.csv")).markdown(), "settings")
