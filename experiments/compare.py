@@ -19,8 +19,8 @@ from running import run, run_all, training, typed
 class Comparison:
     """What is compared: runs of `losses` ("hal+mb" is HAL with the memory bank) x `seeds`, all with `overrides`.
 
-    own: further settings of single losses. study: the name that groups the runs; None: that of `out`. title: the
-    page's; None: the report's own.
+    own: further settings of single losses, and of other labels the loss and bank that they stand for. study: the name
+    that groups the runs; None: that of `out`. title: the page's; None: the report's own.
     """
 
     out: Path
@@ -37,9 +37,10 @@ class Comparison:
 
     def runs(self) -> dict[Path, list[str]]:
         """Each run's folder and its overrides."""
+        chosen = {label for label, own in self.own.items() if any(one.startswith("loss=") for one in own)}
         return {
             self.out / "runs" / f"{label}-{seed}": [
-                *loss_overrides(label),
+                *(loss_overrides(label) if label not in chosen else ()),
                 f"seed={seed}",
                 f"study={self.study or self.out.name}",
                 *self.overrides,

@@ -31,6 +31,15 @@ def test_the_title_is_one_setting_whatever_its_commas(script, tmp_path):
     assert report[-1] == 'title="Four losses, tuned"'
 
 
+def test_each_run_of_the_losses_names_one_loss_that_there_is(script):
+    found = commands(script("losses/study.py", "train", "DATA", "--seeds", "0", "--dry-run").out)
+    known = {path.stem for path in (ROOT / "conf" / "loss").glob("*.yaml")}
+    chosen = [[one.partition("=")[2] for one in command if one.startswith("loss=")] for command in found]
+    assert len(found) == 10
+    assert all(len(losses) == 1 and losses[0] in known for losses in chosen)
+    assert sum("bank=memory" in command for command in found) == 1
+
+
 def test_the_demo_has_the_rates_that_validation_chose_with_the_same_budget():
     tried = pd.read_csv(ROOT / "experiments" / "demo" / "rates.csv")
     losses = dict(list(tried.groupby("loss")))
