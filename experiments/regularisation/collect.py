@@ -1,7 +1,7 @@
 """runs.csv and README's tables from what study.py trained and measured.
 
-python experiments/regularisation/collect.py runs/regularisation
-python experiments/regularisation/collect.py                        the table again, from runs.csv
+python experiments/regularisation/collect.py runs/regularisation    these runs replace their rows, the others stay
+python experiments/regularisation/collect.py                        the tables again, from runs.csv
 """
 
 import argparse
@@ -21,6 +21,12 @@ from evidence import renew  # noqa: E402 (beside this folder, found by the line 
 from study import CASES, folder  # noqa: E402 (beside this file)
 
 TEST = {"nns": "test_nns", "is": "test_is", "sinkhorn": "test_sinkhorn"}
+SHOWN = {
+    "val_rsum": "val",
+    "test_nns": "test, plain",
+    "test_is": "test, is",
+    "test_sinkhorn": "test, sinkhorn",
+}
 
 
 def collected(out: Path) -> pd.DataFrame:
@@ -44,21 +50,38 @@ def collected(out: Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["case", "seed", "best_epoch", "val_rsum", *TEST.values()])
 
 
-def table(frame: pd.DataFrame) -> str:
-    """Markdown: a row for each run."""
-    shown = frame.rename(
-        columns={
-            "case": "regularisation",
-            "best_epoch": "best epoch",
-            "val_rsum": "val",
-            "test_nns": "test, plain",
-            "test_is": "test, is",
-            "test_sinkhorn": "test, sinkhorn",
-        }
-    )
-    for column in shown.columns[3:]:
-        shown[column] = [spread_text(value, float("nan"), 1) for value in shown[column]]
-    return shown.to_markdown(index=False, disable_numparse=True, colalign=["left"] + ["right"] * (shown.shape[1] - 1))
+def joined(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+    """The rows of both, the new one where both have a run; in the order of the cases and seeds."""
+    frame = pd.concat([old, new]).drop_duplicates(["case", "seed"], keep="last")
+    frame["place"] = frame["case"].map(list(CASES).index)
+    return frame.sort_values(["place", "seed"]).drop(columns="place")
+
+
+def means(frame: pd.DataFrame) -> str:
+    """Markdown: a row for each case, mean ± standard deviation over its seeds."""
+    rows = []
+    for case in CASES:
+        runs = frame[frame["case"] == case]
+        if len(runs):
+            values = {name: spread_text(runs[column].mean(), runs[column].std(), 1) for column, name in SHOWN.items()}
+            rows.append({"regularisation": case, "seeds": str(len(runs)), **values})
+    return markdown(pd.DataFrame(rows))
+
+
+def over_none(frame: pd.DataFrame) -> str:
+    """Markdown: what a case adds to "none" of its dimensions and seed, mean ± standard deviation; from two seeds on."""
+    runs = {case: rows.set_index("seed")[list(SHOWN)] for case, rows in frame.groupby("case", sort=False)}
+    rows = []
+    for case in [case for case in runs if not case.startswith("none")]:
+        gain = (runs[case] - runs["none, 1024 dimensions" if "1024" in case else "none"]).dropna(how="all")
+        if len(gain) >= 2:
+            values = {name: spread_text(gain[column].mean(), gain[column].std(), 1) for column, name in SHOWN.items()}
+            rows.append({"over none": case, "seeds": str(len(gain)), **values})
+    return markdown(pd.DataFrame(rows, columns=["over none", "seeds", *SHOWN.values()]))
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    return frame.to_markdown(index=False, disable_numparse=True, colalign=["left"] + ["right"] * (frame.shape[1] - 1))
 
 
 def main() -> None:
@@ -66,9 +89,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path)
     runs = parser.parse_args().folder
+    frame = pd.read_csv(HERE / "runs.csv")
     if runs is not None:
-        write_text(HERE / "runs.csv", collected(runs).to_csv(index=False, float_format="%.6g"))
-    renew(HERE / "README.md", table(pd.read_csv(HERE / "runs.csv")))
+        frame = joined(frame, collected(runs))
+        write_text(HERE / "runs.csv", frame.to_csv(index=False, float_format="%.6g"))
+    renew(HERE / "README.md", means(frame), "means")
+    renew(HERE / "README.md", over_none(frame), "over none")
 
 
 if __name__ == "__main__":

@@ -15,24 +15,25 @@ sys.path.insert(0, str(HERE.parent))
 
 from running import run_all, training  # noqa: E402 (beside this folder, found by the line above)
 
-RECIPE = (
+PLAIN = (
     "experiment=papers",
     "loss=hal",
     "loss.gamma=60",
     "loss.epsilon=0.7",
     "text_encoder.pooling=gpo",
-    "embedding_dim=512",
-    "trainer.max_epochs=13",
     "scheduler.step_size=8",
-    "final_split=val",
 )
+SHORT = ("embedding_dim=512", "trainer.max_epochs=13")
 WORDS, FEATURES, EMBEDDINGS = "text_encoder.word_dropout=0.3", "image_encoder.dropout=0.2", "embedding_dropout=0.1"
 AVERAGE, BOTH_WAYS = "callbacks=ema", "text_encoder.bidirectional=true"
 CASES = {
-    "none": (),
-    "words": (WORDS,),
-    "all, words left out": (AVERAGE, WORDS, FEATURES, EMBEDDINGS, "loader.drop_words=0.2"),
-    "all, both directions": (AVERAGE, WORDS, FEATURES, EMBEDDINGS, BOTH_WAYS),
+    "none": (*PLAIN, *SHORT),
+    "words": (*PLAIN, *SHORT, WORDS),
+    "all, words left out": (*PLAIN, *SHORT, AVERAGE, WORDS, FEATURES, EMBEDDINGS, "loader.drop_words=0.2"),
+    "all, both directions": (*PLAIN, *SHORT, AVERAGE, WORDS, FEATURES, EMBEDDINGS, BOTH_WAYS),
+    "defaults": SHORT,
+    "none, 1024 dimensions": (*PLAIN, "trainer.max_epochs=13"),
+    "defaults, 1024 dimensions": (),
 }
 CORRECTED = ("criterion=is", "criterion=sinkhorn")
 
@@ -54,7 +55,7 @@ def main() -> None:
     given = parser.parse_args()
     place = ("data=precomp", f"data.root={given.data}", "data.name=flickr8k")
     runs = {folder(given.out, case, seed): (case, seed) for seed in given.seeds for case in given.cases}
-    trainings = [training(path, [*place, *RECIPE, *CASES[case], f"seed={seed}"]) for path, (case, seed) in runs.items()]
+    trainings = [training(path, [*place, *CASES[case], "final_split=val", f"seed={seed}"]) for path, (case, seed) in runs.items()]
     measurings = [
         ["evaluate", f"checkpoint={path / 'checkpoints' / 'best.safetensors'}", *more]
         for path, (case, _) in runs.items()

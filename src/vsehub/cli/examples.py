@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import existing, one_of, require
+from vsehub.checks import existing, one_of, require, whole
 from vsehub.cli.nodes import build, components, plain
 from vsehub.cli.shown import Shown
 from vsehub.criteria.base import Criterion
@@ -125,6 +125,7 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
 
     Raises InputError if the runs' data differ, or if a criterion cannot take the reference.
     """
+    whole("eval_batch_size", cfg.eval_batch_size)
     one_of("split", cfg.split, SPLITS)
     one_of("reference", cfg.reference, tuple(REFERENCES))
     criteria = [

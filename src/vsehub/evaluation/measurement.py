@@ -35,8 +35,8 @@ class Measurement:
 
     reference: "queries" fits the criterion on the queries (transductive), "train" on the training queries (inductive).
     tuned: first choose the criterion's settings on the validation split, as an `Auto` always does. bf16: rank by scores
-    of vectors that are rounded to bfloat16. Raises InputError if validation is the split to measure, or if the
-    reference holds the queries themselves.
+    of vectors that are rounded to bfloat16. Raises InputError if validation is the split to choose on and to measure, if
+    the criterion to tune has no settings, or if the reference holds the queries themselves.
     """
 
     split: str
@@ -57,6 +57,10 @@ class Measurement:
             )
         asked = "criterion=auto" if isinstance(self.criterion, Auto) else "tune=true"
         require(not (self.chooses and self.split == "val"), f"split=val is what {asked} chooses on; measure split=test")
+        require(
+            not self.tuned or isinstance(self.criterion, Auto) or self.criterion.tunable,
+            f"{type(self.criterion).__name__} has no settings to tune; leave tune=true out",
+        )
         require(
             not (self.inductive and self.split == "train"),
             "reference=train with split=train: the reference holds the queries themselves, which is transductive; "
