@@ -55,7 +55,9 @@ def main() -> None:
     given = parser.parse_args()
     place = ("data=precomp", f"data.root={given.data}", "data.name=flickr8k")
     runs = {folder(given.out, case, seed): (case, seed) for seed in given.seeds for case in given.cases}
-    trainings = [training(path, [*place, *CASES[case], "final_split=val", f"seed={seed}"]) for path, (case, seed) in runs.items()]
+    trainings = [
+        training(path, [*place, *CASES[case], "final_split=val", f"seed={seed}"]) for path, (case, seed) in runs.items()
+    ]
     measurings = [
         ["evaluate", f"checkpoint={path / 'checkpoints' / 'best.safetensors'}", *more]
         for path, (case, _) in runs.items()

@@ -8,6 +8,7 @@ from vsehub.checks import InputError
 from vsehub.criteria import CSLS, Chain, NearestNeighbor, QBNorm, RelaxedGreedyMatching
 from vsehub.evaluation import Protocol
 from vsehub.evaluation.evaluate import evaluate, rank
+from vsehub.evaluation.measurement import Measurement
 from vsehub.evaluation.scores import DirectedScores
 from vsehub.evaluation.tune import tune
 from vsehub.metrics.occurrences import KS
@@ -78,6 +79,8 @@ def test_refusals():
     encoded = split(9)
     with pytest.raises(InputError, match="NearestNeighbor has no settings to tune"):
         tune(NearestNeighbor(), encoded, COSINE, SINGLE)
+    with pytest.raises(InputError, match="NearestNeighbor has no settings to tune"):
+        Measurement("test", NearestNeighbor(), "nns", SINGLE, tuned=True)
     with pytest.raises(InputError, match="SmallGreedy matches the queries that are ranked against each other"):
         evaluate(encoded, COSINE, SmallGreedy(), SINGLE, encoded)
     for steps in ([CSLS()], [SmallGreedy(), CSLS()], [CSLS(), CSLS()], []):

@@ -35,8 +35,8 @@ class Measurement:
 
     reference: "queries" fits the criterion on the queries (transductive), "train" on the training queries (inductive).
     tuned: first choose the criterion's settings on the validation split, as an `Auto` always does. bf16: rank by scores
-    of vectors that are rounded to bfloat16. Raises InputError if validation is the split to choose on and to measure, if
-    the criterion to tune has no settings, or if the reference holds the queries themselves.
+    of vectors that are rounded to bfloat16. Raises InputError if validation is the split to choose on and to measure,
+    if the criterion to tune has no settings, or if the reference holds the queries themselves.
     """
 
     split: str
