@@ -77,6 +77,7 @@ def write(record: dict, folder: Path) -> None:
             f"| {one['date']} | {one['seed']} | {name} | {part['cases']:,} | {len(part['wrong'])} | "
             f"{part['seconds']:.0f} | {machine} |"
             for name, part in one["parts"].items()
+            if part["cases"]
         ]
     page = HERE / "README.md"
     text = page.read_text(encoding="utf-8")
