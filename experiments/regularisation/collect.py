@@ -12,13 +12,13 @@ from pathlib import Path
 import pandas as pd
 
 from vsehub.io.files import write_text
-from vsehub.report.tables import spread_text
+from vsehub.report.tables import Table, spread_text
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
-from study import CASES, folder  # noqa: E402 (beside this file)
+from study import CASES, WITHOUT, folder  # noqa: E402 (beside this file)
 
 TEST = {"nns": "test_nns", "is": "test_is", "sinkhorn": "test_sinkhorn"}
 SHOWN = {
@@ -57,31 +57,26 @@ def joined(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values(["place", "seed"]).drop(columns="place")
 
 
-def means(frame: pd.DataFrame) -> str:
-    """Markdown: a row for each case, mean ± standard deviation over its seeds."""
-    rows = []
-    for case in CASES:
-        runs = frame[frame["case"] == case]
-        if len(runs):
-            values = {name: spread_text(runs[column].mean(), runs[column].std(), 1) for column, name in SHOWN.items()}
-            rows.append({"regularisation": case, "seeds": str(len(runs)), **values})
-    return markdown(pd.DataFrame(rows))
+def means(frame: pd.DataFrame) -> Table:
+    """A row for each case."""
+    return over_seeds({case: frame[frame["case"] == case] for case in CASES}, "regularisation", 1)
 
 
-def over_none(frame: pd.DataFrame) -> str:
-    """Markdown: what a case adds to "none" of its dimensions and seed, mean ± standard deviation; from two seeds on."""
-    runs = {case: rows.set_index("seed")[list(SHOWN)] for case, rows in frame.groupby("case", sort=False)}
-    rows = []
-    for case in [case for case in runs if not case.startswith("none")]:
-        gain = (runs[case] - runs["none, 1024 dimensions" if "1024" in case else "none"]).dropna(how="all")
-        if len(gain) >= 2:
-            values = {name: spread_text(gain[column].mean(), gain[column].std(), 1) for column, name in SHOWN.items()}
-            rows.append({"over none": case, "seeds": str(len(gain)), **values})
-    return markdown(pd.DataFrame(rows, columns=["over none", "seeds", *SHOWN.values()]))
+def over_none(frame: pd.DataFrame) -> Table:
+    """What each case of two seeds or more adds to the case without regularisation, with the same seed."""
+    runs = {case: frame[frame["case"] == case].set_index("seed")[list(SHOWN)] for case in CASES}
+    gains = {case: (runs[case] - runs[without]).dropna(how="all") for case, without in WITHOUT.items()}
+    return over_seeds(gains, "over none", 2)
 
 
-def markdown(frame: pd.DataFrame) -> str:
-    return frame.to_markdown(index=False, disable_numparse=True, colalign=["left"] + ["right"] * (frame.shape[1] - 1))
+def over_seeds(runs: dict[str, pd.DataFrame], title: str, fewest: int) -> Table:
+    """A row for each case that has the fewest seeds or more: mean ± standard deviation of `SHOWN`."""
+    rows = [
+        [case, str(len(own)), *(spread_text(own[column].mean(), own[column].std(), 1) for column in SHOWN)]
+        for case, own in runs.items()
+        if len(own) >= fewest
+    ]
+    return Table([title, "seeds", *SHOWN.values()], rows)
 
 
 def main() -> None:
@@ -93,8 +88,8 @@ def main() -> None:
     if runs is not None:
         frame = joined(frame, collected(runs))
         write_text(HERE / "runs.csv", frame.to_csv(index=False, float_format="%.6g"))
-    renew(HERE / "README.md", means(frame), "means")
-    renew(HERE / "README.md", over_none(frame), "over none")
+    renew(HERE / "README.md", means(frame).markdown(), "means")
+    renew(HERE / "README.md", over_none(frame).markdown(), "over none")
 
 
 if __name__ == "__main__":

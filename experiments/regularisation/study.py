@@ -35,6 +35,11 @@ CASES = {
     "none, 1024 dimensions": (*PLAIN, "trainer.max_epochs=13"),
     "defaults, 1024 dimensions": (),
 }
+# Each case, and the one without regularisation that it is compared with.
+WITHOUT = {
+    **dict.fromkeys(["words", "all, words left out", "all, both directions", "defaults"], "none"),
+    "defaults, 1024 dimensions": "none, 1024 dimensions",
+}
 CORRECTED = ("criterion=is", "criterion=sinkhorn")
 
 

@@ -136,3 +136,12 @@ def test_tables_without_claims_follow_from_their_rows(study, name, monkeypatch, 
         monkeypatch.setattr(sys, "argv", [f"{name}.py"])
         scripts[name].main()
     assert page.read_text() == written
+
+
+def test_new_runs_replace_their_rows_alone():
+    with script_modules(EXPERIMENTS / "regularisation", ("study", "collect")) as scripts:
+        columns = ["case", "seed", "val_rsum"]
+        old = pd.DataFrame([["none", 0, 1.0], ["defaults", 0, 2.0]], columns=columns)
+        new = pd.DataFrame([["defaults", 0, 3.0], ["none", 1, 4.0]], columns=columns)
+        found = scripts["collect"].joined(old, new).to_numpy().tolist()
+    assert found == [["none", 0, 1.0], ["none", 1, 4.0], ["defaults", 0, 3.0]]
