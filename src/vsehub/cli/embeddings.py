@@ -373,7 +373,7 @@ def table(record: dict[str, Any]) -> str:
     ]
     if record["truth"]:
         recalls = [(heading, "truth", key, ".1f") for key, heading in TRUTH.items()]
-        columns = [*recalls, *columns, ("wrong", "hubness", f"bad_share_{k}", ".1%")]
+        columns = [*recalls, *columns, (f"wrong in top {k}", "hubness", f"bad_share_{k}", ".1%")]
     if len(rankings) > 1:
         columns += [
             ("1st moved", "changed", "first", ".1%"),

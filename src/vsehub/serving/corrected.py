@@ -214,6 +214,11 @@ def last_components(bias: Tensor, scale: float, mean: float | None = None) -> tu
     return ((mean - bias) / scale).float(), mean
 
 
+def formula(scale: float, mean_bias: float) -> str:
+    """What `scored` computes, as a line of Python on `products`."""
+    return f"{scale!r} * products {'+' if mean_bias < 0 else '-'} {abs(mean_bias)!r}"
+
+
 def scored(products: Tensor, positions: Tensor, scale: float, mean_bias: float, corrected: bool) -> Tensor:
     """The values (Q, k) of inner products with folded vectors: a·s - b, or s; -inf where no item was found."""
     values = scale * products - mean_bias if corrected else products
@@ -263,5 +268,5 @@ import numpy as np
 index = faiss.read_index({file!r})  # {facts.items:,} items
 {effort}queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim}), normalised as the items were
 {folds}products, positions = index.search(vectors, {k})  # best first; -1: none found
-scores = {facts.scale!r} * products - {facts.mean_bias!r}  # the corrected scores
+scores = {formula(facts.scale, facts.mean_bias)}  # the corrected scores
 """

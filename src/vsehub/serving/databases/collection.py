@@ -16,7 +16,7 @@ from tqdm import tqdm
 from vsehub.checks import fail, require
 from vsehub.data.truth import distinct_ids
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
-from vsehub.serving.corrected import folded, last_components, scored
+from vsehub.serving.corrected import folded, formula, last_components, scored
 from vsehub.serving.databases.base import Database, Rows, asking
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts, require_of_vsehub
@@ -284,5 +284,5 @@ def usage_note(collection: Collection, uri: str, queries: str = "queries.npy", k
         f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'
         f"vectors = np.hstack([queries, last])\n"
         f"{search}"
-        f"scores = {facts.scale!r} * products - {facts.mean_bias!r}  # the corrected scores, best first\n"
+        f"scores = {formula(facts.scale, facts.mean_bias)}  # the corrected scores, best first\n"
     )
