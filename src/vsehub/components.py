@@ -7,6 +7,7 @@ calls classes that the yaml files of its group name (docs/security.md).
 import importlib
 import inspect
 import math
+import os
 import re
 import types
 import typing
@@ -38,6 +39,15 @@ class Component:
     SLOTS: Mapping[str, str] = {}
     rebuilt: Mapping[str, Any] = {}
 
+    @classmethod
+    def reads(cls) -> Sequence[Path]:
+        """Folders of the user's own that may be read when the component is built from a checkpoint."""
+        return ()
+
+    @classmethod
+    def admit(cls, settings: Mapping[str, Any], trust: Sequence[str]) -> None:
+        """Raise InputError for settings of a checkpoint that would open files other than those of `trust`."""
+
 
 def declared(made: object) -> Component | type[Component]:
     """What a class or an object declares to the builder: itself if it is a `Component`, else the defaults."""
@@ -58,7 +68,8 @@ class Components:
     """The classes that each group may name: those of the yaml files below `folders`, and those of `trust`.
 
     folders: each has one folder per group (`loss/`, `criterion/`, ...) with one yaml file per choice, like conf/.
-    trust: full names of further classes, "package.module.Class". Raises InputError if one is not such a name.
+    trust: full names of further classes, "package.module.Class", and paths of files and folders that a checkpoint may
+    name. Raises InputError if one is neither.
     """
 
     folders: Sequence[Path]
@@ -66,9 +77,13 @@ class Components:
 
     def __post_init__(self) -> None:
         named = isinstance(self.trust, list | tuple) and all(
-            isinstance(one, str) and _CLASS.fullmatch(one) for one in self.trust
+            isinstance(one, str) and (_CLASS.fullmatch(one) or os.path.exists(one)) for one in self.trust
         )
-        require(named, f"trust is {self.trust!r}; expected full names of classes, as in trust=mypackage.losses.Mine")
+        require(
+            named,
+            f"trust is {self.trust!r}; expected full names of classes, as in trust=mypackage.losses.Mine, or paths of "
+            "files and folders that are there",
+        )
 
     def build(self, group: str, node: Mapping[str, Any], restored: bool = False, **given: Any) -> Any:
         """The component that `node` describes, or a function that makes it if its yaml says `_partial_`.
@@ -83,6 +98,7 @@ class Components:
         settings = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)} | given
         if restored:
             settings |= declared(made).rebuilt
+            declared(made).admit(settings, self.trust)
         is_partial = self._targets(group).get(node[TARGET], bool(node.get(PARTIAL)))
         _check_settings(group, made, settings, given, is_partial)
         for name, slot in declared(made).SLOTS.items():

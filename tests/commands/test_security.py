@@ -2,17 +2,23 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from checkpoint_files import changed
+from tiny_towers import tiny_hf, tiny_open_clip
 
 import vsehub
 from vsehub.checks import InputError
 from vsehub.cli.nodes import components, literal, plain
 from vsehub.components import Components
+from vsehub.data.text.vocabulary import restored, stored
+from vsehub.encoders import ImageTower, TextTower
+from vsehub.evaluation.checkpoint import write_checkpoint
 from vsehub.training.checkpoint import CheckpointFiles, load_state
 
 # Names that lead to code by way of modules and attributes, each with arguments that would leave a trace.
@@ -218,4 +224,117 @@ def test_arrays_of_objects_are_not_unpickled(run_here, tmp_path):
     np.save(tmp_path / "q.npy", np.array([Payload()], dtype=object), allow_pickle=True)
     np.save(tmp_path / "m.npy", np.eye(3, dtype=np.float32))
     run_here("diagnose", "queries=q.npy", "items=m.npy", status=2)
+    assert not (tmp_path / "trace").exists()
+
+
+@pytest.fixture(scope="module")
+def joint(tmp_path_factory):
+    """Checkpoints of a joint model of transformers and of open_clip, whose folders are gone."""
+    folder = tmp_path_factory.mktemp("joint")
+    made = {}
+    for library, make in (("hf", tiny_hf), ("open_clip", tiny_open_clip)):
+        place = make(folder / library)
+        words = restored(TextTower.subwords_of({"library": library, "model": place}))
+        node = {"library": library, "model": place, "linear": 4}
+        parts = {"image_encoder": ImageTower(**node), "text_encoder": TextTower(**node)}
+        config = {
+            name: {"_target_": f"vsehub.encoders.{type(part).__name__}", **node, **part.rebuilt}
+            for name, part in parts.items()
+        }
+        config |= {"similarity": {"_target_": "vsehub.similarities.Cosine"}, "loader": {"max_words": None}}
+        config["data"] = {"_target_": "vsehub.data.Scenes"}
+        weights = {f"{name}.{key}": one for name, part in parts.items() for key, one in part.state_dict().items()}
+        shapes = {"image_shape": [3, 32, 32], "text_shape": None}
+        description = {"config": config, "vocabulary": stored(words), **shapes}
+        write_checkpoint(folder / f"{library}.safetensors", weights, description)
+        made[library] = folder / f"{library}.safetensors"
+        shutil.rmtree(place)
+    return made
+
+
+def architecture(**settings):
+    return lambda node: node["config"]["architecture"].update(settings)
+
+
+def inside(side, **settings):
+    return lambda node: node["config"]["architecture"][side].update(settings)
+
+
+WRAPPER = {"model_type": "timm_wrapper", "architecture": "resnet18", "model_args": {"checkpoint_path": "payload"}}
+JOINT_ATTACKS = {
+    "a wrapper that opens a file": ("hf", inside("vision_config", **WRAPPER)),
+    "a wrapper as the whole": ("hf", architecture(**WRAPPER)),
+    "an architecture of the hub": ("hf", architecture(model_type="timm_wrapper", architecture="hf-hub:evil/model")),
+    "a backbone of the hub": ("hf", inside("vision_config", model_type="timm_backbone", backbone="hf-hub:evil/model")),
+    "a backbone of the hub as the whole": (
+        "hf",
+        architecture(model_type="timm_backbone", use_pretrained_backbone=True),
+    ),
+    "remote code": ("hf", architecture(auto_map={"AutoModel": "evil--payload.Model"}, trust_remote_code=True)),
+    "a kernel": ("hf", architecture(attn_implementation="evil/kernel")),
+    "a model of timm's from the hub": ("open_clip", inside("vision_cfg", timm_model_name="hf-hub:evil/model")),
+    "pretrained weights": ("open_clip", inside("vision_cfg", timm_model_name="resnet18", timm_model_pretrained=True)),
+    "a text encoder in a folder": ("open_clip", inside("text_cfg", hf_model_name="payload")),
+    "a text encoder of the hub": ("open_clip", inside("text_cfg", hf_config={"model_type": "evil/model"})),
+    "no description, a folder": ("hf", lambda node: node.update(config=None, model="payload", pretrained=True)),
+    "a folder": ("hf", lambda node: node.update(model="payload", pretrained=True)),
+    "a folder of open_clip": ("open_clip", lambda node: node.update(model="local-dir:payload", pretrained=True)),
+    "a file of weights": ("open_clip", lambda node: node.update(weights="payload")),
+}
+
+
+@pytest.mark.parametrize("name", JOINT_ATTACKS)
+def test_a_joint_model_opens_no_file_that_its_checkpoint_names(joint, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    torch.save(Payload(), tmp_path / "payload")
+    opened, recording = [], False
+    sys.addaudithook(lambda event, args: opened.append((event, str(args[:1]))) if recording else None)
+    library, attack = JOINT_ATTACKS[name]
+    path = changed(joint[library], tmp_path / "x.safetensors", lambda told, _: attack(told["config"]["image_encoder"]))
+    recording = True
+    with pytest.raises(InputError, match="checkpoint: "):
+        vsehub.load(path)
+    recording = False
+    assert not (tmp_path / "trace").exists()
+    reached = [one for one in opened if "payload" in one[1] or one[0].startswith(("socket.", "subprocess.", "os.exec"))]
+    assert not reached
+    assert vsehub.load(joint[library]).model  # as it was written
+
+
+@pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace, which sees every call of a process, is not installed"
+)
+def test_the_kernel_sees_no_file_and_no_connection(joint, tmp_path):
+    """All attacks in one process, whose calls strace writes down: a witness that no Python code can deceive."""
+    torch.save(Payload(), tmp_path / "payload")
+    for name, (library, attack) in JOINT_ATTACKS.items():
+        changed(
+            joint[library],
+            tmp_path / f"{list(JOINT_ATTACKS).index(name)}.safetensors",
+            lambda told, _, attack=attack: attack(told["config"]["image_encoder"]),
+        )
+    script = """
+import sys
+import vsehub
+from vsehub.checks import InputError
+for path in sys.argv[1:]:
+    try:
+        vsehub.load(path)
+    except InputError as error:
+        print(error)
+"""
+    calls = "trace=open,openat,connect,execve,sendto"
+    names = [f"{number}.safetensors" for number in range(len(JOINT_ATTACKS))]
+    strace = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", "calls.txt", "-e", calls]
+    ran = subprocess.run(
+        [*strace, sys.executable, "-P", "-c", script, *names], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    if "Operation not permitted" in ran.stderr:
+        pytest.skip("strace may not follow processes here")
+    assert len(ran.stdout.splitlines()) == len(JOINT_ATTACKS), ran.stdout + ran.stderr
+    seen = (tmp_path / "calls.txt").read_text().splitlines()
+    assert any("0.safetensors" in line for line in seen)
+    assert not [line for line in seen if "payload" in line or "evil" in line]
+    assert not [line for line in seen if "AF_INET" in line]
+    assert sum("execve(" in line for line in seen) == 1
     assert not (tmp_path / "trace").exists()

@@ -14,10 +14,11 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from vsehub.checks import InputError, existing, require
-from vsehub.components import Components
+from vsehub.components import Components, declared
 from vsehub.data.sources import ArrayLike, CaptionedImages
 from vsehub.data.text.vocabulary import Words, restored
 from vsehub.io.files import atomic
+from vsehub.io.wall import walled
 from vsehub.types import Encoder, Similarity, require_part
 
 SUFFIX = ".safetensors"
@@ -174,31 +175,33 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
                 not isinstance(value, int) or abs(value) <= max(held, 1 << 16),
                 f"checkpoint: {path}: {part}.{name} is {value}, but the file holds {held} numbers. {_AGAIN}",
             )
+    classes = [declared(components.find(part, config[part])) for part in PARTS]  # imported outside of the wall
+    reads = [folder for made in classes for folder in made.reads()]
+    reads += [Path(one) for one in components.trust if Path(one).exists()]
     try:
-        model = Model(
-            components.build(
-                "image_encoder",
-                config["image_encoder"],
-                restored=True,
-                **image_sizes(config["image_encoder"], checkpoint.image_shape),
-            ),
-            components.build(
-                "text_encoder",
-                config["text_encoder"],
-                restored=True,
-                **text_sizes(config["text_encoder"], checkpoint.vocabulary, checkpoint.text_shape),
-            ),
-            components.build("similarity", config["similarity"], restored=True),
-            checkpoint.image_shape,
-            checkpoint.text_shape,
-        )
-        model.load_state_dict(checkpoint.weights)
+        with walled(reads):
+            model = _built(checkpoint, components)
+            model.load_state_dict(checkpoint.weights)
     except InputError as error:
         raise InputError(f"checkpoint: {path}: {error}") from error
     except RuntimeError as error:  # names and shapes that do not fit
         said = " ".join(str(error).split())
         raise InputError(f"checkpoint: the weights in {path} do not fit its model ({said[:300]}). {_AGAIN}") from error
     return model.eval()
+
+
+def _built(checkpoint: Checkpoint, components: Components) -> Model:
+    """The described model, with weights that are not the checkpoint's yet."""
+    config = checkpoint.config
+    image_shape = image_sizes(config["image_encoder"], checkpoint.image_shape)
+    text_shape = text_sizes(config["text_encoder"], checkpoint.vocabulary, checkpoint.text_shape)
+    return Model(
+        components.build("image_encoder", config["image_encoder"], restored=True, **image_shape),
+        components.build("text_encoder", config["text_encoder"], restored=True, **text_shape),
+        components.build("similarity", config["similarity"], restored=True),
+        checkpoint.image_shape,
+        checkpoint.text_shape,
+    )
 
 
 def image_sizes(node: Mapping[str, Any], image_shape: tuple[int, ...]) -> dict[str, Any]:

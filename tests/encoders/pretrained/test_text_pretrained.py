@@ -8,6 +8,8 @@ from tiny_bert import SIZES, tiny_bert
 
 from vsehub.checks import InputError
 from vsehub.encoders import TextPretrained
+from vsehub.encoders.pretrained.configurations import TEXTS as KINDS
+from vsehub.encoders.pretrained.configurations import reduced, require_known
 
 TEXTS = torch.tensor([[2, 4, 5, 6, 3], [2, 3, 0, 0, 0], [2, 7, 3, 0, 0]])
 LENGTHS = torch.tensor([5, 2, 3])
@@ -88,11 +90,35 @@ def test_positions_of_other_kinds(kind, positions):
 
 
 def test_a_configuration_brings_no_code():
-    evil = {"auto_map": {"AutoModel": "evil/repo--model.Evil"}, "_attn_implementation": "evil/repo"}
-    torch.manual_seed(0)
-    encoder = TextPretrained("nowhere", 14, dim=6, pretrained=False, config=CONFIG | evil)
+    for evil in ({"auto_map": {"AutoModel": "evil/repo--model.Evil"}}, {"_attn_implementation": "evil/repo"}):
+        with pytest.raises(InputError, match=f"its configuration has '{next(iter(evil))}', which vsehub does not know"):
+            TextPretrained("nowhere", 14, dim=6, pretrained=False, config=CONFIG | evil)
+    with pytest.raises(InputError, match=r"hidden_act = 'os\.system', which vsehub does not know"):
+        TextPretrained("nowhere", 14, dim=6, pretrained=False, config=CONFIG | {"hidden_act": "os.system"})
+    encoder = TextPretrained("nowhere", 14, dim=6, pretrained=False, config=CONFIG)
     assert type(encoder.backbone).__module__.startswith("transformers.")
-    assert "evil" not in json.dumps(encoder.rebuilt)
+    again = TextPretrained("nowhere", 14, dim=6, **encoder.rebuilt)
+    assert again.rebuilt == encoder.rebuilt
+
+
+def test_each_type_of_text_encoder_is_described_and_rebuilt():
+    """The smallest of each type: its reduced configuration gives the same names and shapes again."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    small = ("hidden_size", "dim", "n_embd", "d_model", "word_embed_proj_dim", "embedding_size", "projection_dim")
+    few = ("num_hidden_layers", "n_layers", "n_layer", "vocab_size", "intermediate_size", "hidden_dim", "ffn_dim")
+    for kind in sorted(KINDS):
+        known = CONFIG_MAPPING[kind]().to_dict()
+        sizes = dict.fromkeys((key for key in small if key in known), 24) | dict.fromkeys(
+            (key for key in few if key in known), 3
+        )
+        sizes |= {key: 2 for key in ("num_attention_heads", "n_heads", "n_head", "num_key_value_heads") if key in known}
+        sizes |= {key: 0 for key in known if key.endswith("_token_id") and isinstance(known[key], int)}
+        settings = CONFIG_MAPPING[kind](**sizes).to_dict()
+        found = reduced("x", settings, KINDS)
+        assert require_known("x", json.loads(json.dumps(found)), KINDS) == found, kind
+        again = CONFIG_MAPPING[kind](**{key: value for key, value in found.items() if key != "model_type"}).to_dict()
+        assert {key: value for key, value in again.items() if key in found} == found, kind
 
 
 def test_refusals(tmp_path, folder, monkeypatch):
@@ -100,10 +126,8 @@ def test_refusals(tmp_path, folder, monkeypatch):
         with pytest.raises(InputError, match=r"cannot be built .* hf download"):
             TextPretrained(absent, 14)
     for kind in ("t5", "clip", "vit"):
-        with pytest.raises(InputError, match=f"'x' is a {kind} model, not a text encoder"):
+        with pytest.raises(InputError, match=f"x is of the type '{kind}'.*it builds albert, bert"):
             TextPretrained("x", 14, pretrained=False, config={"model_type": kind})
-    with pytest.raises(InputError, match=r"cannot be built .*\bnonesuch"):
-        TextPretrained("x", 14, pretrained=False, config={"model_type": "nonesuch"})
     with pytest.raises(InputError, match=r"21 ids but .* knows 20; set loader.tokenizer="):
         TextPretrained(folder, 21)
     with pytest.raises(InputError, match=r"set text_encoder.tune=true too"):

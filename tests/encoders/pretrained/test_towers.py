@@ -1,13 +1,15 @@
 """Joint models as encoders: vectors, pixels and tokens equal to the libraries' own; adapters; checkpoints."""
 
 import json
+import re
+import shutil
 import sys
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_towers import MOST, SIDE, WEIGHTS, tiny_hf, tiny_open_clip
+from tiny_towers import MOST, SIDE, WEIGHTS, WORDS, tiny_hf, tiny_open_clip
 
 from vsehub.checks import InputError
 from vsehub.components import Components, conf_folder
@@ -15,6 +17,7 @@ from vsehub.data.photos.pictures import Pictures
 from vsehub.data.text.vocabulary import Subwords, restored, stored
 from vsehub.encoders import ImageTower, TextTower
 from vsehub.encoders.pretrained.joint import lora
+from vsehub.encoders.pretrained.joint import open_clip as joint_open_clip
 from vsehub.evaluation.checkpoint import read_checkpoint, restore, write_checkpoint
 from vsehub.losses import HAL
 from vsehub.similarities import Cosine
@@ -243,7 +246,7 @@ def test_adapters_alone_are_kept_and_name_their_base(folders, tmp_path):
         path = tmp_path / "best.safetensors"
         weights = written(path, parts, words)
         assert all("lora_" in name or "linear" in name or name.endswith("base_hash") for name in weights)
-        again = restore(read_checkpoint(path), Components([conf_folder()]))
+        again = restore(read_checkpoint(path), Components([conf_folder()], [place[1]]))
         for side, given in (("image_encoder", (pixels(),)), ("text_encoder", batch(words))):
             assert torch.equal(getattr(again, side)(*given), parts[side][0].eval()(*given))
         make = tiny_open_clip if kind == "open_clip" else tiny_hf
@@ -251,26 +254,127 @@ def test_adapters_alone_are_kept_and_name_their_base(folders, tmp_path):
         found = read_checkpoint(path)
         found.config["image_encoder"]["model"] = str(tmp_path / f"other-{kind}")
         with pytest.raises(InputError, match=r"the adapters were trained on other weights of .* than are found here"):
-            restore(found, Components([conf_folder()]))
+            restore(found, Components([conf_folder()], [place[1], str(tmp_path / f"other-{kind}")]))
 
 
-def test_a_description_brings_no_code(folders):
-    for kind in ("clip", "open_clip"):
+def test_a_description_holds_known_settings_and_nothing_else(folders, tmp_path):
+    """What a model's folder says beyond them is left out; what a checkpoint says beyond them is refused."""
+    hostile = {
+        "auto_map": {"AutoModel": "evil--m.E"},
+        "_attn_implementation": "evil/kernel",
+        "attn_implementation": "evil/kernel",
+        "experts_implementation": "evil/kernel",
+        "use_kernels": True,
+        "a_key_of_a_later_version": 1,
+        "quantization_config": {"quant_method": "evil"},
+        "backbone": "hf-hub:evil/model",
+    }
+    for kind in ("clip", "siglip", "open_clip"):
         library, folder = folders[kind]
-        config = json.loads(json.dumps(ImageTower(library, folder).rebuilt["config"]))
-        config["architecture"] |= {"auto_map": {"AutoModel": "evil--m.E"}, "_attn_implementation": "evil/kernel"}
-        nested = "vision_config" if library == "hf" else "vision_cfg"
-        config["architecture"][nested] |= {"_attn_implementation": "evil/kernel", "auto_map": {"A": "evil--m.E"}}
-        config["architecture"][nested] |= {"experts_implementation": "evil/kernel", "use_kernels": "evil"}
-        built = ImageTower(library, folder, pretrained=False, config=config)
-        assert "evil" not in json.dumps(built.rebuilt)
-        config["takes"]["size"] = "all"
+        config = ImageTower(library, folder).rebuilt["config"]
+        assert "evil" not in json.dumps(config)
+        nested, word = ("vision_config", "hidden_act") if library == "hf" else ("vision_cfg", "pool_type")
+        for key, value in hostile.items():
+            for inside in (False, True):
+                changed = json.loads(json.dumps(config))
+                (changed["architecture"][nested] if inside else changed["architecture"])[key] = value
+                with pytest.raises(InputError, match=f"its configuration has '{key}', which vsehub does not know"):
+                    ImageTower(library, folder, pretrained=False, config=changed)
+        changed = json.loads(json.dumps(config))
+        changed["architecture"][nested][word] = "os.system"
+        with pytest.raises(InputError, match=f"{word} = 'os.system', which vsehub does not know"):
+            ImageTower(library, folder, pretrained=False, config=changed)
+        changed = json.loads(json.dumps(config))
+        changed["takes"]["size"] = "all"
         with pytest.raises(InputError, match=r"config\.takes\.size"):
+            ImageTower(library, folder, pretrained=False, config=changed)
+    own = tmp_path / "own"
+    shutil.copytree(folders["clip"][1], own)
+    (own / "config.json").write_text(json.dumps(json.loads((own / "config.json").read_text()) | hostile))
+    assert ImageTower("hf", str(own)).rebuilt["config"] == ImageTower(*folders["clip"]).rebuilt["config"]
+
+
+@pytest.mark.parametrize("kind", ["timm_wrapper", "timm_backbone", "vision-text-dual-encoder", "bert", "evil", 3, None])
+def test_other_types_of_models_are_refused(folders, kind):
+    library, folder = folders["clip"]
+    config = json.loads(json.dumps(ImageTower(library, folder).rebuilt["config"]))
+    config["architecture"] |= {"model_type": kind, "model_args": {"checkpoint_path": "payload"}}
+    with pytest.raises(InputError, match=f"is of the type {re.escape(repr(kind))}"):
+        ImageTower(library, folder, pretrained=False, config=config)
+
+
+def test_image_encoders_of_timm_are_those_of_its_own_list(folders):
+    pytest.importorskip("timm")
+    library, folder = folders["open_clip"]
+    config = json.loads(json.dumps(ImageTower(library, folder).rebuilt["config"]))
+    side = {"timm_model_name": "test_vit", "timm_pool": "", "timm_proj": "linear", "image_size": 160}
+    config["architecture"]["vision_cfg"] = side
+    config["takes"] |= {"size": 160, "resize": 160}
+    assert ImageTower(library, folder, pretrained=False, config=config)(torch.zeros(1, 3, 160, 160)).shape == (1, 8)
+    for name in ("hf-hub:evil/model", "hf_hub:evil/model", "local-dir:evil", "vit.evil", 3):
+        config["architecture"]["vision_cfg"] = side | {"timm_model_name": name}
+        with pytest.raises(InputError, match="names an image encoder that timm does not have"):
             ImageTower(library, folder, pretrained=False, config=config)
-    config = json.loads(json.dumps(ImageTower(*folders["open_clip"]).rebuilt["config"]))
-    config["architecture"]["vision_cfg"]["timm_model_name"] = "hf-hub:evil/model"
-    with pytest.raises(InputError, match="names an image encoder from elsewhere"):
-        ImageTower("open_clip", "x", pretrained=False, config=config)
+
+
+def test_a_text_encoder_of_transformers_inside_open_clip(tmp_path, monkeypatch):
+    """Its configuration is read from the cache once; the checkpoint brings it, so that the cache may be gone."""
+    cache = tmp_path / "cache"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(joint_open_clip, "_cached", lambda repository, name: cache / name)
+    cache.mkdir()
+    bert = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    bert |= {"vocab_size": len(WORDS), "max_position_embeddings": MOST, "model_type": "bert", "pad_token_id": 0}
+    (cache / "config.json").write_text(json.dumps(bert | {"auto_map": {"AutoConfig": "evil--m.E"}}))
+    folder = tmp_path / "model"
+    tiny_open_clip(folder)
+    tiny_hf(tmp_path / "hf")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tmp_path / "hf" / name, folder)
+    stored = json.loads((folder / "open_clip_config.json").read_text())
+    stored["model_cfg"]["text_cfg"] = {"context_length": MOST, "hf_model_name": "bert-base", "hf_proj_type": "mlp"}
+    stored["model_cfg"]["text_cfg"] |= {"hf_tokenizer_name": "bert-base", "hf_pooler_type": "cls_pooler"}
+    (folder / "open_clip_config.json").write_text(json.dumps(stored))
+    parts = described(("open_clip", str(folder)), pretrained=False)
+    words = subwords(("open_clip", str(folder)))
+    path = tmp_path / "best.safetensors"
+    written(path, parts, words)
+    shutil.rmtree(folder)
+    shutil.rmtree(cache)
+    again = restore(read_checkpoint(path), Components([conf_folder()]))
+    texts = parts["text_encoder"][0].eval()
+    assert torch.equal(again.text_encoder(*batch(words)), texts(*batch(words)))
+    config = parts["text_encoder"][1]["config"]
+    config["architecture"]["text_cfg"]["hf_config"]["model_type"] = "timm_wrapper"
+    with pytest.raises(InputError, match="is of the type 'timm_wrapper'"):
+        TextTower("open_clip", "x", pretrained=False, config=config)
+
+
+def test_a_checkpoint_opens_no_other_place(folders, tmp_path, monkeypatch):
+    """A base model lies in the cache under a repository's name, or where the user says."""
+    monkeypatch.chdir(tmp_path)
+    for kind in ("open_clip", "clip"):
+        place, words = folders[kind], subwords(folders[kind])
+        path = tmp_path / "best.safetensors"
+        written(path, described(place, tune="lora", linear=4), words)
+        own = Components([conf_folder()], [place[1]])
+        assert restore(read_checkpoint(path), own)
+        (tmp_path / "owner").mkdir(exist_ok=True)
+        (tmp_path / "owner" / "name").mkdir(exist_ok=True)
+        changes = [
+            {"model": place[1]},
+            {"model": f"local-dir:{place[1]}"},
+            {"model": "owner/name"},  # a folder of that name is here
+            {"model": "../x"},
+            {"model": "."},
+            {"pretrained": False, "weights": "w.bin"},
+            {"config": None},
+        ]
+        for change in changes:
+            found = read_checkpoint(path)
+            found.config["image_encoder"] |= change
+            with pytest.raises(InputError, match=r"give trust=|config is missing"):
+                restore(found, Components([conf_folder()]))
 
 
 def test_weights_from_a_file(folders, tmp_path):

@@ -1,7 +1,7 @@
 """A pretrained text model of the transformers library, frozen or tuned, and a linear map to the joint space."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vsehub.checks import InputError, positive, require, whole
 from vsehub.encoders.pooling import pooling_of
-from vsehub.encoders.pretrained.joint.description import plain
+from vsehub.encoders.pretrained.configurations import TEXTS, reduced, require_known
 from vsehub.sets import Encoding
 from vsehub.types import Encoder
 
@@ -68,8 +68,13 @@ class TextPretrained(Encoder):
         self.gives = self.pool.gives
         # With these arguments a checkpoint rebuilds the encoder without the model's folder.
         settings = json.loads(self.backbone.config.to_json_string(use_diff=False))
-        self.rebuilt = {"pretrained": False, "config": plain(settings)}
+        self.rebuilt = {"pretrained": False, "config": reduced(model, settings, TEXTS)}
         self.train()
+
+    @classmethod
+    def admit(cls, settings: Mapping[str, Any], trust: Sequence[str]) -> None:
+        """See `Component`: a checkpoint brings its model's configuration, so that `model` is not opened."""
+        require(isinstance(settings.get("config"), Mapping), "config is missing: the file does not describe its model")
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """The backbone's parameters, where it is tuned at its own learning rate."""
@@ -109,7 +114,7 @@ def _built(model: str, pretrained: bool, config: Mapping[str, Any] | None) -> "P
         if config is None:
             settings = AutoConfig.from_pretrained(model, **place)
         else:
-            settings = AutoConfig.for_model(**plain(config))
+            settings = AutoConfig.for_model(**require_known(model, config, TEXTS))
         _require_text_encoder(model, settings)
         if pretrained:
             found = AutoModel.from_pretrained(model, config=settings, use_safetensors=True, **place)

@@ -12,11 +12,6 @@ from vsehub.checks import InputError, require, whole
 from vsehub.types import Preparation
 
 Side = Literal["image", "text"]
-# What would make transformers fetch or run code; names with an underscore, as of the model's folder, go too.
-_LEFT_OUT = (
-    *("auto_map", "attn_implementation", "experts_implementation", "quantization_config", "trust_remote_code"),
-    *("use_kernels", "kernel_config"),
-)
 
 
 @dataclass(frozen=True)
@@ -83,9 +78,9 @@ def described(side: Side, config: Mapping[str, Any]) -> Description:
 
 
 def plain(value: Any) -> Any:
-    """Plain dictionaries and lists, at every depth without the keys through which a file could run code."""
+    """Plain dictionaries and lists at every depth."""
     if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in value.items() if key not in _LEFT_OUT and not str(key).startswith("_")}
+        return {key: plain(one) for key, one in value.items()}
     return [plain(one) for one in value] if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from vsehub.checks import InputError, existing, fail, require
-from vsehub.encoders.pretrained.joint.description import Description, Pictures, Side, TextNetwork, Texts, plain
+from vsehub.encoders.pretrained.configurations import JOINT, reduced, require_known
+from vsehub.encoders.pretrained.joint.description import Description, Pictures, Side, TextNetwork, Texts
 from vsehub.encoders.pretrained.networks import load_weights
 
 NAME = "transformers"
@@ -36,7 +37,7 @@ def looked_up(model: str, side: Side, weights: str | None, pretrained: bool) -> 
         f"model: {model} is a {settings.model_type} model, without an image and a text encoder for one space; choose "
         "CLIP, SigLIP or Chinese-CLIP, say",
     )
-    architecture = plain(settings.to_dict())
+    architecture = reduced(model, settings.to_dict(), JOINT)
     if side == "image":
         return Description(architecture, _pictures(model, library))
     tokenizer = tokenizer_of(model)
@@ -59,7 +60,8 @@ def network(
     pretrained: with the weights of that name. weights: a file of them instead. Raises InputError if weights are
     missing, damaged or of another model, and for models that do not give a vector a picture or a text.
     """
-    library, architecture = _library(), dict(description.architecture)
+    library = _library()
+    architecture = require_known(model, description.architecture, JOINT)
     with torch.random.fork_rng(devices=[]):
         settings = _read(model, lambda: library.AutoConfig.for_model(**architecture))
         if pretrained and weights is None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vsehub.checks import InputError, existing, fail, require
+from vsehub.encoders.pretrained.configurations import reduced_open_clip, require_known_open_clip
 from vsehub.encoders.pretrained.joint.description import Description, Pictures, Side, TextNetwork, Texts
 from vsehub.io.files import read_object
 
@@ -38,9 +39,10 @@ def looked_up(model: str, side: Side, weights: str | None, pretrained: bool) -> 
         isinstance(architecture, Mapping) and {"embed_dim", "vision_cfg", "text_cfg"} <= architecture.keys(),
         f"model: {model} has no configuration of a joint model (embed_dim, vision_cfg, text_cfg); choose another",
     )
+    kept = reduced_open_clip(model, architecture, _text_configuration(model, architecture))
     if side == "image":
-        return Description(architecture, _pictures(model, architecture, preprocessing))
-    return Description(architecture, _texts(model, architecture))
+        return Description(kept, _pictures(model, architecture, preprocessing))
+    return Description(kept, _texts(model, architecture))
 
 
 def subwords(model: str) -> dict[str, Any]:
@@ -296,28 +298,29 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
+def _text_configuration(model: str, architecture: Mapping[str, Any]) -> dict[str, Any] | None:
+    """That of a text encoder of transformers, from the cache; None for open_clip's own."""
+    name = architecture["text_cfg"].get("hf_model_name")
+    if not name:
+        return None
+    path = _cached(str(name), "config.json")
+    if path is None:
+        fail(_missing(model, str(name), "config.json"))
+    return read_object(path)
+
+
 def _built(model: str, architecture: Mapping[str, Any]) -> nn.Module:
     """The model with random weights."""
     library = _library()
-    vision, text = (dict(architecture[key]) for key in ("vision_cfg", "text_cfg"))
-    name = text.get("hf_model_name")
-    if name:  # open_clip would ask the network for its configuration
-        path = _cached(name, "config.json")
-        if path is None:
-            fail(_missing(model, name, "config.json"))
-        require(
-            "auto_map" not in read_object(path),
-            f"model: {model} has a text encoder, {name}, that comes with code of its own, which vsehub does not run; "
-            "choose another model",
-        )
-        text["hf_model_name"] = str(path.parent)
-    require(
-        ":" not in str(vision.get("timm_model_name", "")),
-        f"model: {model} names an image encoder from elsewhere, {vision.get('timm_model_name')}; refused",
-    )
-    whole = {**architecture, "vision_cfg": vision, "text_cfg": text}
+    whole = require_known_open_clip(model, architecture)
+    text = dict(whole["text_cfg"])
+    own = text.pop("hf_config", None)
     with TemporaryDirectory() as folder, _quiet(), torch.random.fork_rng(devices=[]):
-        (Path(folder) / _CONFIG).write_text(json.dumps({"model_cfg": whole}), encoding="utf-8")
+        if own is not None:  # open_clip reads it from a folder, or else from the network
+            (Path(folder) / "config.json").write_text(json.dumps(own), encoding="utf-8")
+            text |= {"hf_model_name": folder}
+        stored = json.dumps({"model_cfg": whole | {"text_cfg": text}})
+        (Path(folder) / _CONFIG).write_text(stored, encoding="utf-8")
         try:
             found: nn.Module = library.create_model(f"{_FOLDER}{folder}", load_weights=False, pretrained_text=False)
         except Exception as error:  # open_clip, timm and torch each have their own

@@ -1,8 +1,11 @@
 """The encoders of a joint model: its own vectors, frozen, adapted or tuned, with or without a linear map on top."""
 
 import hashlib
+import os
+import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -15,6 +18,8 @@ from vsehub.types import Encoder, Preparation
 
 LIBRARIES = ("open_clip", "hf")
 Tune = Literal["none", "lora", "all"]
+# A name in a library's list, or of a repository in the cache: no path, and not open_clip's local-dir:.
+_REPOSITORY = re.compile(r"(hf-hub:)?[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _BASE = "base_hash"  # in the state: of the weights that the adapters were trained on
 
 
@@ -94,6 +99,29 @@ class Tower(Encoder):
             self.linear, dim = own, linear
         self.dim = dim
         self.train()
+
+    @classmethod
+    def reads(cls) -> Sequence[Path]:
+        """See `Component`: the libraries' caches, in which base models of adapters lie."""
+        try:
+            from huggingface_hub.constants import HF_HUB_CACHE
+        except ImportError:  # then neither library is there, which is said when the model is built
+            return ()
+        return Path(HF_HUB_CACHE), Path("~/.cache/clip").expanduser()
+
+    @classmethod
+    def admit(cls, settings: Mapping[str, Any], trust: Sequence[str]) -> None:
+        """See `Component`: a checkpoint brings its configuration, and names a base model in the libraries' caches."""
+        require(isinstance(settings.get("config"), Mapping), "config is missing: the file does not describe its model")
+        model, weights = str(settings.get("model")), settings.get("weights")
+        opened = [str(weights)] if weights is not None else [model] if settings.get("pretrained", True) else []
+        for name in opened:
+            is_cached = weights is None and _REPOSITORY.fullmatch(name) and not os.path.exists(name)
+            require(
+                is_cached or name in trust,
+                f"its base model would be read from {name!r}, and a file from elsewhere opens no other files; if that "
+                f"place is yours, give trust={name}",
+            )
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """What `tune` trains of the model, where it has its own learning rate."""
