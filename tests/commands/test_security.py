@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from checkpoint_files import changed
+from long import long
 from tiny_towers import tiny_hf, tiny_open_clip
 
 import vsehub
@@ -135,6 +136,7 @@ def test_a_state_removes_no_file_elsewhere(tmp_path):
 MINE = """
 import torch
 from checkpoint_files import changed
+from long import long
 from torch import Tensor, nn
 from vsehub.types import Similarity
 
@@ -336,5 +338,6 @@ for path in sys.argv[1:]:
     assert any("0.safetensors" in line for line in seen)
     assert not [line for line in seen if "payload" in line or "evil" in line]
     assert not [line for line in seen if "AF_INET" in line]
-    assert sum("execve(" in line for line in seen) == 1
+    programs = {line.split('execve("')[1].split('"')[0] for line in seen if "execve(" in line}
+    assert {Path(one).name for one in programs} <= {Path(sys.executable).name, "ldconfig"}  # which ctypes asks
     assert not (tmp_path / "trace").exists()
