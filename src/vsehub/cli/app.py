@@ -10,9 +10,11 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -20,10 +22,11 @@ from yaml import YAMLError
 
 from vsehub.checks import InputError, is_out_of_memory
 from vsehub.cli import launch
+from vsehub.cli.nodes import hide_secrets
 from vsehub.cli.overrides import check, config_dir, explained, ordered, readable
 from vsehub.components import conf_folder
-from vsehub.io.files import is_full_disk
-from vsehub.io.text import without_password
+from vsehub.io.address import masked
+from vsehub.io.files import is_full_disk, write_text
 
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 # Libraries that raise Python's own error classes when they refuse a setting.
@@ -44,9 +47,22 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
     @wraps(task)
     def guarded(cfg: DictConfig) -> float | None:
         with boundary():  # inside Hydra, which would print its own message first
+            hide_secrets(cfg)
+            hide_notes()
             return task(cfg)
 
     hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config)(guarded)()
+
+
+def hide_notes() -> None:
+    """Mask the addresses in the files that Hydra has written of the job: the user's own may have held some."""
+    hydra_config = HydraConfig.get()
+    if hydra_config.output_subdir is None:
+        return
+    for file in (Path(hydra_config.runtime.output_dir) / hydra_config.output_subdir).glob("*.yaml"):
+        text = file.read_text(encoding="utf-8")
+        if masked(text) != text:
+            write_text(file, masked(text))
 
 
 @contextmanager
@@ -159,15 +175,16 @@ def _log_of(error: BaseException) -> str:
     text = "".join(traceback.format_exception(error))
     try:
         with tempfile.NamedTemporaryFile("w", prefix="vsehub-", suffix=".log", delete=False, encoding="utf-8") as file:
-            file.write(without_password(f"{' '.join(sys.argv)}\n\n{text}"))
+            file.write(masked(f"{' '.join(sys.argv)}\n\n{text}"))
             return file.name
     except OSError:
-        sys.stderr.write(text)
+        sys.stderr.write(masked(text))
         return "above"
 
 
 def end(message: str, status: int = BAD_INPUT) -> NoReturn:
-    """Exit with a message and a status."""
+    """Exit with a message, its addresses masked, and a status."""
+    message = masked(message)
     try:
         sys.stdout.flush()
     except OSError:  # a full disk or a reader that has ended: the rest of the output would fail again at the exit

@@ -19,7 +19,6 @@ from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import alone, write_json
 from vsehub.io.outputs import Output
 from vsehub.io.records import EMBEDDINGS
-from vsehub.io.text import without_password
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     import torch
@@ -277,7 +276,7 @@ def compared(
             "schema": EMBEDDINGS.version,
             "kind": settings.command,
             "vsehub": __version__,
-            "command": without_password(" ".join(sys.argv)),
+            "command": " ".join(sys.argv),
             "versions": versions(),
             "git": code_version(),
             "hardware": hardware(),

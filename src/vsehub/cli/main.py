@@ -8,6 +8,7 @@ from io import TextIOWrapper
 
 from vsehub import __version__
 from vsehub.checks import InputError, nearest
+from vsehub.io.address import mask_output, set_aside
 
 COMMANDS = {
     "train": "train encoders with a loss; -m: a sweep; resume=RUN_FOLDER: continue a run",
@@ -63,7 +64,9 @@ def main() -> None:
         print(f"vsehub: unknown command {command!r}{known}", file=sys.stderr)
         raise SystemExit(2)
     # Hydra reads the overrides from sys.argv and names its program after the first entry.
-    sys.argv = [f"vsehub {command}", *arguments[1:]]
+    mask_output()
+    several = bool({"-m", "--multirun"} & set(arguments))
+    sys.argv = [f"vsehub {command}", *(set_aside(one, several) for one in arguments[1:])]
     from vsehub.cli.app import boundary
 
     with boundary():

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf.errors import OmegaConfBaseException
 
 from vsehub.components import Components, conf_folder
+from vsehub.io.address import without_secrets
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +42,24 @@ def _literal(value: Any) -> Any:
     if isinstance(value, list):
         return [_literal(inner) for inner in value]
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value
+
+
+def hide_secrets(cfg: DictConfig) -> None:
+    """Mask the addresses in a configuration: its files may hold some, or the names of environment variables."""
+    with flag_override(cfg, ["struct", "readonly"], False):
+        _hide_secrets(cfg)
+
+
+def _hide_secrets(node: Any) -> None:
+    for key in list(node) if OmegaConf.is_dict(node) else range(len(node)):
+        try:
+            value = None if OmegaConf.is_missing(node, key) else node[key]
+        except OmegaConfBaseException:  # the command reports it
+            continue
+        if OmegaConf.is_config(value):
+            _hide_secrets(value)
+        elif isinstance(value, str) and (shown := without_secrets(value)) != value:
+            node[key] = shown
 
 
 def components(trust: str | Sequence[str] | None = None) -> Components:

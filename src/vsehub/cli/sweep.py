@@ -22,8 +22,9 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from vsehub.checks import InputError, require
 from vsehub.cli import app
 from vsehub.cli.digest import digest, digest_of
-from vsehub.cli.nodes import leaves, literal, plain
+from vsehub.cli.nodes import hide_secrets, leaves, literal, plain
 from vsehub.cli.resume import recorded
+from vsehub.io.address import masked
 from vsehub.io.files import LOCK, claimed, is_full_disk, write_json, write_text
 from vsehub.io.records import RUN, read_record
 from vsehub.recipes import decides
@@ -82,7 +83,7 @@ def run(task: Callable[[DictConfig], float], cfg: DictConfig, folder: Path) -> O
         done = finished_rsum(cfg, folder)
     except InputError as error:  # another run lies there, which is not to be marked
         log.error("%s", error)
-        return Outcome(FAILED, str(folder), error=str(error))
+        return Outcome(FAILED, str(folder), error=masked(str(error)))
     if done is not None:
         print(f"skipped, it is finished: {folder}")
         return Outcome(SKIPPED, str(folder), done)
@@ -96,12 +97,12 @@ def run(task: Callable[[DictConfig], float], cfg: DictConfig, folder: Path) -> O
     except Exception as error:
         if is_full_disk(error):
             raise
-        write_text(crash, traceback.format_exc())
+        write_text(crash, masked(traceback.format_exc()))
         if isinstance(error, InputError):
             log.error("%s failed: %s", folder, error)
-            return Outcome(FAILED, str(folder), error=str(error))
+            return Outcome(FAILED, str(folder), error=masked(str(error)))
         log.exception("%s failed", folder)
-        return Outcome(FAILED, str(folder), error=traceback.format_exception_only(error)[-1].strip())
+        return Outcome(FAILED, str(folder), error=masked(traceback.format_exception_only(error)[-1].strip()))
 
 
 def finished_rsum(cfg: DictConfig, folder: Path) -> float | None:
@@ -166,6 +167,7 @@ class Sweep(Callback):
             self.command in (None, hydra.job.name),
             f"sweep={hydra.runtime.choices.get('sweep')} is for vsehub {self.command} -m",
         )
+        hide_secrets(config)
         with flag_override(config, ["struct", "readonly"], False):
             if hydra.sweep.dir == PARENT:
                 sweeper = hydra.runtime.choices["hydra/sweeper"]

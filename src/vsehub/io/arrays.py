@@ -28,7 +28,7 @@ _DEFLATES = 1032  # bytes that one deflated byte can stand for at most
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-def shortened(error: Exception) -> str:
+def shortened(error: Exception | str) -> str:
     """The message of an error, shortened, since it may repeat many of the file's bytes."""
     message = str(error)
     return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]} ..."

@@ -2,7 +2,6 @@
 
 import codecs
 import csv
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,16 +57,3 @@ def stays_inside(name: str) -> bool:
         return True  # nearly all names; a Path for each of a million takes seconds
     path = Path(name)
     return not (path.is_absolute() or path.drive or path.root or ".." in path.parts)
-
-
-_PASSWORD = re.compile(r"(?<=://)([^\s/?#:@]*):[^\s/?#]+@")
-_SECRET = re.compile(r"(?i)([?&]\w*(?:password|passwd|token|secret|key)\w*=)[^\s&]+")
-
-
-def without_password(text: str) -> str:
-    """The text with *** in the place of passwords in addresses.
-
-    >>> without_password("postgresql://me:secret@host/base?sslpassword=other")
-    'postgresql://me:***@host/base?sslpassword=***'
-    """
-    return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text))

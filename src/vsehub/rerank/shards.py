@@ -16,6 +16,7 @@ import torch
 from vsehub.checks import InputError, require
 from vsehub.criteria.base import Correction, Terms, fit_all
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors
+from vsehub.io.address import Address
 from vsehub.neighbors.tiles import (
     COLUMN_ELEMENTS,
     GPU_TILE_ITEMS,
@@ -96,7 +97,7 @@ def divided(items: VectorFile, rows: int | None = None) -> list[Shard]:
         pieces = -(-count // rows)
         for piece in range(pieces):  # of almost equal sizes
             start, stop = piece * count // pieces, (piece + 1) * count // pieces
-            found.append(Shard(address, count, start, stop, first + start, items.normalize))
+            found.append(Shard(Address(address), count, start, stop, first + start, items.normalize))
         first += count
     return found
 

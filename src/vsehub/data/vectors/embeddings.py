@@ -25,9 +25,11 @@ from vsehub.data.vectors.paths import (
     sides,
     split_path,
     stamps,
+    suffix_of,
 )
 from vsehub.data.vectors.remote import RemoteRows, fetch, in_place
 from vsehub.data.vectors.shards import described_by, read_shards
+from vsehub.io.address import Address
 from vsehub.io.arrays import MappedRows
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import RowErrors, UnusableRows
@@ -152,6 +154,7 @@ def open_vectors(
         require(key is None, f"{name}: key is {key!r} but an array was given; a key chooses among the arrays of a file")
         dtype = checked_kind(name, tuple(path.shape), str(path.dtype).removeprefix("torch."))
         return VectorFile(name, path, dtype, normalize=normalize)
+    path = Address(str(path)) if is_uri(str(path)) else path
     where, inside = split_path(str(path))
     require(
         inside is None or key in (None, inside), f"{name}: {path} names the array {inside!r}, key {key!r}; give one"
@@ -161,7 +164,7 @@ def open_vectors(
     key = inside if key is None else key
     remote = in_place(name, where) if is_uri(where) and not fetched and key is None else None
     if remote is not None:
-        folder = "" if len(remote.shards) == 1 and where.endswith(".npy") else f"{where.rstrip('/')}/"
+        folder = "" if len(remote.shards) == 1 and suffix_of(where) == ".npy" else f"{where.rstrip('/')}/"
         files = tuple((f"{folder}{file}" if folder else where, rows) for file, rows in remote.shards)
         dtype = checked_kind(label, remote.shape, remote.dtype.name)
         return VectorFile(name, remote, dtype, path=label, normalize=normalize, files=files)

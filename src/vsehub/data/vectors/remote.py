@@ -14,6 +14,7 @@ from filelock import FileLock
 from vsehub.checks import InputError, is_out_of_memory, require
 from vsehub.data.vectors.formats import checked_kind
 from vsehub.data.vectors.paths import METADATA, SUFFIXES, chosen_side, shard_names, side_names, suffix_of
+from vsehub.io.address import Address, masked
 from vsehub.io.arrays import NpyHeader, shortened
 from vsehub.io.files import LOCK, atomic, cache_folder, is_full_disk, read_object, write_json
 from vsehub.io.progress import byte_bar
@@ -38,9 +39,10 @@ def fetch(name: str, uri: str, inside: str | None) -> Path:
     """
     from fsspec.core import url_to_fs
 
+    opened = Address(uri).opened(name)
     with _connected(name, uri):
-        files, path = url_to_fs(uri)
-    folder = cache_folder(None) / "vectors" / hashlib.sha256(uri.encode()).hexdigest()[:32]
+        files, path = url_to_fs(opened)
+    folder = cache_folder(None) / "vectors" / _folder_name(opened)
     if suffix_of(uri) in SUFFIXES:
         with _connected(name, uri):
             entry = files.info(path)
@@ -76,19 +78,19 @@ class RemoteRows:
         self.dtype, self._columns = np.dtype(np.float32), 0
         for path in paths:
             header, begin = self._header(path)
-            checked_kind(path, header.shape, header.dtype.name)
+            checked_kind(masked(path), header.shape, header.dtype.name)
             alike = header.dtype, header.shape[1]
             if not self._parts:
                 self.dtype, self._columns = alike
             require(
                 alike == (self.dtype, self._columns) and not header.fortran,
-                f"{name}: {path} holds rows of {alike[1]} {alike[0]} numbers{' column by column' * header.fortran}, "
-                f"but the first file of {uri} rows of {self._columns} {self.dtype}. Files that are read in place must "
-                "be alike and in C order: write one of them again",
+                f"{name}: {masked(path)} holds rows of {alike[1]} {alike[0]} numbers"
+                f"{' column by column' * header.fortran}, but the first file of {uri} rows of "
+                f"{self._columns} {self.dtype}. Files that are read in place must be alike and in C order: write one of them again",
             )
             self._parts.append((path, begin))
             self._ends.append(len(self) + header.shape[0])
-            self.shards.append((path.rpartition("/")[2], header.shape[0]))
+            self.shards.append((masked(path).rpartition("/")[2], header.shape[0]))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -118,8 +120,8 @@ class RemoteRows:
             got = self._files.cat_file(path, start=begin + start * size, end=begin + stop * size)
         require(
             len(got) == (stop - start) * size,
-            f"{self._name}: {path} is cut short: {len(got)} of {(stop - start) * size} bytes of its rows {start} to "
-            f"{stop - 1} came. Write it again",
+            f"{self._name}: {masked(path)} is cut short: {len(got)} of {(stop - start) * size} bytes of its rows "
+            f"{start} to {stop - 1} came. Write it again",
         )
         return np.frombuffer(got, self.dtype).reshape(stop - start, self._columns)
 
@@ -135,8 +137,9 @@ def in_place(name: str, uri: str) -> RemoteRows | None:
     """
     from fsspec.core import url_to_fs
 
+    opened = Address(uri).opened(name)
     with _connected(name, uri):
-        files, path = url_to_fs(uri)
+        files, path = url_to_fs(opened)
         single = suffix_of(uri) == ".npy" and files.info(path).get("type") != "directory"
         entries = {} if single else _listing(files, path)
     if single:
@@ -148,6 +151,11 @@ def in_place(name: str, uri: str) -> RemoteRows | None:
     if suffix_of(wanted[0]) != ".npy":
         return None
     return RemoteRows(name, uri, files, [entries[one]["name"] for one in wanted])
+
+
+def _folder_name(opened: str) -> str:
+    """A name for the copies of an address, from which a short password in the address cannot be guessed quickly."""
+    return hashlib.pbkdf2_hmac("sha256", opened.encode(), b"vsehub vectors", 100_000).hex()[:32]
 
 
 def _fetch_shards(
@@ -232,7 +240,8 @@ class _Copies:
             size = entry.get("size")
             require(
                 size is None or length == size,
-                f"{self._name}: {length} bytes of {entry['name']} came, {size} were announced. Run the command again",
+                f"{self._name}: {length} bytes of {masked(entry['name'])} came, {size} were announced. "
+                "Run the command again",
             )
 
 
@@ -254,6 +263,6 @@ def _connected(name: str, uri: str) -> Iterator[None]:
         if is_full_disk(error) or is_out_of_memory(error):
             raise
         raise InputError(
-            f"{name}: {uri} cannot be fetched ({type(error).__name__}: {shortened(error)}). Check the address, the "
-            "connection and the rights, or fetch the files yourself and give their path"
+            f"{name}: {uri} cannot be fetched ({type(error).__name__}: {shortened(masked(str(error)))}). Check the "
+            "address, the connection and the rights, or fetch the files yourself and give their path"
         ) from error

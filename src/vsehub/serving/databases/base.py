@@ -11,8 +11,8 @@ from typing import Protocol, Self
 import numpy as np
 
 from vsehub.checks import InputError, fail, is_out_of_memory
+from vsehub.io.address import masked
 from vsehub.io.files import is_full_disk
-from vsehub.io.text import without_password
 
 _KEYS = uuid.UUID("5d2f9f0e-6a0b-4d0c-9a55-6a7a8f1a3c11")
 CONNECT_SECONDS = 5  # that a server may take to answer
@@ -110,7 +110,7 @@ def asking(address: str) -> Iterator[None]:
         refusal = client or isinstance(error, RuntimeError | OSError | ValueError)
         if not refusal or is_full_disk(error) or is_out_of_memory(error):
             raise
-        said = without_password(" ".join(str(error).split()))[:300]
+        said = masked(" ".join(str(error).split()))[:300]
         raise InputError(f"index_uri: {address} refuses or does not answer ({type(error).__name__}: {said})") from None
 
 

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from vsehub.checks import fail, require
-from vsehub.io.text import without_password
+from vsehub.io.address import Address
 from vsehub.serving.databases.base import Database, asking
 
 REFERENCE = "_reference"  # ends the name of the collection of kept reference queries
@@ -55,6 +55,7 @@ class Place:
     name: str
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "uri", Address(self.uri))
         engine = ENGINES.get(self.engine)
         if engine is None:
             fail(f"index is {self.engine!r}; choose one of {', '.join(ENGINES)}")
@@ -71,8 +72,7 @@ class Place:
         scheme = self.uri.partition("://")[0].lower() if self.served else None
         require(
             scheme in engine.schemes if self.served else engine.file is not None,
-            f"index_uri is {without_password(self.uri)}; {engine.title} takes {kinds}"
-            f"{' or a folder' if engine.file else ''}",
+            f"index_uri is {self.uri}; {engine.title} takes {kinds}{' or a folder' if engine.file else ''}",
         )
         require(
             self.served or self.uri.endswith(engine.ending),
@@ -86,8 +86,8 @@ class Place:
 
     @property
     def address(self) -> str:
-        """The place in words, without a password."""
-        return f"{self.name} at {without_password(self.uri)}"
+        """The place in words, its address masked."""
+        return f"{self.name} at {self.uri}"
 
     @property
     def exists(self) -> bool:
@@ -97,15 +97,20 @@ class Place:
     def opened(self) -> Database:
         """The collection, which need not exist yet. Raises InputError if the engine does not answer."""
         module = import_module(f"vsehub.serving.databases.{self.engine}")
+        uri = Address(self.uri).opened("index_uri")
         with asking(self.address):
-            opened: Database = getattr(module, ENGINES[self.engine].factory)(self.uri, self.name, not self.served)
+            opened: Database = getattr(module, ENGINES[self.engine].factory)(uri, self.name, not self.served)
             return opened
 
     def note(self, uri: str, k: int) -> tuple[str, str]:
-        """The imports and the search of a usage note in the engine's own client, which opens `uri`, less a password."""
+        """The imports and the search of a usage note in the engine's own client, which opens `uri`."""
         module = import_module(f"vsehub.serving.databases.{self.engine}")
-        found: tuple[str, str] = module.note(without_password(uri).replace(":***@", "@"), self.name, k)
-        return found
+        imports, search = module.note(uri, self.name, k)
+        if not Address(uri).is_masked:
+            return imports, search
+        imports = imports if "import os\n" in imports else f"import os\n\n{imports}"
+        why = "# The address holds a secret, which is not written here: set INDEX_URI to what index_uri= was.\n"
+        return imports, why + search.replace(repr(str(uri)), 'os.environ["INDEX_URI"]')
 
 
 def placed(engine: str, uri: str | None, name: str, folder: Path | None) -> Place:
