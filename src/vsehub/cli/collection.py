@@ -8,6 +8,7 @@ from omegaconf import DictConfig
 
 from vsehub.checks import InputError, boolean, existing, fail, require
 from vsehub.data.vectors.paths import require_vectors, split_path
+from vsehub.io.spreadsheet import unescaped
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     from vsehub.serving.databases.collection import Items
@@ -66,7 +67,7 @@ def quarantined(path: Path) -> set[str]:
     existing("quarantine", path, "Give the quarantine.csv that gate wrote")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return {row["id"] for row in csv.DictReader(file)}
+            return {unescaped(row["id"]) for row in csv.DictReader(file)}
     except (KeyError, UnicodeDecodeError, csv.Error, OSError) as error:
         why = "it has no column id" if isinstance(error, KeyError) else str(error)
         raise InputError(f"quarantine: {path} is not a list that gate wrote: {why}") from error

@@ -9,6 +9,7 @@ import pandas as pd
 
 from vsehub.checks import existing, fail, require
 from vsehub.io.records import EVALUATION, RUN, read_record
+from vsehub.io.spreadsheet import unescaped
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def read_history(file: Path) -> pd.DataFrame:
         return pd.DataFrame()
     hint = "Delete it to report the run without its curve"
     try:
-        history = pd.read_csv(file)
+        history = pd.read_csv(file).rename(columns=unescaped)
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
         fail(f"{file} is not a table of comma-separated values ({' '.join(str(error).split())}). {hint}")
     require("epoch" in history, f"{file} has no column 'epoch', so it is not a run's. {hint}")
