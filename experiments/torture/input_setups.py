@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -181,6 +182,18 @@ def _removed(path: Path, _: Any) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def _pipe(path: Path, _: Any) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def _header(path: Path, told: str | list) -> None:
+    """A .npy file whose header is the text, or [before, text, times, after]: the text repeated between two others."""
+    text = told if isinstance(told, str) else told[0] + told[1] * told[2] + told[3]
+    length = len(text.encode())
+    path.write_bytes(b"\x93NUMPY\x02\x00" + length.to_bytes(4, "little") + text.encode() + bytes(4096))
+
+
 def _immutable(path: Path, _: Any) -> None:
     path.mkdir()
     path.chmod(0o555)
@@ -199,6 +212,8 @@ KINDS: dict[str, Callable[[Path, Any], None]] = {
     "safetensors": _safetensors,
     "pickled": _pickled,
     "removed": _removed,
+    "pipe": _pipe,
+    "header": _header,
     "read_only": _immutable,
 }
 

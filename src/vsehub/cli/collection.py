@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from vsehub.checks import InputError, boolean, existing, fail, require
+from vsehub.checks import InputError, boolean, existing, fail, require, whole_seed
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.spreadsheet import unescaped
 
@@ -23,8 +23,7 @@ def collection_place(cfg: DictConfig) -> "Place":
     if cfg.index is None:
         fail(f"index is not set; give that of the collection: {', '.join(ENGINES)}")
     boolean("normalize", cfg.normalize, or_none=True)
-    seed = cfg.seed
-    require(type(seed) is int and seed >= 0, f"seed is {seed!r}; expected a whole number from 0 up")
+    whole_seed("seed", cfg.seed)
     if cfg["items"] is not None:
         require_vectors("items", split_path(str(cfg["items"]))[0])
     return placed(str(cfg.index), None if cfg.index_uri is None else str(cfg.index_uri), str(cfg.index_name), None)
