@@ -2,8 +2,11 @@
 
 import contextlib
 import csv
+import io
 import json
+import os
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,7 +90,52 @@ def make_theirs(folder: Path) -> None:
     (folder / "a_file").write_text("mine")
 
 
+def make_shards(folder: Path) -> None:
+    """The pictures of `make_photos` with their captions: shards/ of WebDataset, a table photos.csv, an imagefolder."""
+    make_photos(folder)
+    told = json.loads((folder / "photos.json").read_text())["images"]
+    (folder / "shards").mkdir()
+    for shard in range(2):
+        with tarfile.open(folder / "shards" / f"{shard}.tar", "w") as tar:
+            for entry in told[6 * shard : 6 * shard + 6]:
+                name = entry["filename"]
+                member(tar, name, (folder / "photos" / name).read_bytes())
+                member(tar, name.replace(".png", ".txt"), entry["sentences"][0]["raw"].encode())
+                more = {"caption": entry["sentences"][1]["raw"], "number": 3}
+                member(tar, name.replace(".png", ".json"), json.dumps(more).encode())
+    rows = [(entry["filename"], one["raw"], entry["split"]) for entry in told for one in entry["sentences"]]
+    table(folder / "photos.csv", ["image", "caption", "split"], rows)
+    table(folder / "photos" / "metadata.csv", ["file_name", "caption", "split"], rows)
+
+
+def member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    """Add a file to a shard."""
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    tar.addfile(info, io.BytesIO(content))
+
+
+def make_saved(folder: Path) -> None:
+    """saved/: a Hugging Face dataset as save_to_disk writes it, with the splits train, validation and test."""
+    import datasets
+
+    make_photos(folder)
+    told = json.loads((folder / "photos.json").read_text())["images"]
+    features = datasets.Features({"image": datasets.Image(), "caption": datasets.Value("string")})
+    splits = {}
+    for name, split in (("train", "train"), ("validation", "val"), ("test", "test")):
+        own = [one for one in told if one["split"] == split]
+        columns = {
+            "image": [{"path": None, "bytes": (folder / "photos" / one["filename"]).read_bytes()} for one in own],
+            "caption": [one["sentences"][0]["raw"] for one in own],
+        }
+        splits[name] = datasets.Dataset.from_dict(columns, features)
+    datasets.DatasetDict(splits).save_to_disk(folder / "saved")
+
+
 MADE = {
+    "shards": make_shards,
+    "saved": make_saved,
     "embeddings": make_embeddings,
     "features": make_features,
     "photos": make_photos,
@@ -108,6 +156,13 @@ TRAINED = {
     "report": (("run",), ["report run out=report"]),
     "diagnosis": (("embeddings",), ["diagnose queries=queries.npy items=items.npy criteria=[csls] k=5"]),
     "view": ((), ["wandb-dashboard mode=offline"]),
+    "served": (
+        ("embeddings",),
+        [
+            "rerank queries=queries.npy items=items.npy reference=others.npy item_ids=item_ids.txt criterion=csls "
+            "index=lancedb out=served"
+        ],
+    ),
 }
 
 
@@ -181,6 +236,18 @@ def _removed(path: Path, _: Any) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def _pipe(path: Path, _: Any) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def _header(path: Path, told: str | list) -> None:
+    """A .npy file whose header is the text, or [before, text, times, after]: the text repeated between two others."""
+    text = told if isinstance(told, str) else told[0] + told[1] * told[2] + told[3]
+    length = len(text.encode())
+    path.write_bytes(b"\x93NUMPY\x02\x00" + length.to_bytes(4, "little") + text.encode() + bytes(4096))
+
+
 def _immutable(path: Path, _: Any) -> None:
     path.mkdir()
     path.chmod(0o555)
@@ -199,6 +266,8 @@ KINDS: dict[str, Callable[[Path, Any], None]] = {
     "safetensors": _safetensors,
     "pickled": _pickled,
     "removed": _removed,
+    "pipe": _pipe,
+    "header": _header,
     "read_only": _immutable,
 }
 

@@ -3,8 +3,6 @@
 Hydra takes sweepers only from the namespace package `hydra_plugins`.
 """
 
-import csv
-import io
 import math
 import shlex
 import zlib
@@ -23,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import require, whole
 from vsehub.io.files import write_text
+from vsehub.io.spreadsheet import csv_text
 
 TABLE = "halving.csv"
 
@@ -93,7 +92,7 @@ class Halving(Sweeper):
                 results.sort(key=lambda result: -result[0])
                 alive[group] = [settings for value, settings in results if value > -math.inf]
                 rows += [row(group, epochs, *result) for result in results]
-            write_text(folder / TABLE, table(rows))
+            write_text(folder / TABLE, csv_text(rows[0], rows))
         for group, kept in alive.items():
             print(chosen(group, kept[0], epochs) if kept else f"all trials of {shlex.join(group)} failed")
         print(f"all trials: {folder / TABLE}")
@@ -186,12 +185,3 @@ def row(group: Sequence[str], epochs: int, value: float, settings: Sequence[str]
         "val_rsum": "failed" if value == -math.inf else round(value, 4),
         "settings": shlex.join(settings) or "as they are",
     }
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as csv."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

@@ -1,6 +1,8 @@
 """Checks of input: each raises InputError saying what was given, what was expected and what to do."""
 
 import math
+import os
+import stat
 from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Real
@@ -50,17 +52,49 @@ def matrix(name: str, array: Any, rows: int | None = None, columns: int | None =
 
 
 def existing(name: str, path: str | Path, hint: str) -> Path:
-    """The path. Raises InputError if it does not exist; hint: what to do, the end of the message."""
+    """The path of a regular file or a folder. Raises InputError for anything else, and if there is nothing.
+
+    name: of the setting. hint: what to do, the end of the message.
+    """
     path = Path(path)
     if not path.exists():
         raise InputError(f"{name}: no such file or folder: {path}. {hint}")
+    require(path.is_file() or path.is_dir(), f"{name}: {path} is {_kind(path)}; expected a file or a folder. {hint}")
     return path
+
+
+def regular(path: Path) -> Path:
+    """The path, for opening it. Raises InputError if it is a folder, pipe, socket or device: reading one may not end.
+
+    A link counts as what it leads to. A path where nothing is passes: opening it says why.
+    """
+    require(path.is_file() or not path.exists(), f"{path} is {_kind(path)}; expected a regular file")
+    return path
+
+
+def regular_members(folder: Path) -> None:
+    """Raise InputError if a folder, whose files a library opens, holds a pipe, a socket or a device."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if not path.is_dir():
+            regular(path)
+
+
+def _kind(path: Path) -> str:
+    mode = os.stat(path).st_mode
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def whole(name: str, value: Any) -> None:
     """Raise InputError unless `value` is a whole number above zero."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"{name} is {value!r}; expected a whole number above 0")
+
+
+def whole_seed(name: str, value: Any) -> None:
+    """Raise InputError unless `value` is a seed that every generator of random numbers takes."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**32:
+        raise InputError(f"{name} is {value!r}; expected a whole number from 0 to {2**32 - 1}")
 
 
 def probability(name: str, value: Any) -> None:

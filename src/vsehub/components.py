@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from vsehub.checks import InputError, fail, is_out_of_memory, nearest, require
+from vsehub.checks import InputError, fail, is_out_of_memory, nearest, regular, require
 
 TARGET, PARTIAL = "_target_", "_partial_"
 MISSING = "???"  # as OmegaConf writes a value that must be given
@@ -176,7 +176,7 @@ def _read_yaml(path: Path) -> Any:
     key = path, stat.st_mtime_ns, stat.st_size
     if key not in _PARSED:
         try:
-            _PARSED[key] = yaml.safe_load(path.read_text(encoding="utf-8"))
+            _PARSED[key] = yaml.safe_load(regular(path).read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise InputError(f"{path} is not a yaml file: {' '.join(str(error).split())}") from error
     return _PARSED[key]

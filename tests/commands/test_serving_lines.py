@@ -42,7 +42,7 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     write_parquet(tmp_path / "new_images.parquet", names[29:], images[29:])
     hub = training.sum(axis=0, keepdims=True) + images[:1] / 10
     more = np.concatenate([images[3:4], hub / np.linalg.norm(hub)])
-    write_parquet(tmp_path / "more_images.parquet", ["ordinary", "hub"], more)
+    write_parquet(tmp_path / "more_images.parquet", ["ordinary", "=hub"], more)
     pairs = [f"caption {row},image {answer}" for row, answer in enumerate(answers) if answer < 30]
     (tmp_path / "pairs.csv").write_text("\n".join(["query,item", *pairs]))
     (tmp_path / "gone.txt").write_text("image 3\nimage 4\n")
@@ -76,9 +76,9 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
 
     said = [run_here(*command) for command in commands[4:]]
     assert "1 of 2 items quarantined; budget " in said[0]
-    assert "hub: among the 10 best of " in said[0]
+    assert "=hub: among the 10 best of " in said[0]
     (line,) = csv.DictReader((tmp_path / "gate" / "quarantine.csv").open())
-    assert line["id"] == "hub"
+    assert line["id"] == "'=hub"
     assert float(line["plain"]) > 0.5
     told = json.loads((tmp_path / "gate" / "gate.json").read_text())
     assert (told["items"], told["quarantined"], told["held"], told["sentinels"]) == (2, 1, 38, 60)

@@ -269,3 +269,11 @@ def test_a_run_that_goes_on_takes_its_own_index(tmp_path):
         NoisySource(Source(), Noise("images", 0.2, seed=5), kept).load("train")
     fresh = NoisySource(Source(), noise, tmp_path / "not written yet.npz").load("train")
     assert np.array_equal(fresh.image_index, drawn(noise, clean).image_index(clean))
+
+
+def test_a_protocol_of_noise_needs_a_rate():
+    with pytest.raises(InputError, match=r"data.noise.rate is not set; give a share such as 0.2, or 0 for clean"):
+        Noise("captions")
+    assert not Noise("captions", 0).wanted
+    assert not Noise().wanted
+    assert Noise("captions", index="index.npz").wanted

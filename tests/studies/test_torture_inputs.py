@@ -1,5 +1,6 @@
 """The table of malformed inputs: a sample of it, and what its harness must not overlook."""
 
+import re
 import sys
 import time
 from collections import Counter
@@ -39,6 +40,12 @@ def test_a_sample(script):
     """Forks of a process that has imported all that commands do, so not of this one."""
     done = script("torture/inputs.py", "--cases", "40", "--seed", "2", "--only", QUICK, UNDRAWN="1")
     assert done.out.startswith("40 cases, 0 wrong")
+
+
+def test_no_pipe_is_opened(script):
+    """Opening one blocks until somebody writes to it; the harness ends a case after a minute."""
+    done = script("torture/inputs.py", "--only", "^pipes in the place of (vectors|data)", UNDRAWN="1")
+    assert re.match(r"[3-9]\d cases, 0 wrong", done.out), done.out
 
 
 def says(text, status=2, left=None):

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from vsehub.checks import InputError, boolean, existing, fail, require
+from vsehub.checks import InputError, boolean, existing, fail, require, whole_seed
 from vsehub.data.vectors.paths import require_vectors, split_path
+from vsehub.io.spreadsheet import unescaped
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     from vsehub.serving.databases.collection import Items
@@ -22,8 +23,7 @@ def collection_place(cfg: DictConfig) -> "Place":
     if cfg.index is None:
         fail(f"index is not set; give that of the collection: {', '.join(ENGINES)}")
     boolean("normalize", cfg.normalize, or_none=True)
-    seed = cfg.seed
-    require(type(seed) is int and seed >= 0, f"seed is {seed!r}; expected a whole number from 0 up")
+    whole_seed("seed", cfg.seed)
     if cfg["items"] is not None:
         require_vectors("items", split_path(str(cfg["items"]))[0])
     return placed(str(cfg.index), None if cfg.index_uri is None else str(cfg.index_uri), str(cfg.index_name), None)
@@ -66,7 +66,7 @@ def quarantined(path: Path) -> set[str]:
     existing("quarantine", path, "Give the quarantine.csv that gate wrote")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return {row["id"] for row in csv.DictReader(file)}
+            return {unescaped(row["id"]) for row in csv.DictReader(file)}
     except (KeyError, UnicodeDecodeError, csv.Error, OSError) as error:
         why = "it has no column id" if isinstance(error, KeyError) else str(error)
         raise InputError(f"quarantine: {path} is not a list that gate wrote: {why}") from error

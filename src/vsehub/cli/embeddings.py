@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from omegaconf import DictConfig, ListConfig
 
 from vsehub import __version__
-from vsehub.checks import InputError, boolean, fail, precision_word, require, whole
+from vsehub.checks import InputError, boolean, fail, precision_word, require, whole, whole_seed
 from vsehub.cli.nodes import build, device_named
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import alone, write_json
@@ -102,8 +102,7 @@ class Settings:
         whole("k", self.k)
         boolean("normalize", self.normalize, or_none=True)
         boolean("skip_unreadable", self.skip_unreadable)
-        seed = self.seed
-        require(isinstance(seed, int) and seed >= 0, f"seed is {seed!r}; expected a whole number from 0 up")
+        whole_seed("seed", self.seed)
         self.output()
         self._require_vectors_or_scores()
         for name in (*VECTORS, *SCORES):

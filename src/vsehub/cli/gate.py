@@ -1,7 +1,5 @@
 """`vsehub gate`: find new items that would be hubs of a collection before they are added to it."""
 
-import csv
-import io
 import time
 
 from omegaconf import DictConfig
@@ -12,6 +10,7 @@ from vsehub.cli.collection import collection_place, new_items
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import alone, write_json, write_text
 from vsehub.io.outputs import Output
+from vsehub.io.spreadsheet import csv_text
 
 RECORD, QUARANTINE = "gate.json", "quarantine.csv"
 
@@ -69,7 +68,7 @@ def gate(cfg: DictConfig) -> None:
         }
         for row in beyond
     ]
-    write_text(out / QUARANTINE, _csv(rows))
+    write_text(out / QUARANTINE, csv_text(["id", "label", *RANKINGS, "reason"], rows))
     record = {
         "collection": place.address,
         "held": found.items,
@@ -91,13 +90,3 @@ def gate(cfg: DictConfig) -> None:
         f"{len(beyond):,} of {len(items.vectors):,} items quarantined{more}; budget {budgets}; "
         f"written to {out.folder}: {RECORD}, {QUARANTINE}; {record['seconds']:.1f} seconds"
     )
-
-
-def _csv(rows: list[dict[str, object]]) -> str:
-    from vsehub.serving.databases.gate import RANKINGS
-
-    text = io.StringIO()
-    table = csv.DictWriter(text, ["id", "label", *RANKINGS, "reason"], lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    return text.getvalue()

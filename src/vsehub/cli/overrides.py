@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from vsehub.checks import InputError, fail, nearest, require
+from vsehub.checks import InputError, fail, nearest, regular, require
 from vsehub.cli.nodes import leaves, plain
 from vsehub.components import PARTIAL, TARGET
 
@@ -159,6 +159,10 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
     words = [one for number, one in enumerate(arguments) if not _is_option(arguments, number)]
     overrides = [parsed(word, config) for word in words]
     groups = {one for folder in folders for one in _groups(folder)}
+    for path in (
+        path for folder in folders[1:] for one in _groups(folders[0]) for path in (folder / one).rglob("*.yaml")
+    ):
+        regular(path)  # Hydra opens them
     own = command_groups(folders[0] / f"{config}.yaml")
     named = [*own, *map(str, OmegaConf.load(folders[0] / f"{config}.yaml"))]
     chosen, values, swept = [], [], False
@@ -166,6 +170,11 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
         name = one.key_or_group
         if name.split("/")[0].split(".")[0] == "hydra":
             continue
+        require(
+            one.package is None,
+            f"{one.input_line}: a part cannot be put at another place, which @{one.package} asks for; give "
+            f"{name}={one.value()}",
+        )
         require(
             not (name in groups and one.is_delete()),
             f"{one.input_line}: a part cannot be left out; choose another, as in {name}=NAME",

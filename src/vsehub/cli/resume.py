@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import InputError, existing, fail, nearest, require
+from vsehub.checks import InputError, existing, fail, nearest, regular, require
 from vsehub.cli.nodes import components, leaves, literal, plain
 from vsehub.components import TARGET
 from vsehub.io.records import RUN, read_record
@@ -68,7 +68,7 @@ def run_record(folder: Path) -> Path:
 def last_checkpoint(folder: Path) -> Path | None:
     """The checkpoint to continue from, or None if the run was killed before its first checkpoint."""
     path = folder / "checkpoints" / "last.ckpt"
-    return path if path.is_file() else None
+    return regular(path) if path.exists() else None
 
 
 def require_same_data(record: dict[str, Any], data: dict[str, dict]) -> None:

@@ -12,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub import __version__
-from vsehub.checks import fail, one_of, require
+from vsehub.checks import fail, one_of, require, whole_seed
 from vsehub.cli import app, launch
 from vsehub.cli.digest import digest
 from vsehub.cli.nodes import build, components, plain
@@ -184,9 +184,7 @@ def built(cfg: DictConfig) -> "tuple[Lightning, Measurement]":
     from vsehub.training.train import Lightning
 
     one_of("final_split", cfg.final_split, ("val", "test"))
-    require(
-        isinstance(cfg.seed, int) and 0 <= cfg.seed < 1 << 32, f"seed is {cfg.seed!r}; expected a whole number from 0"
-    )
+    whole_seed("seed", cfg.seed)
     check_trainer(plain(cfg.trainer))
     for group in ("optimizer", "scheduler"):
         check_numbers(group, plain(cfg[group]))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from vsehub.checks import require
+from vsehub.checks import existing, require
 from vsehub.cli import app
 from vsehub.io.outputs import require_writable
 
@@ -40,7 +40,7 @@ def require_free(out: Path, overwrite: bool) -> None:
     require_writable(out.parent)
     if not out.exists():
         return
-    require(out.is_file(), f"out: {out} is a folder; give out=FILE.json")
+    require(existing("out", out, "Give out=FILE.json").is_file(), f"out: {out} is a folder; give out=FILE.json")
     try:
         ours = {"schema", "url", "view"} <= json.loads(out.read_text(encoding="utf-8")).keys()
     except (ValueError, AttributeError, RecursionError):

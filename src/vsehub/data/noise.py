@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vsehub.checks import InputError, existing, fail, one_of, require
+from vsehub.checks import InputError, existing, fail, one_of, require, whole_seed
 from vsehub.data.sources import CaptionedImages, Source
 from vsehub.io.arrays import DAMAGE, load_archive, load_array, shortened
 from vsehub.io.files import atomic
@@ -31,36 +31,41 @@ class Noise:
     """The settings of the noise.
 
     protocol: "captions" permutes single captions among images (NCR, Huang 2021); "images" permutes images together with
-    all their captions (DECL, Qin 2022). rate: the share of captions, or of images, that is permuted, in [0, 1). index:
-    a file with the image of each caption, used instead of a random draw; it has its own protocol and rate, with which
-    these must agree if they are set. seed: of the draw. Raises InputError for other values.
+    all their captions (DECL, Qin 2022). rate: the share of captions, or of images, that is permuted, in [0, 1); a
+    protocol needs one, or an index. index: a file with the image of each caption, used instead of a random draw; it has
+    its own protocol and rate, with which these must agree if they are set. seed: of the draw. Raises InputError for
+    other values.
     """
 
     protocol: str | None = None
-    rate: float = 0.0
+    rate: float | None = None
     index: str | Path | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.protocol is not None:
             one_of("data.noise.protocol", self.protocol, PROTOCOLS)
-        number = isinstance(self.rate, int | float) and not isinstance(self.rate, bool)
+        rate = self.rate
         require(
-            number and 0 <= self.rate < 1,
+            rate is None or (isinstance(rate, int | float) and not isinstance(rate, bool) and 0 <= rate < 1),
             f"data.noise.rate is {self.rate!r}; expected a share from 0 to below 1, for example 0.2",
         )
         require(
-            self.rate == 0 or self.protocol is not None or self.index is not None,
+            not rate or self.protocol is not None or self.index is not None,
             f"data.noise.rate is {self.rate} but data.noise.protocol is not set; choose one of "
             f"{', '.join(map(repr, PROTOCOLS))}",
         )
-        whole = isinstance(self.seed, int) and not isinstance(self.seed, bool)
-        require(whole and self.seed >= 0, f"data.noise.seed is {self.seed!r}; expected a whole number from 0 up")
+        require(
+            self.protocol is None or rate is not None or self.index is not None,
+            f"data.noise.protocol is {self.protocol} but data.noise.rate is not set; give a share "
+            "such as 0.2, or 0 for clean training",
+        )
+        whole_seed("data.noise.seed", self.seed)
 
     @property
     def wanted(self) -> bool:
         """Whether there is any noise: a protocol with rate 0 is clean training."""
-        return self.rate > 0 or self.index is not None
+        return bool(self.rate) or self.index is not None
 
 
 @dataclass(frozen=True)
@@ -226,13 +231,13 @@ def drawn(noise: Noise, split: CaptionedImages) -> NoiseIndex:
     As in the published protocols, a permuted caption may by chance keep its place or move within the same image.
     noise: must have a protocol.
     """
-    protocol = noise.protocol or fail("data.noise.protocol is not set")
+    protocol, rate = noise.protocol or fail("data.noise.protocol is not set"), noise.rate or 0.0
     rng = np.random.default_rng([noise.seed, PROTOCOLS.index(protocol)])
     if protocol == "captions":
-        numbers = split.image_index[_permuted(len(split.captions), noise.rate, rng)]
+        numbers = split.image_index[_permuted(len(split.captions), rate, rng)]
     else:
-        numbers = _permuted(len(split.images), noise.rate, rng)
-    return NoiseIndex(protocol, noise.rate, noise.seed, numbers.astype(np.int64), split.fingerprint())
+        numbers = _permuted(len(split.images), rate, rng)
+    return NoiseIndex(protocol, rate, noise.seed, numbers.astype(np.int64), split.fingerprint())
 
 
 def _permuted(size: int, rate: float, rng: np.random.Generator) -> np.ndarray:
@@ -290,7 +295,7 @@ class NoisySource:
         path = self._kept or noise.index
         if path is None:
             return drawn(noise, clean)
-        index = read_index(path, clean, noise.protocol, noise.rate)
+        index = read_index(path, clean, noise.protocol, noise.rate or 0)
         require(
             noise.index is not None or index.seed == noise.seed,
             f"data.noise.seed is {noise.seed}, but the run was started with the noise of seed {index.seed} and goes on "

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from vsehub.checks import existing, fail, one_of, require
+from vsehub.checks import existing, fail, one_of, require, whole_seed
 from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.data.truth import PairTable, read_ids
 from vsehub.data.vectors.embeddings import VectorFile, open_vectors, row_norms
@@ -111,7 +111,7 @@ class Pairs:
         )
         named = given if pairs is None else {"pairs": pairs}
         self._paths = {role: existing(role, path, _TABLE) for role, path in named.items()}
-        require(seed >= 0, f"seed is {seed}; expected a whole number from 0 up")
+        whole_seed("seed", seed)
         self._shares, self._seed = {"test": test_share, "val": val_share}, seed
         self._images, self._texts = _opened(images, "images", image_ids), _opened(texts, "texts", text_ids)
         self.name = next(iter(self._paths.values())).resolve().parent.name if name is None else name

@@ -1,13 +1,14 @@
 """Precomputed features in the folder layout of VSE++ and SCAN, which became the field's convention."""
 
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from vsehub.checks import InputError, existing, fail, one_of, require
+from vsehub.checks import InputError, existing, fail, one_of, regular, require
 from vsehub.data.sources import SPLITS, CaptionedImages
-from vsehub.io.arrays import shortened
+from vsehub.io.arrays import NpyHeader, shortened
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import RowErrors, UnusableRows
 from vsehub.io.text import read_lines
@@ -22,6 +23,9 @@ def open_features(path: Path) -> np.ndarray:
     Raises InputError if the file is cut short, is not a .npy file or holds something else.
     """
     try:
+        if not zipfile.is_zipfile(path):
+            with path.open("rb") as file:
+                NpyHeader.read(file)
         features: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # numpy parses the header as Python: damage raises almost anything
         raise InputError(
@@ -162,9 +166,9 @@ class Precomp:
     def _names(self, split: str, images: int, captions: int) -> list[str] | None:
         """One name per image; None without an ids file, or if its lines name captions, not images."""
         path = self.root / f"{self._prefixes[split]}_ids.txt"
-        if not path.is_file():
+        if not path.exists():
             return None
-        names = read_lines(path, "file name")
+        names = read_lines(regular(path), "file name")
         if len(names) == images:
             return names
         require(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vsehub.checks import InputError, existing, require
 from vsehub.data.tables import TableFile
+from vsehub.io.spreadsheet import unescaped
 from vsehub.io.text import read_lines
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class PairTable:
         self._table = TableFile(path, _EXPECTED, (".csv", ".parquet"))
         self._table.require_columns(COLUMNS, "The first line of a .csv names the columns: query,item")
         self._columns = self._table.columns(COLUMNS)
+        if self._table.kind == ".csv":
+            self._columns = {name: _unescaped(entries) for name, entries in self._columns.items()}
         require(len(self._columns["query"]) > 0, f"{path} has no pairs; expected one per line after the header")
 
     def rows(self, column: str, side: str, count: int, ids: Sequence[str] | None) -> Tensor:
@@ -91,6 +94,16 @@ def read_ids(path: str | Path, name: str = "ids") -> list[str]:
     ids = read_lines(existing(name, path, "Give a text file with one id per line"), "id")
     distinct_ids(str(path), ids)
     return ids
+
+
+def _unescaped(entries: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """The entries of a .csv as they were before they were escaped for spreadsheets."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pc.any(pc.starts_with(entries, "'")).as_py():
+        return entries  # nearly all tables
+    return pa.chunked_array([[one if one is None else unescaped(one) for one in entries.to_pylist()]], pa.string())
 
 
 def read_labels(path: str | Path, name: str = "labels") -> list[str]:

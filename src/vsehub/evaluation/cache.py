@@ -9,7 +9,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from vsehub import __version__
-from vsehub.checks import InputError
+from vsehub.checks import InputError, regular
 from vsehub.data.sources import CaptionedImages
 from vsehub.io.files import atomic
 from vsehub.sets import Encoding
@@ -50,7 +50,7 @@ class EncodedCache:
 def _read(path: Path, key: dict[str, str]) -> Tensor | None:
     """The kept vectors; None if there are none, they are of something else, or the file is damaged."""
     try:
-        with safe_open(path, "pt") as kept:
+        with safe_open(regular(path), "pt") as kept:
             return kept.get_tensor("vectors") if kept.metadata() == key else None
-    except (OSError, SafetensorError):
+    except (OSError, SafetensorError, InputError):
         return None

@@ -10,7 +10,6 @@
 data=pairs reads data.images=OUT/images::img_emb data.texts=OUT/texts::text_emb data.train=OUT/train.csv.
 """
 
-import csv
 import io
 import os
 import shutil
@@ -29,6 +28,7 @@ from vsehub.data.text.vocabulary import Words
 from vsehub.extraction.chunks import Chunk, ChunkFiles, chunks_of
 from vsehub.extraction.folder import Hashed, write_features
 from vsehub.io.files import atomic
+from vsehub.io.spreadsheet import csv_text
 from vsehub.types import Encoder
 
 SIDES = {"images": "img_emb", "texts": "text_emb"}
@@ -168,8 +168,8 @@ def assemble(
     for split, loaded in splits.items():
         pairs = loaded.training_pairs()
         texts = text_ids(split, len(loaded.captions))
-        rows_of = [("query", "item"), *((texts[text], ids[split][image]) for image, text in pairs.tolist())]
-        written[f"{split}.csv"] = _write_csv(folder / f"{split}.csv", rows_of)
+        rows_of = ((texts[text], ids[split][image]) for image, text in pairs.tolist())
+        written[f"{split}.csv"] = _write(folder / f"{split}.csv", csv_text(("query", "item"), rows_of).encode())
     return written
 
 
@@ -189,12 +189,6 @@ def _write_parquet(path: Path, columns: Mapping[str, Sequence[str]]) -> dict[str
     buffer = io.BytesIO()
     pq.write_table(pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()}), buffer)
     return _write(path, buffer.getvalue())
-
-
-def _write_csv(path: Path, rows: Sequence[Sequence[str]]) -> dict[str, Any]:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(rows)
-    return _write(path, buffer.getvalue().encode())
 
 
 def _write(path: Path, content: bytes) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Arrays in .npy and .npz files, read safely, and scratch arrays that vanish with the process."""
 
+import io
 import math
 import os
 import tempfile
@@ -14,7 +15,7 @@ from typing import IO, Literal
 
 import numpy as np
 
-from vsehub.checks import InputError, require
+from vsehub.checks import InputError, regular, require
 
 # What readers raise for damaged files: RecursionError and NotImplementedError are RuntimeErrors, UnicodeError is a
 # ValueError.
@@ -25,12 +26,18 @@ DAMAGE: tuple[type[Exception], ...] = (
 _LONGEST_MESSAGE = 300  # characters of a library's message
 _STAY_MAPPED = 32  # files of a folder: four folders then take half of the 256 file handles of macOS
 _DEFLATES = 1032  # bytes that one deflated byte can stand for at most
+_LONGEST_HEADER = 10_000  # bytes of a .npy file's header; numpy itself parses no longer ones
+# Version of the format -> the reader of a header, and the bytes of the header's length before it.
+_HEADERS = {
+    (1, 0): (np.lib.format.read_array_header_1_0, 2),
+    (2, 0): (np.lib.format.read_array_header_2_0, 4),
+}
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def shortened(error: Exception | str) -> str:
-    """The message of an error, shortened, since it may repeat many of the file's bytes."""
-    message = str(error)
+    """The message of an error on one line, shortened, since it may repeat many of the file's bytes."""
+    message = " ".join(str(error).split())
     return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]} ..."
 
 
@@ -38,6 +45,7 @@ def shortened(error: Exception | str) -> str:
 def readable(path: Path, *damage: type[Exception]) -> Iterator[None]:
     """Turn what a reader raises for a damaged file into an InputError. damage: the reader's own exceptions."""
     caught = DAMAGE + damage
+    regular(path)
     try:
         yield
     except InputError:
@@ -64,15 +72,18 @@ class NpyHeader:
     def read(cls, file: IO[bytes]) -> "NpyHeader":
         """Read the header, leaving the file at the first number. Raises ValueError if there is no header."""
         version = np.lib.format.read_magic(file)
-        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-        if version not in readers:
+        reader, width = _HEADERS.get(version, (None, 0))
+        if reader is None:
             raise ValueError(f"version {version[0]}.{version[1]} of the format holds records, no plain numbers")
+        size = file.read(width)
+        length = int.from_bytes(size, "little")
+        if length > _LONGEST_HEADER:
+            raise ValueError(f"the header has {length} bytes; of plain numbers it has at most {_LONGEST_HEADER}")
         try:
-            header = cls(*readers[version](file))
-        except ValueError:
-            raise
-        except Exception as error:  # numpy parses it as Python: a damaged one can raise almost anything
-            raise ValueError(f"the header cannot be read: {error}") from error
+            # numpy parses a Python literal, which runs no code; a damaged one can raise almost anything.
+            header = cls(*reader(io.BytesIO(size + file.read(length))))
+        except Exception as error:
+            raise ValueError("the header does not describe an array of plain numbers") from error
         if min(header.shape, default=0) < 0 or header.dtype.itemsize == 0:
             raise ValueError(f"the header gives {header.dtype} {header.shape}, no plain numbers or strings")
         return header
@@ -182,7 +193,7 @@ class _Place:
 
 def load_array(path: Path) -> np.ndarray:
     """The array of a .npy file, in memory. Raises InputError or ValueError if it is damaged or holds objects."""
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         header = NpyHeader.read(file)
         header.require_room(path, path.stat().st_size - file.tell())
         file.seek(0)
@@ -191,7 +202,7 @@ def load_array(path: Path) -> np.ndarray:
 
 def load_archive(path: Path) -> dict[str, np.ndarray]:
     """All arrays of a .npz, by name, in memory. InputError or one of `DAMAGE` where the file is damaged."""
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(regular(path)) as archive:
         return {name: load_member(path, archive, info) for name, info in members(archive).items()}
 
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import platformdirs
 from filelock import FileLock, Timeout
 
-from vsehub.checks import fail
+from vsehub.checks import fail, regular, require
 
 LOCK = ".lock"
 
@@ -22,8 +22,13 @@ def cache_folder(chosen: str | None) -> Path:
     """The folder for files that can be made again: `chosen`, or vsehub's folder in the user's caches if it is None.
 
     The latter is $XDG_CACHE_HOME/vsehub or ~/.cache/vsehub on Linux, and the platform's own place on macOS and Windows.
+    Raises InputError if `chosen` is no folder; it need not exist.
     """
-    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("vsehub", appauthor=False)
+    if not chosen:
+        return platformdirs.user_cache_path("vsehub", appauthor=False)
+    folder = Path(chosen).expanduser()
+    require(folder.is_dir() or not os.path.lexists(folder), f"cache: {folder} is not a folder; give data.cache=FOLDER")
+    return folder
 
 
 @contextmanager
@@ -150,7 +155,7 @@ def write_json(path: str | Path, value: Any) -> None:
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; an empty one if the file holds none or cannot be read."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(regular(path).read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

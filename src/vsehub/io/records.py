@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vsehub.checks import fail, require
+from vsehub.checks import fail, regular, require
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,9 @@ EXTRACTION = Kind("an extraction's manifest", 1, {"settings": dict, "files": dic
 
 def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:
     """The record in `path`. Raises InputError, ending in `hint`, if it is damaged or of another version."""
+    text = regular(path).read_bytes()
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(text)
     except (ValueError, RecursionError) as error:
         fail(f"{path} is not whole JSON ({error}): it was cut short or changed by hand. {hint}")
     return checked_record(record, kind, str(path), hint)

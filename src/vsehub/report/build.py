@@ -33,7 +33,7 @@ from vsehub.report.results import (
 from vsehub.report.run_plots import draw
 from vsehub.report.runs import Run, read_runs
 from vsehub.report.sweeps import sweep_sections
-from vsehub.report.tables import Table, count_text, markdown_text
+from vsehub.report.tables import Table, count_text, frame_csv, markdown_text
 
 SURE = ("results.csv", "table.csv", "table.md", "table.tex", "table.txt", "index.html")  # written for any runs
 UNTESTED = "none (no values of single images, no common seed, or different data): nothing is claimed beyond mean ± std"
@@ -81,21 +81,21 @@ def build_report(
     notes, of_recipes = run_notes(runs, frame), recipe_differences(recipes)
     whole = results_table(means, title)
     texts = {
-        "results.csv": frame.to_csv(index=False),
-        "table.csv": means.to_csv(index=False),
+        "results.csv": frame_csv(frame),
+        "table.csv": frame_csv(means),
         "table.md": _table_page(title, whole if len(means) else None, measured, swept, [*notes, *of_recipes]),
         "table.tex": whole.latex(),
         "table.txt": _terminal(title, means, len(notes) + len(of_recipes)),
     }
     if len(tests):
-        texts["paired.csv"] = tests.to_csv(index=False)
+        texts["paired.csv"] = frame_csv(tests)
         texts["paired.md"] = f"# Paired tests\n\n{_paired_markdown(tests)}"
     beside = []
     if paper is not None and table is not None:
         lines, remarks = beside_published(means, paper, str(table))
         heading = f"Measured beside published: {paper}, table {table}"
         side = published_beside_table(lines, heading)
-        texts["published.csv"] = lines.to_csv(index=False)
+        texts["published.csv"] = frame_csv(lines)
         texts["published.md"] = f"# {markdown_text(heading)}\n\n{bullets(remarks)}\n\n{side.markdown()}\n"
         texts["published.tex"] = side.latex()
         short = short_published_table(lines, "rsum").terminal()

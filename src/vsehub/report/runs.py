@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from vsehub.checks import existing, fail, require
+from vsehub.checks import existing, fail, regular, require
 from vsehub.io.records import EVALUATION, RUN, read_record
+from vsehub.io.spreadsheet import unescaped
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,11 @@ def named(evaluation: dict) -> dict:
 
 def read_history(file: Path) -> pd.DataFrame:
     """The rows of metrics.csv; an empty frame if the file is absent or empty."""
-    if not file.exists() or not file.read_bytes().strip():
+    if not file.exists() or not regular(file).read_bytes().strip():
         return pd.DataFrame()
     hint = "Delete it to report the run without its curve"
     try:
-        history = pd.read_csv(file)
+        history = pd.read_csv(file).rename(columns=unescaped)
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
         fail(f"{file} is not a table of comma-separated values ({' '.join(str(error).split())}). {hint}")
     require("epoch" in history, f"{file} has no column 'epoch', so it is not a run's. {hint}")

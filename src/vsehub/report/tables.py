@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tabulate import tabulate
 
+from vsehub.io.spreadsheet import csv_text
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -109,7 +111,7 @@ class Table(NamedTuple):
 
     def csv(self) -> str:
         """The table as CSV, without the caption."""
-        return self.frame().to_csv(index=False, lineterminator="\n")
+        return frame_csv(self.frame())
 
     def markdown(self) -> str:
         """The table as GitHub's Markdown, its caption above; no cell can break the table or hold HTML."""
@@ -153,6 +155,12 @@ def criterion_text(criterion: str, parameters: str) -> str:
 def seeds_text(n: int, seeds: str) -> str:
     """The number of seeds and the seeds: "3 (0, 1, 2)"."""
     return f"{n} ({seeds})"
+
+
+def frame_csv(frame: "pd.DataFrame") -> str:
+    """A frame as .csv text with a header and without its index; missing values are empty entries."""
+    cells = frame.astype(object).where(frame.notna(), None)
+    return csv_text(map(str, frame.columns), cells.itertuples(index=False, name=None))
 
 
 def spread_text(mean: float, std: float, decimals: int) -> str:

@@ -1,7 +1,5 @@
 """run.json and metrics.csv: a run's settings, its progress and its results."""
 
-import csv
-import io
 import logging
 import time
 from collections.abc import Iterator
@@ -15,6 +13,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from vsehub.io.files import write_json, write_text
 from vsehub.io.provenance import peak_memory
 from vsehub.io.records import RUN
+from vsehub.io.spreadsheet import csv_text
 from vsehub.training.processes import is_of_the_group, process
 
 log = logging.getLogger(__name__)
@@ -66,11 +65,7 @@ class RunRecorder(pl.Callback):
         if process() > 0:
             return
         columns = dict.fromkeys(name for row in self.rows for name in row)
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        write_text(self.folder / "metrics.csv", text.getvalue())
+        write_text(self.folder / "metrics.csv", csv_text(columns, self.rows))
         loss, rsum = metrics["train/loss"], metrics["val/rsum"]
         log.info("epoch %d: loss %.4g, val/rsum %.1f, %.1f s", trainer.current_epoch, loss, rsum, seconds)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 from tqdm import tqdm
 
-from vsehub.checks import InputError, existing, fail, nearest, one_of, require
+from vsehub.checks import InputError, existing, fail, nearest, one_of, regular_members, require
 from vsehub.data.photos.files import FolderFiles
 from vsehub.data.photos.listing import (
     COLUMNS,
@@ -297,6 +297,8 @@ def _loaded(folder: Path) -> "dict[str | None, Dataset]":
             isinstance(files, list) and all(isinstance(name, str) and stays_inside(name) for name in named),
             f"folder: {one / _STATE} is damaged, or names files elsewhere. Copy or save the dataset again",
         )
+    for one in {folder, *folders}:
+        regular_members(one)
     with _readable(folder):
         found = datasets.load_from_disk(str(folder), keep_in_memory=False)
     return dict(found) if isinstance(found, datasets.DatasetDict) else {None: found}

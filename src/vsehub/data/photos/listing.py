@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from vsehub.checks import fail, nearest, one_of, require
+from vsehub.checks import fail, nearest, one_of, require, whole_seed
 from vsehub.components import Component
 from vsehub.data.photos.reading import Collection, PictureReading
 from vsehub.data.sources import SPLITS, CaptionedImages
@@ -67,7 +67,7 @@ class ListedPhotos(Component):
             f"val_share is {val_share} and test_share {test_share}; expected shares of the pictures that leave some "
             "for train, e.g. 0.1 and 0.1",
         )
-        require(seed >= 0, f"seed is {seed}; expected a whole number from 0 up")
+        whole_seed("seed", seed)
         self._reading, self._uncaptioned = reading, uncaptioned
         self._shares, self._seed = {"val": val_share, "test": test_share}, seed
 

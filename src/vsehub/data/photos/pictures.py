@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
-from vsehub.checks import InputError, one_of, require, whole
+from vsehub.checks import InputError, one_of, regular, require, whole
 from vsehub.io.files import cache_folder, read_object, write_text
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def inspect(place: Place) -> Inspected:
 
 
 def _opened(place: Place) -> io.BufferedReader | io.BytesIO:
-    return open(place, "rb") if isinstance(place, str | Path) else io.BytesIO(place.read())
+    return regular(Path(place)).open("rb") if isinstance(place, str | Path) else io.BytesIO(place.read())
 
 
 def _reason(error: Exception) -> str:

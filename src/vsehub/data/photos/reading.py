@@ -9,6 +9,7 @@ import numpy as np
 
 from vsehub.checks import one_of, require
 from vsehub.data.photos.pictures import PictureFiles, Pictures, checked, memory_file
+from vsehub.io.files import cache_folder
 from vsehub.io.rows import listed
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class PictureReading:
         self._pictures = partial(Pictures, size=size, resize=resize, crops=crops, threads=threads)
         self.threads = self._pictures([]).threads  # refuses bad sizes before the pictures are checked
         self._augment, self._unreadable, self.cache = augment, unreadable, cache
+        cache_folder(cache)  # refuses a file
 
     def check(self, split: str, files: Collection) -> tuple[np.ndarray, np.ndarray]:
         """The rows of the pictures that can be decoded, ascending, and the hashes of their files.

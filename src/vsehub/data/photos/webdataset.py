@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from vsehub.checks import InputError, existing, fail, nearest, require
+from vsehub.checks import InputError, existing, fail, nearest, regular, require
 from vsehub.data.photos.listing import ListedPhotos, Listing
 from vsehub.data.photos.reading import PictureReading
 from vsehub.data.sources import SPLITS
@@ -49,7 +49,7 @@ class Member(NamedTuple):
 
     def read(self) -> bytes:
         """The bytes. Opens the shard anew: threads and processes share no position in it."""
-        with open(self.shard, "rb") as file:
+        with regular(Path(self.shard)).open("rb") as file:
             file.seek(self.offset)
             found = file.read(self.size)
         require(len(found) == self.size, f"the shard ends after {len(found)} of its {self.size} bytes")
@@ -295,7 +295,7 @@ def _indexed(path: str, stamp: list[int], keys: Sequence[str] | None) -> ShardIn
     texts: dict[str, list[str]] = {}
     wanted = "txt" if keys is None else "json"
     kinds: set[str] = set()
-    with open(path, "rb") as raw:
+    with regular(Path(path)).open("rb") as raw:
         for member in _members(path, raw):
             head, tail = os.path.split(member.name)
             stem, _, kind = tail.partition(".")

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from tqdm import tqdm
 
-from vsehub.checks import fail, one_of, require
+from vsehub.checks import fail, one_of, regular, whole_seed
 from vsehub.components import Component
 from vsehub.data.scenes.captions import describe
 from vsehub.data.scenes.images import BACKGROUNDS, COLOURS, OUTLINES, RADII, SIDE, TEXTURES, Scene, Thing, render
@@ -42,9 +42,8 @@ class Scenes(Component):
 
     def __post_init__(self) -> None:
         one_of("size", self.size, tuple(SIZES))
-        require(
-            isinstance(self.seed, int) and self.seed >= 0, f"seed is {self.seed!r}; expected a whole number from 0 up"
-        )
+        whole_seed("seed", self.seed)
+        cache_folder(self.cache)  # refuses a file
 
     @property
     def folder(self) -> Path:
@@ -94,8 +93,8 @@ class Scenes(Component):
     def _read(self, split: str) -> tuple[np.ndarray, list[str]] | None:
         """The cached images and captions of the split; None if they are absent, cut short or altered."""
         try:
-            note = json.loads((self.folder / f"{split}.json").read_bytes())
-            images = np.load(self.folder / f"{split}.npy", mmap_mode="r", allow_pickle=False)
+            note = json.loads(regular(self.folder / f"{split}.json").read_bytes())
+            images = np.load(regular(self.folder / f"{split}.npy"), mmap_mode="r", allow_pickle=False)
             captions = note["captions"]
             whole = images.shape == (self._count(split), 3, SIDE, SIDE) and len(captions) == 5 * len(images)
             whole &= note["edition"] == EDITION and note["checksums"] == _checksums(images, captions)

@@ -8,9 +8,10 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vsehub.checks import InputError, one_of, require
+from vsehub.checks import InputError, one_of, regular_members, require
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -160,6 +161,7 @@ class Subwords:
             from transformers import AutoTokenizer
         except ImportError as error:
             raise InputError(f"loader.tokenizer={model} needs transformers; {_INSTALL}") from error
+        regular_members(Path(model))
         try:
             found = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code=False)
         except (OSError, ValueError, KeyError) as error:

@@ -57,6 +57,10 @@ def require_vectors(name: str, path: str) -> None:
     whether a library for its scheme is installed; nothing is fetched.
     """
     if is_uri(path):
+        try:
+            urlsplit(path)
+        except ValueError as error:
+            raise InputError(f"{name}: {path} is not a valid address ({error}); check its host") from error
         _require_library(name, path)
         suffix = suffix_of(path)
         require(suffix in SUFFIXES or not suffix, _other_format(name, path, suffix))

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import InputError, existing, fail, one_of, require, whole
+from vsehub.checks import InputError, existing, fail, one_of, regular, require, whole
 
 _HEADS = ("fc", "classifier", "heads", "head")  # what torchvision calls its classifiers
 _AUXILIARY = ("AuxLogits", "aux1", "aux2")
@@ -233,7 +233,7 @@ def load_weights(network: nn.Module, path: str | Path, name: str, ignored: Colle
     network, for messages. ignored: entries that the file may hold beside the network's. Raises InputError where the
     file is damaged or holds another network's weights.
     """
-    found = _state(existing("weights", path, "Give a file with the state dict of the model"))
+    found = _state(regular(existing("weights", path, "Give a file with the state dict of the model")))
     wanted = {key: tuple(value.shape) for key, value in _entries(network)}
     wrong = _differences(name, wanted, found, {*network.state_dict(), *ignored})
     require(

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import InputError, positive, require, whole
+from vsehub.checks import InputError, positive, regular_members, require, whole
 from vsehub.encoders.pooling import pooling_of
 from vsehub.encoders.pretrained.configurations import TEXTS, reduced, require_known
 from vsehub.sets import Encoding
@@ -109,6 +110,7 @@ def _built(model: str, pretrained: bool, config: Mapping[str, Any] | None) -> "P
         raise InputError(
             "text_encoder=text_pretrained needs transformers; install it: pip install 'vsehub[transformers]'"
         ) from error
+    regular_members(Path(model))
     place = {"local_files_only": True, "trust_remote_code": False}
     try:
         if config is None:

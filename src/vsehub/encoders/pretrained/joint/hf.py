@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import InputError, existing, fail, require
+from vsehub.checks import InputError, existing, fail, regular_members, require
 from vsehub.encoders.pretrained.configurations import JOINT, reduced, require_known
 from vsehub.encoders.pretrained.joint.description import Description, Pictures, Side, TextNetwork, Texts
 from vsehub.encoders.pretrained.networks import load_weights
@@ -133,6 +133,7 @@ def _library() -> Any:
 
 
 def _read(model: str, read: Any) -> Any:
+    regular_members(Path(model))
     try:
         return read()
     except _FAILURES as error:

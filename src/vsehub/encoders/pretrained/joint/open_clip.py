@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import InputError, existing, fail, require
+from vsehub.checks import InputError, existing, fail, regular_members, require
 from vsehub.encoders.pretrained.configurations import reduced_open_clip, require_known_open_clip
 from vsehub.encoders.pretrained.joint.description import Description, Pictures, Side, TextNetwork, Texts
 from vsehub.io.files import read_object
@@ -168,6 +168,7 @@ def _wanted(model: object) -> str:
 
 
 def _in_folder(folder: Path, with_weights: bool) -> _Located:
+    regular_members(folder)
     path = existing("model", folder / _CONFIG, f"Give a folder with {_CONFIG}, as open_clip writes it")
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
