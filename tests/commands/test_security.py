@@ -104,6 +104,21 @@ def test_a_record_chooses_no_code(run_here, trained, tmp_path, part):
     assert not (tmp_path / "trace").exists()
 
 
+def test_a_file_names_no_address(run_here, hostile, trained, tmp_path):
+    pairs = {"images": "http://127.0.0.1:9/i.npy", "texts": "t.npy", "pairs": "pairs.csv"}
+    path = hostile("data", {"_target_": "vsehub.data.Pairs", **pairs})
+    with pytest.raises(InputError, match=r"data\.images is http://127.0.0.1:9/i.npy, an address that a file brings"):
+        vsehub.load(path).split("test")
+    with pytest.raises(InputError, match=r"no such file or folder: mine.npy|pairs.csv"):
+        vsehub.load(path, data={"images": "mine.npy"}).split("test")
+    run = shutil.copytree(trained, tmp_path / "run")
+    record = json.loads((run / "run.json").read_text()) | {"status": "stopped"}
+    record["config"] |= {"run_folder": str(run), "data": {"_target_": "vsehub.data.Pairs", **pairs}}
+    (run / "run.json").write_text(json.dumps(record))
+    said = run_here("train", f"resume={run}", status=2)
+    assert "data.images is http://127.0.0.1:9/i.npy, an address that a file brings" in said
+
+
 def test_a_record_writes_nowhere_else(run_here, trained, tmp_path):
     run = shutil.copytree(trained, tmp_path / "run")
     record = json.loads((run / "run.json").read_text()) | {"status": "stopped"}
@@ -303,6 +318,7 @@ def test_a_joint_model_opens_no_file_that_its_checkpoint_names(joint, tmp_path, 
     assert vsehub.load(joint[library]).model  # as it was written
 
 
+@long
 @pytest.mark.skipif(
     shutil.which("strace") is None, reason="strace, which sees every call of a process, is not installed"
 )

@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from vsehub.checks import InputError, existing, fail, nearest, regular, require
 from vsehub.cli.nodes import components, leaves, literal, plain
 from vsehub.components import TARGET
+from vsehub.io.address import require_given
 from vsehub.io.records import RUN, read_record
 from vsehub.recipes import decides
 
@@ -25,8 +26,10 @@ def resumed(folder: Path, overrides: list[str]) -> tuple[DictConfig, dict[str, A
     own = (f"data={data_choice(record)}", "resume=")
     changes = [override for override in overrides if not override.startswith(own)]
     changed = OmegaConf.from_dotlist(changes) if changes else OmegaConf.create()
-    for name, value in leaves(plain(changed, resolve=False)):
+    given = dict(leaves(plain(changed, resolve=False)))
+    for name, value in given.items():
         _require_changeable(cfg, name, value)
+    require_given({name: value for name, value in leaves(plain(cfg, resolve=False)) if name not in given})
     merged = OmegaConf.merge(cfg, changed)
     assert isinstance(merged, DictConfig)  # as cfg is
     return merged, record

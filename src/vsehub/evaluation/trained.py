@@ -27,6 +27,7 @@ from vsehub.evaluation.checkpoint import (
     restore,
 )
 from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts, text_table
+from vsehub.io.address import require_given
 from vsehub.sets import Encoding
 from vsehub.types import Similarity
 
@@ -269,6 +270,7 @@ class TrainedModel(DataModel):
                 f"data.{key} is not a setting of the checkpoint's data{nearest(str(key), settings)}; choose among "
                 f"{', '.join(settings)}",
             )
+        require_given({f"data.{key}": value for key, value in node.items() if key not in self._changes})
         # What a checkpoint does not decide: where caches are written, say.
         rebuilt = declared(self._components.find("data", node)).rebuilt
         source: Source = self._components.build("data", {**node, **rebuilt, **self._changes})

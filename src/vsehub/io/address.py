@@ -12,7 +12,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, ClassVar
 from urllib.parse import quote, unquote, unquote_plus
@@ -119,6 +119,20 @@ class Address(str):
             if base.startswith(folder):  # a file of a folder
                 return f"{kept[shown].rstrip('/')}/{base.removeprefix(folder)}{array}"
         return None
+
+
+def require_given(settings: Mapping[str, Any]) -> None:
+    """Raise InputError if settings that a file brings name an address: only addresses from the user are opened.
+
+    settings: full names of settings and their values, without those that the user has given.
+    """
+    for name, value in settings.items():
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(one, str) and re.match(_START, one) and not one.startswith("file:"):
+                fail(
+                    f"{name} is {Address(one)}, an address that a file brings; vsehub connects only where you say. If "
+                    f"you trust it, give it yourself: {name}=ADDRESS"
+                )
 
 
 def masked(text: str) -> str:
