@@ -58,6 +58,7 @@ def served(tmp_path):
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     np.save(folder / "a.npy", rows)
     np.save(folder / "b.npy", rows[::-1])
+    np.save(folder / "c.npy", -rows[:50])
     for name, first, last in (("train", 0, 60), ("val", 60, 70), ("test", 70, 80)):
         lines = [f"{row},{row}" for row in range(first, last)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["query,item", *lines]) + "\n")
@@ -125,7 +126,7 @@ def test_vectors_behind_an_address(run, served, tmp_path, form):
 
 def test_every_setting_of_a_command_that_fails(run, served):
     own = address(FORMS[0], served, "a.npy")
-    for setting in ("queries", "items", "truth", "reference", "item_ids", "index_uri", "nonsense", "out", "k", "index"):
+    for setting in ("queries", "items", "truth", "reference", "item_ids", "index_uri", "nonsense", "k", "index"):
         sides = [f"{name}={own}" for name in ("queries", "items") if name != setting]
         run("rerank", *sides, "criterion=csls", f"{setting}={own.replace('a.npy', 'absent.npy')}", status=2)
     postgres = f"postgresql://me:{IN_URI}@127.0.0.1:1/base?sslpassword={IN_URI}"
@@ -148,7 +149,7 @@ def test_every_setting_of_a_command_that_fails(run, served):
 def test_an_index_and_its_notes(run, served, tmp_path):
     own = address(FORMS[2], served, "FILE")
     sides = [f"{side}={own.replace('FILE', file)}" for side, file in (("queries", "a.npy"), ("items", "b.npy"))]
-    sides += [f"reference={own.replace('FILE', 'a.npy')}", "criterion=csls", "k=5"]
+    sides += [f"reference={own.replace('FILE', 'c.npy')}", "criterion=csls", "k=5"]
     for index in ("flat", "lancedb"):
         run("rerank", *sides, f"index={index}", f"out={index}")
         assert MASK in (tmp_path / index / "USAGE.md").read_text()
@@ -181,10 +182,12 @@ def test_trainings_of_all_loggers(run, served, tmp_path):
     said = run("evaluate", best, "out=again", status=2)
     assert "data.images=ADDRESS" in said
     run("evaluate", best, "out=again", *sides)
-    # Credentials that are other ones than before are no other setting.
-    run("train", *SETTINGS, *tables, *sides, "hydra.run.dir=stopped", "trainer.max_time=00:00:00:00", status=2)
+    # A run that was stopped before its last epoch.
+    run("train", *SETTINGS, *tables, *sides, "hydra.run.dir=stopped")
+    record = json.loads((tmp_path / "stopped" / "run.json").read_text())
+    (tmp_path / "stopped" / "run.json").write_text(json.dumps(record | {"status": "stopped"}))
     assert "data.images=ADDRESS" in run("train", "resume=stopped", status=2)
-    run("train", "resume=stopped", *sides, "trainer.max_time=null")
+    run("train", "resume=stopped", *sides, "trainer.max_epochs=2")
     assert json.loads((tmp_path / "stopped" / "run.json").read_text())["status"] == "finished"
 
 

@@ -23,8 +23,9 @@ from vsehub.checks import InputError, require
 from vsehub.cli import app
 from vsehub.cli.digest import digest, digest_of
 from vsehub.cli.nodes import hide_secrets, leaves, literal, plain
+from vsehub.cli.overrides import quoted
 from vsehub.cli.resume import recorded
-from vsehub.io.address import masked
+from vsehub.io.address import Address, masked
 from vsehub.io.files import LOCK, claimed, is_full_disk, write_json, write_text
 from vsehub.io.records import RUN, read_record
 from vsehub.recipes import decides
@@ -178,10 +179,17 @@ class Sweep(Callback):
                 for key, value in leaves(plain(self.optuna)):
                     if f"hydra.sweeper.{key}" not in given:
                         OmegaConf.update(hydra.sweeper, key, value)
+                if Address(str(hydra.sweeper.storage)).is_masked:  # Hydra writes the interpolation, not its value
+                    hydra.sweeper.storage = f"${{opened_storage:{quoted(str(hydra.sweeper.storage))}}}"
                 hydra.sweeper.params = dict(hydra.sweeper.params or {}) | dict(self.space)
         self.running.append((hydra.sweep.dir, self.began))
         forget_killed(hydra.sweep.dir)
         self.held.append(claimed(outcomes(hydra.sweep.dir, self.began), "sweeping"))
+
+
+OmegaConf.register_new_resolver(
+    "opened_storage", lambda address: Address(address).opened("hydra.sweeper.storage"), replace=True
+)
 
 
 def name(config: DictConfig) -> str:

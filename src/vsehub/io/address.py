@@ -220,7 +220,7 @@ def _masked_address(text: str, secrets: list[str]) -> str:
     """The masked text of an address, which is the text itself if it is masked already; adds to `secrets`."""
 
     def hidden(secret: str) -> str:
-        if _MASKED.fullmatch(secret):
+        if not secret or _MASKED.fullmatch(secret):
             return secret
         secrets.append(secret)
         return MASK

@@ -86,8 +86,8 @@ class RemoteRows:
                 alike == (self.dtype, self._columns) and not header.fortran,
                 f"{name}: {masked(path)} holds rows of {alike[1]} {alike[0]} numbers"
                 f"{' column by column' * header.fortran}, but the first file of {uri} rows of "
-                f"{self._columns} {self.dtype}. Files that are read in place must be alike and in C order: write "
-                "one of them again",
+                f"{self._columns} {self.dtype}. Files that are read in place must be alike and in C order: "
+                "write one of them again",
             )
             self._parts.append((path, begin))
             self._ends.append(len(self) + header.shape[0])
