@@ -16,6 +16,7 @@ from vsehub.training.loggers.resumed import go_on
 from vsehub.training.module import RetrievalModule
 from vsehub.training.processes import process
 from vsehub.training.run_record import RunRecorder
+from vsehub.training.state import read_state
 
 
 class EpochSeed(pl.Callback):
@@ -94,8 +95,9 @@ def train_module(
         default_root_dir=folder,
         use_distributed_sampler=False,
     )
+    state = None if checkpoint is None else read_state(checkpoint, lightning, module, folder)
     if goes_on:
-        go_on(lightning.loggers, folder, checkpoint)
+        go_on(lightning.loggers, folder, state)
     recorder.record |= log_facts(lightning.loggers, record)
     interrupt = signal.getsignal(signal.SIGINT)
     try:
