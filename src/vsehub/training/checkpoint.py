@@ -1,5 +1,6 @@
 """The files that training writes: last.ckpt, the state from which a run continues, and the best epoch's model."""
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,34 @@ VERSION = 2  # of last.ckpt, in its entry "vsehub"
 AGAIN = "Start a new run in another folder; best.safetensors, if it is there, is whole and can be evaluated"
 
 
-class BestModel(ModelCheckpoint):
-    """Keeps the model of the best epoch, as `evaluation.checkpoint` writes it."""
+PATHS = ("best_model_path", "kth_best_model_path", "last_model_path")
 
-    FILE_EXTENSION = SUFFIX
+
+class LastState(ModelCheckpoint):
+    """Keeps the state after the last epoch. Its own state names files without their folder, which is the run's."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Scores, and names of files."""
+        state = super().state_dict()
+        del state["dirpath"]
+        kept = {Path(path).name: score for path, score in state["best_k_models"].items()}
+        return state | {name: Path(state[name]).name for name in PATHS} | {"best_k_models": kept}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up the state of the run that is resumed, its last score as well, which Lightning forgets."""
-        super().load_state_dict(state_dict)
+        kept = {self._own(name): score for name, score in state_dict["best_k_models"].items()}
+        paths = {name: self._own(state_dict[name]) for name in PATHS}
+        super().load_state_dict(state_dict | paths | {"best_k_models": kept, "dirpath": self.dirpath})
         self.current_score = state_dict["current_score"]
+
+    def _own(self, name: str) -> str:
+        return os.path.join(str(self.dirpath), name) if name else ""
+
+
+class BestModel(LastState):
+    """Keeps the model of the best epoch, as `evaluation.checkpoint` writes it."""
+
+    FILE_EXTENSION = SUFFIX
 
 
 class CheckpointFiles(TorchCheckpointIO):
@@ -83,7 +103,7 @@ def load_state(path: str | Path) -> dict[str, Any]:
     if not (isinstance(own, dict) and "version" in own):
         fail(f"resume: {path} was not written by `vsehub train`. {AGAIN}")
     require(
-        own["version"] == VERSION,
+        type(own["version"]) is int and own["version"] == VERSION,
         f"resume: {path} is of version {own['version']} of its format, this vsehub reads version {VERSION}; go on with "
         "the vsehub that wrote it (run.json names it), or start a new run",
     )

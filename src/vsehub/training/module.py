@@ -169,7 +169,7 @@ class RetrievalModule(pl.LightningModule):
             )
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
-        """Add what rebuilds the model: the resolved configuration and the vocabulary. Name the optimizer's parameters."""
+        """Name the optimizer's parameters, and add what rebuilds the model: the configuration and the vocabulary."""
         for state, optimizer in zip(checkpoint.get("optimizer_states", ()), self.trainer.optimizers, strict=False):
             name_parameters(state, optimizer, self)
         checkpoint["vsehub"] = {"version": VERSION, "description": self.description}

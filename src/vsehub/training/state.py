@@ -4,6 +4,7 @@ Nothing is loaded before all of it fits: Lightning and PyTorch take over counter
 the fused optimizers read a tensor of another shape beyond its end.
 """
 
+import inspect
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any, NoReturn
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -19,7 +19,7 @@ from vsehub.checks import fail
 from vsehub.io.records import RUN, read_record
 from vsehub.training.callbacks.average import WeightAverage, trained
 from vsehub.training.callbacks.collapse import CollapseDetector
-from vsehub.training.checkpoint import AGAIN, load_state, parameter_names
+from vsehub.training.checkpoint import AGAIN, PATHS, LastState, load_state, parameter_names
 from vsehub.training.module import RetrievalModule
 from vsehub.training.run_record import RunRecorder
 
@@ -45,9 +45,7 @@ def read_state(path: Path, lightning: pl.Trainer, module: RetrievalModule, folde
 class _Check:
     """The check of one state, part by part. Raises InputError."""
 
-    def __init__(
-        self, path: Path, state: dict[str, Any], lightning: pl.Trainer, module: RetrievalModule, folder: Path
-    ):
+    def __init__(self, path: Path, state: dict[str, Any], lightning: pl.Trainer, module: RetrievalModule, folder: Path):
         self.path, self.state, self.lightning, self.module, self.folder = path, state, lightning, module, folder
         self.epochs = len(state["callbacks"]["RunRecorder"]["rows"])
         self.steps: int = state["global_step"]
@@ -120,8 +118,9 @@ class _Check:
             for place, one in enumerate(expected):
                 self.same(f"{what}[{place}]", held[place], one)
         else:
-            equal = type(held) in (int, float) and math.isclose(held, expected, rel_tol=1e-6, abs_tol=1e-12)
-            if not (equal if type(expected) in (int, float) else type(held) is type(expected) and held == expected):
+            alike = type(held) is type(expected)
+            near = alike and type(held) is float and math.isclose(held, expected, rel_tol=1e-6, abs_tol=1e-12)
+            if not (near or (alike and held == expected)):
                 self.wrong(f"{what} is {str(held)[:60]}; expected {expected}")
 
     def tensor(self, what: str, held: Any, shape: torch.Size, dtype: torch.dtype) -> None:
@@ -171,6 +170,7 @@ class _Check:
 
     def description(self) -> None:
         """The description of the model; data and loader may lie elsewhere than at the run's start."""
+        self.keys("vsehub", self.state["vsehub"], ("version", "description"))
         held, own = self.state["vsehub"]["description"], self.module.description
         self.keys("description", held, own)
         for name, value in own.items():
@@ -272,12 +272,14 @@ class _Check:
             if isinstance(callback, WeightAverage):
                 self.number(f"{what}.steps", state["steps"], self.steps, self.steps)
                 self.tensors(f"{what} weight", state["weights"], trained(self.module))
-            elif isinstance(callback, ModelCheckpoint):
+            elif isinstance(callback, LastState):
                 self.kept_model(what, callback, state)
             elif isinstance(callback, CollapseDetector):
                 self.collapse(what, state)
             else:
                 self.alike(what, state, fresh)
+                for name in inspect.signature(type(callback)).parameters.keys() & fresh.keys():
+                    self.same(f"{what}.{name}", state[name], fresh[name])  # a setting, which the record has too
 
     def collapse(self, what: str, state: Mapping[str, Any]) -> None:
         """What the detector of collapse has seen."""
@@ -293,26 +295,25 @@ class _Check:
             if not isinstance(first["seen"], list) or not all(isinstance(one, str) for one in first["seen"]):
                 self.wrong(f"{what}.first.seen: expected texts")
 
-    def kept_model(self, what: str, callback: ModelCheckpoint, state: Mapping[str, Any]) -> None:
-        """Scores and paths of the best model or of the last state."""
-        folder = Path(callback.dirpath or self.folder)
-        file = (folder / f"{callback.filename}{callback.FILE_EXTENSION}").resolve()
-        if not isinstance(state["dirpath"], str) or Path(state["dirpath"]).resolve() != folder.resolve():
-            self.wrong(f"{what}.dirpath is {str(state['dirpath'])[:200]}; expected {folder}")
+    def kept_model(self, what: str, callback: LastState, state: Mapping[str, Any]) -> None:
+        """Scores and the file's name of the best model or of the last state."""
+        file = f"{callback.filename}{callback.FILE_EXTENSION}"
         self.same(f"{what}.monitor", state["monitor"], callback.monitor)
-        if not isinstance(state["best_k_models"], Mapping):
+        kept = state["best_k_models"]
+        if not isinstance(kept, Mapping):
             self.wrong(f"{what}.best_k_models: expected a mapping")
-        named = {name: state[name] for name in ("best_model_path", "kth_best_model_path", "last_model_path")}
-        for name, path in [*named.items(), *(("best_k_models", one) for one in state["best_k_models"])]:
-            if not isinstance(path, str) or (path and Path(path).resolve() != file):
-                self.wrong(f"{what}.{name} is {str(path)[:200]}; expected {file}")
+        for name, held in [*((name, state[name]) for name in PATHS), *(("best_k_models", one) for one in kept)]:
+            if held not in ("", file):
+                self.wrong(f"{what}.{name} is {str(held)[:200]}; expected {file}")
         scores = {name: state[name] for name in ("best_model_score", "current_score", "kth_value")}
-        for name, score in [*scores.items(), *state["best_k_models"].items()]:
+        for name, score in [*scores.items(), *kept.items()]:
             if score is not None:
                 self.tensor(f"{what}: the score {name}", score, torch.Size(), torch.float32)
         if callback.monitor is not None:
+            if state["best_model_score"] is None:
+                self.wrong(f"{what}: no best score")
             best = max(row["val/rsum"] for row in self.state["callbacks"]["RunRecorder"]["rows"])
-            self.same(f"{what}.best_model_score", float(state["best_model_score"] or 0), best)
+            self.same(f"{what}.best_model_score", float(state["best_model_score"]), best)
 
 
 def _after_a_step(

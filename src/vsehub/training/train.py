@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 
-from vsehub.training.checkpoint import BestModel, CheckpointFiles
+from vsehub.training.checkpoint import BestModel, CheckpointFiles, LastState
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.loggers.log import log_facts
 from vsehub.training.loggers.resumed import go_on
@@ -84,7 +83,7 @@ def train_module(
         enable_version_counter=False,
         save_on_train_epoch_end=True,
     )
-    last = ModelCheckpoint(
+    last = LastState(
         folder / "checkpoints", filename="last", enable_version_counter=False, save_on_train_epoch_end=True
     )
     # The recorder comes after those that log, and before the checkpoints, which carry its rows.
