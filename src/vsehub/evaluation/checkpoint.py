@@ -35,9 +35,9 @@ _AGAIN = "Copy it again, whole, or train again"
 class Checkpoint:
     """The contents of a checkpoint.
 
-    path, sha256: the file and its digest. weights: the model's state. config: the resolved configuration of model, data and
-    loader, in plain values.
-    vocabulary: None if texts are vectors. image_shape, text_shape: of one image, and of one text that is a vector.
+    path, sha256: the file and its digest. weights: the model's state. config: the resolved configuration of model, data
+    and loader, in plain values. vocabulary: None if texts are vectors. image_shape, text_shape: of one image, and of
+    one text that is a vector.
     """
 
     path: Path

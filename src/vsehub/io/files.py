@@ -137,7 +137,7 @@ def is_full_disk(error: BaseException | None) -> bool:
 
 
 def within(folder: Path, name: str) -> Path:
-    """The path of `name`, a file or folder below `folder`. Raises InputError if `..` or a link leads out of `folder`."""
+    """The path of a file or folder below `folder`. Raises InputError if `..` or a link leads out of `folder`."""
     path = folder / name
     place = path.resolve()
     require(

@@ -179,7 +179,9 @@ class _Check:
                 for part, settings in value.items():
                     if part not in ("data", "loader"):
                         self.same(f"description.config.{part}", held[name][part], settings)
-            elif name != "vocabulary":  # compared by its digest
+                    elif not isinstance(held[name][part], Mapping):
+                        self.wrong(f"description.config.{part}: expected settings")
+            else:
                 self.same(f"description.{name}", held[name], value)
 
     def loops(self) -> None:
