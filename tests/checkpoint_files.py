@@ -3,7 +3,9 @@
 import json
 
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
+
+from vsehub.evaluation.checkpoint import sealed
 
 
 def changed(path, to, change=lambda description, weights: None, **told):
@@ -12,5 +14,5 @@ def changed(path, to, change=lambda description, weights: None, **told):
         facts, weights = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     description = json.loads(facts["description"])
     change(description, weights)
-    save_file(weights, to, facts | {"description": json.dumps(description)} | told)
+    to.write_bytes(sealed(save(weights, facts | {"description": json.dumps(description)} | told)))
     return to

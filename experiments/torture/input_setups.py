@@ -188,7 +188,7 @@ def write(path: Path, content: Any, folder: Path) -> None:
         return
     (kind,) = content.keys() & KINDS.keys()
     value = content[kind]
-    if kind in ("copy", "cut", "swap"):
+    if kind in ("copy", "cut", "swap", "resealed", "state"):
         source = folder / (value if isinstance(value, str) else value[0])
         value = [source, *(value[1:] if isinstance(value, list) else [])]
     KINDS[kind](path, value)
@@ -221,15 +221,52 @@ def _swap(path: Path, told: list) -> None:
 
 def _safetensors(path: Path, metadata: dict) -> None:
     import torch
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
-    save_file({"words": torch.zeros(3, 4)}, path, {key: str(value) for key, value in metadata.items()} or None)
+    from vsehub.evaluation.checkpoint import sealed
+
+    stored = save({"words": torch.zeros(3, 4)}, {key: str(value) for key, value in metadata.items()} or None)
+    path.write_bytes(sealed(stored) if metadata else stored)
+
+
+def _resealed(path: Path, told: list) -> None:
+    """A checkpoint whose header holds another text, and the digest that fits it."""
+    from vsehub.evaluation.checkpoint import sealed
+
+    whole = told[0].read_bytes()
+    size = int.from_bytes(whole[:8], "little")
+    header = whole[8 : 8 + size].replace(told[1].encode(), told[2].encode())
+    if header == whole[8 : 8 + size]:
+        raise ValueError(f"{told[0]} does not hold {told[1]!r}")
+    path.write_bytes(sealed(len(header).to_bytes(8, "little") + header + whole[8 + size :]))
 
 
 def _pickled(path: Path, told: Any) -> None:
     import torch
 
     torch.save(told, path)
+
+
+def _state(path: Path, told: list) -> None:
+    """A state of a training with another value at a place, as in [FILE, [optimizer_states, 0, state], VALUE].
+
+    {zeros: SHAPE} is a tensor, {reversed: true} the list there in the reverse order, {removed: true} nothing. The last
+    name of a place may be "first": the first key there.
+    """
+    import torch
+
+    state = torch.load(told[0], weights_only=True)
+    node, (*above, last) = state, told[1]
+    for key in above:
+        node = node[next(iter(node)) if key == "first" else key]
+    value = told[2]
+    if value == {"removed": True}:
+        del node[last]
+    elif value == {"reversed": True}:
+        node[last] = node[last][::-1]
+    else:
+        node[last] = torch.zeros(value["zeros"]) if isinstance(value, dict) and "zeros" in value else value
+    torch.save(state, path)
 
 
 def _removed(path: Path, _: Any) -> None:
@@ -261,6 +298,8 @@ KINDS: dict[str, Callable[[Path, Any], None]] = {
     "copy": lambda path, value: shutil.copyfile(value[0], path),
     "cut": _cut,
     "swap": _swap,
+    "resealed": _resealed,
+    "state": _state,
     "link": lambda path, value: path.symlink_to(value),
     "repeat": lambda path, value: path.write_text(value[0] * value[1]),
     "safetensors": _safetensors,

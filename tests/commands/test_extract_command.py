@@ -74,6 +74,23 @@ def test_killed_it_goes_on_and_the_bytes_are_the_same(command, vsehub, weights, 
     assert not parts.exists()
 
 
+def test_random_weights_are_the_same_when_a_killed_command_goes_on(run_here, vsehub, tmp_path):
+    given = (*MODEL, *PIECES, "image_encoder.pretrained=false")
+    run_here("extract", *given, "out=unbroken")
+    process = vsehub("extract", *given, "out=killed", cwd=tmp_path, start=True)
+    parts = tmp_path / "killed" / "parts"
+    while len(list(parts.glob("*-*.npz"))) < 5:
+        assert process.poll() is None, (tmp_path / "output.txt").read_text()
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    run_here("extract", *given, "out=killed")
+    assert contents(tmp_path / "killed") == contents(tmp_path / "unbroken")
+    assert manifest(tmp_path / "killed")["run"]["images"] < 160
+    run_here("extract", *given, "out=other", "seed=1")
+    assert contents(tmp_path / "other") != contents(tmp_path / "unbroken")
+
+
 def test_precision(command, tmp_path):
     """What is not said is float32, and other words are refused."""
     for out, settings in (("plain", ()), ("said", ("precision=32",)), ("rounded", ("precision=bf16",))):

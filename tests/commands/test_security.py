@@ -1,6 +1,7 @@
 """Files from elsewhere are data: what a hostile one asks for is refused, and nothing of it runs (docs/security.md)."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -128,6 +129,50 @@ def test_a_record_writes_nowhere_else(run_here, trained, tmp_path):
     (run / "run.json").write_text(json.dumps(record))
     run_here("train", f"resume={run}", "trainer.max_epochs=5")
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.fixture
+def theirs(trained, tmp_path):
+    """A run from elsewhere, which can go on."""
+    run = shutil.copytree(trained, tmp_path / "run")
+    record = json.loads((run / "run.json").read_text()) | {"status": "stopped"}
+    record["config"] |= {"run_folder": str(run)}
+    (run / "run.json").write_text(json.dumps(record))
+    (tmp_path / "elsewhere").mkdir()
+    return run
+
+
+def test_a_record_trusts_no_class_and_names_no_folder(run_here, theirs, tmp_path):
+    whole = json.loads((theirs / "run.json").read_text())
+    for changes, message in (
+        ({"logger": whole["config"]["logger"] | {"name": "../elsewhere/x"}}, "logger.name is .* leads out of the run"),
+        ({"logger": whole["config"]["logger"] | {"version": "/tmp/x"}}, "logger.version is .* leads out of the run"),
+        ({"trust": ["os.system"], "loss": ATTACKS[4]}, "loss: os.system is not a class that a yaml file of loss names"),
+    ):
+        (theirs / "run.json").write_text(json.dumps(whole | {"config": whole["config"] | changes}))
+        assert re.search(message, run_here("train", f"resume={theirs}", "trainer.max_epochs=5", status=2))
+    assert not (tmp_path / "trace").exists()
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_links_in_a_run_folder_lead_nowhere(run_here, theirs, tmp_path):
+    best = f"checkpoint={theirs}/checkpoints/best.safetensors"
+    for name, command in (
+        ("evaluations", ["evaluate", best, "criterion=csls"]),
+        ("evaluations", ["report", theirs, "out=page"]),
+        ("checkpoints/best.encoded", ["search", best, "a red circle"]),
+        ("csv", ["train", f"resume={theirs}", "trainer.max_epochs=5"]),
+        ("train.log", ["train", f"resume={theirs}", "trainer.max_epochs=5"]),
+    ):
+        place, aside = theirs / name, tmp_path / "aside"
+        if place.exists():
+            place.rename(aside)
+        place.symlink_to(tmp_path / "elsewhere")
+        assert f"{name} leads out of " in run_here(*command, status=2)
+        place.unlink()
+        if aside.exists():
+            aside.rename(place)
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_what_a_file_says_is_never_an_interpolation(monkeypatch):

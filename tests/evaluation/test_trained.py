@@ -1,11 +1,14 @@
 """`vsehub.load`: the scores of `vsehub search` and the metrics of `vsehub evaluate`, and what it refuses."""
 
+import hashlib
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
 import torch
+from checkpoint_files import changed
 
 import vsehub
 from vsehub.checks import InputError
@@ -104,3 +107,22 @@ def test_texts_that_are_vectors_and_data_that_are_not_there(tmp_path):
         model.encode_texts(["a text"])
     with pytest.raises(InputError, match="absent"):
         model.split("test")
+
+
+def test_a_file_that_was_changed_is_refused(trained, tmp_path):
+    """In a run folder the run's record says so; elsewhere the file's own digest does."""
+    best = trained / "checkpoints" / "best.safetensors"
+    stored = best.read_bytes()
+    assert vsehub.load(best).sha256 == hashlib.sha256(stored).hexdigest()
+    for place in (-1, -len(stored) // 2, 40):  # weights, and the description
+        flipped = bytearray(stored)
+        flipped[place] ^= 1
+        (tmp_path / "alone.safetensors").write_bytes(flipped)
+        with pytest.raises(InputError, match=r"was changed since it was written|cannot be read as safetensors"):
+            vsehub.load(tmp_path / "alone.safetensors")
+    run = shutil.copytree(trained, tmp_path / "run")
+    own = run / "checkpoints" / "best.safetensors"
+    other = changed(best, own, lambda _, weights: weights["image_encoder.linear.bias"].add_(1))
+    with pytest.raises(InputError, match=r"run.json records .* is not the model of this run"):
+        vsehub.load(other)
+    vsehub.load(other.rename(tmp_path / "alone.safetensors"))  # a file of its own, sealed

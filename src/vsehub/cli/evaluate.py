@@ -10,6 +10,7 @@ from omegaconf import DictConfig, ListConfig
 from vsehub.checks import InputError, existing, precision_word, require, whole
 from vsehub.cli import app
 from vsehub.cli.run_folder import require_measuring
+from vsehub.io.files import within
 from vsehub.io.outputs import require_writable
 from vsehub.io.records import EVALUATION, RUN, read_record
 
@@ -181,4 +182,4 @@ def out_folder(out: str | None, checkpoint: Path) -> Path:
             f"checkpoint: {checkpoint} is not in a run folder; give a folder for the evaluation: out=FOLDER, or give "
             "RUN_FOLDER/checkpoints/best.safetensors"
         )
-    return run / "evaluations"
+    return within(run, "evaluations")

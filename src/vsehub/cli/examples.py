@@ -16,6 +16,7 @@ from vsehub.evaluation.evaluate import transductive_only
 from vsehub.evaluation.measurement import REFERENCES
 from vsehub.evaluation.scores import DIRECTIONS, both_directions
 from vsehub.evaluation.trained import TrainedModel
+from vsehub.io.files import require_no_way_out
 from vsehub.io.records import RUN, read_record
 from vsehub.report.pages.comparison import Comparison, Direction, Entry
 from vsehub.report.runs import find_runs
@@ -114,6 +115,7 @@ def rankers(cfg: DictConfig, folder: Path, other: Path | None) -> tuple[Ranker, 
 
 
 def _record(folder: Path) -> dict:
+    require_no_way_out(folder)
     return read_record(folder / "run.json", RUN, "Train the run again, or name another")
 
 

@@ -74,6 +74,7 @@ def extract(cfg: DictConfig) -> None:
     source = build_source(cfg)
     splits = {split: source.load(split) for split in cfg.splits}
     device = device_of(cfg.device, processes.local)
+    torch.manual_seed(cfg.seed)
     bf16 = uses_bf16(precision_word(cfg.precision), device.type)
     plan = (joint_plan if is_joint(cfg) else features_plan)(cfg, source, splits, device, bf16)
     everything = plan.settings | plan.also
@@ -249,6 +250,7 @@ def refuse_settings(cfg: DictConfig, processes: int) -> None:
     whole("batch_size", cfg.batch_size)
     whole("chunk", cfg.chunk)
     positive("patience", cfg.patience)
+    require(type(cfg.seed) is int and cfg.seed >= 0, f"seed is {cfg.seed!r}; expected a whole number from 0")
     for split in cfg.splits:
         one_of("splits", split, SPLITS)
     require(len(set(cfg.splits)) == len(cfg.splits) > 0, f"splits is {list(cfg.splits)}; name each wanted split once")

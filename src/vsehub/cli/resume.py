@@ -10,7 +10,9 @@ from vsehub.checks import InputError, existing, fail, nearest, regular, require
 from vsehub.cli.nodes import components, leaves, literal, plain
 from vsehub.components import TARGET
 from vsehub.io.address import require_given
+from vsehub.io.files import require_no_way_out
 from vsehub.io.records import RUN, read_record
+from vsehub.io.text import stays_inside
 from vsehub.recipes import decides
 
 LONGER = "trainer.max_epochs"
@@ -28,7 +30,8 @@ def resumed(folder: Path, overrides: list[str]) -> tuple[DictConfig, dict[str, A
     changed = OmegaConf.from_dotlist(changes) if changes else OmegaConf.create()
     given = dict(leaves(plain(changed, resolve=False)))
     for name, value in given.items():
-        _require_changeable(cfg, name, value)
+        if name != "trust":  # which a run has from its command only
+            _require_changeable(cfg, name, value)
     require_given({name: value for name, value in leaves(plain(cfg, resolve=False)) if name not in given})
     merged = OmegaConf.merge(cfg, changed)
     assert isinstance(merged, DictConfig)  # as cfg is
@@ -45,8 +48,17 @@ def recorded(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
         isinstance(place, str) and Path(place).resolve() == folder.resolve(),
         f"resume: the run in {folder} was started in {place} and can only continue there; move it back",
     )
+    # A record must not decide where files are written, nor which classes are trusted.
     if OmegaConf.select(cfg, "logger.save_dir") is not None:
-        cfg.logger.save_dir = place  # a record must not decide where files are written
+        cfg.logger.save_dir = place
+    for name, value in leaves(plain(cfg.get("logger") or {}, resolve=False)):
+        texts = [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str)]
+        require(
+            name == "save_dir" or all(stays_inside(one) for one in texts),
+            f"resume: logger.{name} is {value!r} in {folder / 'run.json'}, which leads out of the run's folder; start "
+            "a new run",
+        )
+    cfg.trust = None
     return cfg, record
 
 
@@ -62,10 +74,12 @@ def data_choice(record: Mapping[str, Any]) -> str | None:
 
 
 def run_record(folder: Path) -> Path:
-    """The run.json of a run's folder. Raises InputError if there is none."""
-    return existing(
+    """The run.json of a run's folder. Raises InputError if there is none, or if a link leads out of the folder."""
+    path = existing(
         "resume", folder / "run.json", "Give the folder of a run that `vsehub train` started; it holds a run.json"
     )
+    require_no_way_out(folder)
+    return path
 
 
 def last_checkpoint(folder: Path) -> Path | None:

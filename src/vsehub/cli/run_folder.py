@@ -16,7 +16,7 @@ from vsehub.cli import app, launch
 from vsehub.cli.nodes import plain
 from vsehub.components import conf_folder
 from vsehub.data.noise import INDEX_FILE
-from vsehub.io.files import LOCK, claimed, remove_abandoned
+from vsehub.io.files import LOCK, claimed, remove_abandoned, require_no_way_out
 
 
 def require_training(cfg: DictConfig, name: str) -> None:
@@ -124,6 +124,7 @@ def require_new(folder: Path) -> None:
         f"hydra.run.dir: {folder} holds {', '.join(other[:3])}{' and more' if len(other) > 3 else ''}, which does not "
         "belong to a run; give another folder",
     )
+    require_no_way_out(folder)
 
 
 def forget_start(folder: Path) -> None:

@@ -214,6 +214,8 @@ def folder_name(text: str) -> str:
 def forget_killed(sweep: str) -> None:
     """Remove the outcomes of starts of this sweep that were killed before they printed them."""
     for folder in Path(sweep).glob(".outcomes-*"):
+        if folder.is_symlink():
+            continue  # not a sweep's
         with suppress(InputError):  # that start lives
             lock = claimed(folder, "sweeping")
             shutil.rmtree(folder, ignore_errors=True)

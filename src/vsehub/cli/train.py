@@ -171,7 +171,8 @@ def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
 def own_arguments(folder: Path, before: dict[str, Any] | None) -> list[str]:
     """The arguments that start this job alone, also one of a sweep; before: the record of a run to continue."""
     if before is not None and in_sweep():
-        return [f"resume={quoted(str(folder))}"]
+        trust = [one for one in HydraConfig.get().overrides.task if one.startswith("trust=")]
+        return [f"resume={quoted(str(folder))}", *trust]
     own = list(HydraConfig.get().overrides.task)
     return [*(f"--config-dir={one}" for one in config_dir(ordered(sys.argv[1:]))), *own]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from vsehub import __version__
 from vsehub.checks import InputError, regular
 from vsehub.data.sources import CaptionedImages
-from vsehub.io.files import atomic
+from vsehub.io.files import atomic, within
 from vsehub.sets import Encoding
 
 log = logging.getLogger(__name__)
@@ -20,11 +20,12 @@ log = logging.getLogger(__name__)
 class EncodedCache:
     """A folder with one file per split and side, each with a key of its origin; stale files are replaced.
 
-    checkpoint: the file, after which the folder is named. sha256: the checkpoint's.
+    checkpoint: the file, after which the folder is named. sha256: the checkpoint's. Raises InputError if the folder is
+    a link to a place elsewhere.
     """
 
     def __init__(self, checkpoint: Path, sha256: str):
-        self.folder = checkpoint.with_name(f"{checkpoint.stem}.encoded")
+        self.folder = within(checkpoint.parent, f"{checkpoint.stem}.encoded")
         self._sha256 = sha256
 
     def get(self, name: str, split: CaptionedImages, encode: Callable[[], Encoding]) -> Encoding:

@@ -3,7 +3,9 @@
 The file holds only data, no pickles: reading it runs no code.
 """
 
+import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,19 +14,21 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from vsehub.checks import InputError, existing, require
 from vsehub.components import Components, declared
 from vsehub.data.sources import ArrayLike, CaptionedImages
 from vsehub.data.text.vocabulary import Words, restored
-from vsehub.io.files import atomic
+from vsehub.io.files import atomic, read_object
 from vsehub.io.wall import walled
 from vsehub.types import Encoder, Similarity, require_part
 
 SUFFIX = ".safetensors"
-FORMAT, VERSION = "vsehub checkpoint", "1"
+FORMAT, VERSION = "vsehub checkpoint", "2"
 PARTS = ("image_encoder", "text_encoder", "similarity")
 _KEYS = ("config", "vocabulary", "image_shape", "text_shape")
+DIGEST = "content_sha256"  # of a file, in its own metadata
 _AGAIN = "Copy it again, whole, or train again"
 
 
@@ -32,11 +36,13 @@ _AGAIN = "Copy it again, whole, or train again"
 class Checkpoint:
     """The contents of a checkpoint.
 
-    weights: the model's state. config: the resolved configuration of model, data and loader, in plain values.
-    vocabulary: None if texts are vectors. image_shape, text_shape: of one image, and of one text that is a vector.
+    path, sha256: the file and its digest. weights: the model's state. config: the resolved configuration of model, data
+    and loader, in plain values. vocabulary: None if texts are vectors. image_shape, text_shape: of one image, and of
+    one text that is a vector.
     """
 
     path: Path
+    sha256: str
     weights: dict[str, Tensor]
     config: dict[str, Any]
     vocabulary: Words | None
@@ -74,16 +80,56 @@ def write_checkpoint(path: str | Path, weights: Mapping[str, Tensor], descriptio
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in own.items()}
     metadata = {"format": FORMAT, "version": VERSION, "description": json.dumps(description)}
     with atomic(path) as handle:
-        handle.write(_ordered(save(own, metadata)))
+        handle.write(sealed(save(own, metadata)))
 
 
-def _ordered(stored: bytes) -> bytearray:
-    """A safetensors file with sorted metadata, so that equal models give equal bytes: safetensors writes any order."""
+def sealed(stored: bytes) -> bytearray:
+    """A safetensors file whose metadata also hold the digest of all the rest, which `read_checkpoint` compares.
+
+    The metadata are sorted, so that equal models give equal bytes: safetensors writes them in any order.
+    """
     size = int.from_bytes(stored[:8], "little")
-    header = json.loads(stored[8 : 8 + size])
+    header, tensors = json.loads(stored[8 : 8 + size]), memoryview(stored)[8 + size :]
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(size)  # padded, as it was
-    return bytearray(len(text).to_bytes(8, "little") + text) + memoryview(stored)[8 + size :]
+    content = hashlib.sha256(_without_digest(header))
+    content.update(tensors)
+    header["__metadata__"] |= {DIGEST: content.hexdigest()}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text = text.ljust(-(-len(text) // 8) * 8)  # the tensors begin at a multiple of 8 bytes
+    return bytearray(len(text).to_bytes(8, "little") + text) + tensors
+
+
+def _without_digest(header: dict[str, Any]) -> bytes:
+    metadata = {name: text for name, text in header["__metadata__"].items() if name != DIGEST}
+    return json.dumps(header | {"__metadata__": metadata}, sort_keys=True).encode()
+
+
+def _digests(path: Path) -> tuple[str, str, str | None]:
+    """The SHA-256 of a safetensors file, that of its content as `sealed` computes it, and the one noted in the file."""
+    with path.open("rb") as file:
+        start = file.read(8)
+        header = file.read(min(int.from_bytes(start, "little"), path.stat().st_size))
+        parsed = json.loads(header)
+        metadata = parsed.setdefault("__metadata__", {})
+        whole, content = hashlib.sha256(start + header), hashlib.sha256(_without_digest(parsed))
+        while block := file.read(1 << 22):
+            whole.update(block)
+            content.update(block)
+    return whole.hexdigest(), content.hexdigest(), metadata.get(DIGEST)
+
+
+def _require_recorded(path: Path, sha256: str) -> None:
+    """Raise InputError if the file is the best model of a run whose record names another digest."""
+    run = path.absolute().parent.parent / "run.json"
+    if path.name != f"best{SUFFIX}" or path.absolute().parent.name != "checkpoints" or not run.is_file():
+        return
+    best = read_object(run).get("best")
+    recorded = best.get("sha256") if isinstance(best, dict) else None
+    require(
+        recorded in (None, sha256),
+        f"checkpoint: {path} has the SHA-256 {sha256[:12]}..., but run.json records {str(recorded)[:12]}...: it is "
+        f"not the model of this run, or it was changed. {_AGAIN}",
+    )
 
 
 def checkpoint_file(path: str | Path) -> Path:
@@ -103,8 +149,8 @@ def checkpoint_file(path: str | Path) -> Path:
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """A checkpoint, on the CPU.
 
-    Raises InputError if the file is missing, cut short, not written by vsehub or of another version, or if its weights
-    do not fit its vocabulary.
+    Raises InputError if the file is missing, cut short, changed, not written by vsehub or of another version, if it is
+    not the one that its run recorded, or if its weights do not fit its vocabulary.
     """
     path = checkpoint_file(path)
     try:
@@ -112,6 +158,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
             metadata = file.metadata() or {}
             names = file.keys() if metadata.get("format") == FORMAT else []
             weights = {name: file.get_tensor(name) for name in names}
+        sha256, content, noted = _digests(path)
     except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
         raise InputError(
             f"checkpoint: {path} cannot be read as safetensors ({error}); it is cut short, damaged or of "
@@ -126,10 +173,16 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         f"checkpoint: {path} is of version {metadata.get('version')} of its format, this vsehub reads version "
         f"{VERSION}; use the vsehub that wrote it (its run's run.json names it), or train again",
     )
-    return described(path, weights, metadata.get("description", ""))
+    _require_recorded(path, sha256)
+    require(
+        content == noted,
+        f"checkpoint: {path} was changed since it was written, or damaged: its content has the SHA-256 "
+        f"{content[:12]}..., its header says {str(noted)[:12]}.... {_AGAIN}",
+    )
+    return described(path, sha256, weights, metadata.get("description", ""))
 
 
-def described(path: Path, weights: dict[str, Tensor], description: str | Mapping[str, Any]) -> Checkpoint:
+def described(path: Path, sha256: str, weights: dict[str, Tensor], description: str | Mapping[str, Any]) -> Checkpoint:
     """The checkpoint made of weights and a description, JSON or plain values. Raises InputError if they do not fit."""
     try:
         values = json.loads(description) if isinstance(description, str) else description
@@ -154,7 +207,7 @@ def described(path: Path, weights: dict[str, Tensor], description: str | Mapping
         f"{known} words. {_AGAIN}",
     )
     shapes = tuple(image_shape), None if text_shape is None else tuple(text_shape)
-    return Checkpoint(path, weights, config, vocabulary, *shapes)
+    return Checkpoint(path, sha256, weights, config, vocabulary, *shapes)
 
 
 def restore(checkpoint: Checkpoint, components: Components) -> Model:
@@ -167,8 +220,13 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
     require(
         all(isinstance(config.get(part), dict) for part in PARTS), f"checkpoint: {path} describes no model. {_AGAIN}"
     )
-    # No size in a description can exceed the number of weights.
+    # No size in a description can exceed the number of weights, except that pictures can be larger than a small model.
     held = sum(tensor.numel() for tensor in checkpoint.weights.values())
+    for name, shape in (("image_shape", checkpoint.image_shape), ("text_shape", checkpoint.text_shape)):
+        require(
+            max(shape or (0,)) <= max(held, 1 << 16),
+            f"checkpoint: {path}: {name} is {list(shape or ())}, but the file holds {held} numbers. {_AGAIN}",
+        )
     for part in PARTS:
         for name, value in config[part].items():
             require(
@@ -179,15 +237,46 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
     reads = [folder for made in classes for folder in made.reads()]
     reads += [Path(one) for one in components.trust if Path(one).exists()]
     try:
-        with walled(reads):
+        with walled(reads), _Bounded(_most_numbers(checkpoint.weights)):
             model = _built(checkpoint, components)
-            model.load_state_dict(checkpoint.weights)
+        model.load_state_dict(checkpoint.weights)
     except InputError as error:
         raise InputError(f"checkpoint: {path}: {error}") from error
     except RuntimeError as error:  # names and shapes that do not fit
         said = " ".join(str(error).split())
         raise InputError(f"checkpoint: the weights in {path} do not fit its model ({said[:300]}). {_AGAIN}") from error
     return model.eval()
+
+
+_SMALL, _LARGE = 1 << 28, 1 << 33  # numbers: 1 GiB of float32, and 32 GiB, beyond the largest published towers
+
+
+class _Bounded(TorchDispatchMode):
+    """Refuses new tensors whose numbers are more than `most` in total, before their memory is requested.
+
+    A description can ask for layers of any size, since it is compared with the weights only when they are loaded.
+    """
+
+    def __init__(self, most: int):
+        super().__init__()
+        self.left = most
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call an operation of torch; those that create a tensor take its size first."""
+        if func._schema.arguments and func._schema.arguments[0].name == "size":
+            self.left -= math.prod(int(one) for one in args[0])
+            require(self.left >= 0, f"the model that is described would need more memory than its weights do. {_AGAIN}")
+        return func(*args, **(kwargs or {}))
+
+
+def _most_numbers(weights: Mapping[str, Tensor]) -> int:
+    """How many numbers a model may ask for while it is built.
+
+    Both sides of a joint model are built whole, and initialised. Adapters do not tell how large their base is.
+    """
+    held = sum(tensor.numel() for tensor in weights.values())
+    has_base = any(name.endswith("base_hash") for name in weights)
+    return _LARGE if has_base else max(8 * held, _SMALL)
 
 
 def _built(checkpoint: Checkpoint, components: Components) -> Model:

@@ -1,6 +1,5 @@
 """A model with its data: encodes images and texts, and searches the splits of its data."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -235,8 +234,6 @@ class TrainedModel(DataModel):
         whole("batch_size", batch_size)
         self.path = checkpoint_file(checkpoint)
         before = _stamp(self.path)
-        with self.path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         read = read_checkpoint(self.path)
         model = restore(read, components)
         require(
@@ -249,9 +246,9 @@ class TrainedModel(DataModel):
             read.vocabulary,
             read.config["loader"]["max_words"],
             batch_size,
-            sha256,
+            read.sha256,
             f"checkpoint: {self.path}",
-            EncodedCache(self.path, sha256) if keep else None,
+            EncodedCache(self.path, read.sha256) if keep else None,
         )
         self.config = read.config
         self._components, self._changes = components, dict(data or {})

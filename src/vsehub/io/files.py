@@ -141,6 +141,26 @@ def is_full_disk(error: BaseException | None) -> bool:
     return False
 
 
+def within(folder: Path, name: str) -> Path:
+    """The path of a file or folder below `folder`. Raises InputError if `..` or a link leads out of `folder`."""
+    path = folder / name
+    place = path.resolve()
+    require(
+        place.is_relative_to(folder.resolve()),
+        f"{path} leads out of {folder}, to {place}; a folder that vsehub wrote has no such link: remove it",
+    )
+    return path
+
+
+def require_no_way_out(folder: Path) -> None:
+    """Raise InputError if a link below a folder leads out of it, so that files elsewhere would be read or written."""
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(place, name)
+            if path.is_symlink():
+                within(folder, str(path.relative_to(folder)))
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write UTF-8 text atomically."""
     with atomic(path) as handle:

@@ -10,7 +10,7 @@ import numpy as np
 
 from vsehub.checks import boolean, require
 from vsehub.io.arrays import DAMAGE, load_archive
-from vsehub.io.files import atomic, read_object, remove_abandoned, write_json
+from vsehub.io.files import atomic, read_object, remove_abandoned, within, write_json
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class UnfinishedWork:
 
     def __init__(self, folder: str | Path, settings: Mapping[str, Any], overwrite: bool = False):
         boolean("overwrite", overwrite)
-        self.folder = Path(folder)
+        self.folder = within(Path(folder).parent, Path(folder).name)
         self._settings = json.loads(json.dumps(settings))
         self._begun = False
         self._take_over(overwrite)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from vsehub.checks import existing, fail, regular, require
+from vsehub.io.files import require_no_way_out
 from vsehub.io.records import EVALUATION, RUN, read_record
 from vsehub.io.spreadsheet import unescaped
 
@@ -66,6 +67,7 @@ def find_runs(folders: Sequence[str | Path]) -> list[Path]:
 
 def read_run(folder: Path, path: str) -> Run:
     """The run in `folder`, named `path` in the report. Raises InputError if a file cannot be used."""
+    require_no_way_out(folder)
     record = read_record(folder / "run.json", RUN, "Train the run again, or take its folder out of the report")
     files = sorted((folder / "evaluations").glob("*.json"))
     hint = "Delete that file and evaluate the run again"

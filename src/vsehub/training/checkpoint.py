@@ -1,32 +1,54 @@
 """The files that training writes: last.ckpt, the state from which a run continues, and the best epoch's model."""
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 import torch
+from pytorch_lightning import LightningModule
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
+from torch.optim import Optimizer
 
 from vsehub.checks import InputError, existing, fail, require
 from vsehub.data.text.vocabulary import Words, restored
 from vsehub.evaluation.checkpoint import SUFFIX, write_checkpoint
 from vsehub.io.files import atomic
 
-VERSION = 1  # of last.ckpt, in its entry "vsehub"
-_AGAIN = "Start a new run in another folder; best.safetensors, if it is there, is whole and can be evaluated"
+VERSION = 2  # of last.ckpt, in its entry "vsehub"
+AGAIN = "Start a new run in another folder; best.safetensors, if it is there, is whole and can be evaluated"
 
 
-class BestModel(ModelCheckpoint):
-    """Keeps the model of the best epoch, as `evaluation.checkpoint` writes it."""
+PATHS = ("best_model_path", "kth_best_model_path", "last_model_path")
 
-    FILE_EXTENSION = SUFFIX
+
+class LastState(ModelCheckpoint):
+    """Keeps the state after the last epoch. Its own state names files without their folder, which is the run's."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Scores, and names of files."""
+        state = super().state_dict()
+        del state["dirpath"]
+        kept = {Path(path).name: score for path, score in state["best_k_models"].items()}
+        return state | {name: Path(state[name]).name for name in PATHS} | {"best_k_models": kept}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up the state of the run that is resumed, its last score as well, which Lightning forgets."""
-        super().load_state_dict(state_dict)
+        kept = {self._own(name): score for name, score in state_dict["best_k_models"].items()}
+        paths = {name: self._own(state_dict[name]) for name in PATHS}
+        super().load_state_dict(state_dict | paths | {"best_k_models": kept, "dirpath": self.dirpath})
         self.current_score = state_dict["current_score"]
+
+    def _own(self, name: str) -> str:
+        return os.path.join(str(self.dirpath), name) if name else ""
+
+
+class BestModel(LastState):
+    """Keeps the model of the best epoch, as `evaluation.checkpoint` writes it."""
+
+    FILE_EXTENSION = SUFFIX
 
 
 class CheckpointFiles(TorchCheckpointIO):
@@ -75,13 +97,13 @@ def load_state(path: str | Path) -> dict[str, Any]:
         IndexError,
     ) as error:
         raise InputError(
-            f"resume: {path} cannot be read ({type(error).__name__}); it is cut short or damaged. {_AGAIN}"
+            f"resume: {path} cannot be read ({type(error).__name__}); it is cut short or damaged. {AGAIN}"
         ) from error
     own = state.get("vsehub") if isinstance(state, dict) else None
     if not (isinstance(own, dict) and "version" in own):
-        fail(f"resume: {path} was not written by `vsehub train`. {_AGAIN}")
+        fail(f"resume: {path} was not written by `vsehub train`. {AGAIN}")
     require(
-        own["version"] == VERSION,
+        type(own["version"]) is int and own["version"] == VERSION,
         f"resume: {path} is of version {own['version']} of its format, this vsehub reads version {VERSION}; go on with "
         "the vsehub that wrote it (run.json names it), or start a new run",
     )
@@ -91,8 +113,26 @@ def load_state(path: str | Path) -> dict[str, Any]:
         sound = sound and type(state["global_step"]) is int and all("val/rsum" in row for row in rows) and len(rows) > 0
     except (KeyError, TypeError):
         sound = False
-    require(sound, f"resume: {path} is damaged: it lacks weights, description or history. {_AGAIN}")
+    require(sound, f"resume: {path} is damaged: it lacks weights, description or history. {AGAIN}")
     return state
+
+
+def parameter_names(optimizer: Optimizer, module: LightningModule) -> dict[int, str]:
+    """The names of an optimizer's parameters in `module`, by the parameters' ids, in the optimizer's order."""
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    return {id(one): names[id(one)] for group in optimizer.param_groups for one in group["params"]}
+
+
+def name_parameters(state: dict[str, Any], optimizer: Optimizer, module: LightningModule) -> None:
+    """Put the parameters' names in the place of their numbers in an optimizer's state.
+
+    PyTorch takes such a state as it is; with numbers, a list in another order would give a parameter another one's
+    moments without an error.
+    """
+    names = list(parameter_names(optimizer, module).values())
+    state["state"] = {names[number]: kept for number, kept in state["state"].items()}
+    for group in state["param_groups"]:
+        group["params"] = [names[number] for number in group["params"]]
 
 
 def require_same_vocabulary(state: dict[str, Any], vocabulary: Words | None, path: str | Path) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vsehub.checks import one_of, probability, require, whole
 from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding, Sets
-from vsehub.training.checkpoint import VERSION
+from vsehub.training.checkpoint import VERSION, name_parameters
 from vsehub.training.chunks import encoded, require_rows_apart
 from vsehub.training.gather import gathered, gathered_numbers, own_share, shares
 from vsehub.training.processes import processes
@@ -169,7 +169,9 @@ class RetrievalModule(pl.LightningModule):
             )
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
-        """Add what rebuilds the model: the resolved configuration and the vocabulary."""
+        """Name the optimizer's parameters, and add what rebuilds the model: the configuration and the vocabulary."""
+        for state, optimizer in zip(checkpoint.get("optimizer_states", ()), self.trainer.optimizers, strict=False):
+            name_parameters(state, optimizer, self)
         checkpoint["vsehub"] = {"version": VERSION, "description": self.description}
 
 

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 
-from vsehub.training.checkpoint import BestModel, CheckpointFiles
+from vsehub.training.checkpoint import BestModel, CheckpointFiles, LastState
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.loggers.log import log_facts
 from vsehub.training.loggers.resumed import go_on
 from vsehub.training.module import RetrievalModule
 from vsehub.training.processes import process
 from vsehub.training.run_record import RunRecorder
+from vsehub.training.state import read_state
 
 
 class EpochSeed(pl.Callback):
@@ -83,7 +83,7 @@ def train_module(
         enable_version_counter=False,
         save_on_train_epoch_end=True,
     )
-    last = ModelCheckpoint(
+    last = LastState(
         folder / "checkpoints", filename="last", enable_version_counter=False, save_on_train_epoch_end=True
     )
     # The recorder comes after those that log, and before the checkpoints, which carry its rows.
@@ -94,8 +94,9 @@ def train_module(
         default_root_dir=folder,
         use_distributed_sampler=False,
     )
+    state = None if checkpoint is None else read_state(checkpoint, lightning, module, folder)
     if goes_on:
-        go_on(lightning.loggers, folder, checkpoint)
+        go_on(lightning.loggers, folder, state)
     recorder.record |= log_facts(lightning.loggers, record)
     interrupt = signal.getsignal(signal.SIGINT)
     try:

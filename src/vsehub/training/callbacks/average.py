@@ -29,7 +29,7 @@ class WeightAverage(pl.Callback):
         """Start from the initial weights; a run that is resumed has its own."""
         self._other = {
             name: self._other[name].to(value) if name in self._other else value.clone()
-            for name, value in _trained(module).items()
+            for name, value in trained(module).items()
         }
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -44,7 +44,7 @@ class WeightAverage(pl.Callback):
             return
         self.steps = trainer.global_step
         moved = 1 - min(self.decay, (1 + self.steps) / (10 + self.steps))
-        for name, value in _trained(module).items():
+        for name, value in trained(module).items():
             if value.is_floating_point():
                 self._other[name].lerp_(value, moved)
             else:
@@ -64,14 +64,14 @@ class WeightAverage(pl.Callback):
 
     @torch.no_grad()
     def _swap(self, module: pl.LightningModule) -> None:
-        for name, value in _trained(module).items():
+        for name, value in trained(module).items():
             other = self._other[name].clone()
             self._other[name].copy_(value)
             value.copy_(other)
         self._inside = not self._inside
 
 
-def _trained(module: pl.LightningModule) -> dict[str, Tensor]:
+def trained(module: pl.LightningModule) -> dict[str, Tensor]:
     """All that training can change: the state without frozen parameters."""
     frozen = {name for name, one in module.named_parameters() if not one.requires_grad}
     return {name: value for name, value in module.state_dict().items() if name not in frozen}

@@ -4,28 +4,27 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 
 from vsehub.io.files import write_text
 from vsehub.io.records import RUN, read_record
-from vsehub.training.checkpoint import load_state
 from vsehub.training.loggers.wandb import ResumableWandbLogger, require_id
 
 NOT_LOGGED = ("step", "lr", "seconds", "train/")  # what metrics.csv has beside the metrics logged as an epoch ends
 
 
-def go_on(loggers: Sequence[Logger], folder: Path, checkpoint: Path | None) -> None:
-    """Make the loggers of the run in `folder` go on from `checkpoint`; None: it is begun again.
+def go_on(loggers: Sequence[Logger], folder: Path, state: dict[str, Any] | None) -> None:
+    """Make the loggers of the run in `folder` go on from the state of its checkpoint; None: it is begun again.
 
     What was logged after the checkpoint is logged again, so it is dropped here; and the checkpoint's own epoch is
     added where the run was killed after the checkpoint and before its log. Raises InputError where run.json names a
     wandb run that cannot be one.
     """
     step, epoch = 0, None
-    if checkpoint is not None:
-        state = load_state(checkpoint)
+    if state is not None:
         step, last = state["global_step"], state["callbacks"]["RunRecorder"]["rows"][-1]
         epoch = {name: value for name, value in last.items() if not name.startswith(NOT_LOGGED)}
     for logger in loggers:
