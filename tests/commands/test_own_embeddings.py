@@ -289,11 +289,11 @@ def test_what_a_database_cannot_be_asked(files, here, monkeypatch):
         (("index=flat", "index_approximate=true"), "index_uri and index_approximate are for databases"),
         (("index=pgvector",), "index_uri is not set; Postgres needs a server"),
         (
-            ("index=qdrant", "index_approximate=yes please"),
+            ("index=lancedb", "index_approximate=yes please"),
             "index_approximate is 'yes please'; expected true, false or n",
         ),
         (("index=ivfpq",), "ivfpq tells 256 values apart, and there are only 120 items; choose flat, ivf or hnsw"),
-        (("index=qdrant", "criterion=gm"), "gm does not rank by the score minus a term of the item"),
+        (("index=lancedb", "criterion=gm"), "gm does not rank by the score minus a term of the item"),
     ):
         assert message in here("rerank", *sides, *settings, f"out={len(settings[0])}", status=2), settings
     secret = "index_uri=http://me:secret@127.0.0.1:1"

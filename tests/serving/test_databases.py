@@ -1,6 +1,7 @@
-"""Collections in the real engines, embedded; Postgres from the wheel pgserver, where it is installed."""
+"""Collections in the real engines: embedded ones, Postgres from the wheel pgserver, Qdrant's client in memory."""
 
 import importlib.util
+import itertools
 import json
 import os
 import pickle
@@ -10,6 +11,7 @@ import tempfile
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +19,7 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
+from vsehub.cli.main import main
 from vsehub.criteria import (
     CSLS,
     NNN,
@@ -78,9 +81,34 @@ def postgres():
     server.cleanup()
 
 
+SERVER = "http://qdrant.invalid"
+
+
+@pytest.fixture
+def qdrant_server(monkeypatch):
+    """The URI of a server of Qdrant: the client's in-memory mode stands for the server, within this process."""
+    if not installed("qdrant"):
+        pytest.skip("vsehub[qdrant] is not installed")
+    import qdrant_client
+
+    held = qdrant_client.QdrantClient(":memory:")
+    close = held.close
+    held.close = lambda: None  # the server outlives its connections
+
+    def connected(*, url, **_):
+        assert url == SERVER
+        return held
+
+    monkeypatch.setattr(qdrant_client, "QdrantClient", connected)
+    yield SERVER
+    close()
+
+
 @pytest.fixture(params=list(ENGINES))
 def place(request, tmp_path):
     """An empty place in each engine."""
+    if request.param == "qdrant":
+        return Place("qdrant", request.getfixturevalue("qdrant_server"), "items")
     if request.param == "pgvector":
         uri = request.getfixturevalue("postgres")
         found = Place("pgvector", uri, "items")
@@ -114,7 +142,7 @@ def test_a_collection(place, tmp_path, monkeypatch):
         assert Facts.read(database.facts(), "x") == wanted
         held.complete()
         assert len(held) == ITEMS
-        assert held.size() > 0
+        assert place.engine == "qdrant" or held.size() > 0
         require_shape(database, place, wanted)
         assert Facts.read(database.facts(), "x") == wanted.completed()
         for corrected, criterion in ((True, CSLS(3)), (False, NearestNeighbor())):
@@ -458,14 +486,15 @@ def test_facts_made_to_do_harm():
             Facts.read(text, "x")
 
 
-def test_another_metric(tmp_path, postgres):
-    if installed("qdrant"):
-        from qdrant_client import QdrantClient, models
+def test_another_metric_of_qdrant(qdrant_server):
+    from qdrant_client import QdrantClient, models
 
-        client = QdrantClient(path=str(tmp_path / "theirs"))
-        client.create_collection("items", models.VectorParams(size=DIM + 1, distance=models.Distance.COSINE))
-        client.close()
-        refuse_metric(Place("qdrant", str(tmp_path / "theirs"), "items"))
+    client = QdrantClient(url=qdrant_server)
+    client.create_collection("items", models.VectorParams(size=DIM + 1, distance=models.Distance.COSINE))
+    refuse_metric(Place("qdrant", qdrant_server, "items"))
+
+
+def test_another_metric(postgres):
     place = Place("pgvector", postgres, "by_distance")
     database = place.opened()
     database.create(DIM + 1, "")
@@ -490,9 +519,14 @@ def test_what_cannot_be_a_place(tmp_path, monkeypatch):
             r"index_uri is not set; Postgres needs a server: give index_uri=postgresql://USER@",
         ),
         (("pgvector", "folder", "items"), "index_uri is folder; Postgres takes postgresql://, postgres://"),
+        (("qdrant", "ftp://me:secret@host", "items"), r"is ftp://me:\*\*\*@host; Qdrant takes http://, https://$"),
         (
-            ("qdrant", "ftp://me:secret@host", "items"),
-            r"is ftp://me:\*\*\*@host; Qdrant takes http://, https:// or a f",
+            ("qdrant", None, "items"),
+            r"index_uri is not set; Qdrant needs a server: give index_uri=http://HOST:6333; its makers call",
+        ),
+        (
+            ("qdrant", ":memory:", "items"),
+            r"is :memory:; Qdrant takes http://, https://; its makers call the client's folder mode one for prototypes",
         ),
         (("milvus", "folder", "items"), "index_uri is folder; the name of a folder of Milvus ends in .db"),
         (("lancedb", None, "a; drop"), "index_name is 'a; drop'; expected at most 50 letters, digits and underscores"),
@@ -501,7 +535,7 @@ def test_what_cannot_be_a_place(tmp_path, monkeypatch):
     ):
         with pytest.raises(InputError, match=message):
             placed(*arguments, tmp_path)
-    for engine, kind in (("milvus", "Milvus Lite"), ("lancedb", "LanceDB"), ("qdrant", "Qdrant")):
+    for engine, kind in (("milvus", "Milvus Lite"), ("lancedb", "LanceDB")):
         folder = tmp_path / f"{engine}.db"
         folder.mkdir()
         (folder / "mine.txt").touch()
@@ -563,21 +597,53 @@ def test_errors_that_are_no_refusal_pass():
 
 
 @pytest.mark.skipif(not installed("qdrant"), reason="vsehub[qdrant] is not installed")
-def test_a_pickle_in_a_folder_of_qdrant_does_not_run(tmp_path):
-    """Its local mode keeps points as pickles: a folder of somebody else is looked through before it is opened."""
-    place = placed("qdrant", None, "items", tmp_path)
-    items = items_of(10)
-    fill(place, facts(items), items).close()
-    (file,) = (tmp_path / "index.qdrant").glob("collection/*/storage.sqlite")
+@pytest.mark.parametrize("name", ["items", "a/b", "./x/../y/z"])
+def test_a_hostile_folder_of_qdrant_is_never_opened(name, tmp_path, monkeypatch, capsys):
+    """Its points are pickles: whatever its collection is called, and however its path is written, none is read."""
+    from qdrant_client import QdrantClient, models
 
-    class Harm:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / "harm"),)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for folder in ("theirs", "theirs.db"):
+        client = QdrantClient(path=folder)
+        client.create_collection("items", models.VectorParams(size=DIM + 1, distance=models.Distance.DOT))
+        client.upsert("items", [models.PointStruct(id=1, vector=[0.5] * (DIM + 1), payload={"id": "a", "label": ""})])
+        client.close()
+        (file,) = (tmp_path / folder).glob("collection/*/storage.sqlite")
+        with closing(sqlite3.connect(file)) as base, base:
+            base.execute("UPDATE points SET point = ?", (pickle.dumps(Harm(str(tmp_path / "harm"))),))
+        moved = tmp_path / folder / "collection" / name
+        moved.parent.mkdir(parents=True, exist_ok=True)
+        if name != "items":
+            (tmp_path / folder / "collection" / "x").mkdir(exist_ok=True)
+            file.parent.rename(moved)
+            meta = tmp_path / folder / "meta.json"
+            meta.write_text(meta.read_text().replace('"items"', json.dumps(name)))
+    np.save("items.npy", VECTORS.numpy())
+    before = sorted(tmp_path.rglob("*"))
+    spellings = ("theirs", "./theirs/", "theirs.db", "file://theirs", ":memory:", "~/theirs")
+    for command, spelled in itertools.product(("gate", "diagnose", "add", "rerank"), spellings):
+        given = ["items=items.npy"] * (command != "diagnose") + ["queries=items.npy"] * (
+            command in ("diagnose", "rerank")
+        )
+        arguments = [command, "index=qdrant", f"index_uri='{spelled}'", "index_name=items", *given]
+        monkeypatch.setattr("sys.argv", ["vsehub", *arguments, *["out=new"] * (command != "add")])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        said = capsys.readouterr().err.strip()
+        assert "; Qdrant takes http://, https://" in said
+        assert len(said.splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(FileExistsError):  # the pickle does do harm where one opens the folder with the client
+        (tmp_path / "harm").touch(), QdrantClient(path="theirs")
 
-    base = sqlite3.connect(file)
-    base.execute("INSERT INTO points VALUES (?, ?)", ("new", pickle.dumps(Harm())))
-    base.commit()
-    base.close()
-    with pytest.raises(InputError, match=r"holds what Qdrant's local mode does not write; it was not opened"):
-        require_free(replace(place), overwrite=True)
-    assert not (tmp_path / "harm").exists()
+
+class Harm:
+    """A pickle of this creates a folder when it is read."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (self.folder,)

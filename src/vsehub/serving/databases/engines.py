@@ -21,8 +21,8 @@ class Engine:
     """An engine.
 
     title: its name in texts. factory: the class in the module of the engine's name. packages: the modules that its
-    extra installs. file: its folder in `out`; None if it has no embedded form. schemes: of the URIs that it takes.
-    ending: of the name of any folder of it.
+    extra installs. file: its folder in `out`; None if it needs a server. schemes: of the URIs that it takes. ending: of
+    the name of any folder of it. server: the URI of a server, as an example. no_folder: why it needs one, in words.
     """
 
     title: str
@@ -31,6 +31,8 @@ class Engine:
     file: str | None
     schemes: tuple[str, ...]
     ending: str = ""
+    server: str = ""
+    no_folder: str = ""
 
 
 ENGINES = {
@@ -38,8 +40,24 @@ ENGINES = {
         "Milvus", "Milvus", ("pymilvus", "milvus_lite"), "index.milvus.db", ("http", "https", "tcp"), ".db"
     ),
     "lancedb": Engine("LanceDB", "LanceDB", ("lancedb",), "index.lancedb", ("db", "s3", "gs", "az")),
-    "qdrant": Engine("Qdrant", "Qdrant", ("qdrant_client",), "index.qdrant", ("http", "https")),
-    "pgvector": Engine("Postgres", "PGVector", ("psycopg", "pgvector"), None, ("postgresql", "postgres")),
+    "qdrant": Engine(
+        "Qdrant",
+        "Qdrant",
+        ("qdrant_client",),
+        None,
+        ("http", "https"),
+        server="http://HOST:6333",
+        no_folder="; its makers call the client's folder mode one for prototypes, and it stores pickles, which can run "
+        "code when a folder is opened. Start a server, or choose milvus or lancedb, which fill folders",
+    ),
+    "pgvector": Engine(
+        "Postgres",
+        "PGVector",
+        ("psycopg", "pgvector"),
+        None,
+        ("postgresql", "postgres"),
+        server="postgresql://USER@HOST/DATABASE",
+    ),
 }
 
 
@@ -72,7 +90,7 @@ class Place:
         require(
             scheme in engine.schemes if self.served else engine.file is not None,
             f"index_uri is {without_password(self.uri)}; {engine.title} takes {kinds}"
-            f"{' or a folder' if engine.file else ''}",
+            f"{' or a folder' if engine.file else '' if self.served else engine.no_folder}",
         )
         require(
             self.served or self.uri.endswith(engine.ending),
@@ -117,9 +135,7 @@ def placed(engine: str, uri: str | None, name: str, folder: Path | None) -> Plac
     if uri is not None or known is None:
         return Place(engine, str(uri), name)
     if known.file is None:
-        fail(
-            f"index_uri is not set; {known.title} needs a server: give index_uri={known.schemes[0]}://USER@HOST/DATABASE"
-        )
+        fail(f"index_uri is not set; {known.title} needs a server: give index_uri={known.server}{known.no_folder}")
     if folder is None:
         fail(f"index_uri is not set; give the server, or the folder of {known.title}, that rerank filled")
     return Place(engine, str(folder / known.file), name)
