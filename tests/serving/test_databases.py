@@ -1,5 +1,6 @@
 """Collections in the real engines: embedded ones, Postgres from the wheel pgserver, Qdrant's client in memory."""
 
+import fcntl
 import importlib.util
 import itertools
 import json
@@ -13,6 +14,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -236,6 +238,41 @@ def test_an_unfinished_collection(place, monkeypatch):
     assert sum(put) <= 15 + ITEMS
     with fill(place, facts(items_of(20), criterion="is"), items_of(20), overwrite=True) as held:
         assert len(held) == 20
+
+
+def test_a_finished_collection_of_a_command_that_was_stopped(place, monkeypatch):
+    """A kill right after its completion: the same command takes it over; another one, or one after `add`, does not."""
+    monkeypatch.setattr(filling, "BLOCK", 15)
+    items, some, starts, put_in = items_of(), Kept(QUERIES[:2]), [], filling.put_in
+
+    def noted(database, items, last, start, progress):
+        starts.append(start)
+        put_in(database, items, last, start, progress)
+
+    wanted = facts(items, kept=some)
+    fill(place, wanted, items, some).complete()
+    finished = r"holds a finished collection already\. Give another index_name or index_uri, or overwrite=true"
+    with pytest.raises(InputError, match=finished):
+        require_free(place, overwrite=False)
+    require_free(place, overwrite=False, begun=True)
+    with pytest.raises(InputError, match=finished):
+        fill(place, facts(items, criterion="is", kept=some), items, some)
+    monkeypatch.setattr(filling, "put_in", noted)
+    with fill(place, wanted, items, some) as held:
+        assert not Facts.read(held.database.facts(), "x").complete  # a second kill leaves one to be finished
+        assert starts == [30]
+        assert len(held) == ITEMS
+        assert held.database.beside("items_reference").count() == 2
+        held.complete()
+        assert measured_recall(held, QUERIES, VECTORS, BIAS, CSLS.scale, K)["corrected"] == 1.0
+    with opened(place) as collection:
+        assert collection.remove([IDS[0]]) == 1
+        collection.put(collection.new(as_vectors("items", VECTORS[:1]), IDS[:1]))
+        assert len(collection) == ITEMS
+    with pytest.raises(InputError, match=finished):
+        fill(place, wanted, items, some)
+    with opened(place) as collection:
+        assert len(collection) == ITEMS
 
 
 @pytest.mark.skipif(not installed("milvus"), reason="vsehub[milvus] is not installed")
@@ -586,6 +623,40 @@ def test_a_server_that_does_not_answer(answers, monkeypatch):
         with ThreadPoolExecutor() as pool:
             list(pool.map(asked, *zip(*[one for one in schemes.items() if installed(one[0])], strict=True)))
         assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize(
+    ("said", "number"),
+    [
+        ("<MilvusException: (code=1, message=[Errno 28] Error writing bytes. Detail: [errno 28] No space)>", 28),
+        ("lance error: LanceError(IO): No space left on device (os error 28), /root/.cargo/x-1/y.rs:258:9", 28),
+        ("write error in x.idx: 0 != 1 (No space left on device)", 28),
+        ("[Errno 30] Read-only file system: 'x/LOCK'", 30),
+        ("Permission denied (os error 13)", 13),
+    ],
+)
+def test_what_the_machine_refuses_an_engine(said, number):
+    """In a folder: an error of the system that names it; behind a server: the refusal of the server."""
+    with pytest.raises(OSError, match="theirs") as caught, asking("items at theirs", Path("theirs")):
+        raise RuntimeError(said)
+    assert (caught.value.errno, caught.value.filename) == (number, "theirs")
+    refused = pytest.raises(InputError, match=r"http://host refuses or does not answer \(RuntimeError: .*\)$")
+    with refused as caught, asking("items at http://host"):
+        raise RuntimeError(said)
+    assert ".rs" not in str(caught.value)
+
+
+@pytest.mark.skipif(not installed("milvus"), reason="vsehub[milvus] is not installed")
+def test_a_folder_that_another_process_has_open(tmp_path):
+    place = placed("milvus", None, "items", tmp_path)
+    place.opened().close()
+    with (tmp_path / "index.milvus.db" / "LOCK").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        began = time.monotonic()
+        with pytest.raises(InputError, match=rf"^index_uri: {place.uri} is open in another process; end that one fir"):
+            require_free(place, overwrite=False)
+        assert time.monotonic() - began < 5
+    require_free(place, overwrite=False)
 
 
 def test_errors_that_are_no_refusal_pass():

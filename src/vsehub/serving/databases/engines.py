@@ -1,6 +1,7 @@
 """The engines by name: what each needs, where it keeps its files, and opening a collection in one."""
 
 import re
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -112,10 +113,14 @@ class Place:
         """Whether there may be a collection: a folder that is not there holds none."""
         return self.served or Path(self.uri).exists()
 
+    def asking(self) -> AbstractContextManager[None]:
+        """A block within which errors of the engine are reported with this place; see `base.asking`."""
+        return asking(self.address, None if self.served else Path(self.uri))
+
     def opened(self) -> Database:
         """The collection, which need not exist yet. Raises InputError if the engine does not answer."""
         module = import_module(f"vsehub.serving.databases.{self.engine}")
-        with asking(self.address):
+        with self.asking():
             opened: Database = getattr(module, ENGINES[self.engine].factory)(self.uri, self.name, not self.served)
             return opened
 
