@@ -145,7 +145,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--queries", type=int, default=2000, help="(default: 2000)")
     parser.add_argument("--reference", type=int, default=2000, help="reference queries (default: 2000)")
     parser.add_argument("--dim", type=int, default=128, help="(default: 128)")
-    parser.add_argument("--engine", choices=[one for one in ENGINES if one != "pgvector"], default="lancedb")
+    parser.add_argument(
+        "--engine", choices=[name for name, engine in ENGINES.items() if engine.file], default="lancedb"
+    )
     parser.add_argument("--approximate", action="store_true", help="search the engine's approximate index")
     parser.add_argument("--criterion", nargs="+", choices=list(CRITERIA), default=list(CRITERIA))
     options = parser.parse_args(argv)

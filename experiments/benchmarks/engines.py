@@ -57,7 +57,7 @@ def faiss_rows(kind: str, items: Tensor, bias: Tensor, folder: Path) -> Iterator
 
 
 def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Iterator[dict]:
-    """Those of a database: exact, then approximate, unless its embedded form is always exact."""
+    """Those of a database: exact, then approximate."""
     if any(importlib.util.find_spec(one) is None for one in ENGINES[engine].packages):
         print(f"{engine} is left out: vsehub[{engine}] is not installed")
         return
@@ -65,7 +65,7 @@ def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Ite
         if place is None:
             print(f"{engine} is left out: pgserver is not installed")
             return
-        for approximate in (False,) if engine == "qdrant" else (False, True):
+        for approximate in (False, True):
             given = Items(as_vectors("items", items), bias, [str(row) for row in range(len(items))], None)
             facts = facts_of(
                 given,
@@ -87,7 +87,7 @@ def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Ite
 @contextmanager
 def server(engine: str, folder: Path) -> Iterator[Place | None]:
     """Where a database is; None for Postgres where it cannot be started."""
-    if engine != "pgvector":
+    if ENGINES[engine].file is not None:
         yield placed(engine, None, "items", folder)
     elif importlib.util.find_spec("pgserver") is None:
         yield None
@@ -122,7 +122,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--items", type=int, default=20_000, help="(default: 20,000)")
     parser.add_argument("--queries", type=int, default=1000, help="(default: 1000)")
     parser.add_argument("--dim", type=int, default=128, help="(default: 128)")
-    every = (*KINDS, *ENGINES)
+    every = (*KINDS, *(name for name in ENGINES if name != "qdrant"))  # a server of Qdrant is not started here
     parser.add_argument("--only", nargs="+", choices=every, default=list(every), help="the indexes (default: all)")
     options = parser.parse_args(argv)
     logging.getLogger("vsehub").setLevel(logging.ERROR)  # that approximate indexes are approximate is what is measured

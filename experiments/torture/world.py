@@ -32,7 +32,8 @@ TIMES = {
 }
 TEMPORARY = (".part",)  # endings of temporary files
 LOCKED = ".lock"  # of the empty file beside a temporary one; a killed process leaves it until the file is written again
-NOT_COMPARED = {".hydra", "train.log", "multirun.yaml", ".lock"}  # Hydra's own, the log, the empty file of the lock
+# Hydra's own, the log, the empty file of the lock, the folders of databases, whose names of files are random.
+NOT_COMPARED = {".hydra", "train.log", "multirun.yaml", ".lock", "index.milvus.db", "index.lancedb"}
 _CLOCK = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00|git [0-9a-f]{8}|"
     r"milliseconds</dt><dd>plain [\d.]+, corrected [\d.]+|[\d.,]+(?: ms| s| seconds| min| minutes| MB| GB)\b"

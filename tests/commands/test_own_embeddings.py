@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import subprocess
 import sys
 
 import numpy as np
@@ -278,6 +279,35 @@ def test_a_database_that_gives_the_ranking(files, here, monkeypatch):
     assert record(files / "other")["index"]["kind"] == "Milvus, approximate"
 
 
+KILLED = """
+import os, sys
+from vsehub.cli.main import main
+from vsehub.serving.databases.collection import Collection
+
+complete = Collection.complete
+Collection.complete = lambda self: (complete(self), os.kill(os.getpid(), 9))
+sys.argv = ["vsehub", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.parametrize("engine", ["milvus", "lancedb"])
+def test_a_kill_between_the_collection_and_the_result(engine, files, here):
+    """The same command finishes; the same with another output folder is refused, since nothing of it was stopped."""
+    pytest.importorskip("milvus_lite" if engine == "milvus" else "lancedb")
+    given = ("rerank", *ALL, "reference=train.npy", "criterion=csls", f"index={engine}", "out=there")
+    ended = subprocess.run([sys.executable, "-c", KILLED, *given], cwd=files, capture_output=True, text=True)
+    assert ended.returncode == -9, ended.stderr
+    assert not (files / "there" / "result.json").exists()
+    (folder,) = (files / "there").glob("index.*")
+    elsewhere = (*given[:-1], f"index_uri={folder.relative_to(files)}", "out=other")
+    assert "holds a finished collection already" in here(*elsewhere, status=2)
+    here(*given)
+    told = record(files / "there")["index"]
+    assert (told["items"], told["recall"]) == (ITEMS, {"k": 10, "plain": 1.0, "corrected": 1.0})
+    assert "there already holds a reranking" in here(*given, status=2)
+
+
 def test_what_a_database_cannot_be_asked(files, here, monkeypatch):
     sides = ("queries=q.npy", "items=m.npy", "criterion=csls")
     for settings, message in (
@@ -289,11 +319,11 @@ def test_what_a_database_cannot_be_asked(files, here, monkeypatch):
         (("index=flat", "index_approximate=true"), "index_uri and index_approximate are for databases"),
         (("index=pgvector",), "index_uri is not set; Postgres needs a server"),
         (
-            ("index=qdrant", "index_approximate=yes please"),
+            ("index=lancedb", "index_approximate=yes please"),
             "index_approximate is 'yes please'; expected true, false or n",
         ),
         (("index=ivfpq",), "ivfpq tells 256 values apart, and there are only 120 items; choose flat, ivf or hnsw"),
-        (("index=qdrant", "criterion=gm"), "gm does not rank by the score minus a term of the item"),
+        (("index=lancedb", "criterion=gm"), "gm does not rank by the score minus a term of the item"),
     ):
         assert message in here("rerank", *sides, *settings, f"out={len(settings[0])}", status=2), settings
     secret = "index_uri=http://me:secret@127.0.0.1:1"

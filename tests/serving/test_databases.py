@@ -1,6 +1,8 @@
-"""Collections in the real engines, embedded; Postgres from the wheel pgserver, where it is installed."""
+"""Collections in the real engines: embedded ones, Postgres from the wheel pgserver, Qdrant's client in memory."""
 
+import fcntl
 import importlib.util
+import itertools
 import json
 import os
 import pickle
@@ -10,13 +12,16 @@ import tempfile
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from vsehub.checks import InputError
+from vsehub.cli.main import main
 from vsehub.criteria import (
     CSLS,
     NNN,
@@ -78,9 +83,34 @@ def postgres():
     server.cleanup()
 
 
+SERVER = "http://qdrant.invalid"
+
+
+@pytest.fixture
+def qdrant_server(monkeypatch):
+    """The URI of a server of Qdrant: the client's in-memory mode stands for the server, within this process."""
+    if not installed("qdrant"):
+        pytest.skip("vsehub[qdrant] is not installed")
+    import qdrant_client
+
+    held = qdrant_client.QdrantClient(":memory:")
+    close = held.close
+    held.close = lambda: None  # the server outlives its connections
+
+    def connected(*, url, **_):
+        assert url == SERVER
+        return held
+
+    monkeypatch.setattr(qdrant_client, "QdrantClient", connected)
+    yield SERVER
+    close()
+
+
 @pytest.fixture(params=list(ENGINES))
 def place(request, tmp_path):
     """An empty place in each engine."""
+    if request.param == "qdrant":
+        return Place("qdrant", request.getfixturevalue("qdrant_server"), "items")
     if request.param == "pgvector":
         uri = request.getfixturevalue("postgres")
         found = Place("pgvector", uri, "items")
@@ -114,7 +144,7 @@ def test_a_collection(place, tmp_path, monkeypatch):
         assert Facts.read(database.facts(), "x") == wanted
         held.complete()
         assert len(held) == ITEMS
-        assert held.size() > 0
+        assert place.engine == "qdrant" or held.size() > 0
         require_shape(database, place, wanted)
         assert Facts.read(database.facts(), "x") == wanted.completed()
         for corrected, criterion in ((True, CSLS(3)), (False, NearestNeighbor())):
@@ -208,6 +238,41 @@ def test_an_unfinished_collection(place, monkeypatch):
     assert sum(put) <= 15 + ITEMS
     with fill(place, facts(items_of(20), criterion="is"), items_of(20), overwrite=True) as held:
         assert len(held) == 20
+
+
+def test_a_finished_collection_of_a_command_that_was_stopped(place, monkeypatch):
+    """A kill right after its completion: the same command takes it over; another one, or one after `add`, does not."""
+    monkeypatch.setattr(filling, "BLOCK", 15)
+    items, some, starts, put_in = items_of(), Kept(QUERIES[:2]), [], filling.put_in
+
+    def noted(database, items, last, start, progress):
+        starts.append(start)
+        put_in(database, items, last, start, progress)
+
+    wanted = facts(items, kept=some)
+    fill(place, wanted, items, some).complete()
+    finished = r"holds a finished collection already\. Give another index_name or index_uri, or overwrite=true"
+    with pytest.raises(InputError, match=finished):
+        require_free(place, overwrite=False)
+    require_free(place, overwrite=False, begun=True)
+    with pytest.raises(InputError, match=finished):
+        fill(place, facts(items, criterion="is", kept=some), items, some)
+    monkeypatch.setattr(filling, "put_in", noted)
+    with fill(place, wanted, items, some) as held:
+        assert not Facts.read(held.database.facts(), "x").complete  # a second kill leaves one to be finished
+        assert starts == [30]
+        assert len(held) == ITEMS
+        assert held.database.beside("items_reference").count() == 2
+        held.complete()
+        assert measured_recall(held, QUERIES, VECTORS, BIAS, CSLS.scale, K)["corrected"] == 1.0
+    with opened(place) as collection:
+        assert collection.remove([IDS[0]]) == 1
+        collection.put(collection.new(as_vectors("items", VECTORS[:1]), IDS[:1]))
+        assert len(collection) == ITEMS
+    with pytest.raises(InputError, match=finished):
+        fill(place, wanted, items, some)
+    with opened(place) as collection:
+        assert len(collection) == ITEMS
 
 
 @pytest.mark.skipif(not installed("milvus"), reason="vsehub[milvus] is not installed")
@@ -458,14 +523,15 @@ def test_facts_made_to_do_harm():
             Facts.read(text, "x")
 
 
-def test_another_metric(tmp_path, postgres):
-    if installed("qdrant"):
-        from qdrant_client import QdrantClient, models
+def test_another_metric_of_qdrant(qdrant_server):
+    from qdrant_client import QdrantClient, models
 
-        client = QdrantClient(path=str(tmp_path / "theirs"))
-        client.create_collection("items", models.VectorParams(size=DIM + 1, distance=models.Distance.COSINE))
-        client.close()
-        refuse_metric(Place("qdrant", str(tmp_path / "theirs"), "items"))
+    client = QdrantClient(url=qdrant_server)
+    client.create_collection("items", models.VectorParams(size=DIM + 1, distance=models.Distance.COSINE))
+    refuse_metric(Place("qdrant", qdrant_server, "items"))
+
+
+def test_another_metric(postgres):
     place = Place("pgvector", postgres, "by_distance")
     database = place.opened()
     database.create(DIM + 1, "")
@@ -490,9 +556,14 @@ def test_what_cannot_be_a_place(tmp_path, monkeypatch):
             r"index_uri is not set; Postgres needs a server: give index_uri=postgresql://USER@",
         ),
         (("pgvector", "folder", "items"), "index_uri is folder; Postgres takes postgresql://, postgres://"),
+        (("qdrant", "ftp://me:secret@host", "items"), r"is ftp://me:\*\*\*@host; Qdrant takes http://, https://$"),
         (
-            ("qdrant", "ftp://me:secret@host", "items"),
-            r"is ftp://me:\*\*\*@host; Qdrant takes http://, https:// or a f",
+            ("qdrant", None, "items"),
+            r"index_uri is not set; Qdrant needs a server: give index_uri=http://HOST:6333; its makers call",
+        ),
+        (
+            ("qdrant", ":memory:", "items"),
+            r"is :memory:; Qdrant takes http://, https://; its makers call the client's folder mode one for prototypes",
         ),
         (("milvus", "folder", "items"), "index_uri is folder; the name of a folder of Milvus ends in .db"),
         (("lancedb", None, "a; drop"), "index_name is 'a; drop'; expected at most 50 letters, digits and underscores"),
@@ -501,7 +572,7 @@ def test_what_cannot_be_a_place(tmp_path, monkeypatch):
     ):
         with pytest.raises(InputError, match=message):
             placed(*arguments, tmp_path)
-    for engine, kind in (("milvus", "Milvus Lite"), ("lancedb", "LanceDB"), ("qdrant", "Qdrant")):
+    for engine, kind in (("milvus", "Milvus Lite"), ("lancedb", "LanceDB")):
         folder = tmp_path / f"{engine}.db"
         folder.mkdir()
         (folder / "mine.txt").touch()
@@ -554,6 +625,40 @@ def test_a_server_that_does_not_answer(answers, monkeypatch):
         assert time.monotonic() - began < 15
 
 
+@pytest.mark.parametrize(
+    ("said", "number"),
+    [
+        ("<MilvusException: (code=1, message=[Errno 28] Error writing bytes. Detail: [errno 28] No space)>", 28),
+        ("lance error: LanceError(IO): No space left on device (os error 28), /root/.cargo/x-1/y.rs:258:9", 28),
+        ("write error in x.idx: 0 != 1 (No space left on device)", 28),
+        ("[Errno 30] Read-only file system: 'x/LOCK'", 30),
+        ("Permission denied (os error 13)", 13),
+    ],
+)
+def test_what_the_machine_refuses_an_engine(said, number):
+    """In a folder: an error of the system that names it; behind a server: the refusal of the server."""
+    with pytest.raises(OSError, match="theirs") as caught, asking("items at theirs", Path("theirs")):
+        raise RuntimeError(said)
+    assert (caught.value.errno, caught.value.filename) == (number, "theirs")
+    refused = pytest.raises(InputError, match=r"http://host refuses or does not answer \(RuntimeError: .*\)$")
+    with refused as caught, asking("items at http://host"):
+        raise RuntimeError(said)
+    assert ".rs" not in str(caught.value)
+
+
+@pytest.mark.skipif(not installed("milvus"), reason="vsehub[milvus] is not installed")
+def test_a_folder_that_another_process_has_open(tmp_path):
+    place = placed("milvus", None, "items", tmp_path)
+    place.opened().close()
+    with (tmp_path / "index.milvus.db" / "LOCK").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        began = time.monotonic()
+        with pytest.raises(InputError, match=rf"^index_uri: {place.uri} is open in another process; end that one fir"):
+            require_free(place, overwrite=False)
+        assert time.monotonic() - began < 5
+    require_free(place, overwrite=False)
+
+
 def test_errors_that_are_no_refusal_pass():
     full, memory = OSError(28, "No space left on device"), RuntimeError("not enough memory: you tried to allocate")
     for error in (KeyError("a bug"), InputError("said already"), full, memory):
@@ -563,21 +668,53 @@ def test_errors_that_are_no_refusal_pass():
 
 
 @pytest.mark.skipif(not installed("qdrant"), reason="vsehub[qdrant] is not installed")
-def test_a_pickle_in_a_folder_of_qdrant_does_not_run(tmp_path):
-    """Its local mode keeps points as pickles: a folder of somebody else is looked through before it is opened."""
-    place = placed("qdrant", None, "items", tmp_path)
-    items = items_of(10)
-    fill(place, facts(items), items).close()
-    (file,) = (tmp_path / "index.qdrant").glob("collection/*/storage.sqlite")
+@pytest.mark.parametrize("name", ["items", "a/b", "./x/../y/z"])
+def test_a_hostile_folder_of_qdrant_is_never_opened(name, tmp_path, monkeypatch, capsys):
+    """Its points are pickles: whatever its collection is called, and however its path is written, none is read."""
+    from qdrant_client import QdrantClient, models
 
-    class Harm:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / "harm"),)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for folder in ("theirs", "theirs.db"):
+        client = QdrantClient(path=folder)
+        client.create_collection("items", models.VectorParams(size=DIM + 1, distance=models.Distance.DOT))
+        client.upsert("items", [models.PointStruct(id=1, vector=[0.5] * (DIM + 1), payload={"id": "a", "label": ""})])
+        client.close()
+        (file,) = (tmp_path / folder).glob("collection/*/storage.sqlite")
+        with closing(sqlite3.connect(file)) as base, base:
+            base.execute("UPDATE points SET point = ?", (pickle.dumps(Harm(str(tmp_path / "harm"))),))
+        moved = tmp_path / folder / "collection" / name
+        moved.parent.mkdir(parents=True, exist_ok=True)
+        if name != "items":
+            (tmp_path / folder / "collection" / "x").mkdir(exist_ok=True)
+            file.parent.rename(moved)
+            meta = tmp_path / folder / "meta.json"
+            meta.write_text(meta.read_text().replace('"items"', json.dumps(name)))
+    np.save("items.npy", VECTORS.numpy())
+    before = sorted(tmp_path.rglob("*"))
+    spellings = ("theirs", "./theirs/", "theirs.db", "file://theirs", ":memory:", "~/theirs")
+    for command, spelled in itertools.product(("gate", "diagnose", "add", "rerank"), spellings):
+        given = ["items=items.npy"] * (command != "diagnose") + ["queries=items.npy"] * (
+            command in ("diagnose", "rerank")
+        )
+        arguments = [command, "index=qdrant", f"index_uri='{spelled}'", "index_name=items", *given]
+        monkeypatch.setattr("sys.argv", ["vsehub", *arguments, *["out=new"] * (command != "add")])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        said = capsys.readouterr().err.strip()
+        assert "; Qdrant takes http://, https://" in said
+        assert len(said.splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(FileExistsError):  # the pickle does do harm where one opens the folder with the client
+        (tmp_path / "harm").touch(), QdrantClient(path="theirs")
 
-    base = sqlite3.connect(file)
-    base.execute("INSERT INTO points VALUES (?, ?)", ("new", pickle.dumps(Harm())))
-    base.commit()
-    base.close()
-    with pytest.raises(InputError, match=r"holds what Qdrant's local mode does not write; it was not opened"):
-        require_free(replace(place), overwrite=True)
-    assert not (tmp_path / "harm").exists()
+
+class Harm:
+    """A pickle of this creates a folder when it is read."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (self.folder,)

@@ -56,7 +56,7 @@ def rerank(cfg: DictConfig) -> None:
             not settings.scored,
             "index: an index holds vectors, and only scores are given; omit index, or give queries and items",
         )
-        index.require(name, criterion.correction if tuning else criterion, settings.overwrite)
+        index.require(name, criterion.correction if tuning else criterion, settings)
     # The plain ranking is measured in any case.
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
     with compared(settings, corrections, tuning, cluster_of(cfg, settings)) as found:
@@ -130,7 +130,7 @@ class Index:
         """The files that it adds to those of a reranking."""
         return (INDEX, USAGE) if self.place is None else (USAGE,)
 
-    def require(self, name: str, criterion: "Criterion", overwrite: bool) -> None:
+    def require(self, name: str, criterion: "Criterion", settings: Settings) -> None:
         """Raise InputError for a criterion that an index cannot hold, and if FAISS or the database cannot be used."""
         from vsehub.criteria import ItemBias
         from vsehub.neighbors.faiss import required_faiss
@@ -145,7 +145,7 @@ class Index:
         else:
             from vsehub.serving.databases.collection import require_free
 
-            require_free(self.place, overwrite)
+            require_free(self.place, settings.overwrite, settings.output().begun)
 
 
 def indexed_criteria() -> list[str]:

@@ -40,13 +40,14 @@ class Output:
     kind: what it writes, for example "a report". names: the files that it always writes. overwrite: whether to replace
     an earlier output of that kind; an unfinished one is always replaced. Raises InputError, before any work, if the
     folder cannot be written to, if it holds files of those names that vsehub did not write, or if it holds a finished
-    output that must not be replaced.
+    output that must not be replaced. `begun`: whether it holds an unfinished output of that kind.
     """
 
     def __init__(self, folder: str | Path, kind: str, names: Iterable[str], overwrite: bool = False):
         require_writable(folder)
         self.folder, self.kind, self.overwrite = Path(folder), kind, overwrite
         self.earlier, finished = self._mark()
+        self.begun = bool(self.earlier) and not finished
         self._refuse_foreign(names)
         require(
             overwrite or not finished,

@@ -1,6 +1,9 @@
 """What an engine does for vsehub: one collection of vectors with ids, labels and facts, searched by inner product."""
 
 import copy
+import errno
+import os
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +19,14 @@ from vsehub.io.files import is_full_disk
 
 _KEYS = uuid.UUID("5d2f9f0e-6a0b-4d0c-9a55-6a7a8f1a3c11")
 CONNECT_SECONDS = 5  # that a server may take to answer
+# What a machine may refuse a program that keeps files: the boundary of the commands reports these without the engine.
+_OF_MACHINE = tuple(
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EIO", "EFBIG", "EMFILE", "ENFILE")
+    if hasattr(errno, name)
+)
+_NUMBER = re.compile(r"\b(?:errno|os error) (\d+)", re.IGNORECASE)  # of a system error, in Python, C++ and Rust
+_SOURCE = re.compile(r",? *\S+\.(?:rs|cc|cpp|c|h|py):\d+(?::\d+)?")  # a line of the engine's own source
 # The libraries whose errors are the engine's refusals.
 _CLIENTS = {"pymilvus", "milvus_lite", "grpc", "qdrant_client", "httpx", "httpcore", "lancedb", "psycopg"}
 
@@ -99,19 +110,36 @@ class Named:
 
 
 @contextmanager
-def asking(address: str) -> Iterator[None]:
-    """Turn an error of an engine's client within the block into an InputError that begins with the address."""
+def asking(address: str, folder: Path | None = None) -> Iterator[None]:
+    """Turn an error of an engine's client within the block into an InputError that begins with the address.
+
+    folder: that of an engine within this process, None for a server. What the machine refuses the engine there, such as
+    space on a full disk, becomes an OSError that names the folder.
+    """
     try:
         yield
     except InputError:
         raise
     except Exception as error:
+        number = None if folder is None else _machine_error(error)
+        if number is not None:
+            raise OSError(number, os.strerror(number), str(folder)) from None
         client = type(error).__module__.partition(".")[0] in _CLIENTS
         refusal = client or isinstance(error, RuntimeError | OSError | ValueError)
         if not refusal or is_full_disk(error) or is_out_of_memory(error):
             raise
-        said = masked(" ".join(str(error).split()))[:300]
+        said = masked(_SOURCE.sub("", " ".join(str(error).split())))[:300]
         raise InputError(f"index_uri: {address} refuses or does not answer ({type(error).__name__}: {said})") from None
+
+
+def _machine_error(error: Exception) -> int | None:
+    """The number of the system error that the machine answered an engine with; None for any other error.
+
+    Engines in C++ and Rust, and those behind a channel of gRPC, pass on a text only.
+    """
+    text = str(error)
+    numbers = {int(number) for number in _NUMBER.findall(text)} | {getattr(error, "errno", None)}
+    return next((one for one in _OF_MACHINE if one in numbers or f"({os.strerror(one)})" in text), None)
 
 
 def key_of(name: str) -> str:

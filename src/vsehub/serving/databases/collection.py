@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from vsehub.checks import fail, require
 from vsehub.data.truth import distinct_ids
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
 from vsehub.serving.corrected import folded, formula, last_components, scored
-from vsehub.serving.databases.base import Database, Rows, asking
+from vsehub.serving.databases.base import Database, Rows
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts, require_of_vsehub
 from vsehub.serving.databases.kept import Kept, keep, require_own
@@ -68,7 +68,7 @@ class Collection:
         self._rows = {one: row for row, one in enumerate(ids)}
 
     def __len__(self) -> int:
-        with asking(self.place.address):
+        with self.place.asking():
             return self.database.count()
 
     def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
@@ -76,7 +76,7 @@ class Collection:
         asked = as_vectors("queries", queries, columns=self.facts.dim)
         ones = torch.full((len(asked),), float(corrected))
         vectors = with_last(asked.rows(0, len(asked)), ones)
-        with asking(self.place.address):
+        with self.place.asking():
             found = self.database.search(vectors, k)
         products = torch.full((len(asked), k), -torch.inf)
         positions = torch.full((len(asked), k), -1, dtype=torch.int64)
@@ -90,12 +90,12 @@ class Collection:
     def complete(self) -> None:
         """Note in the database that the collection is finished: from now on it is not filled again."""
         self.facts = self.facts.completed()
-        with asking(self.place.address):
+        with self.place.asking():
             self.database.keep_facts(self.facts.text())
 
     def size(self) -> int | None:
         """Bytes on disk; None where the engine does not say."""
-        with asking(self.place.address):
+        with self.place.asking():
             return self.database.size()
 
     def close(self) -> None:
@@ -140,16 +140,19 @@ def facts_of(
     )
 
 
-def require_free(place: Place, overwrite: bool) -> None:
+def require_free(place: Place, overwrite: bool, begun: bool = False) -> None:
     """Raise InputError if the engine does not answer, or if a collection is there that must not be filled.
 
-    An unfinished one may be: whether it is that of the same command is found out by `fill`. What vsehub did not make is
-    never replaced.
+    An unfinished one may be, and a finished one if this command has begun before and was stopped, which may have
+    happened after its collection was finished: whether it is that of the same command is found out by `fill`. What
+    vsehub did not make is never replaced.
     """
     if not place.exists:
         return
     with _connected(place) as database:
-        _replaceable(database, place, overwrite)
+        found = _replaceable(database, place, overwrite)
+        if found is not None and found.complete and not begun:
+            _refuse_finished(place)
 
 
 @contextmanager
@@ -157,14 +160,14 @@ def _connected(place: Place) -> Iterator[Database]:
     """The collection of a place, which need not exist, and whose errors are turned into one line."""
     database = place.opened()
     try:
-        with asking(place.address):
+        with place.asking():
             yield database
     finally:
         database.close()
 
 
 def _replaceable(database: Database, place: Place, overwrite: bool) -> Facts | None:
-    """The facts of an unfinished collection that is there; None if there is none, or it is to be replaced."""
+    """The facts of the collection that is there; None if there is none, or it is to be replaced."""
     require_own(database, place)
     if database.shape() is None:
         return None
@@ -172,13 +175,14 @@ def _replaceable(database: Database, place: Place, overwrite: bool) -> Facts | N
     if overwrite:
         require_of_vsehub(text, place.address)
         return None
-    found = Facts.read(text, place.address)
-    require(
-        not found.complete,
+    return Facts.read(text, place.address)
+
+
+def _refuse_finished(place: Place) -> NoReturn:
+    fail(
         f"index_uri: {place.address} holds a finished collection already. Give another index_name or index_uri, or "
-        "overwrite=true to replace it",
+        "overwrite=true to replace it"
     )
-    return found
 
 
 def fill(
@@ -191,15 +195,16 @@ def fill(
 ) -> Collection:
     """The collection, filled with items; it counts as unfinished until it is told to be `complete`.
 
-    facts: from `facts_of`. kept: what is stored beside it, as many reference queries as the facts say. An unfinished
-    collection of the same facts is finished; overwrite: replace any collection of vsehub's. Raises InputError for a
-    collection that must not be filled, and if the engine refuses; then the collection stays unfinished, and the same
-    command finishes it.
+    facts: from `facts_of`. kept: what is stored beside it, as many reference queries as the facts say. A collection of
+    the same facts is completed and checked, whether or not it was noted as complete: the command that filled it may
+    have been stopped before it wrote its own result. overwrite: replace any collection of vsehub's. Raises InputError
+    for a collection that must not be filled, and if the engine refuses; then the collection stays unfinished, and the
+    same command finishes it.
     """
     last, _ = last_components(items.bias, facts.scale)
     database = place.opened()
     try:
-        with asking(place.address):
+        with place.asking():
             start = _begun(database, place, facts, overwrite)
             keep(database, place, facts, kept)
             log.info("filling %s from item %d of %d", place.address, start, facts.items)
@@ -227,12 +232,16 @@ def _begun(database: Database, place: Place, facts: Facts, overwrite: bool) -> i
     if there is None:
         database.create(facts.dim + 1, facts.text())
         return 0
-    if found != facts:
+    if found is None or found.completed() != facts.completed():
+        if found is not None and found.complete:
+            _refuse_finished(place)
         fail(
             f"index_uri: {place.address} holds the unfinished collection of another command. Give that command again, "
             "another index_name or index_uri, or overwrite=true to replace it"
         )
     require_shape(database, place, facts)
+    if found.complete:
+        database.keep_facts(facts.text())  # as unfinished, until this command has checked it
     # Blocks were put in one after the other: all but the last that was begun are whole.
     return max(0, (min(database.count(), facts.items) - 1) // BLOCK * BLOCK)
 

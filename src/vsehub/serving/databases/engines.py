@@ -1,6 +1,7 @@
 """The engines by name: what each needs, where it keeps its files, and opening a collection in one."""
 
 import re
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,8 +22,8 @@ class Engine:
     """An engine.
 
     title: its name in texts. factory: the class in the module of the engine's name. packages: the modules that its
-    extra installs. file: its folder in `out`; None if it has no embedded form. schemes: of the URIs that it takes.
-    ending: of the name of any folder of it.
+    extra installs. file: its folder in `out`; None if it needs a server. schemes: of the URIs that it takes. ending: of
+    the name of any folder of it. server: the URI of a server, as an example. no_folder: why it needs one, in words.
     """
 
     title: str
@@ -31,6 +32,8 @@ class Engine:
     file: str | None
     schemes: tuple[str, ...]
     ending: str = ""
+    server: str = ""
+    no_folder: str = ""
 
 
 ENGINES = {
@@ -38,8 +41,24 @@ ENGINES = {
         "Milvus", "Milvus", ("pymilvus", "milvus_lite"), "index.milvus.db", ("http", "https", "tcp"), ".db"
     ),
     "lancedb": Engine("LanceDB", "LanceDB", ("lancedb",), "index.lancedb", ("db", "s3", "gs", "az")),
-    "qdrant": Engine("Qdrant", "Qdrant", ("qdrant_client",), "index.qdrant", ("http", "https")),
-    "pgvector": Engine("Postgres", "PGVector", ("psycopg", "pgvector"), None, ("postgresql", "postgres")),
+    "qdrant": Engine(
+        "Qdrant",
+        "Qdrant",
+        ("qdrant_client",),
+        None,
+        ("http", "https"),
+        server="http://HOST:6333",
+        no_folder="; its makers call the client's folder mode one for prototypes, and it stores pickles, which can run "
+        "code when a folder is opened. Start a server, or choose milvus or lancedb, which fill folders",
+    ),
+    "pgvector": Engine(
+        "Postgres",
+        "PGVector",
+        ("psycopg", "pgvector"),
+        None,
+        ("postgresql", "postgres"),
+        server="postgresql://USER@HOST/DATABASE",
+    ),
 }
 
 
@@ -72,7 +91,8 @@ class Place:
         scheme = self.uri.partition("://")[0].lower() if self.served else None
         require(
             scheme in engine.schemes if self.served else engine.file is not None,
-            f"index_uri is {self.uri}; {engine.title} takes {kinds}{' or a folder' if engine.file else ''}",
+            f"index_uri is {self.uri}; {engine.title} takes {kinds}"
+            f"{' or a folder' if engine.file else '' if self.served else engine.no_folder}",
         )
         require(
             self.served or self.uri.endswith(engine.ending),
@@ -94,11 +114,15 @@ class Place:
         """Whether there may be a collection: a folder that is not there holds none."""
         return self.served or Path(self.uri).exists()
 
+    def asking(self) -> AbstractContextManager[None]:
+        """A block within which errors of the engine are reported with this place; see `base.asking`."""
+        return asking(self.address, None if self.served else Path(self.uri))
+
     def opened(self) -> Database:
         """The collection, which need not exist yet. Raises InputError if the engine does not answer."""
         module = import_module(f"vsehub.serving.databases.{self.engine}")
         uri = Address(self.uri).opened("index_uri")
-        with asking(self.address):
+        with self.asking():
             opened: Database = getattr(module, ENGINES[self.engine].factory)(uri, self.name, not self.served)
             return opened
 
@@ -122,9 +146,7 @@ def placed(engine: str, uri: str | None, name: str, folder: Path | None) -> Plac
     if uri is not None or known is None:
         return Place(engine, str(uri), name)
     if known.file is None:
-        fail(
-            f"index_uri is not set; {known.title} needs a server: give index_uri={known.schemes[0]}://USER@HOST/DATABASE"
-        )
+        fail(f"index_uri is not set; {known.title} needs a server: give index_uri={known.server}{known.no_folder}")
     if folder is None:
         fail(f"index_uri is not set; give the server, or the folder of {known.title}, that rerank filled")
     return Place(engine, str(folder / known.file), name)

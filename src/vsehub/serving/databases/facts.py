@@ -24,8 +24,8 @@ class Facts:
     mean of b): a corrected score is a times the inner product, minus the mean. dim: D; stored vectors have one
     dimension more. items: how many were put in when it was filled. approximate: whether the engine searches an
     approximate index. normalize: whether vectors were divided by their norms. fingerprint: of the item vectors. digest:
-    of ids, labels and biases, by which a command knows its own unfinished collection. complete: whether all items are
-    in it.
+    of ids, labels and biases, by which a command knows its own collection; "" once items have come or gone. complete:
+    whether all items are in it.
     """
 
     criterion: str

@@ -15,7 +15,7 @@ from vsehub.criteria.base import ItemBias
 from vsehub.neighbors.tiles import score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
 from vsehub.serving.corrected import last_components
-from vsehub.serving.databases.base import Database, Rows, asking
+from vsehub.serving.databases.base import Database, Rows
 from vsehub.serving.databases.collection import Items, put_in, require_shape, with_last
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts
@@ -97,6 +97,7 @@ class Living:
         """Add items; returns how many of them replace one of the same id."""
         earlier = self._held(items.ids)
         masses = self._masses([(items.vectors, items.bias, 1.0), *self._leaving(earlier)])
+        self._disown()
         put_in(self.database, items, last_components(items.bias, self.facts.scale, self.facts.mean_bias)[0])
         self.database.finish(self.facts.approximate)
         self._keep(masses)
@@ -106,6 +107,7 @@ class Living:
         """Remove items; returns how many of the ids were there."""
         earlier = self._held(ids)
         masses = self._masses(self._leaving(earlier))
+        self._disown()
         self.database.remove(ids)
         self._keep(masses)
         return len(earlier.ids)
@@ -190,6 +192,12 @@ class Living:
                 first += scores.shape[1]
         return masses.clamp(min=_LEAST)
 
+    def _disown(self) -> None:
+        """Note that the items are no longer those of the command that filled the collection."""
+        if self.facts.digest:
+            self.facts = replace(self.facts, digest="")
+            self.database.keep_facts(self.facts.text())
+
     def _keep(self, masses: Tensor | None) -> None:
         if masses is not None and self.kept.balance is not None:
             self.kept = replace(self.kept, balance=replace(self.kept.balance, masses=masses))
@@ -209,7 +217,7 @@ def opened(place: Place) -> Iterator[Living]:
     require(place.exists, f"index_uri: {place.uri} does not exist; fill it with rerank index={place.engine}")
     database = place.opened()
     try:
-        with asking(place.address):
+        with place.asking():
             require(
                 database.shape() is not None, f"index_uri: there is no collection {place.address}; fill it with rerank"
             )

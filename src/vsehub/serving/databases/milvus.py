@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vsehub.checks import fail
 from vsehub.serving.databases.base import CONNECT_SECONDS, Named, Rows, Shape, folder_size, key_of, own_folder
 
 BATCH = 1000  # items or queries in one message, which Milvus limits to 64 MB
@@ -33,6 +34,7 @@ class Milvus(Named):
         if self._folder is not None:
             own_folder(self._folder, "Milvus Lite", ("collections", "LOCK"))
             self._folder.parent.mkdir(parents=True, exist_ok=True)
+            _require_starts(self._folder)
         settings: dict[str, Any] = {} if self._folder is None else {"grpc_options": _UNHURRIED}
         self._client = MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=CONNECT_SECONDS, **settings)
         self._name = name
@@ -152,6 +154,20 @@ class Milvus(Named):
 
     def _described(self) -> dict[str, Any]:
         return dict(self._client.describe_collection(self._name))
+
+
+def _require_starts(folder: Path) -> None:
+    """Start Milvus Lite in this process. Raises InputError if another process has opened the folder."""
+    from milvus_lite.db import MilvusLite
+    from milvus_lite.exceptions import DataDirLockedError
+    from milvus_lite.server_manager import server_manager_instance
+
+    if server_manager_instance.start_and_get_uri(str(folder)) is not None:
+        return
+    try:
+        MilvusLite(str(folder)).close()  # the server only logs why it did not start; this fails for the same reason
+    except DataDirLockedError:
+        fail(f"index_uri: {folder} is open in another process; end that one first")
 
 
 def _rows(found: Sequence[dict[str, Any]]) -> Rows:

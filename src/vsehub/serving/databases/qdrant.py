@@ -1,17 +1,13 @@
-"""Qdrant: a folder (the client's local mode, which searches every vector in Python) or a server by its URI."""
+"""Qdrant: a server by its URI. The client's local mode, which unpickles what a folder holds, is never used."""
 
 import os
-import pickletools
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vsehub.checks import InputError, require
-from vsehub.serving.databases.base import CONNECT_SECONDS, Named, Rows, Shape, folder_size, key_of, own_folder
+from vsehub.serving.databases.base import CONNECT_SECONDS, Named, Rows, Shape, key_of
 
 BATCH = 500
 PATIENCE = 300  # seconds for one request, once a server has answered
@@ -25,20 +21,14 @@ class Qdrant(Named):
     def __init__(self, uri: str, name: str, embedded: bool):
         from qdrant_client import QdrantClient
 
-        self._folder = Path(uri) if embedded else None
-        if self._folder is not None:
-            own_folder(self._folder, "Qdrant", ("meta.json",))
-            _require_plain_points(self._folder)
-            self._client = QdrantClient(path=uri)
-        else:
-            settings: dict[str, Any] = {
-                "url": uri,
-                "api_key": os.environ.get("QDRANT_API_KEY"),
-                "check_compatibility": False,
-            }
-            with closing(QdrantClient(timeout=CONNECT_SECONDS, **settings)) as asked:
-                asked.get_collections()
-            self._client = QdrantClient(timeout=PATIENCE, **settings)
+        settings: dict[str, Any] = {
+            "url": uri,
+            "api_key": os.environ.get("QDRANT_API_KEY"),
+            "check_compatibility": False,
+        }
+        with closing(QdrantClient(timeout=CONNECT_SECONDS, **settings)) as asked:
+            asked.get_collections()
+        self._client = QdrantClient(timeout=PATIENCE, **settings)
         self._name = name
 
     def shape(self) -> Shape | None:
@@ -85,7 +75,7 @@ class Qdrant(Named):
         """See `Database`; a server builds its graph in the background."""
         from qdrant_client.models import HnswConfigDiff
 
-        if self._folder is None and approximate:
+        if approximate:
             self._client.update_collection(self._name, hnsw_config=HnswConfigDiff(m=_LINKS))
 
     def count(self) -> int:
@@ -132,8 +122,8 @@ class Qdrant(Named):
         self._client.delete_collection(self._name)
 
     def size(self) -> int | None:
-        """See `Database`."""
-        return None if self._folder is None else folder_size(self._folder)
+        """See `Database`; a server does not say."""
+        return None
 
     def close(self) -> None:
         """See `Database`."""
@@ -145,50 +135,11 @@ def _rows(found: Sequence[Any]) -> Rows:
     return Rows([one.payload["id"] for one in found], [one.payload["label"] for one in found], vectors)
 
 
-# How the local mode's pickle of a point begins, and what may follow until its end: data and references to it.
-_BEGINNING = [
-    ("SHORT_BINUNICODE", "qdrant_client.http.models.models"),
-    ("SHORT_BINUNICODE", "PointStruct"),
-    ("STACK_GLOBAL", None),
-    ("EMPTY_TUPLE", None),
-    ("NEWOBJ", None),
-]
-_DATA = frozenset(
-    (
-        *("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "BINFLOAT", "BININT", "BININT1", "BININT2", "LONG1"),
-        *("NONE", "NEWTRUE", "NEWFALSE", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET", "EMPTY_TUPLE", "MARK"),
-        *("SETITEM", "SETITEMS", "APPEND", "APPENDS", "ADDITEMS", "BINGET", "LONG_BINGET"),
-    )
-)
-
-
-def _require_plain_points(folder: Path) -> None:
-    """Raise InputError if a stored point, a pickle that the client would carry out, is more than a point."""
-    for file in folder.glob("collection/*/storage.sqlite"):
-        try:
-            with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as base:
-                plain = all(_is_plain(point) for (point,) in base.execute("SELECT point FROM points"))
-        except (sqlite3.Error, ValueError, TypeError, IndexError, UnicodeError) as error:
-            raise InputError(f"index_uri: {file} is damaged ({error}); it was not opened") from error
-        require(plain, f"index_uri: {file} holds what Qdrant's local mode does not write; it was not opened")
-
-
-def _is_plain(point: bytes) -> bool:
-    """Whether a pickle makes a point and nothing else: its steps are read, and none is carried out."""
-    steps = [(step.name, value) for step, value, _ in pickletools.genops(point)]
-    steps = [step for step in steps if step[0] not in ("PROTO", "FRAME", "MEMOIZE")]
-    first, middle, last = steps[:5], steps[5:-2], steps[-2:]
-    return first == _BEGINNING and {name for name, _ in middle} <= _DATA and last == [("BUILD", None), ("STOP", None)]
-
-
 def note(uri: str, name: str, k: int) -> tuple[str, str]:
     """The imports and the search of a usage note; the search gives `ids` and `products` for `vectors`."""
-    server = "://" in uri
-    opened = f'url={uri!r}, api_key=os.environ.get("QDRANT_API_KEY")' if server else f"path={uri!r}"
     return (
-        f"{'import os' + chr(10) * 2 if server else ''}import numpy as np\n"
-        "from qdrant_client import QdrantClient, models\n",
-        f"client = QdrantClient({opened})\n"
+        "import os\n\nimport numpy as np\nfrom qdrant_client import QdrantClient, models\n",
+        f'client = QdrantClient(url={uri!r}, api_key=os.environ.get("QDRANT_API_KEY"))\n'
         f"asked = [models.QueryRequest(query=one.tolist(), limit={k}, with_payload=True) for one in vectors]\n"
         f'found = client.query_batch_points("{name}", asked)\n'
         f'ids = [[hit.payload["id"] for hit in answer.points] for answer in found]\n'
