@@ -8,6 +8,7 @@ from io import TextIOWrapper
 
 from vsehub import __version__
 from vsehub.checks import InputError, nearest
+from vsehub.cli import signals
 
 COMMANDS = {
     "train": "train encoders with a loss; -m: a sweep; resume=RUN_FOLDER: continue a run",
@@ -47,7 +48,13 @@ examples:
 
 
 def main() -> None:
-    """Entry point of the console script; exits with 2 on a wrong command."""
+    """Entry point of the console script; exits with 2 on a wrong command.
+
+    Programs that this process starts do not import Python files of their working folder (`PYTHONSAFEPATH`).
+    """
+    signals.let_interrupts_end()
+    signals.end_with_starter()
+    os.environ["PYTHONSAFEPATH"] = "1"
     read_utf8()
     open_streams()
     arguments = sys.argv[1:]

@@ -123,6 +123,13 @@ def _is_option(arguments: Sequence[str], number: int) -> bool:
     return arguments[number].startswith("-") or (number > 0 and arguments[number - 1] in WITH_VALUE)
 
 
+def text_of(argument: str) -> str | None:
+    """The value of a setting that names a file, None for null. argument: as the user gave it or `readable` wrote it."""
+    value = parsed(*readable([argument]), argument.partition("=")[0]).value()
+    value = value.text if isinstance(value, QuotedString) else value
+    return None if value is None else str(OmegaConf.create({"value": value}).value)  # without the escapes of `quoted`
+
+
 def ordered(arguments: Sequence[str]) -> list[str]:
     """The arguments with Hydra's options first: Hydra refuses settings on both sides of an option.
 
