@@ -122,7 +122,7 @@ signals.GRACE = 0.5
 if sys.argv[1] == "at_exit":
     at_exit()
 else:
-    signals.let_interrupts_end()
+    main.let_interrupts_end()
     if sys.argv[1] == "imports":
         print("up", flush=True)
         time.sleep(60)

@@ -2,13 +2,12 @@
 
 import codecs
 import os
+import signal
 import sys
 from importlib import import_module
 from io import TextIOWrapper
 
 from vsehub import __version__
-from vsehub.checks import InputError, nearest
-from vsehub.cli import signals
 
 COMMANDS = {
     "train": "train encoders with a loss; -m: a sweep; resume=RUN_FOLDER: continue a run",
@@ -52,8 +51,11 @@ def main() -> None:
 
     Programs that this process starts do not import Python files of their working folder (`PYTHONSAFEPATH`).
     """
-    signals.let_interrupts_end()
-    signals.end_with_starter()
+    let_interrupts_end()
+    from vsehub.checks import nearest
+    from vsehub.cli.signals import end_with_starter
+
+    end_with_starter()
     os.environ["PYTHONSAFEPATH"] = "1"
     read_utf8()
     open_streams()
@@ -76,6 +78,16 @@ def main() -> None:
     with boundary():
         require_working_folder()
         import_module(f"vsehub.cli.{command.replace('-', '_')}").main()
+
+
+def let_interrupts_end() -> None:
+    """Let SIGINT end this process at once and silently, except where `signals.answered` handles the signal.
+
+    Python would raise KeyboardInterrupt instead, which prints a traceback where nothing catches it: while modules are
+    imported, and in what runs at exit.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def show(text: str) -> None:
@@ -108,4 +120,6 @@ def require_working_folder() -> None:
     try:
         os.getcwd()
     except OSError as error:
+        from vsehub.checks import InputError
+
         raise InputError("the working folder no longer exists; change to one that does") from error

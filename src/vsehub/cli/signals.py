@@ -1,7 +1,4 @@
-"""How this process ends: on SIGINT and SIGTERM, in time, and together with the process that started it.
-
-Imports nothing outside the standard library, so that `vsehub` can call it before anything else.
-"""
+"""How this process ends: on SIGINT and SIGTERM, in time, and together with the process that started it."""
 
 import os
 import select
@@ -25,16 +22,6 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 class Terminated(SystemExit):
     """Raised on SIGTERM."""
-
-
-def let_interrupts_end() -> None:
-    """Let SIGINT end this process at once and silently, except within `answered`.
-
-    Python would raise KeyboardInterrupt instead, which prints a traceback where nothing catches it: while modules are
-    imported, and in what runs at exit.
-    """
-    if _in_main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
