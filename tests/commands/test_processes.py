@@ -154,11 +154,11 @@ def test_a_process_ends_with_its_starter(environment, asked):
 
 def test_resume_is_read_as_the_user_and_as_the_command_write_it():
     for written in ("out", "a b", "it's", "a,b", "${x}", r"\${x}", "[1]x", "1.0"):
-        assert text_of(f"resume={written}") == written
+        assert text_of(f"resume={written}", "train") == written
         (again,) = readable([f"resume={written}"])
-        assert text_of(again) == written
+        assert text_of(again, "train") == written
         assert readable([again]) == [again]
-    assert text_of("resume=null") is None
+    assert text_of("resume=null", "train") is None
 
 
 def wait_for(condition, seconds=200):

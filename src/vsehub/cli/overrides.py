@@ -123,9 +123,12 @@ def _is_option(arguments: Sequence[str], number: int) -> bool:
     return arguments[number].startswith("-") or (number > 0 and arguments[number - 1] in WITH_VALUE)
 
 
-def text_of(argument: str) -> str | None:
-    """The value of a setting that names a file, None for null. argument: as the user gave it or `readable` wrote it."""
-    value = parsed(*readable([argument]), argument.partition("=")[0]).value()
+def text_of(argument: str, config: str) -> str | None:
+    """The value of a command's setting that names a file, None for null.
+
+    argument: as the user gave the setting or as `readable` wrote it. config: the name of the command's yaml.
+    """
+    value = parsed(readable([argument])[0], config).value()
     value = value.text if isinstance(value, QuotedString) else value
     return None if value is None else str(OmegaConf.create({"value": value}).value)  # without the escapes of `quoted`
 

@@ -41,7 +41,7 @@ def main() -> None:
 
 def command() -> None:
     """Run the command; with resume=FOLDER only that folder is written to."""
-    folder = next((text_of(argument) for argument in sys.argv if argument.startswith("resume=")), None)
+    folder = next((text_of(argument, "train") for argument in sys.argv if argument.startswith("resume=")), None)
     if folder:
         changes = [one for one in sys.argv[1:] if not one.startswith("resume=")]
         require(not MULTIRUN & set(changes), "resume continues one run; omit -m")
