@@ -1,6 +1,7 @@
 import logging
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -129,11 +130,16 @@ def undrawn(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def logging_as_before():
-    """Commands and benchmarks set logging up for their process; the next test's log is caught as if none had run."""
+def process_as_before():
+    """Commands and benchmarks set up logging, signals and the environment of their process; here others follow."""
     root, own = logging.getLogger(), logging.getLogger("vsehub")
     handlers, levels = root.handlers[:], (root.level, own.level)
+    interrupt, safe_path = signal.getsignal(signal.SIGINT), os.environ.get("PYTHONSAFEPATH")
     yield
+    signal.signal(signal.SIGINT, interrupt)
+    os.environ.pop("PYTHONSAFEPATH", None)
+    if safe_path is not None:
+        os.environ["PYTHONSAFEPATH"] = safe_path
     root.handlers[:] = handlers
     root.setLevel(levels[0])
     own.setLevel(levels[1])

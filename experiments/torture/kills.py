@@ -16,7 +16,8 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,21 @@ CASES = 120
 
 @dataclass(frozen=True)
 class Kill:
-    """A signal, and when it comes: after a share of the unbroken run's time, or at the n-th call of a function."""
+    """A signal, and when it comes: after a share of the unbroken run's time, or at the n-th call of a function.
+
+    worker: the number of the one that it is sent to, of the processes that the command starts; None: to the command.
+    """
 
     signal: signal.Signals
     moment: float | None = None
     call: str | None = None
     number: int = 0
     when: str = "before"
+    worker: int | None = None
 
     def __str__(self) -> str:
+        if self.worker is not None:
+            return f"{self.signal.name} at {self.moment:.3f} to worker {self.worker}"
         at = f"at {self.moment:.3f}" if self.call is None else f"{self.when} os.{self.call} {self.number}"
         return f"{self.signal.name} {at}"
 
@@ -52,6 +59,8 @@ class Kill:
 def drawn(command: Command, random: random.Random) -> Kill:
     """A third of the kills come at calls that write, the others at any moment."""
     number = random.choice(SIGNALS)
+    if command.workers and random.random() < 1 / 2:
+        return Kill(number, random.random(), worker=random.randrange(command.workers))
     called = [name for name in calls.CALLS if command.calls[name]]
     if called and random.random() < 1 / 3:
         call = random.choice(called)
@@ -97,7 +106,10 @@ def killed(command: Command, kill: Kill, cwd: Path, base: Path, fresh: bool) -> 
             ended = forked.run(arguments, cwd, calls.install, environment)
             # After some work has been done there are fewer calls than in the unbroken run: then none is the n-th.
             return ended if ended.status == 0 else forked.Ended(**{**vars(ended), "hit": True})
-        ended = forked.run(arguments, cwd, None, environment, (kill.signal, share * command.seconds))
+        if kill.worker is None:
+            ended = forked.run(arguments, cwd, None, environment, (kill.signal, share * command.seconds))
+        else:
+            ended = worker_killed(arguments, cwd, environment, kill, share * command.seconds)
         if ended.hit and ended.status != 0:
             return ended
         share *= 0.6
@@ -105,6 +117,32 @@ def killed(command: Command, kill: Kill, cwd: Path, base: Path, fresh: bool) -> 
             return ended
         shutil.rmtree(cwd / OUT, ignore_errors=True)
     return ended
+
+
+def worker_killed(
+    arguments: Sequence[str], cwd: Path, environment: dict[str, str], kill: Kill, seconds: float
+) -> forked.Ended:
+    """Run the command, and send the signal to one of the processes that it has started by then, or starts next."""
+    running = forked.Running(arguments, cwd, None, environment)
+    running.wait(until=seconds)
+    while not running.poll():
+        for worker in workers(running.pid, kill.worker):
+            os.kill(worker, kill.signal)
+            ended = running.result(hit=True)
+            return replace(ended, hit=ended.status != 0)
+        running.wait(until=time.monotonic() - running.began + 0.01)
+    return running.result()
+
+
+def workers(pid: int, number: int) -> list[int]:
+    """The process of this number among those that a process has started; none before its Python runs."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == pid and f"\0RANK={number}\0".encode() in b"\0" + (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return found
 
 
 def after(command: Command, kill: Kill, ended: forked.Ended, cwd: Path, first: bool = True) -> list[str]:
@@ -115,26 +153,27 @@ def after(command: Command, kill: Kill, ended: forked.Ended, cwd: Path, first: b
     if not ended.hit:
         refused = ended.status == 2 and "already" in ended.err
         return wrong + ([] if ended.status == 0 or refused else [f"status {ended.status} unkilled: {ended.err[-800:]}"])
-    if ended.status != STATUS[kill.signal]:
-        wrong.append(f"status {ended.status}, not {STATUS[kill.signal]}: {ended.err[-800:]}")
+    expected = STATUS[kill.signal] if kill.worker is None else 1
+    if ended.status != expected:
+        wrong.append(f"status {ended.status}, not {expected}: {ended.err[-800:]}")
     if len(ended.said) > 1:
         wrong.append(f"{len(ended.said)} lines on stderr: {ended.said}")
-    if kill.signal != signal.SIGKILL and first:
+    if kill.signal != signal.SIGKILL and first and not command.workers:  # those are ended in any way
         left = world.temporary(out)
         wrong += [f"{name} is left" for name in left if name.endswith(world.TEMPORARY) or "outcomes" in name]
     if command.trains:
         for record in out.rglob("run.json"):
-            wrong += stopped(record, kill, ended.out) if first or "epoch" in ended.out else []
+            wrong += stopped(command, record, kill, ended.out) if first or "epoch" in ended.out else []
     if command.sweeps and kill.signal != signal.SIGKILL:
         wrong += summary(ended.out, out)
     return wrong
 
 
-def stopped(record: Path, kill: Kill, said: str) -> list[str]:
+def stopped(command: Command, record: Path, kill: Kill, said: str) -> list[str]:
     """What is wrong with the record and the checkpoint of a training that was stopped."""
     status = json.loads(record.read_text())["status"]
     wrong = []
-    if kill.signal == signal.SIGKILL:
+    if kill.signal == signal.SIGKILL or command.workers:
         if status not in ("running", "stopped", "finished"):
             wrong.append(f"{record.parent.name} is {status!r} after a kill")
     elif status not in ("stopped", "finished") and not ("resuming" in said and "epoch" not in said):

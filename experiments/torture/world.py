@@ -56,6 +56,11 @@ class Command:
         return self.arguments[0] == "train"
 
     @property
+    def workers(self) -> int:
+        """How many processes it starts that train."""
+        return 2 if "trainer.devices=2" in self.arguments else 0
+
+    @property
     def sweeps(self) -> bool:
         """Whether it is a sweep."""
         return "-m" in self.arguments
@@ -101,6 +106,7 @@ def commands(base: Path) -> dict[str, Command]:
         Command("train-bank", (*RUN, "bank=memory", "bank.fraction=0.5"), resume),
         Command("train-noise", (*RUN, *noise), resume),
         Command("train-csv", (*RUN, "logger=csv", "trainer.log_every_n_steps=1"), resume),
+        Command("train-two", (*RUN, "image_encoder.norm=group", "trainer.devices=2"), resume),
         Command("sweep", ("train", "-m", *TRAIN[1:], "loss=sum,max", f"hydra.sweep.dir={OUT}"), same),
         Command(
             "extract",

@@ -1,5 +1,6 @@
 """Checks of input: each raises InputError saying what was given, what was expected and what to do."""
 
+import errno
 import math
 import os
 import stat
@@ -116,6 +117,18 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f" (did you mean {folded[near[0]]}?)" if near else ""
 
 
+# What torch, CUDA and its libraries, C++ and the system say of memory that cannot be had.
+_OUT_OF_MEMORY = (
+    *("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "unable to allocate"),
+    *("bad_alloc", "bad allocation", "alloc_failed", "storage size calculation overflowed", "invalid buffer size"),
+)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that memory could not be allocated; torch raises a RuntimeError."""
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error).lower())
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in said for words in _OUT_OF_MEMORY)
+    )

@@ -3,6 +3,8 @@
 import errno
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -40,6 +42,22 @@ def covered():
         (PermissionError(errno.EACCES, "Permission denied", "out/x"), 1, "out/x: Permission denied"),
         (OSError(errno.ENOSPC, "No space left on device", "out/x"), 1, r"the disk is full \(out/x\)"),
         (MemoryError(), 1, "out of memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), 1, "out of memory"),
+        (
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried "
+                "to allocate 40000000000000 bytes. Error code 12 (Cannot allocate memory)"
+            ),
+            1,
+            "out of memory: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator",
+        ),
+        (RuntimeError("Storage size calculation overflowed with sizes=[2305843009213693952]"), 1, "out of memory"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), 1, "out of memory"),
+        (
+            RuntimeError("more than one element of the written-to tensor refers to a single memory location"),
+            1,
+            "This is a bug in vsehub",
+        ),
         (KeyError("lost"), 1, "KeyError: 'lost'. This is a bug in vsehub, not your mistake; its traceback: "),
     ],
     ids=lambda value: type(value).__name__,
@@ -73,3 +91,64 @@ def test_errors_raised_from_each_other_in_a_ring(capsys):
     first.__cause__, second.__cause__ = second, first
     code, said = ended(capsys, lambda: throw(first))
     assert (code, "the disk is full" in said) == (1, True)
+
+
+STOPPED = """
+import atexit, ctypes, sys, time
+from vsehub.cli import app, main, signals
+
+class Swallows:
+    def __del__(self):
+        time.sleep(60)
+
+def native():
+    mutex, lock = ctypes.create_string_buffer(256), ctypes.CDLL(None).pthread_mutex_lock
+    lock(mutex)
+    print("up", flush=True)
+    lock(mutex)  # waits for ever, with the signals unseen
+
+def swallowed():
+    print("up", flush=True)
+    Swallows()
+    time.sleep(60)
+
+def at_exit():
+    atexit.register(time.sleep, 60)
+    atexit.register(print, "up", flush=True)
+    sys.argv = ["vsehub", "--version"]
+    main.main()
+
+signals.GRACE = 0.5
+if sys.argv[1] == "at_exit":
+    at_exit()
+else:
+    main.let_interrupts_end()
+    if sys.argv[1] == "imports":
+        print("up", flush=True)
+        time.sleep(60)
+    with app.boundary():
+        globals()[sys.argv[1]]()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="waits in a function of Linux's library")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("where", ["native", "swallowed", "imports", "at_exit"])
+def test_a_signal_ends_the_process_wherever_it_is(where, number, environment):
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPED, where],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    while process.stdout.readline() != "up\n":
+        assert process.poll() is None, process.stderr.read()
+    process.send_signal(number)
+    _, said = process.communicate(timeout=20)
+    if where in ("native", "swallowed"):
+        assert process.returncode == {signal.SIGTERM: 143, signal.SIGINT: 130}[number]
+        what = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted"}[number]
+        assert said.splitlines()[-1].endswith(app.reported(KeyboardInterrupt())[0].replace("interrupted", what))
+    else:
+        assert (process.returncode, said) == (-number, "")

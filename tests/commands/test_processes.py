@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from false_packages import write_false_packages
 from input_setups import SMALL
 from long import long
 from omegaconf import OmegaConf
@@ -19,6 +20,7 @@ from run_files import rows
 
 from vsehub.checks import InputError
 from vsehub.cli.launch import of_failures
+from vsehub.cli.overrides import readable, text_of
 from vsehub.cli.train import require_divisible
 from vsehub.data import Scenes
 from vsehub.encoders import ImageCNN
@@ -62,7 +64,11 @@ def alike(one, other):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    return tmp_path_factory.mktemp("processes")
+    """The working folder. Its Python files are named as packages are, and no process may import them."""
+    folder = tmp_path_factory.mktemp("processes")
+    write_false_packages(folder)
+    yield folder
+    assert not (folder / "imported").exists(), (folder / "imported").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +104,76 @@ def test_one_that_is_killed_ends_all_and_another_goes_on(alone, place, environme
     resumed = [sys.executable, "-m", "vsehub", "train", f"resume={run}", "trainer.devices=1"]
     subprocess.run(resumed, check=True, cwd=place, env=environment, capture_output=True)
     alike(run, alone)
+
+
+@long
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes in Linux's /proc")
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_is_stopped_resumes_with_as_many(alone, place, environment, stop):
+    """Workers end with the command that started them, even where that one is killed."""
+    run = place / f"stopped by {stop.name}"
+    process = subprocess.Popen(
+        command(f"hydra.run.dir={run.name}", "trainer.devices=2"), cwd=place, env=environment, stderr=subprocess.PIPE
+    )
+    wait_for(lambda: (run / "checkpoints" / "last.ckpt").is_file() or process.poll() is not None)
+    workers = children(process.pid)
+    assert len(workers) >= 2
+    process.send_signal(stop)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == (130 if stop == signal.SIGINT else -stop), said
+    assert b"Traceback" not in said
+    wait_for(lambda: not any(map(runs, workers)), 20)
+    resumed = [sys.executable, "-m", "vsehub", "train", f"resume={run.name}"]
+    subprocess.run(resumed, check=True, cwd=place, env=environment, capture_output=True)
+    assert record(run)["processes"]["count"] == 2
+    alike(run, alone)
+
+
+STARTER = """
+import subprocess, sys, time
+code = "import sys, time; from vsehub.cli import signals; {}signals.end_with_starter(); print('up', flush=True)"
+code += "; time.sleep(90)"
+started = subprocess.Popen([sys.executable, "-c", code.format(sys.argv[1])], start_new_session=True)
+print(started.pid, flush=True)
+time.sleep(90)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes in Linux's /proc")
+@pytest.mark.parametrize("asked", ["", "sys.platform = 'other'; "], ids=["signal", "watch"])
+def test_a_process_ends_with_its_starter(environment, asked):
+    variables = environment | {"TORCHELASTIC_RUN_ID": "x"}
+    starter = subprocess.Popen([sys.executable, "-c", STARTER, asked], stdout=subprocess.PIPE, env=variables, text=True)
+    started = int(starter.stdout.readline())
+    assert starter.stdout.readline() == "up\n"
+    assert runs(started)
+    starter.kill()
+    starter.wait()
+    wait_for(lambda: not runs(started), 20)
+
+
+def test_resume_is_read_as_the_user_and_as_the_command_write_it():
+    for written in ("out", "a b", "it's", "a,b", "${x}", r"\${x}", "[1]x", "1.0"):
+        assert text_of(f"resume={written}", "train") == written
+        (again,) = readable([f"resume={written}"])
+        assert text_of(again, "train") == written
+        assert readable([again]) == [again]
+    assert text_of("resume=null", "train") is None
+
+
+def wait_for(condition, seconds=200):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def runs(pid):
+    """Whether a process runs; one that has ended and is not yet removed does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def children(pid):

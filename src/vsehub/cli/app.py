@@ -2,13 +2,13 @@
 
 import logging
 import os
+import select
 import signal
 import sys
 import tempfile
-import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,11 +24,12 @@ from vsehub.checks import InputError, is_out_of_memory
 from vsehub.cli import launch
 from vsehub.cli.nodes import hide_secrets
 from vsehub.cli.overrides import check, config_dir, explained, ordered, readable
+from vsehub.cli.signals import INTERRUPTED, TERMINATED, Terminated, answered
 from vsehub.components import conf_folder
 from vsehub.io.address import masked
 from vsehub.io.files import is_full_disk, write_text
 
-BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
+BAD_INPUT, FAILED = 2, 1
 # Libraries that raise Python's own error classes when they refuse a setting.
 _LIBRARIES = ("torch", "pytorch_lightning", "lightning_fabric", "torchvision", "faiss", "wandb")
 _WITHOUT_CHECK = {"--help", "-h", "--hydra-help", "--version", "--shell-completion", "-sc"}
@@ -36,7 +37,9 @@ _WITHOUT_CHECK = {"--help", "-h", "--hydra-help", "--version", "--shell-completi
 
 def run(task: Callable[[DictConfig], float | None], config: str) -> None:
     """Run `task` with the composed configuration named `config`, after checking the command line."""
-    arguments = readable(ordered(sys.argv[1:]))
+    arguments = ordered(sys.argv[1:])
+    if not launch.launched():  # `launch` gives arguments that have been made readable
+        arguments = readable(arguments)
     sys.argv = [sys.argv[0], *arguments]
     if {"--help", "-h"} & set(arguments):
         import vsehub.cli.help  # noqa: F401 (the resolver of the templates)
@@ -72,30 +75,26 @@ def boundary() -> Iterator[None]:
     2: bad input. 1: the machine refused something, or the command itself failed; the line then names the file with the
     traceback. 130: interrupted. 143: SIGTERM. VSEHUB_TRACEBACK=1 shows the traceback directly.
     """
-    before, logging.raiseExceptions = None, False  # a log that cannot be written fails again as output
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        before = signal.signal(signal.SIGTERM, _terminated)
+    logging.raiseExceptions = False  # a log that cannot be written fails again as output
     try:
-        yield
-        sys.stdout.flush()
+        with answered(_stop_late):
+            yield
+            sys.stdout.flush()
     except BaseException as error:
         if isinstance(error, SystemExit) and not isinstance(error, Terminated):
             raise  # its message has been printed
         if os.environ.get("VSEHUB_TRACEBACK") == "1":
             raise
         end(*reported(_stop_behind(error) or error))
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
 
 
-class Terminated(SystemExit):
-    """Raised on SIGTERM."""
-
-
-def _terminated(signum: int, frame: Any) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
-    raise Terminated(TERMINATED)
+def _stop_late(number: int) -> None:
+    """End the process in whatever it does; a SIGKILL would leave the same files."""
+    message, status = reported(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
+    with suppress(OSError, ValueError):
+        if not launch.noted(message) and select.select([], [sys.stderr], [], 0)[1]:
+            os.write(sys.stderr.fileno(), f"{sys.argv[0]}: {message}\n".encode())
+    os._exit(status)
 
 
 def _behind(error: BaseException | None) -> Iterator[BaseException]:
@@ -129,17 +128,17 @@ def reported(error: BaseException) -> tuple[str, int]:
         return explained(error), BAD_INPUT
     if is_full_disk(error):
         return f"the disk is full ({_file(error) or 'while writing'}). Free space, then run the command again", FAILED
-    if isinstance(error, BrokenPipeError):
-        return "the program that read the output has ended", FAILED
-    if isinstance(error, OSError):
-        named = _file(error)
-        return f"{named + ': ' if named else ''}{error.strerror or error}", FAILED
     if is_out_of_memory(error):
         return (
             f"out of memory: {_line(error) or 'no more could be allocated'}. Close other programs, or use smaller "
             "batches or fewer items",
             FAILED,
         )
+    if isinstance(error, BrokenPipeError):
+        return "the program that read the output has ended", FAILED
+    if isinstance(error, OSError):
+        named = _file(error)
+        return f"{named + ': ' if named else ''}{error.strerror or error}", FAILED
     if isinstance(error, UnicodeError):
         return f"a text is not in the expected encoding: {error}", BAD_INPUT
     if isinstance(error, ImportError) and not str(error.name or "").startswith("vsehub"):

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 from vsehub.checks import InputError, require
 from vsehub.cli.overrides import MULTIRUN, quoted
+from vsehub.cli.signals import STARTED_BY
 
-LAUNCHED = "VSEHUB_LAUNCHED"  # set for the processes that `launch` starts; their folder is held by the one that waits
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
 
@@ -43,8 +43,8 @@ def number() -> int:
 
 
 def launched() -> bool:
-    """Whether `launch` has started this process."""
-    return LAUNCHED in os.environ
+    """Whether `launch` has started this process; its folder is held by the process that waits."""
+    return STARTED_BY in os.environ
 
 
 def is_lost(error: BaseException) -> bool:
@@ -108,6 +108,7 @@ def of_folder(arguments: list[str], folder: str) -> list[str]:
 def launch(processes: int, arguments: list[str], folder: Path) -> None:
     """Run `vsehub train` with these arguments as several processes on this machine, in a folder that this one holds.
 
+    arguments: as Hydra reads them, see `overrides.readable`; the processes take them as they are.
     One that ends ends the others. Raises InputError or Failed with the words of the one that ended first.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
@@ -117,7 +118,9 @@ def launch(processes: int, arguments: list[str], folder: Path) -> None:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the message below says it
     before = {one: signal.getsignal(one) for one in _SIGNALS}
     threads = max(1, (os.cpu_count() or 1) // processes)
-    own = {LAUNCHED: "1"} | ({} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(threads)})
+    own = {STARTED_BY: str(os.getpid())}
+    if "OMP_NUM_THREADS" not in os.environ:
+        own["OMP_NUM_THREADS"] = str(threads)
     os.environ.update(own)
     stopped = None
     with tempfile.TemporaryDirectory(prefix="vsehub-") as errors:

@@ -2,13 +2,12 @@
 
 import codecs
 import os
+import signal
 import sys
 from importlib import import_module
 from io import TextIOWrapper
 
 from vsehub import __version__
-from vsehub.checks import InputError, nearest
-from vsehub.io.address import mask_output, set_aside
 
 COMMANDS = {
     "train": "train encoders with a loss; -m: a sweep; resume=RUN_FOLDER: continue a run",
@@ -48,7 +47,17 @@ examples:
 
 
 def main() -> None:
-    """Entry point of the console script; exits with 2 on a wrong command."""
+    """Entry point of the console script; exits with 2 on a wrong command.
+
+    Programs that this process starts do not import Python files of their working folder (`PYTHONSAFEPATH`).
+    """
+    let_interrupts_end()
+    from vsehub.checks import nearest
+    from vsehub.cli.signals import end_with_starter
+    from vsehub.io.address import mask_output, set_aside
+
+    end_with_starter()
+    os.environ["PYTHONSAFEPATH"] = "1"
     read_utf8()
     open_streams()
     arguments = sys.argv[1:]
@@ -72,6 +81,16 @@ def main() -> None:
     with boundary():
         require_working_folder()
         import_module(f"vsehub.cli.{command.replace('-', '_')}").main()
+
+
+def let_interrupts_end() -> None:
+    """Let SIGINT end this process at once and silently, except where `signals.answered` handles the signal.
+
+    Python would raise KeyboardInterrupt instead, which prints a traceback where nothing catches it: while modules are
+    imported, and in what runs at exit.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def show(text: str) -> None:
@@ -104,4 +123,6 @@ def require_working_folder() -> None:
     try:
         os.getcwd()
     except OSError as error:
+        from vsehub.checks import InputError
+
         raise InputError("the working folder no longer exists; change to one that does") from error

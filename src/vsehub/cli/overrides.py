@@ -123,6 +123,16 @@ def _is_option(arguments: Sequence[str], number: int) -> bool:
     return arguments[number].startswith("-") or (number > 0 and arguments[number - 1] in WITH_VALUE)
 
 
+def text_of(argument: str, config: str) -> str | None:
+    """The value of a command's setting that names a file, None for null.
+
+    argument: as the user gave the setting or as `readable` wrote it. config: the name of the command's yaml.
+    """
+    value = parsed(readable([argument])[0], config).value()
+    value = value.text if isinstance(value, QuotedString) else value
+    return None if value is None else str(OmegaConf.create({"value": value}).value)  # without the escapes of `quoted`
+
+
 def ordered(arguments: Sequence[str]) -> list[str]:
     """The arguments with Hydra's options first: Hydra refuses settings on both sides of an option.
 

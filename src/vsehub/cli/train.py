@@ -16,7 +16,7 @@ from vsehub.checks import fail, one_of, require, whole_seed
 from vsehub.cli import app, launch
 from vsehub.cli.digest import digest
 from vsehub.cli.nodes import build, components, plain
-from vsehub.cli.overrides import MULTIRUN, config_dir, ordered, quoted
+from vsehub.cli.overrides import MULTIRUN, config_dir, ordered, quoted, text_of
 from vsehub.cli.resume import data_choice, last_checkpoint, require_same_data, resumed, run_record
 from vsehub.cli.run_folder import RunFolder, forget_start, require_training
 from vsehub.cli.sweep import in_sweep, summary, swept
@@ -41,8 +41,8 @@ def main() -> None:
 
 def command() -> None:
     """Run the command; with resume=FOLDER only that folder is written to."""
-    folder = next((argument.removeprefix("resume=") for argument in sys.argv if argument.startswith("resume=")), None)
-    if folder not in (None, "", "null"):
+    folder = next((text_of(argument, "train") for argument in sys.argv if argument.startswith("resume=")), None)
+    if folder:
         changes = [one for one in sys.argv[1:] if not one.startswith("resume=")]
         require(not MULTIRUN & set(changes), "resume continues one run; omit -m")
         placed = [one for one in changes if one.startswith(("hydra.run.dir=", "hydra.output_subdir="))]

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from numbers import Real
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -24,7 +25,7 @@ import numpy as np
 import torch
 
 from vsehub import __version__
-from vsehub.checks import InputError, fail, positive, require, whole
+from vsehub.checks import InputError, fail, is_out_of_memory, positive, require, whole
 from vsehub.rerank.distributed import Distributed, Jobs
 from vsehub.rerank.shards import carried_out
 
@@ -203,9 +204,12 @@ def _joined(address: str | None) -> Iterator[ModuleType]:
         yield ray
         return
     handler = signal.getsignal(signal.SIGTERM)
+    empty = TemporaryDirectory(prefix="vsehub-")
     try:
         ray.init(
             address="local" if address is None else address,
+            # Without another one Ray lets workers import from this process's working folder, before all packages.
+            runtime_env={"working_dir": empty.name},
             include_dashboard=False if address is None else None,
             log_to_driver=False,
             configure_logging=False,
@@ -215,6 +219,7 @@ def _joined(address: str | None) -> Iterator[ModuleType]:
         where = "a cluster cannot be started on this machine" if address is None else f"{address} cannot be joined"
         raise InputError(f"Ray: {where} ({' '.join(str(error).split())[:300]})") from error
     finally:
+        empty.cleanup()  # Ray has packed it
         with suppress(ValueError, TypeError):  # not from another thread, nor for a handler that Python did not set
             signal.signal(signal.SIGTERM, handler)  # Ray sets its own, which ends without vsehub's message
     try:
@@ -259,7 +264,7 @@ def _explained(error: Exception) -> Exception:
     cause = getattr(error, "cause", None)
     if isinstance(cause, InputError):
         return InputError(str(cause))
-    if isinstance(cause, MemoryError | OSError):
+    if cause is not None and (isinstance(cause, OSError) or is_out_of_memory(cause)):
         return cause
     if cause is not None:
         return error
