@@ -95,7 +95,10 @@ def test_without_noise_nothing_is_written(trained):
     ("settings", "said"),
     [
         (["data.noise.rate=0.2"], "data.noise.protocol is not set"),
-        (["data.noise.protocol=captions"], "data.noise.protocol is captions but data.noise.rate is not set; give a share"),
+        (
+            ["data.noise.protocol=captions"],
+            "data.noise.protocol is captions but data.noise.rate is not set; give a share",
+        ),
         (["data.noise.protocol=captions", "data.noise.rate=1"], "expected a share from 0 to below 1"),
         (["data.noise.index=absent.npy"], "data.noise.index: no such file or folder: absent.npy"),
     ],
