@@ -22,12 +22,13 @@ def cache_folder(chosen: str | None) -> Path:
     """The folder for files that can be made again: `chosen`, or vsehub's folder in the user's caches if it is None.
 
     The latter is $XDG_CACHE_HOME/vsehub or ~/.cache/vsehub on Linux, and the platform's own place on macOS and Windows.
-    Raises InputError if `chosen` is no folder; it need not exist.
+    Raises InputError if `chosen` is, or lies below, something other than a folder; it need not exist.
     """
     if not chosen:
         return platformdirs.user_cache_path("vsehub", appauthor=False)
     folder = Path(chosen).expanduser()
-    require(folder.is_dir() or not os.path.lexists(folder), f"cache: {folder} is not a folder; give data.cache=FOLDER")
+    near = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+    require(near.is_dir(), f"cache: {near} is not a folder; give data.cache=FOLDER")
     return folder
 
 

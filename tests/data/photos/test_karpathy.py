@@ -190,9 +190,20 @@ class TestMemory:
             source(tmp_path / name, cache=str(tmp_path / "cache")).load("val")
         assert decoded == ["0.png", "0.png"]
 
-    def test_nowhere_to_write(self, tmp_path, decoded, caplog):
+    def test_a_file_is_no_cache(self, tmp_path):
         coco(tmp_path)
         (tmp_path / "cache").write_text("a file, no folder")
+        for cache in ("cache", "cache/below"):
+            with pytest.raises(InputError, match=r"cache: .*cache is not a folder; give data.cache=FOLDER"):
+                source(tmp_path, cache=str(tmp_path / cache))
+
+    def test_nowhere_to_write(self, tmp_path, decoded, caplog, monkeypatch):
+        coco(tmp_path)
+
+        def full(path, text):
+            raise OSError("no room")
+
+        monkeypatch.setattr("vsehub.data.photos.pictures.write_text", full)
         assert len(source(tmp_path).load("train").names) == 3
         assert "cannot be written" in caplog.text
         assert "checked again at the next start" in caplog.text

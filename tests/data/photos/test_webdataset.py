@@ -99,9 +99,13 @@ def test_a_shard_is_read_through_once(tmp_path, monkeypatch):
     assert len(read) == 10
 
 
-def test_an_index_that_cannot_be_written(tmp_path, caplog):
+def test_an_index_that_cannot_be_written(tmp_path, caplog, monkeypatch):
     as_shards(tmp_path, NUMBERS)
-    (tmp_path / "cache").write_text("a file, no folder")
+
+    def full(file, index):
+        raise OSError("no room")
+
+    monkeypatch.setattr("vsehub.data.photos.webdataset._store", full)
     assert len(source(tmp_path, **ALL).load("train").images) == 12
     assert "the shard will be indexed again at the next start" in caplog.text
 

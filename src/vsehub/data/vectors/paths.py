@@ -28,7 +28,9 @@ def split_path(path: str) -> tuple[str, str | None]:
     A URI of this machine, `file:///...`, becomes the path.
     """
     file, colons, array = path.rpartition("::")
-    where, inside = (file, array) if colons and not Path(path).exists() else (path, None)
+    # The colons of an address of IPv6 stand in brackets: http://[::1]/vectors.npy.
+    named = colons and file.count("[") == file.count("]") if is_uri(path) else colons and not Path(path).exists()
+    where, inside = (file, array) if named else (path, None)
     require(
         inside is None or not is_uri(inside),
         f"{path} chains several addresses; expected one, with at most the name of an array after two colons",

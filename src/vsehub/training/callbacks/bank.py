@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from vsehub.checks import require
+from vsehub.checks import require, whole_seed
 from vsehub.data.sources import CaptionedImages
 from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.metrics.occurrences import k_occurrences, skewness
@@ -49,8 +49,9 @@ class BankCallback(pl.Callback):
         precision: str = "32",
     ):
         require(0 < fraction <= 1, f"fraction is {fraction}; expected a share above 0 and at most 1")
-        for name, value in (("first_epoch", first_epoch), ("shard_above", shard_above), ("seed", seed)):
+        for name, value in (("first_epoch", first_epoch), ("shard_above", shard_above)):
             require(value >= 0, f"{name} is {value}; expected a whole number from 0 up")
+        whole_seed("seed", seed)
         self.fraction, self.first_epoch, self.shard_above, self.seed = fraction, first_epoch, shard_above, seed
         self.bank = MemoryBank(k, backend, exclude, shortlist, precision)
 
