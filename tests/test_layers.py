@@ -58,7 +58,7 @@ OUTSIDE = {
     "huggingface_hub": {"encoders/pretrained/joint/open_clip.py", "encoders/pretrained/joint/hf.py"},
     "peft": {"encoders/pretrained/joint/lora.py"},
     "torchvision": {"encoders/pretrained/networks.py"},
-    "timm": {"encoders/pretrained/networks.py"},
+    "timm": {"encoders/pretrained/configurations.py", "encoders/pretrained/networks.py"},
     "lazy_loader": {"__init__.py"},
     "safetensors": {
         "data/vectors/formats.py",
