@@ -22,6 +22,14 @@ def test_files_that_the_pages_name_exist():
     assert not missing
 
 
+def test_the_tests_that_the_page_on_security_names_exist():
+    page = (ROOT / "docs" / "security.md").read_text()
+    named = set(re.findall(r"`(test_\w+)`", page))
+    text = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert named
+    assert named <= set(re.findall(r"^def (test_\w+)", text, re.MULTILINE))
+
+
 def test_the_tree_in_the_architecture_page_is_the_tree_on_disk():
     text = (ROOT / "docs" / "architecture.md").read_text()
     tree = text.partition("## Rooms")[2].partition("```\n")[2].partition("```")[0]
