@@ -75,7 +75,7 @@ def commands(engine: str, uri: str | None, files: Path) -> dict[str, list[str]]:
     own = place if uri else [*place, f"index_uri={world.OUT}/{FOLDERS[engine]}"]
     sides = [f"{name}={files / name}.npy" for name in ("queries", "items", "reference")]
     return {
-        "rerank": ["rerank", *sides, "criterion=csls", *place, f"out={world.OUT}"],
+        "rerank": ["rerank", *sides, "normalize=true", "criterion=csls", *place, f"out={world.OUT}"],
         "add": ["add", f"items={files / 'new.npy'}", f"item_ids={files / 'new.txt'}", *own],
     }
 
