@@ -8,7 +8,7 @@ from io import TextIOWrapper
 
 from vsehub import __version__
 from vsehub.checks import InputError, nearest
-from vsehub.io.address import mask_output, set_aside
+from vsehub.io.address import mask_output, masked, set_aside
 
 COMMANDS = {
     "train": "train encoders with a loss; -m: a sweep; resume=RUN_FOLDER: continue a run",
@@ -61,7 +61,7 @@ def main() -> None:
     command = arguments[0]
     if command not in COMMANDS:
         known = f"{nearest(command, COMMANDS)}; choose one of {', '.join(COMMANDS)}"
-        print(f"vsehub: unknown command {command!r}{known}", file=sys.stderr)
+        print(masked(f"vsehub: unknown command {command!r}{known}"), file=sys.stderr)
         raise SystemExit(2)
     # Hydra reads the overrides from sys.argv and names its program after the first entry.
     mask_output()
