@@ -54,7 +54,7 @@ def main() -> None:
     let_interrupts_end()
     from vsehub.checks import nearest
     from vsehub.cli.signals import end_with_starter
-    from vsehub.io.address import mask_output, set_aside
+    from vsehub.io.address import mask_output, masked, set_aside
 
     end_with_starter()
     os.environ["PYTHONSAFEPATH"] = "1"
@@ -70,7 +70,7 @@ def main() -> None:
     command = arguments[0]
     if command not in COMMANDS:
         known = f"{nearest(command, COMMANDS)}; choose one of {', '.join(COMMANDS)}"
-        print(f"vsehub: unknown command {command!r}{known}", file=sys.stderr)
+        print(masked(f"vsehub: unknown command {command!r}{known}"), file=sys.stderr)
         raise SystemExit(2)
     # Hydra reads the overrides from sys.argv and names its program after the first entry.
     mask_output()
