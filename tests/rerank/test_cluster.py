@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from false_packages import write_false_packages
 
 from vsehub.checks import InputError
 from vsehub.rerank import cluster
@@ -101,6 +102,17 @@ def test_without_room_for_a_worker_it_says_so(on_ray):
     assert taken.startswith("no worker could start in 1 seconds: the cluster has 2 CPU (0 free)")
     assert "Set num_cpus=0.5" in taken
     assert seconds < 30
+
+
+@needs_ray
+def test_workers_import_nothing_from_the_working_folder(tmp_path, environment):
+    np.save(tmp_path / "q.npy", unit(6, 0))
+    np.save(tmp_path / "m.npy", unit(9, 1))
+    write_false_packages(tmp_path)
+    command = [sys.executable, "-m", "vsehub", "rerank", "queries=q.npy", "items=m.npy", "k=2", "engine=ray", "out=out"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "imported").exists()
 
 
 @needs_ray

@@ -215,7 +215,7 @@ def _joined(address: str | None) -> Iterator[ModuleType]:
             configure_logging=False,
             logging_level=logging.ERROR,
         )
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except Exception as error:  # Ray raises plain ones, too
         where = "a cluster cannot be started on this machine" if address is None else f"{address} cannot be joined"
         raise InputError(f"Ray: {where} ({' '.join(str(error).split())[:300]})") from error
     finally:
