@@ -258,7 +258,7 @@ class _Bounded(TorchDispatchMode):
     """
 
     def __init__(self, most: int):
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.left = most
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

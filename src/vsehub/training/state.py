@@ -6,12 +6,13 @@ the fused optimizers read a tensor of another shape beyond its end.
 
 import inspect
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.__version__ import version as LIGHTNING
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -46,7 +47,8 @@ class _Check:
     """The check of one state, part by part. Raises InputError."""
 
     def __init__(self, path: Path, state: dict[str, Any], lightning: pl.Trainer, module: RetrievalModule, folder: Path):
-        self.path, self.state, self.lightning, self.module, self.folder = path, state, lightning, module, folder
+        self.path, self.state, self.module, self.folder = path, state, module, folder
+        self.lightning: Any = lightning
         self.epochs = len(state["callbacks"]["RunRecorder"]["rows"])
         self.steps: int = state["global_step"]
         plugin = lightning.precision_plugin
@@ -165,8 +167,8 @@ class _Check:
         # A run may be broken off between the end of an epoch and its checkpoint.
         self.number("epochs in run.json", record.get("epochs", 0), 0, self.epochs + 1)
         version = str(state["pytorch-lightning_version"]).split(".")
-        if version[0] != pl.__version__.split(".")[0] or not all(part.isalnum() for part in version):
-            self.wrong(f"it was written by version {'.'.join(version)[:60]} of Lightning, not {pl.__version__}")
+        if version[0] != LIGHTNING.split(".")[0] or not all(part.isalnum() for part in version):
+            self.wrong(f"it was written by version {'.'.join(version)[:60]} of Lightning, not {LIGHTNING}")
 
     def description(self) -> None:
         """The description of the model; data and loader may lie elsewhere than at the run's start."""
@@ -319,7 +321,7 @@ class _Check:
 
 
 def _after_a_step(
-    kind: type[Optimizer], group: Mapping[str, Any], shape: torch.Size, dtype: torch.dtype
+    kind: Callable[..., Optimizer], group: Mapping[str, Any], shape: torch.Size, dtype: torch.dtype
 ) -> dict[str, Any]:
     """What an optimizer keeps of a parameter of this shape after its first step."""
     parameter = nn.Parameter(torch.zeros(shape, dtype=dtype))
