@@ -43,8 +43,8 @@ class _Wall:
     """What may be read, the folders made inside, and what has been refused so far."""
 
     def __init__(self, reads: Sequence[Path]):
-        libraries = (sys.prefix, sys.base_prefix, sysconfig.get_path("purelib"), Path(__file__).parents[1])
-        self._reads = tuple(os.path.realpath(os.fspath(one)) for one in (*libraries, *_MACHINE, *reads))
+        libraries = (sys.prefix, sys.base_prefix, sysconfig.get_path("purelib"), str(Path(__file__).parents[1]))
+        self._reads = tuple(os.path.realpath(one) for one in (*libraries, *_MACHINE, *map(str, reads)))
         self._imports = tuple(os.path.realpath(one or ".") for one in sys.path)
         self._own: list[str] = []
         self.refused: list[str] = []
