@@ -13,6 +13,7 @@ from hydra._internal.hydra import Hydra
 
 from vsehub.cli import overrides
 from vsehub.cli.main import main
+from vsehub.io.address import Address
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "experiments" / "torture"))
@@ -136,6 +137,7 @@ def process_as_before():
     handlers, levels = root.handlers[:], (root.level, own.level)
     interrupt, safe_path = signal.getsignal(signal.SIGINT), os.environ.get("PYTHONSAFEPATH")
     yield
+    Address.forget()
     signal.signal(signal.SIGINT, interrupt)
     os.environ.pop("PYTHONSAFEPATH", None)
     if safe_path is not None:

@@ -50,12 +50,25 @@ OUTSIDE = {
     "jinja2": {"report"},
     "wandb": {"training/loggers/wandb.py"},
     "wandb_workspaces": {"training/loggers/wandb_view.py"},
-    "transformers": {"encoders/pretrained/texts.py", "encoders/pretrained/joint/hf.py", "data/text/vocabulary.py"},
+    "transformers": {
+        "data/text/vocabulary.py",
+        "encoders/pretrained/configurations.py",
+        "encoders/pretrained/joint/hf.py",
+        "encoders/pretrained/texts.py",
+    },
     "tokenizers": {"encoders/pretrained/joint/open_clip.py", "data/text/vocabulary.py"},
     "datasets": {"data/photos/huggingface.py"},
-    "open_clip": {"encoders/pretrained/joint/open_clip.py", "data/text/vocabulary.py"},
+    "open_clip": {
+        "data/text/vocabulary.py",
+        "encoders/pretrained/configurations.py",
+        "encoders/pretrained/joint/open_clip.py",
+    },
     "regex": {"data/text/vocabulary.py"},  # which comes with open_clip
-    "huggingface_hub": {"encoders/pretrained/joint/open_clip.py", "encoders/pretrained/joint/hf.py"},
+    "huggingface_hub": {
+        "encoders/pretrained/joint/hf.py",
+        "encoders/pretrained/joint/open_clip.py",
+        "encoders/pretrained/joint/towers.py",
+    },
     "peft": {"encoders/pretrained/joint/lora.py"},
     "torchvision": {"encoders/pretrained/networks.py"},
     "timm": {"encoders/pretrained/configurations.py", "encoders/pretrained/networks.py"},

@@ -32,7 +32,7 @@ def of_runs(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 def plateaus(epochs: pd.DataFrame) -> pd.DataFrame:
     """Epochs to the plateau of each run: of the whole curve, and of the epochs before the learning rate falls."""
     rows = []
-    for run, own in epochs.sort_values("epoch").groupby(RUN, sort=False):
+    for run, own in epochs.sort_values("epoch", kind="stable").groupby(RUN, sort=False):
         before = own if own["decay"].isna().all() else own[own["epoch"] <= own["decay"]]
         line = dict(zip(RUN, run, strict=True)) | {"epochs": len(own), "decay": own["decay"].iloc[0]}
         for name, curve in (("plateau", own["val_rsum"]), ("plateau_before_decay", before["val_rsum"])):

@@ -1,5 +1,6 @@
 """`vsehub report ... examples=RUN`: hubs and answers are those that evaluation measures; bad input is told."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -34,6 +35,14 @@ def copied(trained, tmp_path):
         return folder
 
     return copy
+
+
+def recorded(folder):
+    """Have a run's record name the checkpoint that is there, as after a training."""
+    record = json.loads((folder / "run.json").read_text())
+    best = (folder / "checkpoints" / "best.safetensors").read_bytes()
+    record["best"]["sha256"] = hashlib.sha256(best).hexdigest()
+    (folder / "run.json").write_text(json.dumps(record))
 
 
 def measured(folder):
@@ -78,6 +87,7 @@ def test_two_runs_and_what_differs_between_them(report, copied, tmp_path):
     folder, other = copied("hal", label="hal"), copied("sum", label="sum")
     best = other / "checkpoints" / "best.safetensors"
     changed(best, best, lambda _, weights: weights["text_encoder.words.weight"].mul_(-1))
+    recorded(other)
     text = Links(report("runs", f"examples={folder}", f"against={other}")).text
     assert "Hubs and answers: sum → hal" in text
     assert "sum sum, seed 3, criterion nns hal hal, seed 3, criterion nns" in text
@@ -87,6 +97,7 @@ def test_two_runs_and_what_differs_between_them(report, copied, tmp_path):
     assert "Hubs and answers: again → hal" in text, "runs of one name are told apart by their folders"
     assert text.count("No image turned") == text.count("No caption turned") == 2
     changed(best, best, lambda description, _: description["config"]["data"].update(seed=77))
+    recorded(other)
     said = report("runs", f"examples={folder}", f"against={other}", status=2)
     assert "compare runs on the same data" in said
 

@@ -99,6 +99,7 @@ def test_every_swept_setting_is_there(name, sweeper):
         assert OmegaConf.select(cfg, key, throw_on_missing=False) is not None or key in (
             "bank.k",
             "data.noise.protocol",
+            "data.noise.rate",
         )
         if override.is_discrete_sweep():
             *_, last = override.sweep_string_iterator()

@@ -37,11 +37,11 @@ def test_adapters_with_the_bank(data, tmp_path, run_here):
     best = run / "checkpoints" / "best.safetensors"
     assert all("lora_" in name or "base_hash" in name for name in load_file(best))
     assert any(one.abs().sum() > 0 for name, one in load_file(best).items() if "lora_B" in name)
-    out = run_here("evaluate", f"checkpoint={best}", "criterion=csls", "reference=train")
+    out = run_here("evaluate", f"checkpoint={best}", f"trust={folder}", "criterion=csls", "reference=train")
     assert "inductive" in out
     (path,) = (run / "evaluations").glob("test-single-nns-*.json")
     before = json.loads(path.read_text())["metrics"]
-    run_here("evaluate", f"checkpoint={best}", "overwrite=true")
+    run_here("evaluate", f"checkpoint={best}", f"trust={folder}", "overwrite=true")
     assert json.loads(path.read_text())["metrics"] == before
 
     half = tmp_path / "half"
@@ -56,7 +56,7 @@ def test_adapters_with_the_bank(data, tmp_path, run_here):
     assert all(torch.equal(again[name], whole[name]) for name in whole)
 
     tiny_hf(tmp_path / "clip", seed=1)
-    said = run_here("evaluate", f"checkpoint={best}", "split=train", status=2)
+    said = run_here("evaluate", f"checkpoint={best}", f"trust={folder}", "split=train", status=2)
     assert "the adapters were trained on other weights" in said
 
 

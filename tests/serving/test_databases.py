@@ -213,7 +213,7 @@ def test_an_unfinished_collection(place, monkeypatch):
 
         def once(rows):
             if put:
-                raise ConnectionError("the line went dead, me:secret@nowhere is at http://me:secret@nowhere")
+                raise ConnectionError("the line went dead at http://me:secret@nowhere")
             put.append(len(rows.ids))
             whole(database, rows)
 
@@ -224,7 +224,7 @@ def test_an_unfinished_collection(place, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Place, "opened", lambda place: fails(opened(place)))
         with pytest.raises(
-            InputError, match=r"refuses or does not answer \(ConnectionError: the line.*//me:\*\*\*@nowhere"
+            InputError, match=r"refuses or does not answer \(ConnectionError: the line.*//\*\*\*@nowhere"
         ):
             fill(place, facts(items), items)
     require_free(place, overwrite=False)
@@ -556,7 +556,7 @@ def test_what_cannot_be_a_place(tmp_path, monkeypatch):
             r"index_uri is not set; Postgres needs a server: give index_uri=postgresql://USER@",
         ),
         (("pgvector", "folder", "items"), "index_uri is folder; Postgres takes postgresql://, postgres://"),
-        (("qdrant", "ftp://me:secret@host", "items"), r"is ftp://me:\*\*\*@host; Qdrant takes http://, https://$"),
+        (("qdrant", "ftp://me:secret@host", "items"), r"is ftp://\*\*\*@host; Qdrant takes http://, https://$"),
         (
             ("qdrant", None, "items"),
             r"index_uri is not set; Qdrant needs a server: give index_uri=http://HOST:6333; its makers call",
@@ -614,7 +614,10 @@ def test_a_server_that_does_not_answer(answers, monkeypatch):
         host = f"127.0.0.1:{server.getsockname()[1]}"
 
         def asked(engine, scheme):
-            with pytest.raises(InputError, match=rf"items at {scheme}://me:\*\*\*@{host}.* does not answer") as said:
+            shown = "me:" if scheme == "postgresql" else ""  # elsewhere a token may stand in the place of the name
+            with pytest.raises(
+                InputError, match=rf"items at {scheme}://{shown}\*\*\*@{host}.* does not answer"
+            ) as said:
                 require_free(Place(engine, f"{scheme}://me:secret@{host}/base", "items"), overwrite=False)
             assert "secret" not in str(said.value)
 

@@ -62,10 +62,19 @@ def _hide_secrets(node: Any) -> None:
             node[key] = shown
 
 
-def components(trust: str | Sequence[str] | None = None) -> Components:
-    """The classes that a configuration may name: those of conf/, of the command's --config-dir, and of `trust`."""
+def components(trust: str | Sequence[str] | None = None, places: Sequence[str] = ()) -> Components:
+    """The classes that a configuration may name: those of conf/, of the command's --config-dir, and of `trust`.
+
+    places: files and folders that a checkpoint may name too.
+    """
     trust = [] if trust is None else [trust] if isinstance(trust, str) else plain(trust)
-    return Components([conf_folder(), *_config_dir()], trust)
+    return Components([conf_folder(), *_config_dir()], [*trust, *places])
+
+
+def base_models(cfg: DictConfig) -> list[str]:
+    """The files and folders of pretrained models in the settings of a training, whose checkpoint names them too."""
+    named = [cfg[side].get(key) for side in ("image_encoder", "text_encoder") for key in ("model", "weights")]
+    return [one for one in named if isinstance(one, str) and Path(one).exists()]
 
 
 def _config_dir() -> list[Path]:

@@ -15,7 +15,7 @@ from vsehub import __version__
 from vsehub.checks import fail, one_of, require, whole_seed
 from vsehub.cli import app, launch
 from vsehub.cli.digest import digest
-from vsehub.cli.nodes import build, components, plain
+from vsehub.cli.nodes import base_models, build, components, plain
 from vsehub.cli.overrides import MULTIRUN, config_dir, ordered, quoted, text_of
 from vsehub.cli.resume import data_choice, last_checkpoint, require_same_data, resumed, run_record
 from vsehub.cli.run_folder import RunFolder, forget_start, require_training
@@ -105,8 +105,9 @@ def train(cfg: DictConfig) -> float:
 
         torch.manual_seed(cfg.seed)
         data, described = loaded(cfg, asked, folder, before)
+        own = components(cfg.trust, base_models(cfg))
         settings = {key: plain(cfg[key]) for key in (*DESCRIBED, "embedding_dropout", "loss", "optimizer", "scheduler")}
-        module = build_module(settings, data, components(cfg.trust), resumed=checkpoint is not None)
+        module = build_module(settings, data, own, resumed=checkpoint is not None)
         require_item_scores(asked.criterion, module.similarity)
         prepare(module, data, checkpoint)
         if processes() > 1:
@@ -130,7 +131,7 @@ def train(cfg: DictConfig) -> float:
         if best is None:
             fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
         device = "cpu" if cfg.trainer.accelerator == "cpu" else None
-        model = TrainedModel(best, components(cfg.trust), batch_size=data.eval_batch_size, device=device)
+        model = TrainedModel(best, own, batch_size=data.eval_batch_size, device=device)
         model.use_data(data.source, data.splits)
         evaluation = measure(model, asked)
         write_json(asked.file(model, folder / "evaluations"), evaluation)

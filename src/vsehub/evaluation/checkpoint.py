@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 from vsehub.checks import InputError, existing, require
 from vsehub.components import Components, declared
@@ -233,10 +234,10 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
                 not isinstance(value, int) or abs(value) <= max(held, 1 << 16),
                 f"checkpoint: {path}: {part}.{name} is {value}, but the file holds {held} numbers. {_AGAIN}",
             )
-    classes = [declared(components.find(part, config[part])) for part in PARTS]  # imported outside of the wall
-    reads = [folder for made in classes for folder in made.reads()]
-    reads += [Path(one) for one in components.trust if Path(one).exists()]
     try:
+        classes = [declared(components.find(part, config[part])) for part in PARTS]  # imported outside of the wall
+        reads = [folder for made in classes for folder in made.reads()]
+        reads += [Path(one) for one in components.trust if Path(one).exists()]
         with walled(reads), _Bounded(_most_numbers(checkpoint.weights)):
             model = _built(checkpoint, components)
         model.load_state_dict(checkpoint.weights)
@@ -251,22 +252,28 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
 _SMALL, _LARGE = 1 << 28, 1 << 33  # numbers: 1 GiB of float32, and 32 GiB, beyond the largest published towers
 
 
-class _Bounded(TorchDispatchMode):
+_CREATING = frozenset({torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange})
+
+
+class _Bounded(TorchFunctionMode):
     """Refuses new tensors whose numbers are more than `most` in total, before their memory is requested.
 
     A description can ask for layers of any size, since it is compared with the weights only when they are loaded.
     """
 
     def __init__(self, most: int):
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.left = most
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call an operation of torch; those that create a tensor take its size first."""
-        if func._schema.arguments and func._schema.arguments[0].name == "size":
-            self.left -= math.prod(int(one) for one in args[0])
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of torch; the size of a tensor that it creates is taken first."""
+        kwargs = kwargs or {}
+        if func in _CREATING:
+            first = kwargs.get("size", args[0] if args else ())
+            whole = args if isinstance(first, int) else first
+            self.left -= math.prod(int(one) for one in whole if isinstance(one, int | float))
             require(self.left >= 0, f"the model that is described would need more memory than its weights do. {_AGAIN}")
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def _most_numbers(weights: Mapping[str, Tensor]) -> int:

@@ -82,8 +82,15 @@ class Address(str):
                 number += 1
                 free = shown.replace(MASK, f"{MASK}{number}", 1)
             shown = free
-            cls._secrets |= _forms(secrets)
+            cls._secrets.update(_forms(secrets))
         return super().__new__(cls, shown + array)
+
+    @classmethod
+    def forget(cls) -> None:
+        """Forget all secrets, as a new process does."""
+        cls._kept.clear()
+        cls._secrets.clear()
+        os.environ.pop(SHARED, None)
 
     def __reduce__(self) -> tuple[Callable[[str], "Address"], tuple[str]]:
         return Address, (self._whole() or str(self),)
@@ -229,6 +236,9 @@ def _masked_address(text: str, secrets: list[str]) -> str:
         own = found["value"] if found["name"].lower() in _SHOWN else hidden(found["value"])
         return f"{found['name']}{found['sign']}{own}"
 
+    chained = re.split(rf"::(?={_START})", text)  # addresses of fsspec, one inside of another
+    if len(chained) > 1:
+        return "::".join(_masked_address(one, secrets) for one in chained)
     found = _URI.fullmatch(text)
     if found is None:
         return _KEYWORD.sub(keyword, text) if _is_keywords(text) else text

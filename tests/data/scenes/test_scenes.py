@@ -126,7 +126,7 @@ def test_a_render_that_fails_leaves_nothing_behind(tmp_path, refuse_to_render):
 
 def test_a_cache_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"Choose another folder with data\.cache=FOLDER$"):
+    with pytest.raises(InputError, match=r"is not a folder; give data\.cache=FOLDER$"):
         Scenes("tiny", cache=str(tmp_path / "file")).load("val")
 
 
@@ -157,7 +157,7 @@ def test_bad_arguments_are_named(tmp_path):
             Scenes("tiny", seed=seed)
     blocked = tmp_path / "a file"
     blocked.write_text("")
-    with pytest.raises(InputError, match="Choose another folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         Scenes("tiny", cache=str(blocked)).load("val")
 
 

@@ -4,8 +4,9 @@ A configuration may come from a checkpoint or from a model's folder. What it may
 refused, since a library's model classes also know settings that open files, ask the network or load code.
 """
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -59,6 +60,8 @@ _LEFT_OUT = re.compile(
     r"|output_.*|problem_type|prefix|return_dict|summary_.*|task_specific_params|tokenizer_class|torch_dtype"
     r"|transformers_version|use_cache|use_return_dict"
 )
+# A name in a library's list, or of a repository in the cache: no path, and not open_clip's local-dir:.
+_REPOSITORY = re.compile(r"(hf-hub:)?[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _SIDES = ("text_config", "vision_config")
 _SMALL = {"eps": 1e-5, "approximate": "none"}  # of a normalisation or an activation
 
@@ -133,6 +136,16 @@ def require_known_open_clip(name: str, config: Mapping[str, Any]) -> dict[str, A
         if own.get("hf_config") is not None:
             found[side]["hf_config"] = require_known(name, own["hf_config"], INSIDE_OPEN_CLIP)
     return found
+
+
+def require_place(model: str, trust: Sequence[str]) -> None:
+    """Raise InputError unless a checkpoint may open a model: by a name in a library's cache, or where the user says."""
+    is_name = _REPOSITORY.fullmatch(model) is not None and not os.path.exists(model)
+    require(
+        is_name or model in trust,
+        f"its base model would be read from {model!r}, and a file from elsewhere opens no other files; if that place "
+        f"is yours, give trust={model}",
+    )
 
 
 def _of_timm(name: str, model: object) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vsehub.checks import InputError, positive, regular_members, require, whole
 from vsehub.encoders.pooling import pooling_of
-from vsehub.encoders.pretrained.configurations import TEXTS, reduced, require_known
+from vsehub.encoders.pretrained.configurations import TEXTS, reduced, require_known, require_place
 from vsehub.sets import Encoding
 from vsehub.types import Encoder
 
@@ -74,8 +74,9 @@ class TextPretrained(Encoder):
 
     @classmethod
     def admit(cls, settings: Mapping[str, Any], trust: Sequence[str]) -> None:
-        """See `Component`: a checkpoint brings its model's configuration, so that `model` is not opened."""
-        require(isinstance(settings.get("config"), Mapping), "config is missing: the file does not describe its model")
+        """See `Component`: a checkpoint brings its model's configuration; without it `model` is opened."""
+        if not isinstance(settings.get("config"), Mapping):
+            require_place(str(settings.get("model")), trust)
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """The backbone's parameters, where it is tuned at its own learning rate."""

@@ -1,8 +1,6 @@
 """The encoders of a joint model: its own vectors, frozen, adapted or tuned, with or without a linear map on top."""
 
 import hashlib
-import os
-import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -12,14 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from vsehub.checks import InputError, fail, one_of, positive, require, whole
+from vsehub.encoders.pretrained.configurations import require_place
 from vsehub.encoders.pretrained.joint import lora
 from vsehub.encoders.pretrained.joint.description import Description, Library, Pictures, Side, described
 from vsehub.types import Encoder, Preparation
 
 LIBRARIES = ("open_clip", "hf")
 Tune = Literal["none", "lora", "all"]
-# A name in a library's list, or of a repository in the cache: no path, and not open_clip's local-dir:.
-_REPOSITORY = re.compile(r"(hf-hub:)?[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _BASE = "base_hash"  # in the state: of the weights that the adapters were trained on
 
 
@@ -111,17 +108,15 @@ class Tower(Encoder):
 
     @classmethod
     def admit(cls, settings: Mapping[str, Any], trust: Sequence[str]) -> None:
-        """See `Component`: a checkpoint brings its configuration, and names a base model in the libraries' caches."""
-        require(isinstance(settings.get("config"), Mapping), "config is missing: the file does not describe its model")
-        model, weights = str(settings.get("model")), settings.get("weights")
-        opened = [str(weights)] if weights is not None else [model] if settings.get("pretrained", True) else []
-        for name in opened:
-            is_cached = weights is None and _REPOSITORY.fullmatch(name) and not os.path.exists(name)
+        """See `Component`: a checkpoint brings its configuration, and may name a base model."""
+        if settings.get("weights") is not None:
+            weights = str(settings["weights"])
             require(
-                is_cached or name in trust,
-                f"its base model would be read from {name!r}, and a file from elsewhere opens no other files; if that "
-                f"place is yours, give trust={name}",
+                weights in trust,
+                f"its weights would be read from {weights!r}; if that file is yours, give trust={weights}",
             )
+        elif settings.get("pretrained", True) or not isinstance(settings.get("config"), Mapping):
+            require_place(str(settings.get("model")), trust)
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """What `tune` trains of the model, where it has its own learning rate."""
