@@ -137,6 +137,7 @@ else:
 def test_a_signal_ends_the_process_wherever_it_is(where, number, environment):
     process = subprocess.Popen(
         [sys.executable, "-c", STOPPED, where],
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # ignored in jobs of some shells
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
