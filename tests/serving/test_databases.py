@@ -632,7 +632,7 @@ def test_a_server_that_does_not_answer(answers, monkeypatch):
     ("said", "number"),
     [
         ("<MilvusException: (code=1, message=[Errno 28] Error writing bytes. Detail: [errno 28] No space)>", 28),
-        ("lance error: LanceError(IO): No space left on device (os error 28), /root/.cargo/x-1/y.rs:258:9", 28),
+        ("lance error: LanceError(IO): No space left on device (os error 28), /home/user/.cargo/x-1/y.rs:258:9", 28),
         ("write error in x.idx: 0 != 1 (No space left on device)", 28),
         ("[Errno 30] Read-only file system: 'x/LOCK'", 30),
         ("Permission denied (os error 13)", 13),
