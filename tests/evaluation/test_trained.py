@@ -15,7 +15,7 @@ from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NearestNeighbor, RelaxedGreedyMatching
 from vsehub.encoders import ImageFeatures, TextFeatures
 from vsehub.evaluation import Protocol
-from vsehub.evaluation.checkpoint import write_checkpoint
+from vsehub.evaluation.checkpoint import _Bounded, write_checkpoint
 from vsehub.evaluation.evaluate import evaluate
 
 
@@ -126,3 +126,23 @@ def test_a_file_that_was_changed_is_refused(trained, tmp_path):
     with pytest.raises(InputError, match=r"run.json records .* is not the model of this run"):
         vsehub.load(other)
     vsehub.load(other.rename(tmp_path / "alone.safetensors"))  # a file of its own, sealed
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: torch.arange(0, 1 << 40),
+        lambda: torch.zeros((1 << 20, 1 << 20)),
+        lambda: torch.nn.Embedding(1 << 20, 1 << 20),
+        lambda: torch.ones(1).new_full((1 << 40,), 0.0),
+        lambda: torch.linspace(0, 1, 1 << 40),
+        lambda: torch.eye(1 << 20),
+        lambda: [torch.ones(60) for _ in range(2)],
+    ],
+    ids=["arange", "zeros", "module", "new_full", "linspace", "eye", "several"],
+)
+def test_a_description_cannot_ask_for_memory_without_end(made):
+    with pytest.raises(InputError, match="more memory"), _Bounded(100):
+        made()
+    with _Bounded(100):
+        assert torch.rand(4, generator=torch.Generator().manual_seed(0)).numel() == 4

@@ -5,7 +5,6 @@ The file holds only data, no pickles: reading it runs no code.
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -250,9 +249,11 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
 
 
 _SMALL, _LARGE = 1 << 28, 1 << 33  # numbers: 1 GiB of float32, and 32 GiB, beyond the largest published towers
-
-
-_CREATING = frozenset({torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange})
+_CREATING = frozenset(  # what makes a tensor of a size that is given in numbers
+    {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint, torch.randperm}
+    | {torch.arange, torch.linspace, torch.logspace, torch.eye, torch.tril_indices, torch.triu_indices}
+    | {Tensor.new_empty, Tensor.new_zeros, Tensor.new_ones, Tensor.new_full}
+)
 
 
 class _Bounded(TorchFunctionMode):
@@ -266,12 +267,11 @@ class _Bounded(TorchFunctionMode):
         self.left = most
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of torch; the size of a tensor that it creates is taken first."""
+        """Call a function of torch; what creates a tensor is first called without memory, for the size alone."""
         kwargs = kwargs or {}
         if func in _CREATING:
-            first = kwargs.get("size", args[0] if args else ())
-            whole = args if isinstance(first, int) else first
-            self.left -= math.prod(int(one) for one in whole if isinstance(one, int | float))
+            sized = {name: value for name, value in kwargs.items() if name not in ("generator", "out", "pin_memory")}
+            self.left -= func(*args, **{**sized, "device": "meta"}).numel()
             require(self.left >= 0, f"the model that is described would need more memory than its weights do. {_AGAIN}")
         return func(*args, **kwargs)
 
