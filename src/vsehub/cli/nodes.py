@@ -67,8 +67,8 @@ def components(trust: str | Sequence[str] | None = None, places: Sequence[str] =
 
     places: files and folders that a checkpoint may name too.
     """
-    trust = [] if trust is None else [trust] if isinstance(trust, str) else plain(trust)
-    return Components([conf_folder(), *_config_dir()], [*trust, *places])
+    given = list(plain(trust)) if OmegaConf.is_list(trust) else [] if trust is None else [trust]
+    return Components([conf_folder(), *_config_dir()], [*given, *places])
 
 
 def base_models(cfg: DictConfig) -> list[str]:

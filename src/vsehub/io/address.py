@@ -270,8 +270,8 @@ def _masked_address(text: str, secrets: list[str]) -> str:
 def _host(text: str, hidden: Callable[[str], str]) -> str:
     if _HOST.fullmatch(text):
         return text
-    name, _, rest = text.partition(":")
-    return f"{name}:{hidden(rest)}"
+    name, colon, rest = text.partition(":")
+    return f"{name}{colon}{hidden(rest)}"
 
 
 def _parameter(text: str, hidden: Callable[[str], str]) -> str:
