@@ -2,9 +2,12 @@
 
 import copy
 import inspect
+import itertools
 import json
 import statistics
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +37,8 @@ from vsehub.criteria import base as criteria_base
 from vsehub.data.vectors.embeddings import open_vectors
 from vsehub.neighbors import tiles
 from vsehub.neighbors.faiss import load_faiss
-from vsehub.neighbors.vectors import Concatenated, as_vectors
-from vsehub.serving import estimator_file, load_index
+from vsehub.neighbors.vectors import Chosen, Concatenated, as_vectors
+from vsehub.serving import estimator, estimator_file, load_index
 
 CONF = Components([conf_folder()])
 NAMES = CONF.choices("criterion")
@@ -183,6 +186,113 @@ def test_adding_scores_only_what_is_new(monkeypatch):
     assert seen == [[len(REFERENCE), 20]]
 
 
+@looped("name", INDUCTIVE)
+def test_removing_is_fitting_on_the_others(name):
+    """Items of several blocks, of which one disappears whole, one in part and one stays."""
+    ids = np.array([f"item {n}" for n in range(60)])
+    gone = [*range(20, 30), 3, 45, 59]
+    rest = np.setdiff1d(np.arange(60), gone)
+    whole = CorrectedSearch(name, k=9).fit(ITEMS[rest], REFERENCE, ids=ids[rest])
+    for marks in (ids, None):
+        named = None if marks is None else list(ids)
+        parts = CorrectedSearch(name, k=9).fit(ITEMS[:20], REFERENCE, ids=named and named[:20])
+        parts.add(ITEMS[20:30], named and named[20:30]).add(ITEMS[30:], named and named[30:])
+        parts.remove([named[place] for place in gone] if named else np.array(gone))
+        assert parts.ids_ == (named and whole.ids_)
+        for term, wanted in zip(parts.item_terms_, whole.item_terms_, strict=True):
+            torch.testing.assert_close(term, wanted)
+        (values, positions), (same_values, same_positions) = parts.search(QUERIES), whole.search(QUERIES)
+        assert torch.equal(positions, same_positions)
+        torch.testing.assert_close(values, same_values)
+        again = parts.add(ITEMS[gone], named and [named[place] for place in gone])
+        assert len(again.items_) == 60
+
+
+def test_rows_of_a_large_map_are_removed_without_a_copy(tmp_path, monkeypatch):
+    monkeypatch.setattr(estimator, "BLOCK", 16)
+    np.save(tmp_path / "items.npy", ITEMS.numpy())
+    search = CorrectedSearch("csls").fit(np.load(tmp_path / "items.npy", mmap_mode="r"), REFERENCE)
+    search.remove([5]).remove([58])
+    (part,) = search.items_.parts
+    assert isinstance(part, Chosen)
+    rest = [place for place in range(60) if place not in (5, 59)]
+    same(search.search(QUERIES), CSLS().search(QUERIES, ITEMS[rest], REFERENCE))
+
+
+def test_ids_are_returned():
+    ids = [f"i{n}" for n in range(60)]
+    search = CorrectedSearch(k=3).fit(ITEMS, REFERENCE, ids=ids)
+    positions = search.search(QUERIES)[1]
+    values, found = search.search(QUERIES.numpy(), return_ids=True)
+    assert isinstance(values, np.ndarray)
+    assert found == [[ids[place] for place in row] for row in positions.tolist()]
+    first = found[0][0]
+    assert search.remove([first]).search(QUERIES, return_ids=True)[1][0][:2] == found[0][1:]
+
+
+def test_many_additions_leave_few_blocks():
+    search = CorrectedSearch("csls").fit(ITEMS[:1], REFERENCE)
+    for row in range(1, 60):
+        search.add(ITEMS[row : row + 1])
+    assert len(search.items_.parts) <= 6  # log2(60)
+    whole = CorrectedSearch("csls").fit(ITEMS, REFERENCE)
+    torch.testing.assert_close(search.search(QUERIES)[0], whole.search(QUERIES)[0])
+    assert torch.equal(search.search(QUERIES)[1], whole.search(QUERIES)[1])
+    large = torch.nn.functional.normalize(torch.randn(estimator.BLOCK, 2), dim=1)
+    search = CorrectedSearch("nns").fit(large).add(large[:1])
+    assert search.items_.parts[0].rows(0, 1).data_ptr() == large.data_ptr()  # not copied
+
+
+def test_threads_search_while_others_change_the_items():
+    """Each answer is that of some state that was there: terms, vectors and ids of one moment."""
+    ids = [f"i{n}" for n in range(60)]
+    sizes = [10, *range(12, 62, 2)]
+    wanted = {
+        size: CorrectedSearch("csls", k=4).fit(ITEMS[:size], REFERENCE, ids=ids[:size]).search(QUERIES, return_ids=True)
+        for size in sizes
+    }
+    search = CorrectedSearch("csls", k=4).fit(ITEMS[:10], REFERENCE, ids=ids[:10])
+    ended, seen = threading.Event(), []
+
+    def look():
+        while not ended.is_set():
+            seen.append(search.search(QUERIES, return_ids=True))
+
+    with ThreadPoolExecutor(8) as threads:
+        running = [threads.submit(look) for _ in range(8)]
+        try:
+            for _ in range(8):
+                for start, stop in itertools.pairwise(sizes):
+                    search.add(ITEMS[start:stop], ids[start:stop])
+                search.remove(ids[10:])
+        finally:
+            ended.set()
+        for one in running:
+            one.result()
+    assert len(seen) > 8
+    for values, found in seen:
+        assert any(found == names and torch.allclose(values, scores) for scores, names in wanted.values())
+
+
+def test_changes_of_several_threads_are_all_kept():
+    search = CorrectedSearch("csls").fit(ITEMS[:20], REFERENCE, ids=[f"i{n}" for n in range(20)])
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda row: search.add(ITEMS[row : row + 1], [f"i{row}"]), range(20, 60)))
+    assert sorted(search.ids_) == sorted(f"i{n}" for n in range(60))
+    order = [int(one[1:]) for one in search.ids_]
+    torch.testing.assert_close(search.search(QUERIES)[0], CSLS().search(QUERIES, ITEMS[order], REFERENCE)[0])
+
+
+def test_lists_and_data_frames():
+    pandas = pytest.importorskip("pandas")
+    wanted = CorrectedSearch(k=3).fit(ITEMS, REFERENCE).search(QUERIES.numpy())
+    frames = [pandas.DataFrame(side.numpy()) for side in (ITEMS, REFERENCE, QUERIES)]
+    same(CorrectedSearch(k=3).fit(*frames[:2]).search(frames[2]), wanted)
+    lists = [side.tolist() for side in (ITEMS, REFERENCE, QUERIES)]
+    same(CorrectedSearch(k=3).fit(*lists[:2]).search(lists[2]), wanted)
+    same(CorrectedSearch(k=3).fit(list(ITEMS.numpy()), lists[1]).search(list(QUERIES.numpy())), wanted)
+
+
 def test_adding_without_a_reference():
     search = CorrectedSearch("sinkhorn").fit(ITEMS[:40]).add(ITEMS[40:])
     assert search.item_terms_ is None
@@ -211,7 +321,7 @@ def test_ids(tmp_path):
         ("xy", "ids are 2 for 2 items; expected one text for each item"),
         ([1, 2], "expected one text for each item"),
         (["x", "x"], "'x' comes twice"),
-        (["x", "i3"], "'i3' comes twice"),
+        (["x", "i3"], r"ids: \['i3'\] are there already; remove them first"),
     ):
         with pytest.raises(InputError, match=message):
             search.add(new, ids)
@@ -392,7 +502,8 @@ def test_parameters():
     assert search.k == 2
     assert repr(CorrectedSearch()) == "CorrectedSearch()"
     assert repr(CorrectedSearch(CSLS(k=2), k=5)) == "CorrectedSearch(criterion=CSLS(k=2), k=5)"
-    assert vars(CorrectedSearch(criterion=3, k="x", normalize="no", device="nope", parameters=7)) == {
+    given = vars(CorrectedSearch(criterion=3, k="x", normalize="no", device="nope", parameters=7))
+    assert {name: value for name, value in given.items() if not name.startswith("_")} == {
         "criterion": 3,
         "k": "x",
         "normalize": "no",
@@ -406,6 +517,38 @@ def test_with_scikit_learn():
     sklearn = pytest.importorskip("sklearn.base")
     search = CorrectedSearch("sinkhorn", parameters={"temperature": 0.02}).fit(ITEMS, REFERENCE)
     assert sklearn.clone(search).get_params() == search.get_params()
+
+
+def test_copies_do_not_share_changes():
+    search = CorrectedSearch(k=3).fit(ITEMS[:40], REFERENCE)
+    copied = copy.deepcopy(search).add(ITEMS[40:])
+    assert (len(search.items_), len(copied.items_)) == (40, 60)
+    same(copied.search(QUERIES), CorrectedSearch(k=3).fit(ITEMS[:40], REFERENCE).add(ITEMS[40:]).search(QUERIES))
+
+
+def test_a_grid_search_of_scikit_learn():
+    selection, validation = (
+        pytest.importorskip("sklearn.model_selection"),
+        pytest.importorskip("sklearn.utils.validation"),
+    )
+    truth = CSLS(k=1).search(QUERIES, ITEMS, REFERENCE, 1)[1][:, 0]
+
+    def first_right(search, items, reference=None):
+        return (search.search(QUERIES, 1)[1][:, 0] == truth).float().mean().item()
+
+    everything = np.arange(len(ITEMS))
+    grid = selection.GridSearchCV(
+        CorrectedSearch("csls"),
+        {"parameters": [{"k": 31}, {"k": 1}]},
+        scoring=first_right,
+        cv=[(everything, everything)],
+        error_score="raise",
+    )
+    grid.fit(ITEMS.numpy(), reference=REFERENCE.numpy())
+    assert (grid.best_params_, grid.best_score_) == ({"parameters": {"k": 1}}, 1.0)
+    validation.check_is_fitted(grid.best_estimator_)
+    with pytest.raises(Exception, match="not fitted yet"):
+        validation.check_is_fitted(CorrectedSearch())
 
 
 def test_settings_of_a_criterion():
@@ -462,9 +605,25 @@ def test_bad_arguments_are_refused_when_fitted(arguments, message):
         (lambda: CorrectedSearch().add(ITEMS), "not fitted yet"),
         (lambda: CorrectedSearch().save("nowhere"), "not fitted yet"),
         (lambda: CorrectedSearch().export("nowhere"), "not fitted yet"),
-        (lambda: CorrectedSearch().fit(ITEMS.tolist()), "items is list; expected a tensor, a numpy array"),
+        (lambda: CorrectedSearch().fit({"a": 1}), "items is dict; expected a tensor, a numpy array"),
+        (lambda: CorrectedSearch().fit([[1.0, 2.0], [3.0]]), "items is no matrix of numbers"),
+        (lambda: CorrectedSearch().fit([["a", "b"]]), "items is no matrix of numbers"),
+        (lambda: CorrectedSearch().fit(ITEMS).search(QUERIES[0]), r"queries is one vector of 8 numbers.*q\[None\]"),
+        (lambda: CorrectedSearch().fit(ITEMS).search([1.0, 2.0]), r"one vector of 2 numbers.*q\[None\]"),
+        (lambda: CorrectedSearch().fit(ITEMS * 2), "in Python normalize=True"),
+        (lambda: CorrectedSearch().fit(ITEMS).search(QUERIES, return_ids=True), "the items have no ids; fit"),
+        (lambda: CorrectedSearch().remove([0]), "not fitted yet"),
+        (lambda: CorrectedSearch().fit(ITEMS).remove(["a"]), "expected a list of positions, whole numbers"),
+        (lambda: CorrectedSearch().fit(ITEMS).remove([60]), r"remove: 1 of 1 are not among the items, \[60\]"),
+        (lambda: CorrectedSearch().fit(ITEMS).remove([-1]), r"remove: 1 of 1 are not among the items, \[-1\]"),
+        (lambda: CorrectedSearch().fit(ITEMS).remove([1, 1]), "named twice"),
+        (lambda: CorrectedSearch().fit(ITEMS).remove(range(60)), "remove: range was given"),
+        (lambda: CorrectedSearch().fit(ITEMS).remove(list(range(60))), "all 60 items were named"),
+        (lambda: CorrectedSearch().fit(ITEMS[:2], ids=["a", "b"]).remove("a"), "expected a list of ids, texts"),
+        (lambda: CorrectedSearch().fit(ITEMS[:2], ids=["a", "b"]).remove(["c"]), r"not among the items, \['c'\]"),
+        (lambda: CorrectedSearch().fit(ITEMS[:2], ids=[1, 2]), r"ids: 1 is int; .* such as list\(map\(str, ids\)\)"),
         (lambda: CorrectedSearch().fit(ITEMS.int()), "items holds int32"),
-        (lambda: CorrectedSearch().fit(ITEMS[0]), r"items has shape \(8,\)"),
+        (lambda: CorrectedSearch().fit(ITEMS[0]), "items is one vector of 8 numbers"),
         (lambda: CorrectedSearch().fit(ITEMS[:0]), "items has shape"),
         (lambda: CorrectedSearch().fit("absent.npy"), "items: no such file"),
         (lambda: CorrectedSearch().fit(ITEMS, unit(4, 1, 9)), r"reference has shape \(4, 9\); expected .*\(any, 8\)"),

@@ -1,7 +1,9 @@
 """Corrected search as an estimator in the manner of scikit-learn: fit, tune, search, add, save, load, export."""
 
 import inspect
+import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,11 +19,27 @@ from vsehub.criteria.choose import OwnSettings, Tried, choose
 from vsehub.data.truth import distinct_ids, read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors
 from vsehub.metrics.positives import Positives
-from vsehub.neighbors.vectors import Concatenated, VectorSource, as_vectors, given_back, usable_device
+from vsehub.neighbors.vectors import BLOCK, Chosen, Concatenated, VectorSource, as_vectors, given_back, usable_device
 from vsehub.serving.corrected import build_index
 from vsehub.serving.estimator_file import read_search, write_search
 
 GROUP = "criterion"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a `CorrectedSearch` searches; it never changes, so that searches and changes can run side by side.
+
+    criterion; items (M, D); reference (R, D) and terms (M,), None without a reference; ids, M texts or None; tried,
+    what `tune` looked at, or None.
+    """
+
+    criterion: Criterion
+    items: VectorSource
+    reference: VectorSource | None
+    terms: Terms | None
+    ids: list[str] | None
+    tried: Sequence[Tried] | None = None
 
 
 class CorrectedSearch:
@@ -40,14 +58,17 @@ class CorrectedSearch:
     depends on those that are asked with it, a single query is its own reference, and every search estimates the
     correction anew.
 
-    Queries, items and reference are (n, D) matrices: numpy arrays, memory maps, tensors, or paths of files
-    (`open_vectors`: .npy, .npz, .safetensors, .parquet). They are read in blocks and not copied: leave arrays unchanged
-    that the search was fitted on.
+    Queries, items and reference are (n, D) matrices: numpy arrays, memory maps, tensors, data frames, lists of lists,
+    or paths of files (`open_vectors`). Arrays and tensors are read in blocks and not copied: leave those unchanged that
+    the search was fitted on.
 
-    Attributes after `fit`: `criterion_`, the `Criterion`, after `tune` with the settings chosen; `items_` and
-    `reference_` (None if transductive), read block by block; `item_terms_`, the criterion's terms (M,) of the items,
-    None if transductive; `ids_`, the items' ids or None; `n_features_in_`, the dimension D; after `tune`, `tried_`, all
-    candidates with their mean reciprocal rank and R@1.
+    **Threads** may search while one fits, tunes, adds or removes: a search sees all of a change or nothing of it.
+    Changes wait for each other.
+
+    Attributes after `fit`, to be read: `criterion_`, the `Criterion`, after `tune` with the settings chosen; `items_`
+    and `reference_` (None if transductive), read block by block; `item_terms_`, the criterion's terms (M,) of the
+    items, None if transductive; `ids_`, the items' ids or None; `n_features_in_`, the dimension D; after `tune`,
+    `tried_`, all candidates with their mean reciprocal rank and R@1.
 
     >>> import numpy as np
     >>> from vsehub import CorrectedSearch
@@ -65,14 +86,6 @@ class CorrectedSearch:
     [[0], [3]]
     """
 
-    criterion_: Criterion
-    items_: VectorSource
-    reference_: VectorSource | None
-    item_terms_: Terms | None
-    ids_: list[str] | None
-    n_features_in_: int
-    tried_: Sequence[Tried]
-
     def __init__(
         self,
         criterion: str | Criterion = "csls",
@@ -86,6 +99,69 @@ class CorrectedSearch:
         self.normalize = normalize
         self.parameters = parameters
         self.device = device
+        self._fitted: Fitted | None = None
+        self._changing = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy takes along: all but the lock."""
+        return {name: value for name, value in vars(self).items() if name != "_changing"}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Take over the state of another search, with a lock of its own."""
+        vars(self).update(state, _changing=threading.RLock())
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether `fit` was called; for scikit-learn."""
+        return self._fitted is not None
+
+    def __sklearn_tags__(self) -> Any:
+        """The tags that scikit-learn's model selection asks for; needs scikit-learn."""
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags(None, TargetTags(required=False), input_tags=InputTags(two_d_array=True))
+
+    @property
+    def criterion_(self) -> Criterion:
+        """The criterion in use."""
+        return self._attributes("criterion_").criterion
+
+    @property
+    def items_(self) -> VectorSource:
+        """The items (M, D)."""
+        return self._attributes("items_").items
+
+    @property
+    def reference_(self) -> VectorSource | None:
+        """The reference (R, D), None if transductive."""
+        return self._attributes("reference_").reference
+
+    @property
+    def item_terms_(self) -> Terms | None:
+        """The criterion's terms of the items (M,), None if transductive."""
+        return self._attributes("item_terms_").terms
+
+    @property
+    def ids_(self) -> list[str] | None:
+        """The ids of the items, or None."""
+        return self._attributes("ids_").ids
+
+    @property
+    def n_features_in_(self) -> int:
+        """The dimension D."""
+        return self._attributes("n_features_in_").items.shape[1]
+
+    @property
+    def tried_(self) -> Sequence[Tried]:
+        """The candidates of `tune`."""
+        tried = self._attributes("tried_").tried
+        if tried is None:
+            raise AttributeError("tried_ is there after tune")
+        return tried
+
+    def _attributes(self, name: str) -> Fitted:
+        if self._fitted is None:
+            raise AttributeError(f"{name} is there after fit")
+        return self._fitted
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments and their values. deep: there is nothing below them; for scikit-learn."""
@@ -122,19 +198,20 @@ class CorrectedSearch:
         that are not possible, for vectors that do not fit or that `normalize` refuses, and for a reference where the
         criterion takes none.
         """
-        criterion = self._checked()
-        among, own = self._opened("items", items)
-        ids = _distinct(ids, len(among)) if ids is not None else own
-        seen = None if reference is None else self._opened("reference", reference, among.shape[1])[0]
-        require(
-            seen is None or criterion.inductive,
-            f"{criterion!r} matches the queries of a search with each other, so it has no form that takes reference "
-            "queries: leave the reference out, or take a criterion that corrects scores, e.g. csls",
-        )
-        if isinstance(criterion, Auto):
-            criterion = criterion.correction  # until `tune` chooses
-        terms = None if seen is None else fit_all([criterion.correction], among, seen)[0]
-        self._set(criterion, among, seen, terms, None if ids is None else list(ids))
+        with self._changing:
+            criterion = self._checked()
+            among, own = self._opened("items", items)
+            ids = _distinct(ids, len(among)) if ids is not None else own
+            seen = None if reference is None else self._opened("reference", reference, among.shape[1])[0]
+            require(
+                seen is None or criterion.inductive,
+                f"{criterion!r} matches the queries of a search with each other, so it has no form that takes "
+                "reference queries: leave the reference out, or take a criterion that corrects scores, e.g. csls",
+            )
+            if isinstance(criterion, Auto):
+                criterion = criterion.correction  # until `tune` chooses
+            terms = None if seen is None else fit_all([criterion.correction], among, seen)[0]
+            self._fitted = Fitted(criterion, among, seen, terms, None if ids is None else list(ids))
         return self
 
     @torch.no_grad()
@@ -151,41 +228,50 @@ class CorrectedSearch:
         (Q, M), or the path of a table with the columns query and item. Raises InputError if truth does not fit, has
         answers of too few queries, or the criterion has nothing to tune.
         """
-        self._require_fitted()
-        require(
-            isinstance(self.criterion_, Correction),
-            f"{self.criterion_!r} matches queries and items; tune chooses settings of criteria that correct scores, "
-            "e.g. csls. Choose those of a matching with `vsehub evaluate tune=true`",
-        )
-        asked, own = self._opened("queries", queries, self.n_features_in_)
-        positives = _known(truth, len(asked), len(self.items_), own, self.ids_)
-        given = self._checked()
-        name = self.criterion if isinstance(self.criterion, str) else type(self.criterion).__name__
-        among = given if isinstance(given, Auto) else OwnSettings(name, self.criterion_.correction)
-        choice = choose(among, asked, positives, self.items_, self.reference_)
-        tuned = choice.criterion
-        terms = None if self.reference_ is None else fit_all([tuned], self.items_, self.reference_)[0]
-        self.criterion_, self.item_terms_, self.tried_ = tuned, terms, choice.tried
+        with self._changing:
+            now = self._require_fitted()
+            require(
+                isinstance(now.criterion, Correction),
+                f"{now.criterion!r} matches queries and items; tune chooses settings of criteria that correct scores, "
+                "e.g. csls. Choose those of a matching with `vsehub evaluate tune=true`",
+            )
+            asked, own = self._opened("queries", queries, now.items.shape[1])
+            positives = _known(truth, len(asked), len(now.items), own, now.ids)
+            given = self._checked()
+            name = self.criterion if isinstance(self.criterion, str) else type(self.criterion).__name__
+            among = given if isinstance(given, Auto) else OwnSettings(name, now.criterion.correction)
+            choice = choose(among, asked, positives, now.items, now.reference)
+            tuned = choice.criterion
+            terms = None if now.reference is None else fit_all([tuned], now.items, now.reference)[0]
+            self._fitted = replace(now, criterion=tuned, terms=terms, tried=choice.tried)
         return self
 
     @torch.no_grad()
-    def search(self, queries: Any, k: int | None = None) -> tuple[Any, Any]:
+    def search(self, queries: Any, k: int | None = None, return_ids: bool = False) -> tuple[Any, Any]:
         """Values and positions (Q, k) of the k best items of each query (Q, D), best first.
 
         Equal to `Criterion.search` with the items and the reference of `fit`, bit for bit; with a reference, their
-        scores are not computed again. k: None for the constructor's. Returns numpy arrays if queries are one, else
-        tensors. Raises InputError if this is not fitted, if the vectors do not fit or `normalize` refuses them, and if
-        k exceeds the items.
+        scores are not computed again. k: None for the constructor's. return_ids: return ids, Q lists of k texts,
+        instead of positions, which change when items are removed. Returns tensors if queries are a tensor or a path,
+        else numpy arrays. Raises InputError if this is not fitted, if the vectors do not fit or `normalize` refuses
+        them, if k exceeds the items, and if ids are asked of items that have none.
         """
-        self._require_fitted()
+        now = self._require_fitted()
         k = self.k if k is None else k
         whole("k", k)
-        require(k <= len(self.items_), f"k is {k}; expected at most {len(self.items_)}, the number of items")
-        asked = self._opened("queries", queries, self.n_features_in_)[0]
-        if self.item_terms_ is None:
-            return given_back(queries, *self.criterion_.search(asked, self.items_, None, k))
-        terms = tuple(term.to(asked.rows(0, 0).device) for term in self.item_terms_)
-        return given_back(queries, *self.criterion_.correction.search_fitted(asked, self.items_, terms, k))
+        require(k <= len(now.items), f"k is {k}; expected at most {len(now.items)}, the number of items")
+        require(not return_ids or now.ids is not None, "return_ids: the items have no ids; fit(items, ids=...)")
+        queries = _as_array("queries", queries)
+        asked = self._opened("queries", queries, now.items.shape[1])[0]
+        if now.terms is None:
+            values, places = now.criterion.search(asked, now.items, None, k)
+        else:
+            terms = tuple(term.to(asked.rows(0, 0).device) for term in now.terms)
+            values, places = now.criterion.correction.search_fitted(asked, now.items, terms, k)
+        values, positions = given_back(queries, values, places)
+        if not return_ids or now.ids is None:
+            return values, positions
+        return values, [[now.ids[place] for place in row] for row in places.tolist()]
 
     @torch.no_grad()
     def add(self, items: Any, ids: Sequence[str] | None = None) -> Self:
@@ -195,19 +281,42 @@ class CorrectedSearch:
         Sinkhorn), the terms of all items are computed again. ids: required if the items have ids, and refused if they
         have none. Raises InputError if this is not fitted, and for vectors or ids that do not fit.
         """
-        self._require_fitted()
-        new, own = self._opened("items", items, self.n_features_in_)
-        everyone = self._with_ids(own if ids is None and self.ids_ is not None else ids, len(new))
-        before = self.items_.parts if isinstance(self.items_, Concatenated) else (self.items_,)
-        together = Concatenated((*before, new))
-        terms = None
-        if self.item_terms_ is not None and self.reference_ is not None:
-            correction = self.criterion_.correction
-            if correction.columnwise and correction.reference_items_as is None:
-                terms = joined([self.item_terms_, *fit_all([correction], new, self.reference_)])
-            else:
-                terms = fit_all([correction], together, self.reference_)[0]
-        self.items_, self.item_terms_, self.ids_ = together, terms, everyone
+        with self._changing:
+            now = self._require_fitted()
+            new, own = self._opened("items", items, now.items.shape[1])
+            everyone = _with_ids(now.ids, own if ids is None and now.ids is not None else ids, len(new))
+            together = _appended(now.items, new)
+            terms = now.terms
+            if terms is not None and now.reference is not None:
+                if _each_alone(now):
+                    terms = joined([terms, *fit_all([now.criterion.correction], new, now.reference)])
+                else:
+                    terms = fit_all([now.criterion.correction], together, now.reference)[0]
+            self._fitted = replace(now, items=together, terms=terms, ids=everyone)
+        return self
+
+    @torch.no_grad()
+    def remove(self, ids: Sequence[str] | Sequence[int]) -> Self:
+        """Remove items; those that follow move up. Equal to `fit` on the others, but for rounding.
+
+        ids: of the items to remove; their positions if the items have no ids. Raises InputError if this is not fitted,
+        if an item is not there or named twice, and if none would be left.
+        """
+        with self._changing:
+            now = self._require_fitted()
+            gone = _places(ids, now.ids, len(now.items))
+            require(len(gone) < len(now.items), f"remove: all {len(gone)} items were named; expected some to be left")
+            stay = torch.ones(len(now.items), dtype=torch.bool)
+            stay[gone] = False
+            rest, left = _remaining(now.items, stay), stay.nonzero()[:, 0]
+            terms = now.terms
+            if terms is not None and now.reference is not None:
+                if _each_alone(now):
+                    terms = tuple(term[left.to(term.device)] for term in terms)
+                else:
+                    terms = fit_all([now.criterion.correction], rest, now.reference)[0]
+            names = None if now.ids is None else [now.ids[place] for place in left.tolist()]
+            self._fitted = replace(now, items=rest, terms=terms, ids=names)
         return self
 
     def save(self, path: str | Path) -> None:
@@ -216,14 +325,14 @@ class CorrectedSearch:
         The file holds the items and the reference as they are searched, float32 or float64. Raises InputError if this
         is not fitted, or if the criterion is not one of vsehub's own.
         """
-        self._require_fitted()
+        now = self._require_fitted()
         settings = {
-            "criterion": self._name(),
-            "parameters": self.criterion_.parameters(),
+            "criterion": self._name(now.criterion),
+            "parameters": now.criterion.parameters(),
             "k": self.k,
             "normalize": self.normalize,
         }
-        write_search(path, settings, self.items_, self.reference_, self.item_terms_, self.ids_)
+        write_search(path, settings, now.items, now.reference, now.terms, now.ids)
 
     @classmethod
     def load(cls, path: str | Path, device: str | torch.device | None = None) -> Self:
@@ -241,7 +350,7 @@ class CorrectedSearch:
             if saved.reference is not None and saved.terms is not None:
                 seen = as_vectors("reference", saved.reference, device=_usable(device))
                 _require_terms(criterion, items, seen, saved.terms)
-            found._set(criterion, items, seen, saved.terms, saved.ids)
+            found._fitted = Fitted(criterion, items, seen, saved.terms, saved.ids)
         except InputError as error:
             raise InputError(f"search: {path}: {error}") from error
         return found
@@ -254,20 +363,20 @@ class CorrectedSearch:
         `usage_note` says how FAISS searches it without vsehub. Raises InputError without a reference or FAISS, and if
         the criterion is not one number an item.
         """
-        self._require_fitted()
+        now = self._require_fitted()
         require(
-            self.item_terms_ is not None,
+            now.terms is not None,
             "export needs a correction that applies to any query, and this one was fitted without reference queries: "
             "fit(items, reference) with queries such as training captions",
         )
-        criterion = self.criterion_
+        criterion = now.criterion
         if not isinstance(criterion, ItemBias):
             fail(
                 f"{criterion!r} does not subtract one number from an item's scores, which is all that an index can "
                 "hold: take csls, is, nnn, dn or sinkhorn, or search with CorrectedSearch"
             )
-        bias = self.item_terms_[0] if self.item_terms_ else torch.zeros(len(self.items_))
-        build_index(self.items_, bias, criterion.scale, kind).save(path)
+        bias = now.terms[0] if now.terms else torch.zeros(len(now.items))
+        build_index(now.items, bias, criterion.scale, kind).save(path)
 
     def _checked(self) -> Criterion:
         """The criterion. Raises InputError for arguments of the constructor that are not possible."""
@@ -296,10 +405,7 @@ class CorrectedSearch:
         device = None if name == "items" else _usable(self.device)
         if isinstance(vectors, VectorSource):
             return as_vectors(name, vectors, columns, device), getattr(vectors, "ids", None)
-        require(
-            isinstance(vectors, str | Path | np.ndarray | Tensor),
-            f"{name} is {type(vectors).__name__}; expected a tensor, a numpy array (N, D) or the path of a file",
-        )
+        vectors = _as_array(name, vectors)
         file = open_vectors(vectors, name, normalize=self.normalize)
         source = as_vectors(name, file, columns, device)
         look_through(file)
@@ -307,44 +413,21 @@ class CorrectedSearch:
             source = as_vectors(name, vectors, columns, device)  # not copied, and float64 stays float64
         return source, file.ids
 
-    def _set(
-        self,
-        criterion: Criterion,
-        items: VectorSource,
-        reference: VectorSource | None,
-        terms: Terms | None,
-        ids: list[str] | None,
-    ) -> None:
-        self.criterion_, self.items_, self.reference_, self.item_terms_ = criterion, items, reference, terms
-        self.ids_, self.n_features_in_ = ids, items.shape[1]
-        vars(self).pop("tried_", None)
+    def _require_fitted(self) -> Fitted:
+        if self._fitted is None:
+            fail(f"this {type(self).__name__} is not fitted yet; call fit(items, reference)")
+        return self._fitted
 
-    def _require_fitted(self) -> None:
-        require(hasattr(self, "items_"), f"this {type(self).__name__} is not fitted yet; call fit(items, reference)")
-
-    def _with_ids(self, ids: Sequence[str] | None, rows: int) -> list[str] | None:
-        """The ids of all items when these are added."""
-        require(
-            (ids is None) == (self.ids_ is None),
-            "ids: the items that are there have "
-            + ("none; leave ids out, or fit with ids" if self.ids_ is None else "ids; give one for each new item too"),
-        )
-        if ids is None or self.ids_ is None:
-            return None
-        together = [*self.ids_, *_distinct(ids, rows)]
-        distinct_ids("ids", together)
-        return together
-
-    def _name(self) -> str:
-        """The name under which the criterion is built again. Raises InputError if it is not one of vsehub's."""
-        settings = self.criterion_.parameters()
+    def _name(self, criterion: Criterion) -> str:
+        """The name under which a criterion is built again. Raises InputError if it is not one of vsehub's."""
+        settings = criterion.parameters()
         names = _components().choices(GROUP)
         for name in sorted(names, key=lambda one: one != self.criterion):
             built = named_criterion(name, {})
-            if _kinds(built) == _kinds(self.criterion_) and built.parameters().keys() == settings.keys():
+            if _kinds(built) == _kinds(criterion) and built.parameters().keys() == settings.keys():
                 return name
         fail(
-            f"{self.criterion_!r} is no criterion of vsehub, and a file may not name other code: export an index, or "
+            f"{criterion!r} is no criterion of vsehub, and a file may not name other code: export an index, or "
             f"take one of {', '.join(names)}"
         )
 
@@ -407,16 +490,119 @@ def _usable(device: Any) -> torch.device | None:
     return None if device is None else usable_device(device)
 
 
+def _as_array(name: str, vectors: Any) -> Any:
+    """Lists and data frames as a numpy array; arrays, tensors, paths and other sources of vectors as they are."""
+    if isinstance(vectors, str | Path | VectorSource):
+        return vectors
+    if not isinstance(vectors, np.ndarray | Tensor):
+        framed = hasattr(vectors, "to_numpy")  # pandas, polars
+        require(
+            framed or isinstance(vectors, list | tuple),
+            f"{name} is {type(vectors).__name__}; expected a tensor, a numpy array (N, D), a data frame, a list of "
+            "lists or the path of a file",
+        )
+        try:
+            vectors = np.asarray(vectors.to_numpy() if framed else vectors, dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name} is no matrix of numbers (N, D): {error}") from error
+    require(
+        vectors.ndim != 1,
+        f"{name} is one vector of {vectors.shape[0] if vectors.ndim else 0} numbers; expected a matrix (N, D). Of one "
+        f"vector q, give q[None]",
+    )
+    return vectors
+
+
+def _each_alone(fitted: Fitted) -> bool:
+    """Whether an item's terms follow from the reference, whatever the other items are."""
+    correction = fitted.criterion.correction
+    return correction.columnwise and correction.reference_items_as is None
+
+
+def _parts(items: VectorSource) -> list[VectorSource]:
+    return list(items.parts) if isinstance(items, Concatenated) else [items]
+
+
+def _appended(items: VectorSource, new: VectorSource) -> Concatenated:
+    """Items and new ones. Small blocks grow together: n additions leave about log2(n) blocks to look through."""
+    parts = [*_parts(items), new]
+    while len(parts) > 1 and len(parts[-2]) < 2 * len(parts[-1]) and len(parts[-2]) + len(parts[-1]) <= BLOCK:
+        last = Concatenated(parts[-2:])
+        parts[-2:] = [as_vectors("items", last.rows(0, len(last)))]
+    return Concatenated(parts)
+
+
+def _remaining(items: VectorSource, stay: Tensor) -> VectorSource:
+    """The items (M, D) for which `stay` (M,) is true; blocks of which nothing is removed are the same."""
+    left: list[VectorSource] = []
+    first = 0
+    for part in _parts(items):
+        here = stay[first : first + len(part)]
+        first += len(part)
+        if here.all():
+            left.append(part)
+        elif here.any():
+            chosen = Chosen(part, here.nonzero()[:, 0])
+            small = len(part) <= BLOCK
+            left.append(as_vectors("items", chosen.rows(0, len(chosen))) if small else chosen)
+    return Concatenated(left)
+
+
+def _places(ids: Any, known: list[str] | None, count: int) -> Tensor:
+    """The positions (n,) of items that are named by their ids, or by their positions if they have no ids."""
+    listed = isinstance(ids, list | tuple | np.ndarray | Tensor)
+    wanted = list(ids.tolist() if isinstance(ids, np.ndarray | Tensor) else ids) if listed else []
+    kind, what = (
+        (str, "ids, texts") if known is not None else (int, "positions, whole numbers, since items have no ids")
+    )
+    require(
+        listed and len(wanted) > 0 and all(isinstance(one, kind) and not isinstance(one, bool) for one in wanted),
+        f"remove: {type(ids).__name__} was given; expected a list of {what}",
+    )
+    require(len(set(wanted)) == len(wanted), "remove: an item is named twice; name each once")
+    asked = set(wanted)
+    if known is not None:
+        places = [place for place, one in enumerate(known) if one in asked]
+        absent = sorted(asked.difference(known[place] for place in places))
+    else:
+        places = [one for one in wanted if 0 <= one < count]
+        absent = sorted(asked.difference(places))
+    require(not absent, f"remove: {len(absent)} of {len(wanted)} are not among the items, {absent[:1]} for example")
+    return torch.tensor(places)
+
+
 def _distinct(ids: Sequence[str], rows: int) -> list[str]:
     """The ids, or InputError if they are not one text a row, all different."""
     found = list(ids)
     require(
-        not isinstance(ids, str) and len(found) == rows and all(isinstance(one, str) for one in found),
+        not isinstance(ids, str) and len(found) == rows,
         f"ids are {len(found)} for {rows} items; expected one text for each item",
+    )
+    other = [one for one in found if not isinstance(one, str)]
+    require(
+        not other,
+        f"ids: {other[0]!r} is {type(other[0]).__name__}; expected one text for each item, such as list(map(str, ids))"
+        if other
+        else "",
     )
     found = [str(one) for one in found]
     distinct_ids("ids", found)
     return found
+
+
+def _with_ids(known: list[str] | None, ids: Sequence[str] | None, rows: int) -> list[str] | None:
+    """The ids of all items when these are added."""
+    require(
+        (ids is None) == (known is None),
+        "ids: the items that are there have "
+        + ("none; leave ids out, or fit with ids" if known is None else "ids; give one for each new item too"),
+    )
+    if ids is None or known is None:
+        return None
+    new = _distinct(ids, rows)
+    there = set(new).intersection(known)
+    require(not there, f"ids: {sorted(there)[:1]} are there already; remove them first, or give others")
+    return [*known, *new]
 
 
 def _known(

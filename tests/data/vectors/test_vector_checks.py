@@ -65,7 +65,7 @@ def test_norms_are_unit_or_said():
     assert re.search(
         r"lie between 1 and 1.002; 1 of 100 differ from 1 by more than 0.001 \(rows, counted from 0: 3\). Set ", message
     )
-    assert "normalize=true to divide" in message
+    assert "normalize=True) to divide" in message
     assert "normalize=false to take" in message
     halves = look_through(open_vectors(array.astype(np.float16)))
     assert halves.tolerance == 1e-2

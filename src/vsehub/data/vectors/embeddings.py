@@ -273,8 +273,8 @@ def look_through(vectors: VectorFile, progress: bool = False, begin: int = 0) ->
     require(
         vectors.normalize is not None or off.count == 0,
         f"{vectors}: the norms of the rows lie between {least:.4g} and {most:.4g}; {off.count:,} of {len(vectors):,} "
-        f"differ from 1 by more than {tolerance:g} (rows, counted from 0: {off}). Set normalize=true to divide each "
-        "row by its norm (cosine), or normalize=false to take the inner products as they are",
+        f"differ from 1 by more than {tolerance:g} (rows, counted from 0: {off}). Set normalize=true (in Python "
+        "normalize=True) to divide each row by its norm (cosine), or false to take the inner products as they are",
     )
     return measured
 
