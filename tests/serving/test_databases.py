@@ -12,7 +12,7 @@ import tempfile
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import measured_recall
 from vsehub.serving.databases import collection as filling
 from vsehub.serving.databases import engines, kept, living, milvus, pgvector, qdrant
-from vsehub.serving.databases.base import Rows, asking
+from vsehub.serving.databases.base import Rows, asking, key_of
 from vsehub.serving.databases.collection import (
     Collection,
     Items,
@@ -45,8 +45,9 @@ from vsehub.serving.databases.collection import (
     require_shape,
     usage_note,
 )
+from vsehub.serving.databases.columns import read_columns
 from vsehub.serving.databases.engines import ENGINES, Place, placed
-from vsehub.serving.databases.facts import Facts
+from vsehub.serving.databases.facts import Facts, mark_of_beside
 from vsehub.serving.databases.gate import Gate
 from vsehub.serving.databases.kept import Kept
 from vsehub.serving.databases.living import Drift, Living, opened
@@ -115,9 +116,10 @@ def place(request, tmp_path):
         uri = request.getfixturevalue("postgres")
         found = Place("pgvector", uri, "items")
         database = found.opened()
-        for one in (database, database.beside("items_reference"), database.beside("items_numbers")):
-            if one.shape() is not None:
-                one.drop()
+        for (table,) in database._base.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+        ).fetchall():
+            database.beside(table).drop()
         database.close()
         return found
     if not installed(request.param):
@@ -141,12 +143,15 @@ def test_a_collection(place, tmp_path, monkeypatch):
     require_free(place, overwrite=False)
     with fill(place, wanted, items) as held:
         database = held.database
-        assert Facts.read(database.facts(), "x") == wanted
+        assert not Facts.read(database.facts(), "x").complete
         held.complete()
+        database = held.database
         assert len(held) == ITEMS
         assert place.engine == "qdrant" or held.size() > 0
         require_shape(database, place, wanted)
-        assert Facts.read(database.facts(), "x") == wanted.completed()
+        stored = Facts.read(database.facts(), "x")
+        assert stored.complete
+        assert stored == replace(wanted, complete=True, generation=stored.generation)
         for corrected, criterion in ((True, CSLS(3)), (False, NearestNeighbor())):
             values, positions = held.search(QUERIES, K, corrected)
             exact, expected = criterion.search(QUERIES, VECTORS, unit(60, 3), K)
@@ -166,17 +171,19 @@ def test_a_collection(place, tmp_path, monkeypatch):
 
     some = Kept(QUERIES[:2])
     with fill(place, facts(items, kept=some), items, some, overwrite=True) as held:
-        assert held.database.beside("items_reference").count() == 2
+        assert kept.reference_beside(held.database, place, held.facts).count() == 2
+        held.complete()
+        beside = held.facts
     with fill(place, facts(items, approximate=True), items, overwrite=True) as held:
         held.complete()
-        assert held.database.beside("items_reference").shape() is None
+        assert kept.reference_beside(held.database, place, beside).shape() is None
         assert measured_recall(held, QUERIES, VECTORS, BIAS, CSLS.scale, K)["corrected"] > 0.9
         require_shape(held.database, place, held.facts)
         best = held.search(QUERIES[:1], 1)[1].item()
         held.database.remove([IDS[best], "absent"])
         assert len(held) == ITEMS - 1
         assert held.search(QUERIES[:1], 1)[1].item() != best
-        held.database.put(Rows([IDS[best]], ["again"], np.concatenate([QUERIES[0], [9.0]])[None].astype(np.float32)))
+        held.database.put(Rows([IDS[best]], np.concatenate([QUERIES[0], [9.0]])[None].astype(np.float32), ["again"]))
         assert len(held) == ITEMS
         values, positions = held.search(QUERIES[:1], 1)
         assert positions.item() == best
@@ -188,55 +195,60 @@ def test_a_collection(place, tmp_path, monkeypatch):
     require_free(place, overwrite=True)
 
 
+def class_of(place):
+    return getattr(importlib.import_module(f"vsehub.serving.databases.{place.engine}"), ENGINES[place.engine].factory)
+
+
 def note_finds_the_ranking(note, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("queries.npy", QUERIES.numpy())
     assert "vsehub" not in note
-    assert len(note.splitlines()) <= 15
+    assert len(note.splitlines()) <= 20
     ran = {}
     exec(note, ran)
     values, positions = CSLS(3).search(QUERIES, VECTORS, unit(60, 3), K)
     assert [list(row) for row in ran["ids"]] == [[IDS[item] for item in row] for row in positions.tolist()]
     np.testing.assert_allclose(ran["scores"], values, rtol=1e-4, atol=1e-4)
     for name in ("client", "base"):
-        if name in ran:
+        if hasattr(ran.get(name), "close"):
             ran[name].close()
 
 
 def test_an_unfinished_collection(place, monkeypatch):
     """Its own command finishes it, from where it stopped; another one is refused, unless it may replace it."""
     monkeypatch.setattr(filling, "BLOCK", 15)
-    items, put = items_of(), []
+    items, put, made = items_of(), [], class_of(place)
+    whole = made.put
 
-    def fails(database):
-        whole = type(database).put
+    def once(database, rows):
+        if put:
+            raise ConnectionError("the line went dead at http://me:secret@nowhere")
+        put.append(len(rows.ids))
+        whole(database, rows)
 
-        def once(rows):
-            if put:
-                raise ConnectionError("the line went dead at http://me:secret@nowhere")
-            put.append(len(rows.ids))
-            whole(database, rows)
+    def counted(database, rows):
+        put.append(len(rows.ids))
+        whole(database, rows)
 
-        database.put = once
-        return database
-
-    opened = Place.opened
     with monkeypatch.context() as patch:
-        patch.setattr(Place, "opened", lambda place: fails(opened(place)))
+        patch.setattr(made, "put", once)
         with pytest.raises(
             InputError, match=r"refuses or does not answer \(ConnectionError: the line.*//\*\*\*@nowhere"
         ):
             fill(place, facts(items), items)
     require_free(place, overwrite=False)
+    with pytest.raises(InputError, match="is unfinished; give the rerank command that began it again"), opened(place):
+        pass
     with pytest.raises(InputError, match="holds the unfinished collection of another command"):
         fill(place, facts(items, criterion="is"), items)
     with monkeypatch.context() as patch:
-        counted = lambda database: counting(database, put)  # noqa: E731
-        patch.setattr(Place, "opened", lambda place: counted(opened(place)))
+        patch.setattr(made, "put", counted)
         with fill(place, facts(items), items) as held:
             assert measured_recall(held, QUERIES, VECTORS, BIAS, CSLS.scale, K)["corrected"] == 1.0
     assert sum(put) <= 15 + ITEMS
     with fill(place, facts(items_of(20), criterion="is"), items_of(20), overwrite=True) as held:
+        assert len(held) == 20
+        held.complete()
         assert len(held) == 20
 
 
@@ -259,10 +271,9 @@ def test_a_finished_collection_of_a_command_that_was_stopped(place, monkeypatch)
         fill(place, facts(items, criterion="is", kept=some), items, some)
     monkeypatch.setattr(filling, "put_in", noted)
     with fill(place, wanted, items, some) as held:
-        assert not Facts.read(held.database.facts(), "x").complete  # a second kill leaves one to be finished
-        assert starts == [30]
+        assert starts == []  # it is taken over as it is
         assert len(held) == ITEMS
-        assert held.database.beside("items_reference").count() == 2
+        assert kept.reference_beside(held.database, place, held.facts).count() == 2
         held.complete()
         assert measured_recall(held, QUERIES, VECTORS, BIAS, CSLS.scale, K)["corrected"] == 1.0
     with opened(place) as collection:
@@ -290,17 +301,6 @@ def test_a_call_of_milvus_whose_answer_is_lost(tmp_path):
     database.close()
 
 
-def counting(database, put):
-    whole = type(database).put
-
-    def count(rows):
-        put.append(len(rows.ids))
-        whole(database, rows)
-
-    database.put = count
-    return database
-
-
 def test_items_come_and_go(place):
     """What is added ranks as if it had been there when the collection was filled; removed items are found no more."""
     reference, most = unit(60, 3), ITEMS - 10
@@ -320,7 +320,7 @@ def test_items_come_and_go(place):
         vectors, ids, labels = collection.items()
         assert sorted(ids) == sorted(IDS[:1] + IDS[2:])
         torch.testing.assert_close(vectors, VECTORS[[IDS.index(one) for one in ids]], atol=1e-6, rtol=0)
-        assert labels[ids.index(IDS[5])] == ""
+        assert labels[ids.index(IDS[5])] == LABELS[5]  # not given again: the label stays
         assert labels[ids.index(IDS[6])] == LABELS[6]
         held = Collection(collection.database, place, collection.facts, IDS)
         positions = held.search(QUERIES, K)[1]
@@ -331,7 +331,7 @@ def test_items_come_and_go(place):
         with pytest.raises(InputError, match="item_ids has 1 entries for 2 items"):
             collection.new(as_vectors("items", VECTORS[:2]), IDS[:1])
         assert collection.drift() is None
-        collection.database.beside("items_reference").remove(["7"])
+        kept.reference_beside(collection.database, place, collection.facts).remove(["7"])
         collection = Living(collection.database, place, collection.facts)
         with pytest.raises(
             InputError, match=r"of the 60 reference queries beside items at .* 59 are there; fill it again"
@@ -433,7 +433,7 @@ def test_items_come_and_go_under_sinkhorn(place, monkeypatch):
         assert collection.remove(IDS[most:]) == ITEMS - most
         torch.testing.assert_close(collection.kept.balance.masses, torch.ones(60).double(), atol=1e-3, rtol=0)
         assert collection.drift().changed == 0
-        collection.database.beside("items_numbers").remove(["masses 0"])
+        kept.numbers_beside(collection.database, place, collection.facts).remove(["masses 0"])
         with pytest.raises(InputError, match=r"potentials of the reference queries beside items at .* are lost or dam"):
             Living(collection.database, place, collection.facts).bias(given.vectors)
 
@@ -473,31 +473,341 @@ def test_the_gate(place):
 
 
 def test_a_collection_of_somebody_else(place):
-    """Refused even with overwrite=true; so are facts of other versions, damaged ones and other shapes."""
-    items, database = items_of(), place.opened()
-    good = facts(items).completed()
-    told = json.loads(good.text())
+    """Refused even with overwrite=true, under each name that is written; so are facts that are damaged."""
+    items = items_of()
+    told = json.loads(replace(facts(items), complete=True).text())
     for text, message in (
         ("theirs", "was not made by vsehub: it has no facts on its correction"),
         (json.dumps([1]), "was not made by vsehub"),
-        (json.dumps(told | {"schema": 2}), "was made by another version of vsehub; fill it again with overwrite=true"),
+        (mark_of_beside("shop"), "is what vsehub keeps beside the collection shop; give that one"),
+        (json.dumps(told | {"schema": 9}), "was made by another version of vsehub; fill it again with overwrite=true"),
         (json.dumps(told | {"scale": "2"}), r"the facts of .* are damaged \(scale\)"),
+        (json.dumps(told | {"generation": "../x"}), r"the facts of .* are damaged \(generation\)"),
         (json.dumps(told | {"dim": 10**9, "complete": 1}), r"damaged \(dim, complete\)"),
         (json.dumps(told | {"_target_": "os.system"}), r"damaged \(more than vsehub writes\)"),
     ):
+        database = place.opened()
         database.create(DIM + 1, text)
+        database.close()
         with pytest.raises(InputError, match=message):
-            filling._replaceable(database, place, overwrite=False)
-        if "not made" in message:
-            with pytest.raises(InputError, match=message):
-                filling._replaceable(database, place, overwrite=True)
+            require_free(place, overwrite=False)
+        with pytest.raises(InputError, match=message):
+            fill(place, facts(items), items)
+        if "not made" in message or "beside" in message:
+            for call in (require_free, lambda where, overwrite: fill(where, facts(items), items, overwrite=overwrite)):
+                with pytest.raises(InputError, match=message):
+                    call(place, overwrite=True)
         else:
-            assert filling._replaceable(database, place, overwrite=True) is None
+            require_free(place, overwrite=True)
+        database = place.opened()
         database.drop()
-    database.create(DIM, facts(items).text())
-    with pytest.raises(InputError, match="holds vectors of 16 dimensions; expected 17, those of the items and one"):
-        filling._begun(database, place, facts(items), overwrite=False)
+        database.close()
+    database = place.opened()
+    database.building(first=False).create(DIM + 1, "theirs")
     database.close()
+    if place.engine != "lancedb":  # whose first collection is built where it stays
+        for overwrite in (False, True):
+            with pytest.raises(InputError, match="was not made by vsehub"):
+                fill(place, facts(items), items, overwrite=overwrite)
+    database = place.opened()
+    database.building(first=False).drop()
+    database.close()
+    some = Kept(QUERIES[:2])
+    with fill(place, facts(items, kept=some), items, some) as held:
+        held.complete()
+        now = replace(held.facts, generation=held.facts.generation)
+        reference = kept.reference_beside(held.database, place, now)
+        reference.drop()
+        reference.create(DIM, "theirs")
+    with pytest.raises(InputError, match=r"items_ref_.* was not made by vsehub"):
+        fill(place, facts(items, criterion="is"), items, overwrite=True).complete()
+    database = place.opened()
+    assert database.beside(f"items_ref_{now.generation}").facts() == "theirs"
+    database.close()
+
+
+def test_what_is_beside_a_collection_is_not_one(place):
+    """`index_name` of what is kept beside another collection: refused, whatever is asked for."""
+    items, some = items_of(), Kept(QUERIES[:2])
+    with fill(place, facts(items, kept=some), items, some) as held:
+        held.complete()
+        name = f"items_ref_{held.facts.generation}"
+    inner = replace(place, name=name)
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match=f"{name} at .* is what vsehub keeps beside the collection items; give"):
+            fill(inner, facts(items), items, overwrite=overwrite)
+    with pytest.raises(InputError, match="keeps beside the collection items"), opened(inner):
+        pass
+    with opened(place) as collection:
+        assert len(collection.kept.reference) == 2
+
+
+@pytest.mark.skipif(not installed("lancedb"), reason="vsehub[lancedb] is not installed")
+def test_tables_of_others_in_a_folder_of_lancedb(tmp_path):
+    """Whatever they are called, they stay as they are."""
+    import lancedb
+
+    base = lancedb.connect(tmp_path / "index.lancedb")
+    names = ["items_facts", "items_reference", "items_numbers", "items_building"]
+    for name in names:
+        base.create_table(name, [{"mine": name}])
+    place, items = placed("lancedb", None, "items", tmp_path), items_of()
+    fill(place, facts(items), items).complete()
+    with pytest.raises(InputError, match="was not made by vsehub"):  # the second is built under this name
+        fill(place, facts(items, criterion="is"), items, overwrite=True)
+    for name in names:
+        assert base.open_table(name).to_arrow().to_pylist() == [{"mine": name}]
+
+
+def test_a_relation_of_the_name_of_an_index(postgres):
+    """The approximate index is built under another name."""
+    place = Place("pgvector", postgres, "named")
+    database = place.opened()
+    for name in ("named_hnsw", "named_vector_idx", "named_building_vector_idx"):
+        database._base.execute(f"CREATE TABLE {name} (mine text)")
+    fill(place, facts(items_of(), approximate=True), items_of()).complete()
+    kind = "SELECT amname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid JOIN pg_am ON pg_am.oid = relam"
+    assert ("hnsw",) in database._base.execute(f"{kind} WHERE indrelid = 'named'::regclass").fetchall()
+    database.close()
+
+
+def test_readers_see_the_old_or_the_new_collection(place, monkeypatch):
+    """At no moment of a refill, which is stopped and given again, does a reader see none, a part, or a mixture."""
+    monkeypatch.setattr(filling, "BLOCK", 7)
+    old, new = items_of(20), items_of()
+    some = Kept(QUERIES[:2])
+    fill(place, facts(old, kept=some), old, some).complete()
+    seen, starts, close = [], [], milvus.Milvus.close
+    monkeypatch.setattr(milvus.Milvus, "close", lambda database: None)  # the first to close ends the engine for all
+    reader = place.opened()
+
+    def look():
+        with closing_reader(place, reader) as database:
+            seen.append((database.count(), Facts.read(database.facts(), "x").items, len(found(database))))
+
+    def found(database):
+        return database.search(np.ones((1, DIM + 1), np.float32), ITEMS)[0]
+
+    whole = filling.put_in
+
+    def stopped(database, items, last, start, progress):
+        starts.append(start)
+
+        def watching(rows, put=database.put):
+            look()
+            put(rows)
+            look()
+            if len(starts) == 1 and rows.ids[0] == IDS[14]:
+                raise ConnectionError("the line went dead")
+
+        database.put = watching
+        whole(database, items, last, start, progress)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(filling, "put_in", stopped)
+        with pytest.raises(InputError, match="the line went dead"):
+            fill(place, facts(new, criterion="is"), new, overwrite=True)
+        look()
+        with fill(place, facts(new, criterion="is"), new, overwrite=True) as held:
+            look()
+            assert seen
+            assert set(seen) == {(20, 20, 20)}
+            held.complete()
+            look()
+            assert seen[-1] == (ITEMS, ITEMS, ITEMS)
+            left = held.database.building(first=False)
+            assert left.shape() is None
+            assert not Facts.read(held.database.facts(), "x").replaces
+    assert starts == [0, 14]
+    (close if place.engine == "milvus" else type(reader).close)(reader)
+
+
+@contextmanager
+def closing_reader(place, reader):
+    """Another connection to a collection; the same one to a folder of Milvus, which one process opens once."""
+    if place.engine == "milvus":
+        reader._name = reader._client.describe_alias("items")["collection_name"]
+        yield reader
+    else:
+        database = place.opened()
+        yield database
+        if place.engine != "qdrant":
+            database.close()
+
+
+def test_what_is_beside_an_item_stays(place):
+    """Labels and columns that are not given, and fields of others, when items are replaced; all can be filtered on."""
+    import pyarrow as pa
+
+    prices = pa.table({"price": pa.array([1.5, None, 3.0]), "sort": ["a", "b", None], "new": [True, False, True]})
+    items = Items(as_vectors("items", VECTORS[:3]), BIAS[:3], IDS[:3], LABELS[:3], prices)
+    some = Kept.of(CSLS(3), items.vectors, items.bias, as_vectors("reference", unit(60, 3)))
+    with fill(place, facts(items, kept=some), items, some) as held:
+        held.complete()
+        assert filtered(held.database, "price", 2.0) == [IDS[2]]
+    with opened(place) as collection:
+        others_add_a_field(collection.database)
+        more = pa.table({"price": [9.0, 8.0], "stock": pa.array([4, 5], pa.int64())})
+        new = collection.new(as_vectors("items", VECTORS[[0, 3]]), [IDS[0], IDS[3]], None, more)
+        assert collection.put(new) == 1
+        assert collection.put(collection.new(as_vectors("items", VECTORS[1:2]), IDS[1:2], ["changed"])) == 1
+        found = stored(collection.database)
+    assert [found[one].get("label") or "" for one in IDS[:4]] == [LABELS[0], "changed", LABELS[2], ""]
+    assert [found[one].get("price") for one in IDS[:4]] == [9.0, None, 3.0, 8.0]
+    assert [found[one].get("stock") for one in IDS[:4]] == [4, None, None, 5]
+    assert [found[one].get("sort") for one in IDS[:4]] == ["a", "b", None, None]
+    assert [found[one].get("new") for one in IDS[:4]] == [True, False, True, None]
+    assert [found[one].get("theirs") for one in IDS[:3]] == ["kept"] * 3
+
+
+def others_add_a_field(database):
+    """A field `theirs` that vsehub knows nothing of."""
+    if isinstance(database, pgvector.PGVector):
+        database._do("ALTER TABLE {table} ADD COLUMN theirs text")
+        database._do("UPDATE {table} SET theirs = 'kept'")
+    elif isinstance(database, qdrant.Qdrant):
+        points = [key_of(one) for one in IDS[:3]]
+        database._client.set_payload(database._name, {"theirs": "kept"}, points)
+    elif isinstance(database, milvus.Milvus):
+        database._client.load_collection(database._name)
+        rows = database._client.get(database._name, [key_of(one) for one in IDS[:3]], output_fields=["*"])
+        database._client.upsert(database._name, [dict(row) | {"theirs": "kept"} for row in rows])
+    else:
+        database._table().add_columns({"theirs": "'kept'"})
+
+
+def stored(database):
+    """All that is stored beside the vectors, by id."""
+    if isinstance(database, pgvector.PGVector):
+        cursor = database._do("SELECT * FROM {table}")
+        names = [one.name for one in cursor.description]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    elif isinstance(database, qdrant.Qdrant):
+        rows = [one.payload for one in database._client.scroll(database._name, limit=100)[0]]
+    elif isinstance(database, milvus.Milvus):
+        rows = database._client.get(database._name, [key_of(one) for one in IDS[:4]], output_fields=["*"])
+    else:
+        rows = database._table().to_arrow().to_pylist()
+    return {row["id"]: dict(row) for row in rows}
+
+
+def filtered(database, name, least):
+    """The ids of the items whose number is larger, by a condition of the engine."""
+    if isinstance(database, pgvector.PGVector):
+        return [one for (one,) in database._do(f"SELECT id FROM {{table}} WHERE {name} > {least}").fetchall()]
+    if isinstance(database, qdrant.Qdrant):
+        from qdrant_client.models import FieldCondition, Filter, Range
+
+        only = Filter(must=[FieldCondition(key=name, range=Range(gt=least))])
+        return [one.payload["id"] for one in database._client.scroll(database._name, only)[0]]
+    if isinstance(database, milvus.Milvus):
+        return [one["id"] for one in database._client.query(database._name, f"{name} > {least}", ["id"])]
+    return [one["id"] for one in database._table().search().where(f"{name} > {least}").to_list()]
+
+
+def test_columns_of_a_table(tmp_path):
+    ids = ["b", "a", "c"]
+    rows = "id,price,count,sort,fresh,empty\na,1.5,1,red,true,\nb,2,2,blue,False,\nz,9,9,x,true,\nc,,-3,'=1,,\n"
+    (tmp_path / "t.csv").write_text(rows)
+    (tmp_path / "t.jsonl").write_text(
+        "\n".join(
+            json.dumps({"id": one, "price": price, "count": count, "sort": sort, "fresh": fresh, "empty": None})
+            for one, price, count, sort, fresh in (
+                ("a", 1.5, 1, "red", True), ("b", 2, 2, "blue", False), ("c", None, -3, "=1", None),
+                ("z", 9, 9, "", True),
+            )
+        )
+    )  # fmt: skip
+    for name in ("t.csv", "t.jsonl"):
+        found = read_columns(tmp_path / name, ids)
+        assert found.to_pydict() == {
+            "price": [2.0, 1.5, None], "count": [2, 1, -3], "sort": ["blue", "red", "=1"],
+            "fresh": [False, True, None], "empty": [None] * 3,
+        }  # fmt: skip
+        assert [str(one) for one in found.schema.types] == ["double", "int64", "string", "bool", "string"]
+    for text, message in (
+        ("id,x\na,1\nb,1\n", "has no row for 1 of 3 items, 'c' for example"),
+        ("id,x\na,1\nb,1\nc,1\na,2\n", "has several rows for 'a'"),
+        ("id\na\nb\nc\n", "has the column id alone"),
+        ("name,x\na,1\n", "no column 'id'"),
+        ("id,vector\na,1\n", "has a column 'vector'; expected at most 50 letters"),
+        ("id,a; drop\na,1\n", "has a column 'a; drop'"),
+        ("id,x,x\na,1,2\n", "has a column 'x'.* each name once"),
+        ("id,x\na,1\nb,nan\nc,1\n", "x holds NaN or infinite"),
+    ):
+        (tmp_path / "t.csv").write_text(text)
+        with pytest.raises(InputError, match=message):
+            read_columns(tmp_path / "t.csv", ids)
+    for value, message in (([1], "holds list; expected texts"), ("text", "holds int and str; expected one kind"),
+                           (2**70, "x: ")):  # fmt: skip
+        (tmp_path / "t.jsonl").write_text("\n".join(json.dumps({"id": one, "x": value}) for one in ids[:1]) + "\n"
+                                          + "\n".join(json.dumps({"id": one, "x": 1 if value != [1] else value})
+                                                      for one in ids[1:]))  # fmt: skip
+        with pytest.raises(InputError, match=message):
+            read_columns(tmp_path / "t.jsonl", ids)
+
+
+@pytest.mark.parametrize("removes", [False, True], ids=["add", "remove"])
+def test_a_change_that_is_stopped_is_made_good(place, removes, monkeypatch):
+    """Sinkhorn's masses after `add` or `remove` was stopped at any write, and given again: those of an unbroken run."""
+    rule, reference, most = Sinkhorn(0.05, rounds=50), unit(60, 3), ITEMS - 12
+    bias = rule.bias(reference @ VECTORS[:most].T)
+    given = Items(as_vectors("items", VECTORS[:most]), bias, IDS[:most])
+    some = Kept.of(rule, given.vectors, bias, as_vectors("reference", reference))
+    told = facts_of(
+        given, rule.scale, criterion="sinkhorn", parameters=rule.parameters(), reference="train.npy", kept=some,
+        approximate=False, normalize=None, fingerprint="abc",
+    )  # fmt: skip
+
+    def change(collection):
+        if removes:
+            collection.remove(IDS[:9])
+        else:
+            again = [*range(most, ITEMS), 2]
+            collection.put(collection.new(as_vectors("items", VECTORS[again]), [IDS[row] for row in again]))
+        return collection
+
+    made, results = class_of(place), []
+
+    def breaks(write, counted, at, after):
+        def breaking_off(*given, **named):
+            number = len(counted)
+            if counted and counted[-1] == "within":  # a write that another one makes
+                return write(*given, **named)
+            if number == at and not after:
+                raise ConnectionError("stopped")
+            counted.append("within")
+            write(*given, **named)
+            counted[-1] = "done"
+            if number == at:
+                raise ConnectionError("stopped")
+
+        return breaking_off
+
+    for at, after in [(None, False), *itertools.product(range(8), (False, True))]:
+        with fill(place, told, given, some, overwrite=True) as held:
+            held.complete()
+        if at is not None:
+            counted = []
+            with monkeypatch.context() as patch:
+                for name in ("put", "update", "remove", "keep_facts", "finish"):
+                    patch.setattr(made, name, breaks(getattr(made, name), counted, at, after))
+                try:
+                    with opened(place) as collection:
+                        change(collection)
+                    break  # there are not as many writes
+                except InputError as error:
+                    assert "stopped" in str(error)  # noqa: PT017
+        with opened(place) as collection:
+            change(collection)
+            drift, count = collection.drift(), len(collection)
+        with opened(place) as collection:
+            assert not collection.facts.behind
+            results.append((count, drift, collection.kept.balance.masses))
+    assert len(results) > 5
+    for count, drift, masses in results[1:]:
+        assert (count, drift) == results[0][:2]
+        torch.testing.assert_close(masses, results[0][2], atol=2e-3, rtol=0)
 
 
 def test_facts_made_to_do_harm():

@@ -246,8 +246,24 @@ _EFFORT = {
 }
 
 
-def usage_note(index: ServedIndex, file: str = "index.faiss", queries: str = "queries.npy", k: int = 10) -> str:
-    """Python that searches the index in `file` for the vectors in `queries`: `positions` and `scores`, both (Q, k)."""
+def unit_rows(normalize: bool | None) -> str:
+    """The line of a note that makes `queries` what the items were made; "" where they were taken as they are."""
+    if not normalize:
+        return ""
+    return "queries /= np.linalg.norm(queries, axis=1, keepdims=True)  # as the items were\n"
+
+
+def usage_note(
+    index: ServedIndex,
+    file: str = "index.faiss",
+    queries: str = "queries.npy",
+    k: int = 10,
+    normalize: bool | None = None,
+) -> str:
+    """Python that searches the index in `file` for the vectors in `queries`: `positions` and `scores`, both (Q, k).
+
+    normalize: whether the items were divided by their norms.
+    """
     facts = index.facts
     effort = _EFFORT.get(facts.kind, "").format(effort=index.effort)
     k = min(k, facts.items)
@@ -266,7 +282,7 @@ def usage_note(index: ServedIndex, file: str = "index.faiss", queries: str = "qu
 import numpy as np
 
 index = faiss.read_index({file!r})  # {facts.items:,} items
-{effort}queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim}), normalised as the items were
-{folds}products, positions = index.search(vectors, {k})  # best first; -1: none found
+{effort}queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim})
+{unit_rows(normalize)}{folds}products, positions = index.search(vectors, {k})  # best first; -1: none found
 scores = {formula(facts.scale, facts.mean_bias)}  # the corrected scores
 """

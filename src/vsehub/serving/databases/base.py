@@ -9,13 +9,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
 from vsehub.checks import InputError, fail, is_out_of_memory
 from vsehub.io.address import masked
 from vsehub.io.files import is_full_disk
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _KEYS = uuid.UUID("5d2f9f0e-6a0b-4d0c-9a55-6a7a8f1a3c11")
 CONNECT_SECONDS = 5  # that a server may take to answer
@@ -33,11 +36,23 @@ _CLIENTS = {"pymilvus", "milvus_lite", "grpc", "qdrant_client", "httpx", "httpco
 
 @dataclass(frozen=True)
 class Rows:
-    """Items of a collection: n ids, n labels ("" for none) and vectors (n, D + 1), float32."""
+    """Items of a collection: n ids, vectors (n, D + 1), float32, and what is stored beside them.
+
+    labels: n texts; None: none are given. fields: n rows of further columns (`columns.read_columns`), or None.
+    """
 
     ids: Sequence[str]
-    labels: Sequence[str]
     vectors: np.ndarray
+    labels: Sequence[str] | None = None
+    fields: "pa.Table | None" = None
+
+    def records(self, part: slice) -> list[dict[str, Any]]:
+        """What is given of each item beside id and vector, for engines that store documents; None: an empty cell."""
+        ids = self.ids[part]
+        fields = [{} for _ in ids] if self.fields is None else self.fields.slice(part.start, len(ids)).to_pylist()
+        if self.labels is None:
+            return fields
+        return [{"label": label, **record} for label, record in zip(self.labels[part], fields, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -57,11 +72,20 @@ class Database(Protocol):
     def beside(self, name: str) -> "Database":
         """Another collection of the same database, over the same connection."""
 
+    def building(self, first: bool) -> "Database":
+        """Where the next collection of this name is built, while the one that is there is searched.
+
+        first: whether no finished collection has the name.
+        """
+
+    def swap(self, building: "Database") -> None:
+        """Let `building` take this name at once: a reader sees the earlier collection or this one, whole."""
+
     def shape(self) -> Shape | None:
         """Those of the collection; None if there is no collection of this name."""
 
     def facts(self) -> str | None:
-        """The text stored by `create` or `keep_facts`; None if the collection has none."""
+        """The text stored by `create` or `keep_facts`; None if the collection has none: it is not vsehub's."""
 
     def create(self, dimensions: int, facts: str) -> None:
         """Create the empty collection."""
@@ -70,7 +94,10 @@ class Database(Protocol):
         """Replace the stored text."""
 
     def put(self, rows: Rows) -> None:
-        """Add items; an item whose id is there is replaced."""
+        """Add items; an item whose id is there is replaced whole."""
+
+    def update(self, rows: Rows) -> None:
+        """Add items; of an item whose id is there, what is given is replaced, and what is not given stays."""
 
     def finish(self, approximate: bool) -> None:
         """Make all items searchable: exactly, or by the engine's approximate index."""
@@ -85,7 +112,7 @@ class Database(Protocol):
         """Remove items; ids that are not there are passed over."""
 
     def read(self, ids: Sequence[str] | None = None) -> Iterator[Rows]:
-        """All items, or those of some ids, in batches, in any order."""
+        """All items with their labels ("" for none), or those of some ids, in batches, in any order."""
 
     def drop(self) -> None:
         """Remove the collection."""
@@ -107,6 +134,59 @@ class Named:
         other = copy.copy(self)
         other._name = name
         return other
+
+    def building(self, first: bool) -> Self:
+        """See `Database`."""
+        return self.beside(f"{self._name}_building")
+
+
+class Aliased(Named):
+    """A collection of an engine that knows aliases: its name is one, of a collection NAME_a or NAME_b in turn."""
+
+    _alias: str  # that users search by; `_name` is that of the collection itself
+
+    def beside(self, name: str) -> Self:
+        """See `Database`."""
+        other = super().beside(name)
+        other._alias = name
+        return other
+
+    def building(self, first: bool) -> Self:
+        """See `Database`."""
+        return self.beside(f"{self._alias}_{'b' if self._name == f'{self._alias}_a' else 'a'}")
+
+    def swap(self, building: Self) -> None:
+        """See `Database`."""
+        earlier = self.beside(self._name)
+        there = earlier.shape() is not None
+        if there and self._name == self._alias:  # an alias cannot have the name of a collection
+            earlier.drop()
+            there = False
+        self._point(building._name)
+        self._name = building._name
+        if there:
+            earlier.drop()
+
+    def drop(self) -> None:
+        """See `Database`."""
+        if self._name != self._alias:
+            self._unpoint()
+        self._drop()
+
+    def shape(self) -> Shape | None:
+        raise NotImplementedError
+
+    def _point(self, name: str) -> None:
+        """Let the alias mean another collection, at once."""
+        raise NotImplementedError
+
+    def _unpoint(self) -> None:
+        """Remove the alias."""
+        raise NotImplementedError
+
+    def _drop(self) -> None:
+        """Remove the collection, which no alias means."""
+        raise NotImplementedError
 
 
 @contextmanager

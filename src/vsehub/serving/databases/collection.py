@@ -5,22 +5,25 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NoReturn, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from vsehub.checks import fail, require
+from vsehub.checks import InputError, fail, require
 from vsehub.data.truth import distinct_ids
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
-from vsehub.serving.corrected import folded, formula, last_components, scored
+from vsehub.serving.corrected import folded, formula, last_components, scored, unit_rows
 from vsehub.serving.databases.base import Database, Rows
 from vsehub.serving.databases.engines import Place
-from vsehub.serving.databases.facts import Facts, require_of_vsehub
-from vsehub.serving.databases.kept import Kept, keep, require_own
+from vsehub.serving.databases.facts import Facts, is_beside, require_of_vsehub
+from vsehub.serving.databases.kept import Kept, forget, keep
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +33,17 @@ _LONGEST = 10_000  # bytes of an id or a label in UTF-8
 
 @dataclass(frozen=True)
 class Items:
-    """Items for a collection: vectors (M, D), their biases b (M,), ids, and labels or None.
+    """Items for a collection: vectors (M, D), their biases b (M,) and ids.
 
-    Raises InputError for ids that repeat and for texts that are too long.
+    labels: M texts, or None. fields: M rows of further columns (`columns.read_columns`), or None. Raises InputError for
+    ids that repeat and for texts that are too long.
     """
 
     vectors: VectorSource
     bias: Tensor
     ids: Sequence[str]
-    labels: Sequence[str] | None
+    labels: Sequence[str] | None = None
+    fields: "pa.Table | None" = None
 
     def __post_init__(self) -> None:
         distinct_ids("item_ids", self.ids)
@@ -51,20 +56,33 @@ class Items:
             )
 
     def digest(self) -> str:
-        """A hash of ids, labels and biases."""
+        """A hash of ids, labels, further columns and biases."""
         found = hashlib.sha256(self.bias.detach().cpu().double().numpy().tobytes())
         for texts in (self.ids, self.labels or ()):
             for one in texts:
                 found.update(one.encode() + b"\0")
             found.update(b"\1")
+        for name in [] if self.fields is None else self.fields.column_names:
+            found.update(repr((name, self.fields.column(name).to_pylist())).encode())  # type: ignore[union-attr]
         return found.hexdigest()[:32]
 
 
 class Collection:
-    """A collection that vsehub filled, open for search. ids: of the rows that `search` gives back, in their order."""
+    """A collection that vsehub filled, open for search. ids: of the rows that `search` gives back, in their order.
 
-    def __init__(self, database: Database, place: Place, facts: Facts, ids: Sequence[str]):
+    takes_place_in: the collection of its name, whose place it takes when it is complete; None if it is that one.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        place: Place,
+        facts: Facts,
+        ids: Sequence[str],
+        takes_place_in: Database | None = None,
+    ):
         self.database, self.place, self.facts = database, place, facts
+        self._live = takes_place_in
         self._rows = {one: row for row, one in enumerate(ids)}
 
     def __len__(self) -> int:
@@ -88,10 +106,15 @@ class Collection:
         return given_back(queries, values, positions)
 
     def complete(self) -> None:
-        """Note in the database that the collection is finished: from now on it is not filled again."""
-        self.facts = self.facts.completed()
+        """Note in the database that all items are there, and let the collection take its name, at once."""
+        if self._live is None:
+            return
+        self.facts = replace(self.facts, complete=True)
         with self.place.asking():
             self.database.keep_facts(self.facts.text())
+            self._live.swap(self.database)
+            self.database, self._live = self._live, None
+            _tidy(self.database, self.place, self.facts)
 
     def size(self) -> int | None:
         """Bytes on disk; None where the engine does not say."""
@@ -141,17 +164,19 @@ def facts_of(
 
 
 def require_free(place: Place, overwrite: bool, begun: bool = False) -> None:
-    """Raise InputError if the engine does not answer, or if a collection is there that must not be filled.
+    """Raise InputError if the engine does not answer, or if a collection is there that must not be replaced.
 
-    An unfinished one may be, and a finished one if this command has begun before and was stopped, which may have
-    happened after its collection was finished: whether it is that of the same command is found out by `fill`. What
-    vsehub did not make is never replaced.
+    A finished one may be if this command has begun before and was stopped, which may have happened after its collection
+    was finished: whether it is that of the same command is found out by `fill`. What vsehub did not make is never
+    replaced.
     """
     if not place.exists:
         return
     with _connected(place) as database:
-        found = _replaceable(database, place, overwrite)
-        if found is not None and found.complete and not begun:
+        live = _facts_of(database, place, readable=not overwrite)
+        building = database.building(live is None or not live.complete)
+        _facts_of(building, place, readable=False)
+        if live is not None and live.complete and not overwrite and not begun:
             _refuse_finished(place)
 
 
@@ -166,16 +191,22 @@ def _connected(place: Place) -> Iterator[Database]:
         database.close()
 
 
-def _replaceable(database: Database, place: Place, overwrite: bool) -> Facts | None:
-    """The facts of the collection that is there; None if there is none, or it is to be replaced."""
-    require_own(database, place)
+def _facts_of(database: Database, place: Place, readable: bool) -> Facts | None:
+    """The facts of a collection that is there; None if there is none.
+
+    readable: false where facts of another version, or damaged ones, will do, since they are to be replaced: None then.
+    Raises InputError if the collection is not one that vsehub filled.
+    """
     if database.shape() is None:
         return None
     text = database.facts()
-    if overwrite:
-        require_of_vsehub(text, place.address)
+    require_of_vsehub(text, place.address)
+    try:
+        return Facts.read(text, place.address)
+    except InputError:
+        if readable or is_beside(text):
+            raise
         return None
-    return Facts.read(text, place.address)
 
 
 def _refuse_finished(place: Place) -> NoReturn:
@@ -193,24 +224,36 @@ def fill(
     overwrite: bool = False,
     progress: str | None = None,
 ) -> Collection:
-    """The collection, filled with items; it counts as unfinished until it is told to be `complete`.
+    """A collection with these items, which takes the place of any earlier one when it is told to be `complete`.
 
-    facts: from `facts_of`. kept: what is stored beside it, as many reference queries as the facts say. A collection of
-    the same facts is completed and checked, whether or not it was noted as complete: the command that filled it may
-    have been stopped before it wrote its own result. overwrite: replace any collection of vsehub's. Raises InputError
-    for a collection that must not be filled, and if the engine refuses; then the collection stays unfinished, and the
-    same command finishes it.
+    It is built beside an earlier one, which is searched meanwhile. facts: from `facts_of`. kept: what is stored beside
+    it, as many reference queries as the facts say. A finished collection of the same facts is given back as it is: the
+    command that filled it may have been stopped before it wrote its own result. overwrite: replace any other collection
+    of vsehub's. Raises InputError for a collection that must not be replaced, and if the engine refuses; the same
+    command then goes on where this one stopped.
     """
     last, _ = last_components(items.bias, facts.scale)
     database = place.opened()
     try:
         with place.asking():
-            start = _begun(database, place, facts, overwrite)
+            live = _facts_of(database, place, readable=not overwrite)
+            if live is not None and live.complete:
+                if live.is_of_the_command_of(facts):
+                    database.finish(facts.approximate)  # it may have been stopped in between
+                    _tidy(database, place, live)
+                    return Collection(database, place, live, items.ids)
+                if not overwrite:
+                    _refuse_finished(place)
+            earlier = live.generation if live is not None and live.complete else ""
+            generation = hashlib.sha256(f"{facts.digest} after {earlier}".encode()).hexdigest()[:8]
+            facts = replace(facts, generation=generation, replaces=earlier)
+            building = database.building(live is None or not live.complete)
+            start = _begun(building, place, facts, overwrite)
             keep(database, place, facts, kept)
             log.info("filling %s from item %d of %d", place.address, start, facts.items)
-            put_in(database, items, last, start, progress)
-            database.finish(facts.approximate)
-            held = database.count()
+            put_in(building, items, last, start, progress)
+            building.finish(facts.approximate)
+            held = building.count()
             require(
                 held == facts.items,
                 f"index_uri: {place.address} holds {held} items after filling, not {facts.items}: does another program "
@@ -219,31 +262,43 @@ def fill(
     except BaseException:
         database.close()
         raise
-    return Collection(database, place, facts, items.ids)
+    return Collection(building, place, facts, items.ids, database)
 
 
-def _begun(database: Database, place: Place, facts: Facts, overwrite: bool) -> int:
+def _begun(building: Database, place: Place, facts: Facts, overwrite: bool) -> int:
     """The row from which a collection is to be filled; creates it if necessary."""
-    found = _replaceable(database, place, overwrite)
-    there = database.shape()
-    if there is not None and overwrite:
-        database.drop()
-        there = None
-    if there is None:
-        database.create(facts.dim + 1, facts.text())
-        return 0
-    if found is None or found.completed() != facts.completed():
-        if found is not None and found.complete:
-            _refuse_finished(place)
-        fail(
+    found = _facts_of(building, place, readable=False)
+    if building.shape() is not None and (found is None or not found.is_of_the_command_of(facts)):
+        require(
+            overwrite,
             f"index_uri: {place.address} holds the unfinished collection of another command. Give that command again, "
-            "another index_name or index_uri, or overwrite=true to replace it"
+            "another index_name or index_uri, or overwrite=true to replace it",
         )
-    require_shape(database, place, facts)
-    if found.complete:
-        database.keep_facts(facts.text())  # as unfinished, until this command has checked it
+        if found is not None:
+            forget(building, place, found.generation)
+        building.drop()
+    if building.shape() is None:
+        building.create(facts.dim + 1, facts.text())
+        return 0
+    require_shape(building, place, facts)
+    building.keep_facts(facts.text())
     # Blocks were put in one after the other: all but the last that was begun are whole.
-    return max(0, (min(database.count(), facts.items) - 1) // BLOCK * BLOCK)
+    return max(0, (min(building.count(), facts.items) - 1) // BLOCK * BLOCK)
+
+
+def _tidy(database: Database, place: Place, facts: Facts) -> None:
+    """Finish what follows a swap: the index of a copy, and the end of what the earlier collection had beside it."""
+    database.finish(facts.approximate)
+    building = database.building(first=False)
+    try:
+        left = _facts_of(building, place, readable=True)
+    except InputError:  # another's, or of another version
+        left = None
+    if left is not None and (left.is_of_the_command_of(facts) or left.generation == facts.replaces):
+        building.drop()
+    if facts.replaces:
+        forget(database, place, facts.replaces)
+        database.keep_facts(replace(facts, replaces="").text())
 
 
 def require_shape(database: Database, place: Place, facts: Facts) -> None:
@@ -262,17 +317,23 @@ def require_shape(database: Database, place: Place, facts: Facts) -> None:
     )
 
 
-def put_in(database: Database, items: Items, last: Tensor, start: int = 0, progress: str | None = None) -> None:
-    """Put items from row `start` on into a collection, with their last components (M,), block by block."""
+def put_in(
+    database: Database, items: Items, last: Tensor, start: int = 0, progress: str | None = None, update: bool = False
+) -> None:
+    """Put items from row `start` on into a collection, with their last components (M,), block by block.
+
+    update: keep what is stored beside earlier items of the same ids, and not given here.
+    """
     vectors = items.vectors
-    labels = items.labels
     shown = tqdm(total=len(vectors), initial=start, desc=progress, disable=None if progress else True, leave=False)
     with shown as bar:
         for first in range(start, len(vectors), BLOCK):
             rows = vectors.rows(first, min(first + BLOCK, len(vectors)))
             stop = first + len(rows)
-            texts = [""] * len(rows) if labels is None else labels[first:stop]
-            database.put(Rows(items.ids[first:stop], texts, with_last(rows, last[first:stop])))
+            texts = None if items.labels is None else items.labels[first:stop]
+            fields = None if items.fields is None else items.fields.slice(first, len(rows))
+            block = Rows(items.ids[first:stop], with_last(rows, last[first:stop]), texts, fields)
+            (database.update if update else database.put)(block)
             bar.update(len(rows))
 
 
@@ -289,7 +350,8 @@ def usage_note(collection: Collection, uri: str, queries: str = "queries.npy", k
     imports, search = collection.place.note(uri, k)
     return (
         f"{imports}\n"
-        f'queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim}), normalised as the items were\n'
+        f'queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim})\n'
+        f"{unit_rows(facts.normalize)}"
         f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'
         f"vectors = np.hstack([queries, last])\n"
         f"{search}"

@@ -11,9 +11,7 @@ from vsehub.checks import fail, require
 from vsehub.io.address import Address
 from vsehub.serving.databases.base import Database, asking
 
-REFERENCE = "_reference"  # ends the name of the collection of kept reference queries
-NUMBERS = "_numbers"  # ends that of the collection of numbers that go with them
-_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,49}}({REFERENCE}|{NUMBERS})?")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 

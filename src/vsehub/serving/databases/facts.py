@@ -2,15 +2,17 @@
 
 import json
 import math
+import re
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 from vsehub import __version__
 from vsehub.checks import fail, require
 
-SCHEMA = 1
+SCHEMA = 2
 _LONGEST = 1 << 16  # characters of the JSON
 _TEXT = 4096  # characters of a text
+_GENERATION = re.compile("[0-9a-f]{8}")
 _MOST_ITEMS, _MOST_DIMENSIONS = 1 << 48, 1 << 20
 
 
@@ -25,7 +27,9 @@ class Facts:
     dimension more. items: how many were put in when it was filled. approximate: whether the engine searches an
     approximate index. normalize: whether vectors were divided by their norms. fingerprint: of the item vectors. digest:
     of ids, labels and biases, by which a command knows its own collection; "" once items have come or gone. complete:
-    whether all items are in it.
+    whether all items are in it. generation: eight hexadecimal digits that end the names of what is kept beside it.
+    replaces: the generation of the collection whose place it took, while what was kept beside that one may be there;
+    "" otherwise. behind: whether items may have come or gone since the masses that are kept were computed.
     """
 
     criterion: str
@@ -42,20 +46,29 @@ class Facts:
     fingerprint: str
     digest: str
     complete: bool
+    generation: str = "0" * 8
+    replaces: str = ""
+    behind: bool = False
     vsehub: str = __version__
 
     def text(self) -> str:
         """JSON, to be stored."""
         return json.dumps({"schema": SCHEMA, **asdict(self)})
 
-    def completed(self) -> Self:
-        """These facts of a collection that holds all items."""
-        return replace(self, complete=True)
+    def is_of_the_command_of(self, other: "Facts") -> bool:
+        """Whether one command asked for both collections: they hold the same, and nothing was changed since."""
+        unlike = {"complete": True, "generation": "", "replaces": ""}
+        return bool(self.digest) and replace(self, **unlike) == replace(other, **unlike)  # type: ignore[arg-type]
 
     @classmethod
     def read(cls, text: str | None, address: str) -> Self:
         """The facts of a stored text. Raises InputError, with the collection's address, if it is not vsehub's."""
         found = require_of_vsehub(text, address)
+        require(
+            "beside" not in found,
+            f"index_uri: {address} is what vsehub keeps beside the collection {str(found.get('beside'))[:50]}; give "
+            "that one, or another index_name",
+        )
         if found.pop("schema", None) != SCHEMA:
             fail(f"index_uri: {address} was made by another version of vsehub; fill it again with overwrite=true")
         wrong = [one.name for one in fields(cls) if not _fits(one.name, one.type, found.get(one.name))]
@@ -81,8 +94,29 @@ def require_of_vsehub(text: str | None, address: str) -> dict[str, Any]:
     return found
 
 
+def mark_of_beside(name: str) -> str:
+    """The stored text of what is kept beside the collection `name`."""
+    return json.dumps({"schema": SCHEMA, "beside": name})
+
+
+def is_beside(text: str | None) -> bool:
+    """Whether a stored text is that of something that is kept beside a collection."""
+    return "beside" in require_of_vsehub(text, "")
+
+
+def require_beside(text: str | None, name: str, address: str) -> None:
+    """Raise InputError unless a stored text says that a collection is kept beside the collection `name`."""
+    require(
+        require_of_vsehub(text, address).get("beside") == name,
+        f"index_uri: {address} is not what vsehub keeps beside {name}; give another index_name",
+    )
+
+
 def _fits(name: str, kind: Any, value: Any) -> bool:
     """Whether a value read from JSON is one that vsehub writes."""
+    if name in ("generation", "replaces"):  # parts of names of collections
+        empty = name == "replaces" and value == ""
+        return type(value) is str and (empty or _GENERATION.fullmatch(value) is not None)
     if kind is str:
         return type(value) is str and len(value) <= _TEXT
     if kind is int:

@@ -14,13 +14,14 @@ from vsehub.criteria.base import Correction, ItemBias, fit_all
 from vsehub.neighbors.tiles import score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
 from vsehub.serving.databases.base import Database, Rows
-from vsehub.serving.databases.engines import NUMBERS, REFERENCE, Place
-from vsehub.serving.databases.facts import Facts, require_of_vsehub
+from vsehub.serving.databases.engines import Place
+from vsehub.serving.databases.facts import Facts, mark_of_beside, require_beside
 
 KEPT = 20_000  # reference queries that are kept; more are sampled
 CALIBRATED = 1000  # items by which the bias from what is kept is compared with their own
 BLOCK = 10_000  # reference queries that are put in at a time
 _WIDTH = 1000  # numbers in a row
+_REFERENCE, _NUMBERS = "ref", "num"  # in the names of the collections of queries and of numbers
 
 
 @dataclass(frozen=True)
@@ -103,38 +104,52 @@ def follows(criterion: Correction, reference_items: bool) -> bool:
     return criterion.needs_reference and isinstance(criterion, ItemBias) and (alone or coupled)
 
 
-def require_own(database: Database, place: Place) -> None:
-    """Raise InputError if collections of the names of what is kept are there, and are not vsehub's."""
-    for ending in (REFERENCE, NUMBERS):
-        beside = database.beside(place.name + ending)
-        if beside.shape() is not None:
-            require_of_vsehub(beside.facts(), f"{place.address}, its {ending[1:]},")
+def reference_beside(database: Database, place: Place, facts: Facts) -> Database:
+    """The collection of the reference queries that are kept beside a collection."""
+    return _beside(database, place, _REFERENCE, facts.generation)
+
+
+def numbers_beside(database: Database, place: Place, facts: Facts) -> Database:
+    """The collection of the numbers of these queries."""
+    return _beside(database, place, _NUMBERS, facts.generation)
+
+
+def _beside(database: Database, place: Place, kind: str, generation: str) -> Database:
+    return database.beside(f"{place.name}_{kind}_{generation}")
+
+
+def forget(database: Database, place: Place, generation: str) -> None:
+    """Remove what is kept beside the collection of a generation. Raises InputError if it is not ours."""
+    for kind in (_REFERENCE, _NUMBERS):
+        one = _beside(database, place, kind, generation)
+        if one.shape() is not None:
+            require_beside(one.facts(), place.name, f"{place.name}_{kind}_{generation} at {place.uri}")
+            one.drop()
 
 
 def keep(database: Database, place: Place, facts: Facts, kept: Kept | None) -> None:
-    """Store what is kept beside a collection, in the place of what was kept before."""
-    reference, numbers = (database.beside(place.name + ending) for ending in (REFERENCE, NUMBERS))
-    for one in (reference, numbers):
-        if one.shape() is not None:
-            one.drop()
+    """Store what is kept beside a collection, in the place of what an earlier attempt at the same stored."""
+    forget(database, place, facts.generation)
     if kept is None:
         return
-    reference.create(facts.dim, facts.text())
+    mark = mark_of_beside(place.name)
+    reference = reference_beside(database, place, facts)
+    reference.create(facts.dim, mark)
     for first in range(0, len(kept.reference), BLOCK):
         rows = kept.reference[first : first + BLOCK].float().numpy()
-        names = [str(row) for row in range(first, first + len(rows))]
-        reference.put(Rows(names, [""] * len(rows), rows))
+        reference.put(Rows([str(row) for row in range(first, first + len(rows))], rows))
     reference.finish(approximate=False)
     if kept.balance is not None:
-        numbers.create(_WIDTH, facts.text())
+        numbers = numbers_beside(database, place, facts)
+        numbers.create(_WIDTH, mark)
         numbers.put(_as_rows("potentials", kept.balance.potentials))
         numbers.put(_as_rows("masses", kept.balance.masses))
         numbers.finish(approximate=False)
 
 
-def keep_masses(database: Database, place: Place, masses: Tensor) -> None:
+def keep_masses(database: Database, place: Place, facts: Facts, masses: Tensor) -> None:
     """Replace the masses (R,) that are kept."""
-    numbers = database.beside(place.name + NUMBERS)
+    numbers = numbers_beside(database, place, facts)
     numbers.put(_as_rows("masses", masses))
     numbers.finish(approximate=False)
 
@@ -142,8 +157,7 @@ def keep_masses(database: Database, place: Place, masses: Tensor) -> None:
 def read_kept(database: Database, place: Place, facts: Facts, coupled: bool) -> Kept:
     """What is kept beside a collection. coupled: with potentials. Raises InputError if it is not whole."""
     count, dim = facts.reference_rows, facts.dim
-    beside = database.beside(place.name + REFERENCE)
-    parts = [rows for rows in _read(beside) if rows.vectors.shape[1:] == (dim,)]
+    parts = [rows for rows in _read(reference_beside(database, place, facts)) if rows.vectors.shape[1:] == (dim,)]
     rows = {one: vector for part in parts for one, vector in zip(part.ids, part.vectors, strict=True)}
     names = [str(row) for row in range(count)]
     held = [rows[one] for one in names if one in rows and np.isfinite(rows[one]).all()]
@@ -152,7 +166,7 @@ def read_kept(database: Database, place: Place, facts: Facts, coupled: bool) -> 
     reference = torch.from_numpy(np.stack(held))
     if not coupled:
         return Kept(reference, facts.shift)
-    numbers = {one: vector for part in _read(database.beside(place.name + NUMBERS)) for one, vector in _named(part)}
+    numbers = {one: vector for part in _read(numbers_beside(database, place, facts)) for one, vector in _named(part)}
     potentials, masses = (_numbers(numbers, name, count) for name in ("potentials", "masses"))
     if potentials is None or masses is None or bool((masses <= 0).any()):
         _lost(f"the potentials of the reference queries beside {place.address} are lost or damaged")
@@ -175,7 +189,7 @@ def _as_rows(name: str, numbers: Tensor) -> Rows:
     """Numbers (R,) as rows of 1,000, the last filled up with zeros."""
     wide = np.zeros((-(-len(numbers) // _WIDTH), _WIDTH), np.float32)
     wide.ravel()[: len(numbers)] = numbers.cpu().numpy()
-    return Rows([f"{name} {row}" for row in range(len(wide))], [""] * len(wide), wide)
+    return Rows([f"{name} {row}" for row in range(len(wide))], wide)
 
 
 def _numbers(rows: dict[str, np.ndarray], name: str, count: int) -> Tensor | None:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from vsehub.serving.databases.base import CONNECT_SECONDS, Named, Rows, Shape, f
 
 BATCH = 10_000
 PROBES = 20  # lists that a query searches in the approximate index
-_FACTS = "_facts"  # ends the name of the table of one row that holds them
+_KEY = "vsehub"  # of the facts, among the metadata of the column of vectors: they change with the table, at once
 
 
 class LanceDB(Named):
@@ -45,35 +45,63 @@ class LanceDB(Named):
 
     def facts(self) -> str | None:
         """See `Database`."""
-        if not self._has(self._name + _FACTS):
-            return None
-        held = self._base.open_table(self._name + _FACTS).search().limit(1).to_list()
-        return str(held[0].get("facts")) if held else None
+        schema = self._table().schema
+        told = (schema.field("vector").metadata or {}) if "vector" in schema.names else {}
+        found = told.get(_KEY.encode())
+        return None if found is None else str(found, "utf-8", "replace")
 
     def create(self, dimensions: int, facts: str) -> None:
         """See `Database`."""
         import pyarrow as pa
 
-        self.keep_facts(facts)
-        vector = pa.field("vector", pa.list_(pa.float32(), dimensions))
+        vector = pa.field("vector", pa.list_(pa.float32(), dimensions), metadata={_KEY: facts})
         self._base.create_table(
             self._name, schema=pa.schema([pa.field("id", pa.string()), pa.field("label", pa.string()), vector])
         )
 
     def keep_facts(self, facts: str) -> None:
         """See `Database`."""
-        name = self._name + _FACTS
-        self._base.create_table(name, [{"facts": facts}], mode="overwrite" if self._has(name) else "create")
+        self._table().update_field_metadata({"path": "vector", "metadata": {_KEY: facts}})
+
+    def building(self, first: bool) -> Self:
+        """See `Database`; a table cannot be renamed, so that the first is built where it stays."""
+        return self if first else super().building(first)
+
+    def swap(self, building: Self) -> None:
+        """See `Database`; the rows of the new table are copied into a version of this one."""
+        if building._name == self._name:
+            return
+        made = building._table()
+        rows = made.search().to_batches(batch_size=BATCH)
+        self._base.create_table(self._name, rows, schema=made.schema, mode="overwrite")
+        building.drop()
 
     def put(self, rows: Rows) -> None:
-        """See `Database`."""
+        """See `Database`; columns that are not given keep their values."""
         import pyarrow as pa
 
         table = self._table()
-        vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.vectors.ravel()), rows.vectors.shape[1])
-        labels = pa.array(rows.labels, pa.string())
-        new = pa.table([pa.array(rows.ids, pa.string()), labels, vectors], schema=table.schema)
+        schema = table.schema
+        given = {"id": pa.array(rows.ids, pa.string())}
+        if rows.labels is not None:
+            given["label"] = pa.array(rows.labels, pa.string())
+        given["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(rows.vectors.ravel()), rows.vectors.shape[1])
+        if rows.fields is not None:
+            missing = [field for field in rows.fields.schema if field.name not in schema.names]
+            if missing:
+                table.add_columns(missing)
+                schema = table.schema
+            given |= {name: rows.fields.column(name).combine_chunks() for name in rows.fields.column_names}
+        names = [name for name in schema.names if name in given]
+        filled = [one.name for one in schema if one.name not in given and not one.nullable]  # by others, who demand it
+        if filled:
+            table.alter_columns(*({"path": name, "nullable": True} for name in filled))
+        new = pa.table([given[name] for name in names], schema=pa.schema([schema.field(name) for name in names]))
         table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(new)
+
+    def update(self, rows: Rows) -> None:
+        """See `Database`."""
+        self.put(rows)
 
     def finish(self, approximate: bool) -> None:
         """See `Database`."""
@@ -109,16 +137,14 @@ class LanceDB(Named):
         if ids is None:
             total = self.count()
             for start in range(0, total, BATCH):
-                yield _rows(self._table().search().offset(start).limit(BATCH).to_arrow())
+                yield _rows(self._rows().offset(start).limit(BATCH).to_arrow())
             return
         for start in range(0, len(ids), BATCH):
-            yield _rows(self._table().search().where(_among(ids[start : start + BATCH])).limit(BATCH).to_arrow())
+            yield _rows(self._rows().where(_among(ids[start : start + BATCH])).limit(BATCH).to_arrow())
 
     def drop(self) -> None:
         """See `Database`."""
-        for name in (self._name, self._name + _FACTS):
-            if self._has(name):
-                self._base.drop_table(name)
+        self._base.drop_table(self._name)
 
     def size(self) -> int | None:
         """See `Database`."""
@@ -137,6 +163,9 @@ class LanceDB(Named):
             if not token:
                 return False
 
+    def _rows(self) -> Any:
+        return self._table().search().select(["id", "label", "vector"])
+
     def _table(self) -> Any:
         return self._base.open_table(self._name)
 
@@ -149,16 +178,24 @@ def _among(ids: Sequence[str]) -> str:
 def _rows(found: Any) -> Rows:
     vectors = found["vector"].combine_chunks()
     matrix = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(found), vectors.type.list_size)
-    return Rows(found["id"].to_pylist(), found["label"].to_pylist(), matrix.astype(np.float32, copy=False))
+    labels = [one or "" for one in found["label"].to_pylist()]
+    return Rows(found["id"].to_pylist(), matrix.astype(np.float32, copy=False), labels)
 
 
 def note(uri: str, name: str, k: int) -> tuple[str, str]:
     """The imports and the search of a usage note; the search gives `ids` and `products` for `vectors`."""
     key = ', api_key=os.environ["LANCEDB_API_KEY"]' if uri.startswith("db://") else ""
+    folder = "://" not in uri
+    imports = ["from datetime import timedelta", *(["from pathlib import Path"] if folder else [])]
+    address = f"Path({uri!r}).resolve(strict=True)" if folder else repr(uri)
     return (
-        f"{'import os' + chr(10) * 2 if key else ''}import lancedb\nimport numpy as np\n",
-        f'table = lancedb.connect({uri!r}{key}).open_table("{name}")\n'
-        f'found = [table.search(one).distance_type("dot").nprobes({PROBES}).limit({k}).to_list() for one in vectors]\n'
+        "\n".join([*(["import os"] if key else []), *imports]) + "\n\nimport lancedb\nimport numpy as np\n",
+        f"fresh = timedelta(0)  # every search looks for additions; without it, those made later are not seen\n"
+        f"base = lancedb.connect({address}{key}, read_consistency_interval=fresh)\n"
+        f'table = base.open_table("{name}")\n'
+        f"only = None  # the items that are searched: 'price < 10', for example; None for all\n"
+        f'asked = [table.search(one).distance_type("dot").nprobes({PROBES}).limit({k}) for one in vectors]\n'
+        f"found = [(one.where(only, prefilter=True) if only else one).to_list() for one in asked]\n"
         f'ids = [[hit["id"] for hit in hits] for hits in found]\n'
         f'products = np.array([[1 - hit["_distance"] for hit in hits] for hits in found])\n',
     )

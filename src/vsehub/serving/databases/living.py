@@ -1,9 +1,11 @@
 """Items that come and go: a new item's bias from what is kept beside its collection, and when to fill it anew."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,6 +23,11 @@ from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts
 from vsehub.serving.databases.kept import Kept, keep_masses, read_kept
 from vsehub.serving.estimator import named_criterion, plain_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
 
 DUE = 0.1  # share of queries with another first item, from which on `add` advises to fill a collection anew
 ASKED, DEEP = 500, 10  # reference queries, and items of each, by which the drift is estimated
@@ -72,14 +79,20 @@ class Living:
         """Whether an item's bias depends on the other items, goes stale when they come and go, and is kept track of."""
         return isinstance(self.criterion, Sinkhorn) and self.facts.reference_rows > 0
 
-    def new(self, vectors: VectorSource, ids: Sequence[str], labels: Sequence[str] | None = None) -> Items:
-        """Items (n, D) to `put`, with their biases.
+    def new(
+        self,
+        vectors: VectorSource,
+        ids: Sequence[str],
+        labels: Sequence[str] | None = None,
+        fields: "pa.Table | None" = None,
+    ) -> Items:
+        """Items (n, D) to `put`, with their biases; labels and fields as those of `Items`.
 
         Raises InputError for another dimension, ids that repeat, and a criterion under which a new item's bias does not
         follow from what is kept.
         """
         self.require_fits(vectors, ids, labels)
-        return Items(vectors, self.bias(vectors), ids, labels)
+        return Items(vectors, self.bias(vectors), ids, labels, fields)
 
     def require_fits(self, vectors: VectorSource, ids: Sequence[str], labels: Sequence[str] | None) -> None:
         """Raise InputError for vectors of another dimension, and unless there is an id and a label for each."""
@@ -94,11 +107,12 @@ class Living:
             )
 
     def put(self, items: Items) -> int:
-        """Add items; returns how many of them replace one of the same id."""
+        """Add items; returns how many of them replace one of the same id, of which what is not given stays."""
         earlier = self._held(items.ids)
         masses = self._masses([(items.vectors, items.bias, 1.0), *self._leaving(earlier)])
-        self._disown()
-        put_in(self.database, items, last_components(items.bias, self.facts.scale, self.facts.mean_bias)[0])
+        self._change(masses is not None)
+        last, _ = last_components(items.bias, self.facts.scale, self.facts.mean_bias)
+        put_in(self.database, items, last, update=True)
         self.database.finish(self.facts.approximate)
         self._keep(masses)
         return len(earlier.ids)
@@ -107,7 +121,7 @@ class Living:
         """Remove items; returns how many of the ids were there."""
         earlier = self._held(ids)
         masses = self._masses(self._leaving(earlier))
-        self._disown()
+        self._change(masses is not None)
         self.database.remove(ids)
         self._keep(masses)
         return len(earlier.ids)
@@ -156,14 +170,26 @@ class Living:
         """All items without their bias (M, D), their ids and labels; in memory."""
         held = _joined(self.database.read(), self.facts.dim + 1)
         require(len(held.ids) > 0, f"index_uri: {self.place.address} holds no items")
-        return torch.from_numpy(held.vectors[:, :-1].copy()), list(held.ids), list(held.labels)
+        return torch.from_numpy(held.vectors[:, :-1].copy()), list(held.ids), list(held.labels or ())
 
     @property
     def _balance(self) -> tuple[Sinkhorn, Tensor, Tensor] | None:
         """The criterion, potentials and masses (R,); None for one under which items do not depend on each other."""
         if not self.coupled or not isinstance(self.criterion, Sinkhorn) or self.kept.balance is None:
             return None
+        if self.facts.behind:
+            self._catch_up(self.criterion)
         return self.criterion, self.kept.balance.potentials, self.kept.balance.masses
+
+    def _catch_up(self, criterion: Sinkhorn) -> None:
+        """Compute the masses from all items: a command was stopped after items changed and before masses did."""
+        assert self.kept.balance is not None
+        log.warning("an earlier command was stopped; the masses of all items are computed again")
+        masses = torch.zeros_like(self.kept.balance.masses)
+        for rows in self.database.read():
+            for vectors, bias, _ in self._leaving(rows):
+                masses = self._with(criterion, masses, vectors, bias, 1.0)
+        self._keep(masses.clamp(min=_LEAST))
 
     def _held(self, ids: Sequence[str]) -> Rows:
         return _joined(self.database.read(ids), self.facts.dim + 1)
@@ -183,32 +209,46 @@ class Living:
         balance = self._balance
         if balance is None or not changes:
             return None
-        criterion, potentials, masses = balance
+        criterion, _, masses = balance
         for vectors, bias, factor in changes:
-            first = 0
-            for scores in score_columns(as_vectors("reference", self.kept.reference), vectors)():
-                own = bias[first : first + scores.shape[1]]
-                masses = masses + factor * criterion.masses(scores, potentials, own)
-                first += scores.shape[1]
+            masses = self._with(criterion, masses, vectors, bias, factor)
         return masses.clamp(min=_LEAST)
 
-    def _disown(self) -> None:
-        """Note that the items are no longer those of the command that filled the collection."""
-        if self.facts.digest:
-            self.facts = replace(self.facts, digest="")
+    def _with(self, criterion: Sinkhorn, masses: Tensor, vectors: VectorSource, bias: Tensor, factor: float) -> Tensor:
+        """Masses (R,) with those of items (n, D) and their bias (n,) added, `factor` times."""
+        assert self.kept.balance is not None
+        first = 0
+        for scores in score_columns(as_vectors("reference", self.kept.reference), vectors)():
+            own = bias[first : first + scores.shape[1]]
+            masses = masses + factor * criterion.masses(scores, self.kept.balance.potentials, own)
+            first += scores.shape[1]
+        return masses
+
+    def _change(self, behind: bool) -> None:
+        """Note that the items are no longer those of the command that filled the collection.
+
+        behind: and that the masses that are kept are not theirs, until `_keep`.
+        """
+        changed = replace(self.facts, digest="", behind=behind)
+        if changed != self.facts:
+            self.facts = changed
             self.database.keep_facts(self.facts.text())
 
     def _keep(self, masses: Tensor | None) -> None:
-        if masses is not None and self.kept.balance is not None:
-            self.kept = replace(self.kept, balance=replace(self.kept.balance, masses=masses))
-            keep_masses(self.database, self.place, masses)
+        if masses is None or self.kept.balance is None:
+            return
+        self.kept = replace(self.kept, balance=replace(self.kept.balance, masses=masses))
+        keep_masses(self.database, self.place, self.facts, masses)
+        self.facts = replace(self.facts, behind=False)
+        self.database.keep_facts(self.facts.text())
 
 
 def _joined(parts: Iterator[Rows], columns: int) -> Rows:
     """Batches of rows as one."""
     read = [rows for rows in parts if len(rows.ids)]
     vectors = np.concatenate([rows.vectors for rows in read]) if read else np.zeros((0, columns), np.float32)
-    return Rows([one for rows in read for one in rows.ids], [one for rows in read for one in rows.labels], vectors)
+    labels = [label for rows in read for label in rows.labels or ()]
+    return Rows([one for rows in read for one in rows.ids], vectors, labels)
 
 
 @contextmanager
@@ -218,14 +258,12 @@ def opened(place: Place) -> Iterator[Living]:
     database = place.opened()
     try:
         with place.asking():
-            require(
-                database.shape() is not None, f"index_uri: there is no collection {place.address}; fill it with rerank"
-            )
-            facts = Facts.read(database.facts(), place.address)
-            require(
-                facts.complete,
-                f"index_uri: {place.address} is unfinished; give the rerank command that began it again",
-            )
+            there = database.shape() is not None
+            facts = Facts.read(database.facts(), place.address) if there else None
+            begun = there or database.building(first=False).shape() is not None
+            require(begun, f"index_uri: there is no collection {place.address}; fill it with rerank")
+            if facts is None or not facts.complete:
+                fail(f"index_uri: {place.address} is unfinished; give the rerank command that began it again")
             require_shape(database, place, facts)
             yield Living(database, place, facts)
     finally:

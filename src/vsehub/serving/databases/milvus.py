@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vsehub.checks import fail
-from vsehub.serving.databases.base import CONNECT_SECONDS, Named, Rows, Shape, folder_size, key_of, own_folder
+from vsehub.serving.databases.base import CONNECT_SECONDS, Aliased, Rows, Shape, folder_size, key_of, own_folder
 
 BATCH = 1000  # items or queries in one message, which Milvus limits to 64 MB
 _TEXT = 65535  # bytes of an id or a label, the most that Milvus takes
@@ -21,7 +21,7 @@ _UNHURRIED = {"grpc.keepalive_time_ms": 2**31 - 1}
 EF = 128  # candidates of a query in the approximate index
 
 
-class Milvus(Named):
+class Milvus(Aliased):
     """A collection of Milvus. The token or user:password of a server: in its URI, or MILVUS_TOKEN."""
 
     def __init__(self, uri: str, name: str, embedded: bool):
@@ -37,7 +37,9 @@ class Milvus(Named):
             _require_starts(self._folder)
         settings: dict[str, Any] = {} if self._folder is None else {"grpc_options": _UNHURRIED}
         self._client = MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=CONNECT_SECONDS, **settings)
-        self._name = name
+        self._alias = name
+        aliased = self._client.has_collection(name) and not self._is_collection(name)
+        self._name = self._client.describe_alias(name)["collection_name"] if aliased else name
 
     def shape(self) -> Shape | None:
         """See `Database`."""
@@ -57,7 +59,7 @@ class Milvus(Named):
         """See `Database`."""
         from pymilvus import DataType
 
-        schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema = self._client.create_schema(auto_id=False, enable_dynamic_field=True)
         schema.add_field("key", DataType.VARCHAR, is_primary=True, max_length=36)
         schema.add_field("id", DataType.VARCHAR, max_length=_TEXT)
         schema.add_field("label", DataType.VARCHAR, max_length=_TEXT)
@@ -72,11 +74,29 @@ class Milvus(Named):
         """See `Database`."""
         for start in range(0, len(rows.ids), BATCH):
             part = slice(start, start + BATCH)
-            items = zip(rows.ids[part], rows.labels[part], rows.vectors[part], strict=True)
-            self._client.upsert(
-                self._name,
-                [{"key": key_of(one), "id": one, "label": label, "vector": vector} for one, label, vector in items],
-            )
+            self._put(rows, part, [{} for _ in rows.ids[part]])
+
+    def update(self, rows: Rows) -> None:
+        """See `Database`; Milvus replaces whole records, so that earlier ones are read."""
+        self._client.load_collection(self._name)
+        for start in range(0, len(rows.ids), BATCH):
+            part = slice(start, start + BATCH)
+            keys = [key_of(one) for one in rows.ids[part]]
+            found = self._client.get(self._name, keys, output_fields=["*"], consistency_level="Strong")
+            earlier = {one["id"]: dict(one) for one in found}
+            self._put(rows, part, [earlier.get(one, {}) for one in rows.ids[part]])
+
+    def _put(self, rows: Rows, part: slice, earlier: Sequence[dict[str, Any]]) -> None:
+        """Put in some rows, with what is not given from earlier records of theirs; empty cells are left out."""
+        given = zip(rows.ids[part], rows.vectors[part], earlier, rows.records(part), strict=True)
+        self._client.upsert(
+            self._name,
+            [
+                {name: value for name, value in ({"label": ""} | before | record).items() if value is not None}
+                | {"key": key_of(one), "id": one, "vector": vector}
+                for one, vector, before, record in given
+            ],
+        )
 
     def finish(self, approximate: bool) -> None:
         """See `Database`."""
@@ -112,7 +132,7 @@ class Milvus(Named):
                 limit=k,
                 search_params={"metric_type": "IP", "params": {"ef": max(EF, k)}},
                 output_fields=["id"],
-                consistency_level="Strong",
+                consistency_level="Session",  # sees what this client wrote, and waits for nothing else
             )
             found += [[(hit["entity"]["id"], hit["distance"]) for hit in hits] for hits in part]
         return found
@@ -136,10 +156,6 @@ class Milvus(Named):
             yield _rows(found)
         batches.close()
 
-    def drop(self) -> None:
-        """See `Database`."""
-        self._client.drop_collection(self._name)
-
     def size(self) -> int | None:
         """See `Database`."""
         return None if self._folder is None else folder_size(self._folder)
@@ -151,6 +167,19 @@ class Milvus(Named):
             from milvus_lite.server_manager import server_manager_instance
 
             server_manager_instance.release_server(str(self._folder))
+
+    def _is_collection(self, name: str) -> bool:
+        return name in self._client.list_collections()
+
+    def _point(self, name: str) -> None:
+        alter = self._client.alter_alias if self._client.has_collection(self._alias) else self._client.create_alias
+        alter(name, self._alias)
+
+    def _unpoint(self) -> None:
+        self._client.drop_alias(self._alias)
+
+    def _drop(self) -> None:
+        self._client.drop_collection(self._name)
 
     def _described(self) -> dict[str, Any]:
         return dict(self._client.describe_collection(self._name))
@@ -172,18 +201,23 @@ def _require_starts(folder: Path) -> None:
 
 def _rows(found: Sequence[dict[str, Any]]) -> Rows:
     vectors = np.array([one["vector"] for one in found], np.float32)
-    return Rows([one["id"] for one in found], [one["label"] for one in found], vectors)
+    return Rows([one["id"] for one in found], vectors, [one["label"] for one in found])
 
 
 def note(uri: str, name: str, k: int) -> tuple[str, str]:
     """The imports and the search of a usage note; the search gives `ids` and `products` for `vectors`."""
-    token = "" if uri.endswith(".db") else ', token=os.environ.get("MILVUS_TOKEN", "")'
+    folder = uri.endswith(".db")
+    token = "" if folder else ', token=os.environ.get("MILVUS_TOKEN", "")'
+    address = f"str(Path({uri!r}).resolve(strict=True))" if folder else repr(uri)
     return (
-        f"{'import os' + chr(10) * 2 if token else ''}import numpy as np\nfrom pymilvus import MilvusClient\n",
-        f"client = MilvusClient({uri!r}{token})\n"
+        f"{'from pathlib import Path' if folder else 'import os'}\n\n"
+        "import numpy as np\nfrom pymilvus import MilvusClient\n",
+        f"client = MilvusClient({address}{token})\n"
         f'client.load_collection("{name}")\n'
         f'effort = {{"params": {{"ef": {max(EF, k)}}}}}  # of an approximate index: more is slower and misses less\n'
-        f'found = client.search("{name}", vectors, limit={k}, search_params=effort, output_fields=["id", "label"])\n'
+        f'only = ""  # the items that are searched: \'price < 10\', for example; "" for all\n'
+        f'told = {{"search_params": effort, "output_fields": ["id", "label"]}}\n'
+        f'found = client.search("{name}", vectors, only, limit={k}, **told)\n'
         f'ids = [[hit["entity"]["id"] for hit in hits] for hits in found]\n'
         f'products = np.array([[hit["distance"] for hit in hits] for hits in found])\n',
     )

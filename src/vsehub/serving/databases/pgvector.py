@@ -9,6 +9,8 @@ from vsehub.checks import require
 from vsehub.serving.databases.base import CONNECT_SECONDS, Named, Rows, Shape
 
 BATCH = 5000
+_TYPES = {"string": "text", "int64": "bigint", "double": "double precision", "bool": "boolean"}  # of Arrow's columns
+_COPIED = {"bigint": "int8", "double precision": "float8", "boolean": "bool"}  # as psycopg calls them
 MOST_INDEXED = 2000  # dimensions of a vector that pgvector can index
 EF = 128  # candidates of a query in the approximate index, where k is not larger
 _LINKS, _BUILDING = 32, 128
@@ -57,7 +59,8 @@ class PGVector(Named):
 
         with self._base.transaction():
             self._do(
-                "CREATE TABLE {table} (id text PRIMARY KEY, label text NOT NULL, vector vector({dimensions}) NOT NULL)",
+                "CREATE TABLE {table} (id text PRIMARY KEY, label text NOT NULL DEFAULT '', "
+                "vector vector({dimensions}) NOT NULL)",
                 dimensions=Literal(dimensions),
             )
             self.keep_facts(facts)
@@ -68,24 +71,52 @@ class PGVector(Named):
 
         self._do("COMMENT ON TABLE {table} IS {facts}", facts=Literal(facts))
 
-    def put(self, rows: Rows) -> None:
-        """See `Database`."""
-        from pgvector import Vector
+    def swap(self, building: "PGVector") -> None:
+        """See `Database`; readers wait while the tables are renamed."""
+        from psycopg.sql import Identifier
 
+        with self._base.transaction():
+            self._do("DROP TABLE IF EXISTS {table}")
+            building._do("ALTER TABLE {table} RENAME TO {name}", name=Identifier(self._name))
+
+    def put(self, rows: Rows) -> None:
+        """See `Database`; columns that are not given keep their values."""
+        from pgvector import Vector
+        from psycopg.sql import SQL, Identifier
+
+        kinds, columns = {"id": "text", "vector": "vector"}, [rows.ids, [Vector(one) for one in rows.vectors]]
+        if rows.labels is not None:
+            kinds["label"] = "text"
+            columns.append(rows.labels)
         with self._base.transaction(), self._base.cursor() as cursor:
-            cursor.execute("CREATE TEMP TABLE new_items (id text, label text, vector vector) ON COMMIT DROP")
-            with cursor.copy("COPY new_items (id, label, vector) FROM STDIN WITH (FORMAT BINARY)") as copy:
-                copy.set_types(["text", "text", "vector"])
-                for one, label, vector in zip(rows.ids, rows.labels, rows.vectors, strict=True):
-                    copy.write_row((one, label, Vector(vector)))
+            for field in [] if rows.fields is None else rows.fields.schema:
+                kinds[field.name] = _TYPES[str(field.type)]
+                columns.append(rows.fields.column(field.name).to_pylist())  # type: ignore[union-attr]
+                kind = SQL(kinds[field.name])  # type: ignore[arg-type]
+                self._do(
+                    "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {kind}", name=Identifier(field.name), kind=kind
+                )
+            names = SQL(", ").join(map(Identifier, kinds))
+            typed = SQL(", ").join(SQL("{} " + kind).format(Identifier(name)) for name, kind in kinds.items())  # type: ignore[arg-type]
+            changed = SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(name)) for name in list(kinds)[1:])
+            cursor.execute(SQL("CREATE TEMP TABLE new_items ({}) ON COMMIT DROP").format(typed))
+            with cursor.copy(SQL("COPY new_items ({}) FROM STDIN WITH (FORMAT BINARY)").format(names)) as copy:
+                copy.set_types([_COPIED.get(kind, kind) for kind in kinds.values()])
+                for row in zip(*columns, strict=True):
+                    copy.write_row(row)
             self._do(
-                "INSERT INTO {table} (id, label, vector) SELECT id, label, vector FROM new_items "
-                "ON CONFLICT (id) DO UPDATE SET label = excluded.label, vector = excluded.vector"
+                "INSERT INTO {table} ({names}) SELECT {names} FROM new_items ON CONFLICT (id) DO UPDATE SET {changed}",
+                names=names,
+                changed=changed,
             )
+
+    def update(self, rows: Rows) -> None:
+        """See `Database`."""
+        self.put(rows)
 
     def finish(self, approximate: bool) -> None:
         """See `Database`."""
-        from psycopg.sql import Identifier, Literal
+        from psycopg.sql import Literal
 
         if approximate:
             dimensions = self._one(
@@ -97,13 +128,17 @@ class PGVector(Named):
                 f"index_approximate: pgvector indexes at most {MOST_INDEXED} dimensions, and with the bias these are "
                 f"{dimensions}; give index_approximate=false",
             )
-            self._do(
-                "CREATE INDEX IF NOT EXISTS {index} ON {table} USING hnsw (vector vector_ip_ops) "
-                "WITH (m = {links}, ef_construction = {building})",
-                index=Identifier(f"{self._name}_hnsw"),
-                links=Literal(_LINKS),
-                building=Literal(_BUILDING),
-            )
+            if not self._one(
+                "SELECT count(*) FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid JOIN pg_am ON pg_am.oid = "
+                "relam WHERE indrelid = to_regclass(%s) AND amname = 'hnsw' AND indisvalid",
+                self._quoted(),
+            ):
+                self._do(
+                    "CREATE INDEX ON {table} USING hnsw (vector vector_ip_ops) "
+                    "WITH (m = {links}, ef_construction = {building})",
+                    links=Literal(_LINKS),
+                    building=Literal(_BUILDING),
+                )
         self._do("ANALYZE {table}")
 
     def count(self) -> int:
@@ -138,7 +173,7 @@ class PGVector(Named):
             cursor.execute(query, {"ids": None if ids is None else list(ids)})
             while found := cursor.fetchmany(BATCH):
                 names, labels, vectors = zip(*found, strict=True)
-                yield Rows(names, labels, np.stack([one.to_numpy() for one in vectors]))
+                yield Rows(names, np.stack([one.to_numpy() for one in vectors]), labels)
 
     def drop(self) -> None:
         """See `Database`."""
@@ -177,7 +212,9 @@ def note(uri: str, name: str, k: int) -> tuple[str, str]:
         f"base = psycopg.connect({uri!r}, autocommit=True)\n"
         f"register_vector(base)\n"
         f'base.execute("SET hnsw.ef_search = {min(max(EF, k), 1000)}")\n'
-        f"ask = 'SELECT id, -(vector <#> %(q)s) FROM \"{name}\" ORDER BY vector <#> %(q)s LIMIT {k}'\n"
+        f"only = 'TRUE'  # the items that are searched: 'price < 10', for example. Where few are left of an index's\n"
+        f"# candidates, pgvector 0.8 and newer look for more: base.execute('SET hnsw.iterative_scan = strict_order')\n"
+        f"ask = f'SELECT id, -(vector <#> %(q)s) FROM \"{name}\" WHERE {{only}} ORDER BY vector <#> %(q)s LIMIT {k}'\n"
         f'found = [base.execute(ask, {{"q": one}}).fetchall() for one in vectors]\n'
         f"ids = [[one for one, _ in hits] for hits in found]\n"
         f"products = np.array([[product for _, product in hits] for hits in found])\n",

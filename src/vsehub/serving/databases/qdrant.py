@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vsehub.serving.databases.base import CONNECT_SECONDS, Named, Rows, Shape, key_of
+from vsehub.serving.databases.base import CONNECT_SECONDS, Aliased, Rows, Shape, key_of
 
 BATCH = 500
 PATIENCE = 300  # seconds for one request, once a server has answered
@@ -15,7 +15,7 @@ _KEY = "vsehub"
 _LINKS = 32  # of an item in the graph of a server; 0: no graph, every vector is compared
 
 
-class Qdrant(Named):
+class Qdrant(Aliased):
     """A collection of Qdrant. The key of a server: QDRANT_API_KEY."""
 
     def __init__(self, uri: str, name: str, embedded: bool):
@@ -29,7 +29,8 @@ class Qdrant(Named):
         with closing(QdrantClient(timeout=CONNECT_SECONDS, **settings)) as asked:
             asked.get_collections()
         self._client = QdrantClient(timeout=PATIENCE, **settings)
-        self._name = name
+        self._alias = name
+        self._name = self._aliases().get(name, name)
 
     def shape(self) -> Shape | None:
         """See `Database`."""
@@ -60,16 +61,28 @@ class Qdrant(Named):
 
     def put(self, rows: Rows) -> None:
         """See `Database`."""
-        from qdrant_client.models import Batch
-
         for start in range(0, len(rows.ids), BATCH):
             part = slice(start, start + BATCH)
-            texts = zip(rows.ids[part], rows.labels[part], strict=True)
-            payloads = [{"id": one, "label": label} for one, label in texts]
-            points: list[Any] = [key_of(one) for one in rows.ids[part]]
-            self._client.upsert(
-                self._name, Batch(ids=points, vectors=rows.vectors[part].tolist(), payloads=payloads), wait=True
-            )
+            self._put(rows, part, [{} for _ in rows.ids[part]])
+
+    def update(self, rows: Rows) -> None:
+        """See `Database`; Qdrant replaces whole payloads, so that earlier ones are read."""
+        for start in range(0, len(rows.ids), BATCH):
+            part = slice(start, start + BATCH)
+            found = self._client.retrieve(self._name, [key_of(one) for one in rows.ids[part]])
+            earlier = {one.id: one.payload or {} for one in found}
+            self._put(rows, part, [earlier.get(key_of(one), {}) for one in rows.ids[part]])
+
+    def _put(self, rows: Rows, part: slice, earlier: Sequence[dict[str, Any]]) -> None:
+        """Put in some rows, with what is not given from earlier payloads of theirs."""
+        from qdrant_client.models import Batch
+
+        points: list[Any] = [key_of(one) for one in rows.ids[part]]
+        given = zip(rows.ids[part], earlier, rows.records(part), strict=True)
+        payloads = [{"label": ""} | before | record | {"id": one} for one, before, record in given]
+        self._client.upsert(
+            self._name, Batch(ids=points, vectors=rows.vectors[part].tolist(), payloads=payloads), wait=True
+        )
 
     def finish(self, approximate: bool) -> None:
         """See `Database`; a server builds its graph in the background."""
@@ -117,10 +130,6 @@ class Qdrant(Named):
             if place is None:
                 return
 
-    def drop(self) -> None:
-        """See `Database`."""
-        self._client.delete_collection(self._name)
-
     def size(self) -> int | None:
         """See `Database`; a server does not say."""
         return None
@@ -129,10 +138,29 @@ class Qdrant(Named):
         """See `Database`."""
         self._client.close()
 
+    def _aliases(self) -> dict[str, str]:
+        return {one.alias_name: one.collection_name for one in self._client.get_aliases().aliases}
+
+    def _point(self, name: str) -> None:
+        from qdrant_client.models import CreateAlias, CreateAliasOperation, DeleteAlias, DeleteAliasOperation
+
+        new = CreateAliasOperation(create_alias=CreateAlias(collection_name=name, alias_name=self._alias))
+        earlier = DeleteAliasOperation(delete_alias=DeleteAlias(alias_name=self._alias))
+        self._client.update_collection_aliases([earlier, new] if self._alias in self._aliases() else [new])
+
+    def _unpoint(self) -> None:
+        from qdrant_client.models import DeleteAlias, DeleteAliasOperation
+
+        self._client.update_collection_aliases([DeleteAliasOperation(delete_alias=DeleteAlias(alias_name=self._alias))])
+
+    def _drop(self) -> None:
+        self._client.delete_collection(self._name)
+
 
 def _rows(found: Sequence[Any]) -> Rows:
     vectors = np.array([one.vector for one in found], np.float32)
-    return Rows([one.payload["id"] for one in found], [one.payload["label"] for one in found], vectors)
+    payloads = [one.payload or {} for one in found]
+    return Rows([one["id"] for one in payloads], vectors, [one.get("label") or "" for one in payloads])
 
 
 def note(uri: str, name: str, k: int) -> tuple[str, str]:
@@ -140,7 +168,10 @@ def note(uri: str, name: str, k: int) -> tuple[str, str]:
     return (
         "import os\n\nimport numpy as np\nfrom qdrant_client import QdrantClient, models\n",
         f'client = QdrantClient(url={uri!r}, api_key=os.environ.get("QDRANT_API_KEY"))\n'
-        f"asked = [models.QueryRequest(query=one.tolist(), limit={k}, with_payload=True) for one in vectors]\n"
+        f"only = None  # the items that are searched: models.Filter(must=[models.FieldCondition(\n"
+        f"#     key='price', range=models.Range(lt=10))]), for example; None for all\n"
+        f"ask = dict(limit={k}, with_payload=True, filter=only)\n"
+        f"asked = [models.QueryRequest(query=one.tolist(), **ask) for one in vectors]\n"
         f'found = client.query_batch_points("{name}", asked)\n'
         f'ids = [[hit.payload["id"] for hit in answer.points] for answer in found]\n'
         f"products = np.array([[hit.score for hit in answer.points] for answer in found])\n",
