@@ -35,19 +35,21 @@ ITEMS, QUERIES, DIM = 12_000, 400, 32
 DUMP = """
 import hashlib, json, sys
 from vsehub.serving.databases.engines import Place
+from vsehub.serving.databases.living import opened
 
-found = {}
-for name in ("vsehub", "vsehub_reference"):
-    base = Place(sys.argv[1], sys.argv[2], name).opened()
+with opened(Place(sys.argv[1], sys.argv[2], "vsehub")) as collection:
     rows = {}
-    for part in base.read():
+    for part in collection.database.read():
         rows |= {one: (label, vector.tobytes()) for one, label, vector in zip(part.ids, part.labels, part.vectors)}
     text = "".join(f"{one} {label} {vector.hex()}" for one, (label, vector) in sorted(rows.items()))
-    found[name] = [len(rows), base.count(), hashlib.sha256(text.encode()).hexdigest()]
-    if name == "vsehub":
-        found["complete"] = json.loads(base.facts())["complete"]
-    base.close()
-print(json.dumps(found))
+    print(json.dumps({
+        "rows": len(rows),
+        "count": len(collection),
+        "items": hashlib.sha256(text.encode()).hexdigest(),
+        "reference": hashlib.sha256(collection.kept.reference.numpy().tobytes()).hexdigest(),
+        "left": collection.facts.replaces,
+        "building": collection.database.building(first=False).shape() is not None,
+    }))
 """
 
 

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from vsehub.checks import InputError
-from vsehub.cli import app
+from vsehub.cli import app, launch
+from vsehub.cli.signals import Terminated
 
 
 def throw(error):
@@ -153,3 +154,11 @@ def test_a_signal_ends_the_process_wherever_it_is(where, number, environment):
         assert said.splitlines()[-1].endswith(app.reported(KeyboardInterrupt())[0].replace("interrupted", what))
     else:
         assert (process.returncode, said) == (-number, "")
+
+
+def test_the_report_of_an_error_imports_nothing(monkeypatch):
+    """A signal may have broken off an import of torch: another attempt would fail with an error of its own."""
+    monkeypatch.setattr(launch, "started_together", lambda: True)
+    monkeypatch.delitem(sys.modules, "vsehub.training.processes", raising=False)
+    assert app.reported(Terminated())[1] == 143
+    assert "vsehub.training.processes" not in sys.modules

@@ -118,7 +118,7 @@ def reported(error: BaseException) -> tuple[str, int]:
     if isinstance(error, launch.Failed):
         return str(error), FAILED
     if launch.is_lost(error):
-        from vsehub.training.processes import LOST
+        from vsehub.training.processes import LOST  # it is imported already
 
         return "another process of this training has ended, and so this one cannot go on", LOST
     if isinstance(error, KeyboardInterrupt | Terminated):

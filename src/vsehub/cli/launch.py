@@ -48,12 +48,12 @@ def launched() -> bool:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether an error says that another of the processes has ended."""
-    if not started_together():
-        return False
-    from vsehub.training.processes import is_of_the_group
+    """Whether an error says that another of the processes has ended.
 
-    return is_of_the_group(error)
+    Nothing is imported: a signal may have broken off an import of torch, which cannot be repeated.
+    """
+    processes = sys.modules.get("vsehub.training.processes")
+    return started_together() and processes is not None and processes.is_of_the_group(error)
 
 
 class Folder:
