@@ -279,6 +279,80 @@ def test_a_database_that_gives_the_ranking(files, here, monkeypatch):
     assert record(files / "other")["index"]["kind"] == "Milvus, approximate"
 
 
+@pytest.mark.parametrize("normalize", ["true", "false", "null"])
+@pytest.mark.parametrize("kind", ["flat", "ivfpq", "milvus", "lancedb"])
+def test_the_lines_of_a_note_from_where_a_person_stands(kind, normalize, tmp_path, here, monkeypatch):
+    """On the vectors as they were given, in the working folder and in that of the result; nothing else appears."""
+    pytest.importorskip({"milvus": "milvus_lite", "lancedb": "lancedb"}.get(kind, "faiss"))
+    generator = np.random.default_rng(1)
+    items, queries = (generator.normal(size=(rows, DIM)).astype("float32") for rows in (300, 50))
+    if normalize == "null":
+        items, queries = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (items, queries))
+    monkeypatch.chdir(tmp_path)
+    np.save("items.npy", items)
+    np.save("queries.npy", queries)
+    sides = ("queries=queries.npy", "items=items.npy", f"normalize={normalize}")
+    here("rerank", *sides, "criterion=csls", f"index={kind}", "out=served")
+    positions, scores = read_ranking(tmp_path / "served" / "ranking.parquet")
+    note = (tmp_path / "served" / "USAGE.md").read_text().split("```")[1].removeprefix("python\n")
+    for folder in (tmp_path, tmp_path / "served", tmp_path / "elsewhere"):
+        folder.mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        np.save("queries.npy", queries)
+        before = {path.name for path in folder.iterdir()}
+        ran = {}
+        exec(note, ran)
+        found = ran["positions"] if "positions" in ran else np.array(ran["ids"]).astype(int)
+        same = (found == positions.numpy()).mean()
+        assert same == 1 if kind != "ivfpq" else same > 0.2
+        if kind != "ivfpq":
+            np.testing.assert_allclose(ran["scores"], scores, rtol=1e-3, atol=1e-3)
+        for name in ("client", "base"):
+            if hasattr(ran.get(name), "close"):
+                ran[name].close()
+        if kind == "milvus":
+            from milvus_lite.server_manager import server_manager_instance
+
+            server_manager_instance.release_all()
+        assert {path.name for path in folder.iterdir()} == before
+    if kind in ("milvus", "lancedb"):  # where the database has moved, none is made in its place
+        (folder := next((tmp_path / "served").glob(f"index.{kind}*"))).rename(tmp_path / "moved.db")
+        with pytest.raises(FileNotFoundError):
+            exec(note, {})
+        assert not folder.exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("lancedb") is None, reason="vsehub[lancedb] is not installed")
+def test_columns_of_items_in_a_database(files, here, monkeypatch):
+    """Given when it is filled and when items are added; the filter that the note names finds what it should."""
+    rows = "".join(f"photo {row:03d},{row}.0,thing {row % 3}\n" for row in range(ITEMS))
+    (files / "prices.csv").write_text("id,price,sort\n" + rows)
+    sides = (*ALL[:2], "reference=train.npy", "item_ids=ids.txt", "criterion=csls", "k=5", "index=lancedb")
+    said = here("rerank", *sides, "item_columns=rows.csv", "out=there", status=2)
+    assert "rows.csv has no column 'id'" in said
+    here("rerank", *sides, "item_columns=prices.csv", "out=there")
+    np.save(files / "two.npy", np.load(files / "m.npy")[[3, 90]])
+    (files / "two.txt").write_text("photo 003\nphoto new\n")
+    (files / "two.csv").write_text("id,price\nphoto new,0.5\nphoto 003,7.5\n")
+    place = ("index=lancedb", "index_uri=there/index.lancedb", "items=two.npy", "item_ids=two.txt")
+    (files / "wrong.csv").write_text("id,price\nphoto new,cheap\nphoto 003,7.5\n")
+    said = here("add", *place, "item_columns=wrong.csv", status=2)
+    assert "item_columns: price holds texts, and the column that is stored numbers; give such" in said
+    here("add", *place, "item_columns=two.csv")
+    code = (files / "there" / "USAGE.md").read_text().split("```")[1].removeprefix("python\n")
+    assert "only = None  # the items that are searched: 'price < 10', for example" in code
+    monkeypatch.chdir(files)
+    np.save("queries.npy", np.load(files / "q.npy"))
+    ran = {}
+    exec(code.replace("only = None", "only = 'price < 10'"), ran)
+    wanted = {f"photo {row:03d}" for row in range(10)} | {"photo new"}
+    assert {one for row in ran["ids"] for one in row} <= wanted
+    assert all(len(row) == 5 for row in ran["ids"])
+    table = {row["id"]: row for row in ran["table"].to_arrow().to_pylist()}
+    assert (table["photo 003"]["price"], table["photo 003"]["sort"]) == (7.5, "thing 0")
+    assert (table["photo new"]["price"], table["photo new"]["sort"]) == (0.5, None)
+
+
 KILLED = """
 import os, sys
 from vsehub.cli.main import main
@@ -315,8 +389,10 @@ def test_what_a_database_cannot_be_asked(files, here, monkeypatch):
             ("index=chroma",),
             "index is 'chroma'; choose one of flat, ivf, hnsw, ivfpq, milvus, lancedb, qdrant, pgvector",
         ),
-        (("index_uri=somewhere",), "index_uri and index_approximate are for databases"),
-        (("index=flat", "index_approximate=true"), "index_uri and index_approximate are for databases"),
+        (("index_uri=somewhere",), "index_uri is for databases (milvus, lancedb, qdrant, pgvector), and index is None"),
+        (("index=flat", "index_approximate=true"), "index_approximate is for databases"),
+        (("index=flat", "item_columns=rows.csv", "index_uri=x"), "index_uri, item_columns are for databases"),
+        (("index=lancedb", "item_columns=absent.csv"), "item_columns: no such file"),
         (("index=pgvector",), "index_uri is not set; Postgres needs a server"),
         (
             ("index=lancedb", "index_approximate=yes please"),

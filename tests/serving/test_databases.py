@@ -214,6 +214,32 @@ def note_finds_the_ranking(note, tmp_path, monkeypatch):
             ran[name].close()
 
 
+def test_the_note_on_raw_queries(place, tmp_path, monkeypatch):
+    """Its lines make of raw queries what the items were; and its filter leaves out what it says."""
+    import pyarrow as pa
+
+    items = replace(items_of(), fields=pa.table({"price": [float(row) for row in range(ITEMS)]}))
+    with fill(place, facts(items, normalize=True), items) as held:
+        held.complete()
+        note = usage_note(held, str(place.uri), k=K)
+    monkeypatch.chdir(tmp_path)
+    np.save("queries.npy", QUERIES.numpy() * np.random.default_rng(0).uniform(0.1, 9, (len(QUERIES), 1)))
+    positions = CSLS(3).search(QUERIES, VECTORS, unit(60, 3), K)[1]
+    only = next(line for line in note.splitlines() if line.startswith("only = ")).split("#")[0]
+    example = "models.Filter(must=[models.FieldCondition(key='price', range=models.Range(lt=10))])"
+    chosen = example if place.engine == "qdrant" else "'price < 10'"
+    assert chosen.replace(" ", "") in note.replace("\n#", "").replace(" ", "")  # as the note itself gives it
+    for code, wanted in ((note, positions), (note.replace(only, f"only = {chosen} "), None)):
+        ran = {}
+        exec(code, ran)
+        rows = [[IDS.index(one) for one in row] for row in ran["ids"]]
+        assert rows == wanted.tolist() if wanted is not None else all(set(row) <= set(range(10)) for row in rows)
+        assert all(len(row) == K for row in rows)
+        for name in ("client", "base"):
+            if hasattr(ran.get(name), "close"):
+                ran[name].close()
+
+
 def test_an_unfinished_collection(place, monkeypatch):
     """Its own command finishes it, from where it stopped; another one is refused, unless it may replace it."""
     monkeypatch.setattr(filling, "BLOCK", 15)
@@ -651,6 +677,10 @@ def test_what_is_beside_an_item_stays(place):
         new = collection.new(as_vectors("items", VECTORS[[0, 3]]), [IDS[0], IDS[3]], None, more)
         assert collection.put(new) == 1
         assert collection.put(collection.new(as_vectors("items", VECTORS[1:2]), IDS[1:2], ["changed"])) == 1
+        if place.engine in ("lancedb", "pgvector"):  # whose columns have one kind
+            wrong = collection.new(as_vectors("items", VECTORS[1:2]), IDS[1:2], None, pa.table({"stock": [0.5]}))
+            with pytest.raises(InputError, match="stock holds numbers, and the column that is stored whole numbers"):
+                collection.put(wrong)
         found = stored(collection.database)
     assert [found[one].get("label") or "" for one in IDS[:4]] == [LABELS[0], "changed", LABELS[2], ""]
     assert [found[one].get("price") for one in IDS[:4]] == [9.0, None, 3.0, 8.0]

@@ -20,11 +20,14 @@ def add(cfg: DictConfig) -> None:
     place = collection_place(cfg)
     given = cfg["items"] is not None
     require(given or cfg.remove_ids is not None, "give items=FILE to add, or remove_ids=FILE, or both")
-    own = [name for name in ("item_ids", "item_labels", "quarantine") if cfg[name] is not None]
+    own = [name for name in ("item_ids", "item_labels", "item_columns", "quarantine") if cfg[name] is not None]
     require(given or not own, f"{', '.join(own)}: of items to add; give items=FILE, or omit them")
     quarantine = None if cfg.quarantine is None else Path(str(cfg.quarantine))
     if quarantine is not None:
         existing("quarantine", quarantine, "Give the quarantine.csv that gate wrote")
+
+    if cfg.item_columns is not None:
+        existing("item_columns", Path(str(cfg.item_columns)), "Give a table with the column id and those to store")
 
     from vsehub.data.truth import read_ids
     from vsehub.serving.databases.living import DUE, opened

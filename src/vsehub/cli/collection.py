@@ -37,6 +37,7 @@ def new_items(cfg: DictConfig, collection: "Living", without: Path | None = None
     from vsehub.data.truth import read_ids, read_labels
     from vsehub.data.vectors.embeddings import look_through, open_vectors
     from vsehub.neighbors.vectors import Chosen
+    from vsehub.serving.databases.columns import read_columns
 
     normalize = collection.facts.normalize if cfg.normalize is None else cfg.normalize
     vectors = open_vectors(str(cfg["items"]), "items", normalize=normalize)
@@ -45,8 +46,9 @@ def new_items(cfg: DictConfig, collection: "Living", without: Path | None = None
     labels = vectors.labels if cfg.item_labels is None else read_labels(str(cfg.item_labels), "item_labels")
     if ids is None:
         fail("items has no ids, by which they are found again; give item_ids=FILE with one id per line")
+    columns = cfg.get("item_columns")
     if without is None:
-        return collection.new(vectors, ids, labels)
+        return collection.new(vectors, ids, labels, None if columns is None else read_columns(str(columns), ids))
     out = quarantined(without)
     unknown = out - set(ids)
     require(
@@ -57,8 +59,11 @@ def new_items(cfg: DictConfig, collection: "Living", without: Path | None = None
     kept = [row for row, one in enumerate(ids) if one not in out]
     require(bool(kept), f"quarantine: {without} names all {len(ids)} items, so that none is left to add")
     collection.require_fits(vectors, ids, labels)
-    names = [ids[row] for row in kept], None if labels is None else [labels[row] for row in kept]
-    return collection.new(Chosen(vectors, kept), *names)
+    some = [ids[row] for row in kept]
+    fields = None if columns is None else read_columns(str(columns), some)
+    return collection.new(
+        Chosen(vectors, kept), some, None if labels is None else [labels[row] for row in kept], fields
+    )
 
 
 def quarantined(path: Path) -> set[str]:

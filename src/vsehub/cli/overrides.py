@@ -28,6 +28,7 @@ FILES = frozenset(
         "item_ids",
         "query_labels",
         "item_labels",
+        "item_columns",
         "item_images",
         "out",
         "checkpoint",

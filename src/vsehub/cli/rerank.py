@@ -1,6 +1,5 @@
 """`vsehub rerank`: rank your own embeddings with hubs corrected, measure before and after, and build an index."""
 
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import boolean, one_of, require
+from vsehub.checks import boolean, existing, one_of, require
 from vsehub.cli import app
 from vsehub.cli.embeddings import PAGE, RESULT, Comparison, Settings, built, compared, table
 from vsehub.cli.nodes import choice, components, plain
@@ -98,12 +97,14 @@ def cluster_of(cfg: DictConfig, settings: Settings) -> "Cluster | None":
 class Index:
     """What `index=` asks for: a kind of FAISS index, or a place in a database.
 
-    approximate: whether a database is to search an approximate index; None: from `APPROXIMATE_FROM` items on.
+    approximate: whether a database is to search an approximate index; None: from `APPROXIMATE_FROM` items on. columns:
+    a table of further columns for a database, or None.
     """
 
     kind: str
-    place: "Place | None"
-    approximate: bool | None
+    place: "Place | None" = None
+    approximate: bool | None = None
+    columns: Path | None = None
 
     @classmethod
     def of(cls, cfg: DictConfig, settings: Settings) -> "Index | None":
@@ -118,12 +119,17 @@ class Index:
             f"index is {kind!r}; choose one of {', '.join((*KINDS, *ENGINES))}, or null for none",
         )
         if kind in ENGINES:
-            return cls(kind, placed(kind, uri, str(cfg.index_name), Path(settings.out)), cfg.index_approximate)
+            columns = None if cfg.item_columns is None else Path(str(cfg.item_columns))
+            if columns is not None:
+                existing("item_columns", columns, "Give a table with the column id and those to store")
+            place = placed(kind, uri, str(cfg.index_name), Path(settings.out))
+            return cls(kind, place, cfg.index_approximate, columns)
+        own = [name for name in ("index_uri", "index_approximate", "item_columns") if cfg[name] is not None]
+        verb = "is" if len(own) == 1 else "are"
         require(
-            uri is None and cfg.index_approximate is None,
-            f"index_uri and index_approximate are for databases ({', '.join(ENGINES)}), and index is {kind}; omit them",
+            not own, f"{', '.join(own)} {verb} for databases ({', '.join(ENGINES)}), and index is {kind}; omit them"
         )
-        return None if kind is None else cls(kind, None, None)
+        return None if kind is None else cls(kind)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -187,7 +193,8 @@ def write_faiss(
     facts = {"kind": index.kind, "file": INDEX, "bytes": size}
     rows = f"`positions` are rows of {found.record['items']['path']}, counted from 0"
     rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
-    code = usage_note(built_index, k=settings.k)
+    file = str((found.out.folder / INDEX).absolute())
+    code = usage_note(built_index, file, k=settings.k, normalize=settings.normalize)
     note = usage(found.record, INDEX, "Searching needs only FAISS and numpy", code, rows)
     return facts | _measured(built_index, found, criterion, bias, settings), note
 
@@ -197,6 +204,7 @@ def write_database(
 ) -> tuple[dict[str, Any], str]:
     """Fill a collection of a database. Returns its part of the record and the note on searching it."""
     from vsehub.serving.databases.collection import Items, facts_of, fill, usage_note
+    from vsehub.serving.databases.columns import read_columns
     from vsehub.serving.databases.engines import ENGINES
     from vsehub.serving.databases.kept import Kept
 
@@ -206,7 +214,8 @@ def write_database(
     approximate = count >= APPROXIMATE_FROM if index.approximate is None else index.approximate
     ids = [str(row) for row in range(count)] if names.ids is None else names.ids
     ranking = found.record["rankings"][-1]
-    items = Items(found.inputs.items, bias, ids, names.labels)
+    fields = None if index.columns is None else read_columns(index.columns, ids)
+    items = Items(found.inputs.items, bias, ids, names.labels, fields)
     reference = found.inputs.queries if found.inputs.reference is None else found.inputs.reference
     bank = found.inputs.reference_items is not None
     kept = Kept.of(criterion, found.inputs.items, bias, reference, bank, settings.seed)
@@ -224,7 +233,7 @@ def write_database(
     title = ENGINES[place.engine].title
     with fill(place, facts, items, kept, settings.overwrite, f"filling {title}") as collection:
         size = collection.size()
-        uri = place.uri if place.served else os.path.relpath(place.uri, found.out.folder)
+        uri = place.uri if place.served else str(Path(place.uri).absolute())
         searched = "approximate" if approximate else "exact"
         told = {"kind": f"{title}, {searched}", "uri": place.address, "items": count, "bytes": size}
         rows = f"`ids` are rows of {found.record['items']['path']}, counted from 0"

@@ -18,6 +18,7 @@ ID = "id"
 _EXPECTED = "a table with the column id and a further column for each thing to store"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,49}")
 _RESERVED = frozenset(["key", "label", "vector"])  # that the databases hold for vsehub
+_WORDS = {"string": "texts", "int64": "whole numbers", "double": "numbers", "bool": "true and false"}
 _TRUTH = {"true": True, "false": False}
 
 
@@ -62,6 +63,15 @@ def read_columns(path: str | Path, ids: Sequence[str]) -> "pa.Table":
         finite = not pa.types.is_floating(column.type) or bool(np.isfinite(column.drop_null().to_numpy()).all())
         require(finite, f"item_columns: {path}: {name} holds NaN or infinite numbers; leave such entries empty")
     return pa.table(made, names)
+
+
+def require_kind(name: str, given: str, held: str) -> None:
+    """Raise InputError unless entries of a kind, of Arrow's type names, can join a stored column of another."""
+    require(
+        given == held or (given, held) == ("int64", "double"),
+        f"item_columns: {name} holds {_WORDS.get(given, given)}, and the column that is stored "
+        f"{_WORDS.get(held, held)}; give such, or choose another name",
+    )
 
 
 def _column(name: str, entries: list[Any], typed: bool, path: str | Path) -> "pa.Array":

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from vsehub.serving.databases.base import CONNECT_SECONDS, Named, Rows, Shape, folder_size, own_folder
+from vsehub.serving.databases.columns import require_kind
 
 BATCH = 10_000
 PROBES = 20  # lists that a query searches in the approximate index
@@ -88,6 +89,9 @@ class LanceDB(Named):
         given["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(rows.vectors.ravel()), rows.vectors.shape[1])
         if rows.fields is not None:
             missing = [field for field in rows.fields.schema if field.name not in schema.names]
+            for field in rows.fields.schema:
+                if field.name in schema.names:
+                    require_kind(field.name, str(field.type), str(schema.field(field.name).type))
             if missing:
                 table.add_columns(missing)
                 schema = table.schema

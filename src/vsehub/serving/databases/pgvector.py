@@ -7,6 +7,7 @@ import numpy as np
 
 from vsehub.checks import require
 from vsehub.serving.databases.base import CONNECT_SECONDS, Named, Rows, Shape
+from vsehub.serving.databases.columns import require_kind
 
 BATCH = 5000
 _TYPES = {"string": "text", "int64": "bigint", "double": "double precision", "bool": "boolean"}  # of Arrow's columns
@@ -89,7 +90,9 @@ class PGVector(Named):
             kinds["label"] = "text"
             columns.append(rows.labels)
         with self._base.transaction(), self._base.cursor() as cursor:
+            held = {} if rows.fields is None else self._kinds()
             for field in [] if rows.fields is None else rows.fields.schema:
+                require_kind(field.name, str(field.type), held.get(field.name, str(field.type)))
                 kinds[field.name] = _TYPES[str(field.type)]
                 columns.append(rows.fields.column(field.name).to_pylist())  # type: ignore[union-attr]
                 kind = SQL(kinds[field.name])  # type: ignore[arg-type]
@@ -186,6 +189,16 @@ class PGVector(Named):
     def close(self) -> None:
         """See `Database`."""
         self._base.close()
+
+    def _kinds(self) -> dict[str, str]:
+        """Arrow's names of the columns' types, Postgres's own where these are others."""
+        found = self._base.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = to_regclass(%s) "
+            "AND attnum > 0 AND NOT attisdropped",
+            (self._quoted(),),
+        ).fetchall()
+        arrow = {kind: name for name, kind in _TYPES.items()}
+        return {name: arrow.get(kind, kind) for name, kind in found}
 
     def _do(self, text: str, values: dict[str, Any] | None = None, **parts: Any) -> Any:
         """Execute SQL in which {table} is the table's quoted name and other braces are `parts`."""
