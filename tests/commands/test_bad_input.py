@@ -38,7 +38,12 @@ TINY = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8")
         (["loss.gama=3"], r"there is no setting 'loss.gama' \(did you mean loss.gamma\?\)"),
         (["lr=1"], r"there is no setting 'lr' \(did you mean optimizer.lr\?\)"),
         (["losss=hal"], r"there is no setting 'losss' \(did you mean loss\?\)"),
-        (["criterion.k=3"], "there is no setting 'criterion.k'"),
+        (
+            ["criterion.k=3"],
+            r"^vsehub train: criterion.k belongs to criterion=csls or criterion=.*; add criterion=csls$",
+        ),
+        (["bank.k=3"], r"^vsehub train: bank.k belongs to bank=memory; add bank=memory$"),
+        (["loss=sum", "loss.gamma=3"], r"^vsehub train: loss.gamma belongs to loss=hal or loss=nca; add loss=hal$"),
         (["+foo=1"], "there is no setting 'foo'"),
         (["recipe=foo"], "recipe=foo is not a choice of recipe"),
         (["sweep=k"], "sweep=k is a grid of runs; add -m"),
@@ -56,6 +61,16 @@ def test_unknown_choices_and_settings(refused, tmp_path, overrides, message):
     assert re.search(message, said), said
     assert len(said.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_list_without_brackets(refused):
+    """What the message says is a setting that the command takes."""
+    said = refused("diagnose", "queries=a.npy", "items=b.npy", "criteria=csls,is")
+    assert (
+        said
+        == "vsehub diagnose: criteria=csls,is gives several values; put the list in brackets: 'criteria=[csls,is]'\n"
+    )
+    assert "no such file" in refused("diagnose", "queries=a.npy", "items=b.npy", said.split("'")[1])
 
 
 def test_choices_of_another_command(refused):

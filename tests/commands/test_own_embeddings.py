@@ -617,7 +617,7 @@ def spoil(files, name):
     ("name", "message"),
     [
         ("short", "cut.npy .*cut short"),
-        ("nan", "of 120 rows, counted from 0: 3, 50 hold NaN"),
+        ("nan", "of 120 rows, counted from 0: rows 3, 50 hold NaN"),
         ("dimensions", "queries .*: 300 rows of 16 numbers; items .*: 17 rows of 17 numbers"),
         ("transposed", "items (were|look) transposed"),
         ("no reference", r"bad.npy has shape \(0, 16\)|bad.npy holds .*\(0, 16\)"),
@@ -796,7 +796,7 @@ def test_scores_that_will_not_do(files, scores, here):
             r"reference_scores: 4 of 300 queries \(1.3%\) are in .* bit for bit",
         ),
         ((*given, "reference_scores=narrow.npy"), r"narrow.npy\) has 119 columns, scores \(s.npy\) 120"),
-        (("scores=nan.npy",), "of 300 rows, counted from 0: 4, 7 hold NaN"),
+        (("scores=nan.npy",), "of 300 rows, counted from 0: rows 4, 7 hold NaN"),
     ):
         for command in ("rerank", "diagnose"):
             said = here(command, *settings, "out=there", status=2)

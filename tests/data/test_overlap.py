@@ -92,8 +92,8 @@ def test_what_is_said(caplog):
     warn_of_shared(splits)
     assert caplog.messages == [
         "36 of the 100 captions of val (36.0 %) are also in train, word for word",
-        "2 of the 52 images of test are also in train: results on test are too good",
-        "1 of the 52 images of test are also in val: results on test are too good",
+        "2 of the 52 images of test are also in train, image 0 for example: results on test are too good",
+        "1 of the 52 images of test are also in val, image 2 for example: results on test are too good",
     ]
     caplog.clear()
     warn_of_shared({name: splits[name] for name in ("train",)})

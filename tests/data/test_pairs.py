@@ -183,9 +183,11 @@ def test_bad_rows_are_refused_where_they_are_used(folder, bad):
     np.save(folder / "texts.npy", texts)
     data = source(folder, "train", "val", "test")
     held = {"nan": "NaN", "inf": "infinite values", "0.0": "only zeros"}[str(bad)]
-    with pytest.raises(InputError, match=rf"texts \(.*texts.npy\): of the rows, counted from 0: 3 hold {held}\. Make"):
+    with pytest.raises(
+        InputError, match=rf"texts \(.*texts.npy\): of the rows, counted from 0: row 3 holds {held}\. Make"
+    ):
         data.load("train")
-    with pytest.raises(InputError, match=rf"counted from 0: 11 hold {held}\."):
+    with pytest.raises(InputError, match=rf"counted from 0: row 11 holds {held}\."):
         data.load("test")
     data.load("val")
 

@@ -130,8 +130,8 @@ def test_bad_rows_are_numbered_and_counted(tmp_path, dtype, monkeypatch):
     ims[7, 1, 1], ims[50, 0, 0], ims[[1, 2, 3, 5, 8, 13, 99]] = np.nan, -np.inf, -0.0
     ims[20, 0] = 0
     message = refused(write(tmp_path, ims, 500))
-    assert "of 100 feature rows, counted from 0: 7 hold NaN; 50 hold infinite values; " in message
-    assert "; 1, 2, 3, 5, 8, ... (7 in all) hold only zeros. Extract" in message
+    assert "of 100 feature rows, counted from 0: row 7 holds NaN; row 50 holds infinite values; " in message
+    assert "; rows 1, 2, 3, 5, 8, ... (7 in all) hold only zeros. Extract" in message
 
 
 def test_a_zero_region_and_extreme_numbers_are_fine(tmp_path):

@@ -64,6 +64,18 @@ def read(path, columns):
     return table.entries(columns)
 
 
+def test_semicolons_and_tabs_in_a_csv(tmp_path):
+    """As programs write them where the comma separates decimals; not where there is a comma in the header."""
+    (tmp_path / "a.csv").write_text('image;caption\na.jpg;"one, or; two"\n')
+    assert read(tmp_path / "a.csv", ["image", "caption"]) == {"image": ["a.jpg"], "caption": ["one, or; two"]}
+    found = TableFile(tmp_path / "a.csv", "a table").columns(["caption"])
+    assert found["caption"].to_pylist() == ["one, or; two"]
+    (tmp_path / "a.csv").write_text("image\tcaption\na.jpg\tone, or two\n")
+    assert read(tmp_path / "a.csv", ["image"]) == {"image": ["a.jpg"]}
+    (tmp_path / "a.csv").write_text("image,the;caption\na.jpg,b\n")
+    assert TableFile(tmp_path / "a.csv", "a table").names() == ["image", "the;caption"]
+
+
 def test_a_column_that_is_not_there(tmp_path):
     for kind in (".csv", ".tsv", ".jsonl", ".parquet"):
         message = refused(written(tmp_path, kind), "image", "captoin")

@@ -85,7 +85,7 @@ def test_against_a_dictionary(truth):
         ("query,item\n", "has no pairs"),
         ("\n\n", "pairs.csv has no column 'query'"),
         ("0,1\n", "pairs.csv has no column 'query'; expected one. Columns there: 0, 1. The first line"),
-        ("query;item\n0;1\n", "Columns there: query;item. "),
+        ("query|item\n0|1\n", r"Columns there: query\|item. "),
         ("query,item,query\n0,1,2\n", "pairs.csv has 2 columns 'query'; expected one"),
         ("query,item\n0,1\n0,1,2\n", "pairs.csv:3: 3 entries; expected 2"),
         ("query,item\n0,1\n\n0\n", "pairs.csv:4: 1 entries; expected 2"),

@@ -128,6 +128,13 @@ def test_a_file_that_was_changed_is_refused(trained, tmp_path):
     vsehub.load(other.rename(tmp_path / "alone.safetensors"))  # a file of its own, sealed
 
 
+def test_a_file_of_vectors_is_no_model(tmp_path):
+    for name in ("items.npy", "items.parquet"):
+        (tmp_path / name).write_bytes(b"x")
+        with pytest.raises(InputError, match=f"{name} holds vectors, it seems, not a model. vsehub.CorrectedSearch"):
+            vsehub.load(tmp_path / name)
+
+
 @pytest.mark.parametrize(
     "made",
     [

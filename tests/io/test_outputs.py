@@ -80,3 +80,19 @@ def test_places_that_cannot_be_written(tmp_path):
     for place, message in (("file", "is a file"), ("file/below", "nothing can be written to"), ("", "out is empty")):
         with pytest.raises(InputError, match=message):
             Output(place and tmp_path / place, "a report", NAMES)
+
+
+def test_a_folder_of_others_is_not_written_to_unasked(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    Output(folder, "a report", ["index.html"])  # an empty one is as good as a new one
+    (folder / ".DS_Store").touch()
+    Output(folder, "a report", ["index.html"])
+    for name in ("b.jpg", "a.jpg"):
+        (folder / name).touch()
+    with pytest.raises(InputError, match="photos holds a.jpg, b.jpg, which vsehub did not write. Give a new folder"):
+        Output(folder, "a report", ["index.html"])
+    output = Output(folder, "a report", ["index.html"], overwrite=True)
+    output.begin(["index.html"])
+    assert sorted(path.name for path in folder.iterdir()) == [".DS_Store", MARK, "a.jpg", "b.jpg"]
+    assert Output(folder, "a report", ["index.html"]).begun  # the same command goes on

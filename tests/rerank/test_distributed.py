@@ -127,7 +127,7 @@ def test_norms_are_those_of_the_whole(tmp_path):
     bad = unit(50, 5)
     bad[33] = np.nan
     np.save(tmp_path / "bad.npy", bad)
-    with pytest.raises(InputError, match=r"bad\.npy, rows 30 to 39\): of 10 rows.*33 hold NaN"):
+    with pytest.raises(InputError, match=r"bad\.npy, rows 30 to 39\): of 10 rows.*row 33 holds NaN"):
         Distributed(InTurn(), 10).look_through(open_vectors(tmp_path / "bad.npy", "items"))
 
 

@@ -170,9 +170,11 @@ def test_what_is_looked_for_in_scores():
     found = look_through_scores(open_vectors(scores, "scores"))
     assert (found.least, found.most) == (-2, 7)
     scores[1, 2], scores[4, 0], scores[0, 3] = np.nan, -np.inf, np.inf
-    with pytest.raises(InputError, match="scores: of 5 rows, counted from 0: 1 hold NaN; 0, 4 hold infinite values"):
+    with pytest.raises(
+        InputError, match="scores: of 5 rows, counted from 0: row 1 holds NaN; rows 0, 4 hold infinite values"
+    ):
         look_through_scores(open_vectors(scores, "scores"))
-    with pytest.raises(InputError, match="of 1 rows as float32, counted from 0: 0 hold infinite values"):
+    with pytest.raises(InputError, match="of 1 rows as float32, counted from 0: row 0 holds infinite values"):
         look_through_scores(open_vectors(np.full((1, 2), 1e300), "scores"))
 
 

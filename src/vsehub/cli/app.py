@@ -123,7 +123,9 @@ def reported(error: BaseException) -> tuple[str, int]:
         return "another process of this training has ended, and so this one cannot go on", LOST
     if isinstance(error, KeyboardInterrupt | Terminated):
         what, status = ("terminated", TERMINATED) if isinstance(error, Terminated) else ("interrupted", INTERRUPTED)
-        return f"{what}; complete files were kept, and a command that can continue does so when it is run again", status
+        again = launch.Folder.continued_by()
+        goes_on = "a command that can continue does so when it is run again" if again is None else f"`{again}` goes on"
+        return f"{what}; complete files were kept, and {goes_on}", status
     if isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
         return explained(error), BAD_INPUT
     if is_full_disk(error):

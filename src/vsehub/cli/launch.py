@@ -6,6 +6,7 @@ Process 0 claims the run's folder, writes its files and prints. The others take 
 import json
 import logging
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -60,6 +61,14 @@ class Folder:
     """The run's folder, told by process 0 to the others."""
 
     told: ClassVar[bool] = False
+    of_run: ClassVar[Path | None] = None  # of a single training, by which it can be continued
+
+    @classmethod
+    def continued_by(cls) -> str | None:
+        """The command that continues the run which has begun in this process, None if there is none."""
+        if cls.of_run is None or not (cls.of_run / "run.json").exists():
+            return None
+        return shlex.join(["vsehub", "train", f"resume={cls.of_run}"])
 
     @classmethod
     def tell(cls, folder: str | None) -> None:

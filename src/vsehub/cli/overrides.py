@@ -198,6 +198,14 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
             chosen.append(_checked_choice(one, folders, several))
             swept |= one.is_sweep_override() or name == "sweep"
         else:
+            listed = name in _LISTS and one.is_sweep_override()
+            require(
+                several or not listed,
+                f"{one.input_line} gives several values; put the list in brackets: "
+                f"'{name}=[{one.input_line.partition('=')[2]}]'"
+                if listed
+                else "",
+            )
             require(
                 several or not one.is_sweep_override(),
                 f"{one.input_line} gives several values; add -m to run the command for each of them, put a list in "
@@ -206,6 +214,8 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
             values.append(one)
     if values:
         settings, names = _defaults(config, folders, chosen)
+        for one in values:
+            _require_of_choice(one, settings, folders, own, swept)
         _check_values(values, settings, [*names, *own], swept)
 
 
@@ -274,6 +284,37 @@ def _defaults(config: str, folders: Sequence[Path], chosen: list[str]) -> tuple[
     return settings, [name for name, _ in leaves(settings) if name.split(".")[-1] not in (TARGET, PARTIAL)]
 
 
+def _require_of_choice(
+    one: Override, settings: dict[str, Any], folders: Sequence[Path], own: Sequence[str], swept: bool
+) -> None:
+    """Raise InputError for a setting that only other choices of its group have, naming them."""
+    group, _, rest = one.key_or_group.partition(".")
+    if not rest or group not in own or swept or one.is_add() or one.is_force_add():
+        return
+    if _holds(settings, one.key_or_group):
+        return
+    owners = sorted(
+        {
+            path.relative_to(folder / group).with_suffix("").as_posix()
+            for folder in folders
+            for path in (folder / group).rglob("*.yaml")
+            if _holds(plain(OmegaConf.load(path), resolve=False), rest)
+        }
+    )
+    if owners:
+        words = " or ".join(f"{group}={name}" for name in owners[:5]) + (" and others" if len(owners) > 5 else "")
+        fail(f"{one.key_or_group} belongs to {words}; add {group}={owners[0]}")
+
+
+def _holds(settings: Any, key: str) -> bool:
+    """Whether nested settings have a dotted key, be it null."""
+    for part in key.split("."):
+        if not isinstance(settings, dict) or part not in settings:
+            return False
+        settings = settings[part]
+    return True
+
+
 def _check_values(values: Sequence[Override], settings: dict[str, Any], names: list[str], swept: bool) -> None:
     """Check each value. swept: several choices of a part are tried, and later ones may have more settings."""
     for one in values:
@@ -288,14 +329,12 @@ def _check_values(values: Sequence[Override], settings: dict[str, Any], names: l
             top = key.split(".")[0]
             require(top in settings, f"there is no setting {key!r}{_like(key, names)}")
             continue
-        node: Any = settings
-        found = True
-        for part in key.split("."):
-            found = found and isinstance(node, dict) and part in node
-            node = node[part] if found else None
-        if not found:
+        if not _holds(settings, key):
             require(swept, f"there is no setting {key!r}{_like(key, names)}")
             continue
+        node: Any = settings
+        for part in key.split("."):
+            node = node[part]
         if one.is_sweep_override():
             for value in one.sweep_iterator() if one.is_discrete_sweep() else ():
                 _check_kind(key, value, node, names)
@@ -353,6 +392,11 @@ def explained(error: BaseException) -> str:
     text = " ".join(line for line in lines if not line.startswith(advice))
     key = next((line.partition(":")[2].strip() for line in lines if line.startswith("full_key:")), "")
     return text if not key or key in text else f"{key}: {text}"
+
+
+def bare_texts(arguments: Sequence[str]) -> list[str]:
+    """The arguments that are neither options nor settings."""
+    return [one for number, one in enumerate(arguments) if not (_SETTING.match(one) or _is_option(arguments, number))]
 
 
 def with_texts(arguments: Sequence[str], key: str) -> list[str]:

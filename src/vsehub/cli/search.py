@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from vsehub.checks import fail, nearest, one_of, require, whole
 from vsehub.cli import app
 from vsehub.cli.nodes import build, components, plain
-from vsehub.cli.overrides import with_texts
+from vsehub.cli.overrides import bare_texts, with_texts
 
 if TYPE_CHECKING:
     from vsehub.criteria.base import Criterion
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run the command; bare arguments are texts, data.KEY=VALUE changes a setting of the checkpoint's data."""
     command = f"{sys.argv[0]} {shlex.join(sys.argv[1:])}"
+    words = bare_texts(sys.argv[1:])
     arguments = with_texts(sys.argv[1:], "query")
     sys.argv = [sys.argv[0], *(f"+{argument}" if argument.startswith("data.") else argument for argument in arguments)]
 
     def task(cfg: DictConfig) -> None:
         search(cfg, command)
+        if len(words) > 1 and all(word.isalpha() for word in words):
+            one = shlex.quote(" ".join(words))
+            print(f"\n{len(words)} texts of one word each were searched; one text of them: vsehub search ... {one}")
 
     app.run(task, "search")
 

@@ -98,6 +98,7 @@ def train(cfg: DictConfig) -> float:
         checkpoint = None if before is None else last_checkpoint(folder)
         if before is not None:
             log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
+        launch.Folder.of_run = None if in_sweep() else folder
         how, asked = built(cfg)
         if how.processes > processes():
             launch.launch(how.processes, own_arguments(folder, before), folder)
@@ -181,6 +182,7 @@ def own_arguments(folder: Path, before: dict[str, Any] | None) -> list[str]:
 def built(cfg: DictConfig) -> "tuple[Lightning, Measurement]":
     """How the run trains, and what is measured afterwards. Bad settings are refused before the data are read."""
     from vsehub.evaluation.measurement import Measurement
+    from vsehub.training.callbacks.progress import ProgressBar
     from vsehub.training.processes import process, processes, started_place
     from vsehub.training.settings import check_numbers, check_place, check_trainer, resolve_precision, try_schedule
     from vsehub.training.train import Lightning
@@ -209,6 +211,8 @@ def built(cfg: DictConfig) -> "tuple[Lightning, Measurement]":
     callbacks = [build("callbacks", callback, cfg.trust) for callback in cfg.callbacks.values()]
     if cfg.bank:
         callbacks.append(build("bank", cfg.bank, cfg.trust))
+    if bar:
+        callbacks.append(ProgressBar())
     asked = Measurement(
         cfg.final_split,
         build("criterion", cfg.criterion, cfg.trust),

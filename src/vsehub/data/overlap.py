@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
@@ -22,10 +22,11 @@ _BLOCK_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Shared:
-    """The numbers of images and captions of one split that are also in another split."""
+    """The numbers of images and captions of one split that are also in another split; example: the first such image."""
 
     images: int
     captions: int
+    example: int | None = field(default=None, compare=False)
 
 
 def shared(a: CaptionedImages, b: CaptionedImages) -> Shared:
@@ -52,8 +53,8 @@ def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
         images, captions = len(splits[second].images), len(splits[second].captions)
         if found.images:
             log.warning(
-                "%d of the %d images of %s are also in %s: results on %s are too good",
-                *(found.images, images, second, first, second),
+                "%d of the %d images of %s are also in %s, %s for example: results on %s are too good",
+                *(found.images, images, second, first, _name(splits[second], found.example), second),
             )
         if found.captions > ALLOWED_CAPTIONS * captions:
             log.warning(
@@ -72,15 +73,24 @@ class _Content:
 
 
 def _compared(a: _Content, b: _Content) -> Shared:
-    return Shared(b.images.in_common(a.images), b.captions.in_common(a.captions))
+    images = b.images.in_common(a.images)
+    example = int(images.argmax()) if images.any() else None
+    return Shared(int(images.sum()), int(b.captions.in_common(a.captions).sum()), example)
+
+
+def _name(split: CaptionedImages, row: int | None) -> str:
+    """An image of a split, as a message calls it."""
+    return f"image {row}" if split.names is None or row is None else split.names[row]
 
 
 class _Texts:
     def __init__(self, texts: Sequence[str]):
         self._texts, self._distinct = texts, set(texts)
 
-    def in_common(self, other: object) -> int:
-        return sum(text in other._distinct for text in self._texts) if isinstance(other, _Texts) else 0
+    def in_common(self, other: object) -> np.ndarray:
+        """Which of these are also in the other split: (n,)."""
+        there = other._distinct if isinstance(other, _Texts) else set()
+        return np.array([text in there for text in self._texts], bool)
 
 
 class _Hashes:
@@ -92,10 +102,11 @@ class _Hashes:
         blocks = (rows[first : first + step] for first in range(0, len(rows), step))
         self._hashes = np.concatenate([row_hashes(block) for block in blocks])
 
-    def in_common(self, other: object) -> int:
+    def in_common(self, other: object) -> np.ndarray:
+        """See `_Texts.in_common`."""
         if not isinstance(other, _Hashes) or self._kind != other._kind:
-            return 0
-        return int(np.isin(self._hashes, other._hashes).sum())
+            return np.zeros(len(self._hashes), bool)
+        return np.isin(self._hashes, other._hashes)
 
 
 class _Files:
@@ -104,5 +115,8 @@ class _Files:
     def __init__(self, pictures: Pictures):
         self._contents = pictures.contents
 
-    def in_common(self, other: object) -> int:
-        return int(np.isin(self._contents, other._contents).sum()) if isinstance(other, _Files) else 0
+    def in_common(self, other: object) -> np.ndarray:
+        """See `_Texts.in_common`."""
+        if not isinstance(other, _Files):
+            return np.zeros(len(self._contents), bool)
+        return np.isin(self._contents, other._contents)

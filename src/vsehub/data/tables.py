@@ -13,7 +13,7 @@ import numpy as np
 
 from vsehub.checks import InputError, fail, nearest, require
 from vsehub.io.progress import byte_bar
-from vsehub.io.rows import NAMED, listed
+from vsehub.io.rows import NAMED, listed, singular
 from vsehub.io.text import long_fields
 
 if TYPE_CHECKING:
@@ -22,16 +22,23 @@ if TYPE_CHECKING:
 _SHOWN = 500  # characters of a header or an entry
 _MOST_BLOCK = 2**31 - 1  # bytes that Arrow reads in one block
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_OTHERS = ";\t"  # what programs write to a .csv where the comma separates decimals
 _LINES_A_STEP = 4096  # of a progress bar
 _QUOTES = 'Put entries with separators, line breaks or quotes in quotes, and write a quote within as ""'
 KINDS = (*_DELIMITERS, ".jsonl", ".parquet")
 
 
-class TableFile:
-    """Some columns of a .csv or .tsv (UTF-8, with a header), .jsonl (an object per line) or .parquet file.
+def separator(header: str, usual: str) -> str:
+    """What separates the entries of a header: another separator only where the usual one does not occur."""
+    return next((one for one in _OTHERS if usual not in header and one in header), usual)
 
-    path: the file. expected: what a message says the table should be. kinds: the endings that are allowed. Raises
-    InputError if the file has another ending or is empty.
+
+class TableFile:
+    """Some columns of a .csv, .tsv, .jsonl or .parquet file.
+
+    A .csv (with commas, semicolons or tabs) or .tsv is UTF-8 and has a header, a .jsonl an object per line. path: the
+    file. expected: what a message says the table should be. kinds: the endings that are allowed. Raises InputError if
+    the file has another ending or is empty.
     """
 
     def __init__(self, path: Path, expected: str, kinds: Sequence[str] = KINDS):
@@ -108,8 +115,7 @@ class TableFile:
         bad = np.flatnonzero(mask)
         entry = "" if entries is None else f" (the first: {str(entries[int(bad[0])])[:_SHOWN]!r})"
         if len(bad) == 1:
-            verb, _, rest = what.partition(" ")
-            what = f"{'has' if verb == 'have' else f'{verb}s'} {rest}"
+            what = singular(what)
         fail(f"{self.path}: {self.named(mask)} {what}{entry}. {advice}")
 
     def named(self, mask: np.ndarray) -> str:
@@ -166,15 +172,22 @@ class TableFile:
         with long_fields(), self.path.open(encoding="utf-8-sig", newline="") as file:
             return next(filter(None, self._reader(file)), [])
 
+    @cached_property
+    def _delimiter(self) -> str:
+        """What separates entries: of a .csv without a comma in its header, a semicolon or a tab that is there."""
+        with self.path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            header = next((line for line in file if line.strip()), "")
+        return separator(header, _DELIMITERS[self.kind])
+
     def _reader(self, file: Iterable[str], strict: bool = False) -> Any:
-        return csv.reader(file, delimiter=_DELIMITERS[self.kind], strict=strict)
+        return csv.reader(file, delimiter=self._delimiter, strict=strict)
 
     def _arrow_table(self, columns: Sequence[str]) -> "pa.Table":
         import pyarrow as pa
         from pyarrow import csv as arrow
 
         convert = arrow.ConvertOptions(include_columns=list(columns), column_types=dict.fromkeys(columns, pa.string()))
-        parse = arrow.ParseOptions(delimiter=_DELIMITERS[self.kind], newlines_in_values=True)
+        parse = arrow.ParseOptions(delimiter=self._delimiter, newlines_in_values=True)
         try:
             return arrow.read_csv(self.path, parse_options=parse, convert_options=convert)
         except pa.ArrowInvalid:

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 COLUMNS = ("query", "item")
 _EXPECTED = "a table of pairs with the columns query and item, one pair per line"
+_IDS = {
+    "queries": "query_ids=FILE",
+    "items": "item_ids=FILE",
+    "images": "data.image_ids=FILE",
+    "texts": "data.text_ids=FILE",
+}
 _DIGITS = 18  # of a row number at most, so that it fits into 64 bits
 
 
@@ -73,7 +79,7 @@ class PairTable:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        advice = f"The {side} have no ids, so give row numbers counted from 0, or give the {side} ids"
+        advice = f"The {side} have no ids, so give row numbers counted from 0, or give the {side} ids: {_IDS[side]}"
         text = pa.types.is_string(entries.type) or pa.types.is_large_string(entries.type)
         require(
             text or pa.types.is_integer(entries.type),

@@ -143,6 +143,11 @@ def checkpoint_file(path: str | Path) -> Path:
         f"checkpoint: {path} is the state of a training under way, which only resume= reads; give the model: "
         f"{path.with_name(f'best{SUFFIX}')}",
     )
+    require(
+        path.suffix not in _VECTORS,
+        f"checkpoint: {path} holds vectors, it seems, not a model. vsehub.CorrectedSearch and `vsehub rerank` search "
+        "vectors; give a run's checkpoints/best.safetensors here",
+    )
     return path
 
 
@@ -248,6 +253,7 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
     return model.eval()
 
 
+_VECTORS = (".npy", ".npz", ".parquet", ".csv", ".tsv", ".jsonl", ".faiss")
 _SMALL, _LARGE = 1 << 28, 1 << 33  # numbers: 1 GiB of float32, and 32 GiB, beyond the largest published towers
 _CREATING = frozenset(  # what makes a tensor of a size that is given in numbers
     {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint, torch.randperm}

@@ -8,6 +8,7 @@ from pathlib import Path
 from vsehub.checks import fail, require
 from vsehub.io.files import is_full_disk, read_object, remove_abandoned, write_json
 from vsehub.io.text import stays_inside
+from vsehub.io.unfinished import SETTINGS
 
 MARK = ".vsehub.json"  # lists the files of a folder that are vsehub's
 VERSION = 1
@@ -38,9 +39,10 @@ class Output:
     """A folder for the files of a command.
 
     kind: what it writes, for example "a report". names: the files that it always writes. overwrite: whether to replace
-    an earlier output of that kind; an unfinished one is always replaced. Raises InputError, before any work, if the
-    folder cannot be written to, if it holds files of those names that vsehub did not write, or if it holds a finished
-    output that must not be replaced. `begun`: whether it holds an unfinished output of that kind.
+    an earlier output of that kind, and to write among other files; an unfinished output is always replaced. Raises
+    InputError, before any work, if the folder cannot be written to, if it holds files of those names that vsehub did
+    not write, if it holds a finished output that must not be replaced, or only files of others. `begun`: whether it
+    holds an unfinished output of that kind.
     """
 
     def __init__(self, folder: str | Path, kind: str, names: Iterable[str], overwrite: bool = False):
@@ -49,6 +51,13 @@ class Output:
         self.earlier, finished = self._mark()
         self.begun = bool(self.earlier) and not finished
         self._refuse_foreign(names)
+        others = [] if overwrite or self.earlier or not self.folder.is_dir() else self._others()
+        more = " and more" if len(others) > 3 else ""
+        require(
+            not others,
+            f"out: {folder} holds {', '.join(others[:3])}{more}, which vsehub did not write. Give a new folder, or "
+            "overwrite=true to write among them",
+        )
         require(
             overwrite or not finished,
             f"out: {folder} already holds {kind}. Give another out=FOLDER, or overwrite=true to replace it",
@@ -73,6 +82,11 @@ class Output:
 
     def __truediv__(self, name: str) -> Path:
         return self.folder / name
+
+    def _others(self) -> list[str]:
+        """The names in a folder without a mark, apart from hidden ones and folders of unfinished work."""
+        found = (path for path in self.folder.iterdir() if not path.name.startswith("."))
+        return sorted(path.name for path in found if not (path / SETTINGS).is_file())
 
     def _note(self, finished: bool) -> None:
         mark = {"version": VERSION, "kind": self.kind, "finished": finished, "files": sorted(self.earlier)}

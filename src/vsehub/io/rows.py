@@ -43,10 +43,23 @@ class RowErrors:
     def __str__(self) -> str:
         return listed(self.named, self.count)
 
+    @property
+    def subject(self) -> str:
+        """The rows as the subject of a sentence: their names, or "rows" and their numbers."""
+        return str(self) if self._name is not None else f"row{'' if self.count == 1 else 's'} {self}"
+
 
 def faults(errors: Mapping[str, RowErrors]) -> str:
-    """The errors that were found, for a message. errors: what is wrong ("have no id") -> the rows."""
-    return "; ".join(f"{rows} {what}" for what, rows in errors.items() if rows.count)
+    """The errors that were found, for a message. errors: what is wrong, as of several ("have no id") -> the rows."""
+    return "; ".join(
+        f"{rows.subject} {singular(what) if rows.count == 1 else what}" for what, rows in errors.items() if rows.count
+    )
+
+
+def singular(what: str) -> str:
+    """What several rows do ("hold NaN"), said of one ("holds NaN")."""
+    verb, _, rest = what.partition(" ")
+    return f"{'has' if verb == 'have' else f'{verb}s'} {rest}"
 
 
 class UnusableRows:

@@ -224,7 +224,9 @@ def test_pictures_that_come_twice(tmp_path, caplog):
     assert "One picture: 001.png, copy.png" in caplog.text
     caplog.clear()
     warn_of_shared(splits)
-    assert caplog.messages == ["1 of the 2 images of val are also in train: results on val are too good"]
+    assert caplog.messages == [
+        "1 of the 2 images of val are also in train, other.png for example: results on val are too good"
+    ]
 
 
 def test_unreadable_pictures(tmp_path, caplog):

@@ -64,6 +64,13 @@ def test_words_for_numbers_reach_the_check_of_rows(tmp_path):
     assert given[1].tolist() == [float("inf"), 2]
 
 
+def test_semicolons_and_tabs(tmp_path):
+    for separator in ";\t":
+        (tmp_path / "v.csv").write_text("id,a,b\nx,0.5,1\ny,2,3\n".replace(",", separator))
+        found = open_vectors(tmp_path / "v.csv")
+        assert (found.ids, found.rows(0, 2).tolist()) == (["x", "y"], [[0.5, 1.0], [2.0, 3.0]])
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -75,7 +82,7 @@ def test_words_for_numbers_reach_the_check_of_rows(tmp_path):
         ("1,2\n" * 900 + "3,0x1\n", ":901: '0x1' in place 2"),
         ("id,0\nq,1\nr\n", ":3: 1 entries"),
         ("a,b\n1;2\n", ":2: 1 entries; expected 2"),
-        ("1;2\n3;4\n", ":2: '3;4' in column '1;2' is not a number"),
+        ("1;2\n3;x\n", ":2: 'x' in place 2"),
         ("caption,a\ndog,1\n", ":2: 'dog' in column 'caption' is not a number"),
         ("dog,1,2\ncat,2,3\n", ":1: 'dog' among numbers; expected a header without numbers"),
         (",0,1\n0,1,2\n", ":1: a column has no name. So pandas writes its index"),

@@ -35,7 +35,10 @@ def test_bad_rows_are_numbered_and_counted(tmp_path, make):
         given = open_vectors(tmp_path / "v.npy" if make == "file" else make(array), "items", normalize=normalize)
         message = refused(look_through, given)
         assert message.startswith(f"items ({tmp_path}/v.npy): of " if make == "file" else "items: of ")
-        assert "of 100 rows, counted from 0: 7, 51 hold NaN; 50 hold infinite values; 1, 2, 3, 5, 8, ... (7" in message
+        assert (
+            "of 100 rows, counted from 0: rows 7, 51 hold NaN; row 50 holds infinite values; rows 1, 2, 3, 5, 8, ... (7"
+            in message
+        )
 
 
 def test_extreme_rows_are_normalised_exactly():
@@ -51,7 +54,7 @@ def test_extreme_rows_are_normalised_exactly():
     torch.testing.assert_close(given.rows(0, 6), torch.tensor(expected))
     torch.testing.assert_close(given.take([4, 0]), torch.tensor([[0.6, 0.8], [1, 0]]))
     wide = open_vectors(np.array([[1e300, 0.0], [0.0, 1e-300]]))
-    assert "of 2 rows as float32, counted from 0: 0 hold infinite values; 1 hold only zeros." in refused(
+    assert "of 2 rows as float32, counted from 0: row 0 holds infinite values; row 1 holds only zeros." in refused(
         look_through, wide
     )
 
@@ -66,7 +69,7 @@ def test_norms_are_unit_or_said():
         r"lie between 1 and 1.002; 1 of 100 differ from 1 by more than 0.001 \(rows, counted from 0: 3\). Set ", message
     )
     assert "normalize=True) to divide" in message
-    assert "normalize=false to take" in message
+    assert "or false to take" in message
     halves = look_through(open_vectors(array.astype(np.float16)))
     assert halves.tolerance == 1e-2
     assert halves.unit_share == 1

@@ -225,11 +225,11 @@ def test_ids_that_are_no_text(tmp_path, code, order):
         ({"v": [[1.0, 2.0], [1.0], None, [1.0, None], [], [2.0, 3.0, 4.0], [5.0, 6.0]]}, None),
         (
             {"v": pa.array([[1.0, 2.0], None, [3.0, None]], pa.list_(pa.float32(), 2))},
-            "1 have no list; 2 lack a number",
+            "row 1 has no list; row 2 lacks a number",
         ),
         ({"v": pa.array([[], [1.0]])}, "begins with a row without numbers; expected a list of floats in every row"),
         ({"v": [[1, 2], [3, 4]]}, "0 matrices of floats; .* Arrays there: v .* int64"),
-        ({"a": [1.0, None, 2.0, None], "b": [1.0, 2.0, 3.0, None]}, "rows, counted from 0: 1, 3 lack a number"),
+        ({"a": [1.0, None, 2.0, None], "b": [1.0, 2.0, 3.0, None]}, "rows, counted from 0: rows 1, 3 lack a number"),
         ({"a": [1.0, 2.0], "b": [1, 2]}, "the columns b .1 in all. hold whole numbers among 1 columns of floats"),
         ({"caption": IDS}, r"no column of floats or of lists of floats; columns there: caption \(string\)"),
         ({"v": pa.array([], pa.list_(pa.float32()))}, "has no rows"),
@@ -238,7 +238,7 @@ def test_ids_that_are_no_text(tmp_path, code, order):
 def test_bad_parquet(tmp_path, columns, message):
     table(columns, tmp_path / "v.parquet")
     if message is None:
-        message = "whose first row has 2 numbers: .* 2 have no list; 1, 4, 5 have another length; 3 lack a number"
+        message = "whose first row has 2 numbers: .* row 2 has no list; rows 1, 4, 5 have another length; row 3 lacks a number"
     assert re.search(message, refused(open_vectors, tmp_path / "v.parquet"))
 
 

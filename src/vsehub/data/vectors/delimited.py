@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from vsehub.checks import InputError, fail, require
+from vsehub.data.tables import separator
 from vsehub.data.vectors.formats import FLOATS, Stored
 from vsehub.io.arrays import ScratchRows, readable
 from vsehub.io.progress import byte_bar
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 8 << 20
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_WORDS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _SHOWN = 60  # characters of a cell
 
 
@@ -31,7 +33,8 @@ def read_delimited(path: Path, key: str | None) -> Stored:
     from pyarrow import csv as arrow
 
     require(key is None, f"{path} is one table without a name; remove '::{key}'")
-    delimiter = _DELIMITERS[path.suffix.lower()]
+    with readable(path, csv.Error), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        delimiter = separator(next((line for line in file if line.strip()), ""), _DELIMITERS[path.suffix.lower()])
     names, has_header = _columns(path, delimiter)
     numbers = [name for name in names if name != "id"]
     kinds = dict.fromkeys(numbers, pa.float32()) | ({"id": pa.string()} if "id" in names else {})
@@ -100,7 +103,7 @@ def _is_number(cell: str) -> bool:
 
 def _refuse(path: Path, delimiter: str, names: list[str], has_header: bool, error: Exception) -> NoReturn:
     """Raise InputError naming the first line that cannot be read. Slow: reads the file again."""
-    advice = f"Write it again, one vector per line, separated by {'tabs' if delimiter == chr(9) else 'commas'}"
+    advice = f"Write it again, one vector per line, separated by {_WORDS[delimiter]}"
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file, long_fields():
         reader = csv.reader(file, delimiter=delimiter)
         try:
