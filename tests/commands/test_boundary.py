@@ -1,10 +1,14 @@
 """The boundary at which every error becomes one line and a status."""
 
 import errno
+import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -162,3 +166,31 @@ def test_the_report_of_an_error_imports_nothing(monkeypatch):
     monkeypatch.delitem(sys.modules, "vsehub.training.processes", raising=False)
     assert app.reported(Terminated())[1] == 143
     assert "vsehub.training.processes" not in sys.modules
+
+
+def test_after_ctrl_c_the_line_says_how_a_training_goes_on(tmp_path, small, environment, monkeypatch):
+    """The command in it is run as it stands, in the same folder."""
+    run = tmp_path / "my run"
+    command = [sys.executable, "-m", "vsehub", "train", *small, "trainer.max_epochs=40", f"hydra.run.dir='{run}'"]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until = time.monotonic() + 120
+    while not (run / "checkpoints" / "last.ckpt").exists() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    again = re.search(r"complete files were kept, and `vsehub (train .*)` goes on", said.splitlines()[-1])[1]
+    assert again == f"train 'resume={run}'"
+    record = json.loads((run / "run.json").read_text())
+    finished = [sys.executable, "-m", "vsehub", *shlex.split(again), f"trainer.max_epochs={record['epochs'] + 1}"]
+    ended = subprocess.run(finished, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"

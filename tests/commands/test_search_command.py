@@ -72,6 +72,15 @@ class Oracle:
         return self.model.similarity(self.test.images, encoded).T.detach()
 
 
+def test_words_without_quotes(command, checkpoint):
+    """They are texts of their own; the line that is printed says how they are one."""
+    out = command(f"checkpoint={checkpoint}", "a", "red", "circle", "k=3")
+    assert len(lists(out)) == 3
+    one = re.search(r"3 texts of one word each were searched; one text of them: vsehub search \.\.\. (.*)", out)[1]
+    assert len(lists(command(f"checkpoint={checkpoint}", *shlex.split(one), "k=3"))) == 1
+    assert "texts of one word" not in command(f"checkpoint={checkpoint}", "a red circle", "blue", "k=3")
+
+
 def test_texts_find_what_a_dense_ranking_finds(command, checkpoint, vsehub, tmp_path):
     oracle = Oracle(checkpoint)
     names = oracle.source.load("test").names

@@ -90,7 +90,9 @@ def test_a_folder_of_others_is_not_written_to_unasked(tmp_path):
     Output(folder, "a report", ["index.html"])
     for name in ("b.jpg", "a.jpg"):
         (folder / name).touch()
-    with pytest.raises(InputError, match="photos holds a.jpg, b.jpg, which vsehub did not write. Give a new folder"):
+    with pytest.raises(
+        InputError, match=r"photos holds a\.jpg, b\.jpg, which vsehub did not write\. Give a new folder"
+    ):
         Output(folder, "a report", ["index.html"])
     output = Output(folder, "a report", ["index.html"], overwrite=True)
     output.begin(["index.html"])

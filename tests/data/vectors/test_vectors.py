@@ -238,7 +238,7 @@ def test_ids_that_are_no_text(tmp_path, code, order):
 def test_bad_parquet(tmp_path, columns, message):
     table(columns, tmp_path / "v.parquet")
     if message is None:
-        message = "whose first row has 2 numbers: .* row 2 has no list; rows 1, 4, 5 have another length; row 3 lacks a number"
+        message = "has 2 numbers: .* row 2 has no list; rows 1, 4, 5 have another length; row 3 lacks a number"
     assert re.search(message, refused(open_vectors, tmp_path / "v.parquet"))
 
 
