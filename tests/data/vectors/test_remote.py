@@ -152,7 +152,7 @@ def test_uris_that_will_not_do(memory, monkeypatch):
         "Install it: pip install absent-library",
         "absent://b/shards": "Install it: pip install absent-library",
         "nope://b/v.npy": "has the scheme 'nope', which fsspec does not know",
-        "memory://b/v.pt": "ends in '.pt'; vectors are read from .npy",
+        "memory://b/v.pkl": "ends in '.pkl'; vectors are read from .npy",
         "simplecache::s3://b/v.npy": "chains several addresses; expected one",
         "zip://v.npy::s3://b/v.zip": "chains several addresses; expected one",
     }.items():

@@ -322,9 +322,9 @@ def test_the_checksum_of_a_packed_member(tmp_path):
 def test_paths_that_will_not_do(tmp_path):
     assert "items: no such file or folder: " in refused(open_vectors, tmp_path / "absent.npy", name="items")
     assert f"items: {tmp_path} is a folder without files; expected shards" in refused(open_vectors, tmp_path, "items")
-    (tmp_path / "v.pt").write_bytes(b"x")
-    assert "ends in '.pt'; vectors are read from .npy, .npz, .safetensors, .parquet, .csv, .tsv" in refused(
-        open_vectors, tmp_path / "v.pt"
+    (tmp_path / "v.pkl").write_bytes(b"x")
+    assert "ends in '.pkl'; vectors are read from .npy, .npz, .safetensors, .parquet, .csv, .tsv" in refused(
+        open_vectors, tmp_path / "v.pkl"
     )
     for given in ("no", "false", 0, 1, 1.0):
         assert f"normalize is {given!r}; expected true, false or null" in refused(

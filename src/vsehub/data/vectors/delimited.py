@@ -9,6 +9,7 @@ import numpy as np
 from vsehub.checks import InputError, fail, require
 from vsehub.data.tables import separator
 from vsehub.data.vectors.formats import FLOATS, Stored
+from vsehub.data.vectors.lists import holds_lists, read_cells
 from vsehub.io.arrays import ScratchRows, readable
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import listed
@@ -26,15 +27,18 @@ _SHOWN = 60  # characters of a cell
 def read_delimited(path: Path, key: str | None) -> Stored:
     """The numbers of a .csv or .tsv, one vector per line, as float32, and ids from a column `id`.
 
-    The first line names the columns if it holds no numbers, or if it numbers them from 0, as pandas does. key: must be
-    None. Raises InputError naming the line if a cell is no number or a line has too few or too many.
+    The first line names the columns if it holds no numbers, or if it numbers them from 0, as pandas does. Cells that
+    are lists are read by `lists.read_cells`; key: None where they are numbers. Raises InputError naming the line if a
+    cell is no number or a line has too few or too many.
     """
     import pyarrow as pa
     from pyarrow import csv as arrow
 
-    require(key is None, f"{path} is one table without a name; remove '::{key}'")
     with readable(path, csv.Error), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         delimiter = separator(next((line for line in file if line.strip()), ""), _DELIMITERS[path.suffix.lower()])
+    if holds_lists(path, delimiter):
+        return read_cells(path, key, delimiter)
+    require(key is None, f"{path} is one table without a name; remove '::{key}'")
     names, has_header = _columns(path, delimiter)
     numbers = [name for name in names if name != "id"]
     kinds = dict.fromkeys(numbers, pa.float32()) | ({"id": pa.string()} if "id" in names else {})

@@ -13,6 +13,7 @@ from vsehub.checks import InputError, boolean, require
 from vsehub.data.truth import distinct_ids
 from vsehub.data.vectors.delimited import read_delimited
 from vsehub.data.vectors.formats import Stored, checked_kind, read_npy, read_npz, read_safetensors
+from vsehub.data.vectors.lists import read_jsonl
 from vsehub.data.vectors.parquet import read_parquet
 from vsehub.data.vectors.paths import (
     METADATA,
@@ -29,14 +30,20 @@ from vsehub.data.vectors.paths import (
 )
 from vsehub.data.vectors.remote import RemoteRows, fetch, in_place
 from vsehub.data.vectors.shards import described_by, read_shards
+from vsehub.data.vectors.tensors import read_tensors
 from vsehub.io.address import Address
 from vsehub.io.arrays import MappedRows
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import RowErrors, UnusableRows
 
 READERS = dict(
-    zip(SUFFIXES, (read_npy, read_npz, read_safetensors, read_parquet, read_delimited, read_delimited), strict=True)
-)
+    zip(
+        SUFFIXES,
+        (read_npy, read_npz, read_safetensors, read_parquet, read_delimited, read_delimited, read_jsonl, read_tensors,
+         read_tensors),
+        strict=True,
+    )
+)  # fmt: skip
 _BLOCK_BYTES = 16 << 20
 # Norms between these are exact in float32: their squares neither overflow nor underflow.
 _SMALL, _LARGE = 1e-15, 1e15
@@ -139,16 +146,17 @@ def open_vectors(
 ) -> VectorFile:
     """Vectors from a file, a folder of shards, a URI, a numpy array or a torch tensor: (n, D) floats, int8 or uint8.
 
-    path: a .npy, .npz, .safetensors, .parquet, .csv or .tsv file; a folder of .npy or .parquet shards, which are read
-    in the natural order of their names; a folder in clip-retrieval's layout, of which `folder::img_emb` names a side;
-    or the URI of one of these, which is fetched once. `file.npz::key` names one
-    of several arrays (in a .parquet, a column of lists), as `key` does. Ids come from the array `ids` of a .npz, the
-    column `id` of a .parquet, .csv or .tsv, or from clip-retrieval's metadata, whose captions become labels. normalize:
+    path: a .npy, .npz, .safetensors, .parquet, .csv, .tsv, .jsonl, .pt or .pth file; a folder of .npy or .parquet
+    shards, which are read in the natural order of their names; a folder in clip-retrieval's layout, of which
+    `folder::img_emb` names a side; or the URI of one of these, which is fetched once. `file.npz::key` names one of
+    several arrays (in a .parquet, .jsonl or .csv, a column of lists), as `key` does. Ids come from the array `ids` of a
+    .npz, the column `id` of a .parquet, .csv, .tsv or .jsonl, or from clip-retrieval's metadata, whose captions become
+    labels. normalize:
     see `VectorFile`. skip_unreadable: leave out shards that cannot be read, with a warning. fetched: whether .npy files
     behind a URI are fetched as others are; otherwise only rows that are asked for are read, each time. Files are
-    mapped, not read; those that cannot be (.parquet, .csv, .tsv, compressed .npz) are unpacked once into an unnamed
-    file in the temporary folder. Raises InputError if a file is absent, damaged or of another format, if shards differ
-    in dimension or type, or if numbers are of another type.
+    mapped, not read; those that cannot be (.parquet, .csv, .tsv, .jsonl, compressed .npz) are unpacked once into an
+    unnamed file in the temporary folder. Raises InputError if a file is absent, damaged or of another format, if shards
+    differ in dimension or type, or if numbers are of another type.
     """
     if isinstance(path, np.ndarray | Tensor):
         require(key is None, f"{name}: key is {key!r} but an array was given; a key chooses among the arrays of a file")

@@ -14,7 +14,7 @@ from vsehub.io.rows import listed
 
 Stamps = dict[Path, tuple[int, ...] | None]
 
-SUFFIXES = (".npy", ".npz", ".safetensors", ".parquet", ".csv", ".tsv")
+SUFFIXES = (".npy", ".npz", ".safetensors", ".parquet", ".csv", ".tsv", ".jsonl", ".pt", ".pth")
 SHARDS = (".npy", ".parquet")
 METADATA = "metadata"  # the folder of the ids and captions in clip-retrieval's layout
 _FORMATS = ", ".join(SUFFIXES)
