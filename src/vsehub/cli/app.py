@@ -32,7 +32,7 @@ from vsehub.io.files import is_full_disk, write_text
 BAD_INPUT, FAILED = 2, 1
 # Libraries that raise Python's own error classes when they refuse a setting.
 _LIBRARIES = ("torch", "pytorch_lightning", "lightning_fabric", "torchvision", "faiss", "wandb")
-_WITHOUT_CHECK = {"--help", "-h", "--hydra-help", "--version", "--shell-completion", "-sc"}
+_WITHOUT_CHECK = {"--help", "-h", "--hydra-help", "--version"}
 
 
 def run(task: Callable[[DictConfig], float | None], config: str) -> None:

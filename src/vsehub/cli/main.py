@@ -20,6 +20,7 @@ COMMANDS = {
     "add": "add items to a database that rerank filled, and remove others",
     "gate": "find new items that would be hubs of a database before they are added",
     "diagnose": "measure the hubness of your own embeddings under several criteria",
+    "completion": "print a script with which bash, zsh or fish completes what is typed",
     "wandb-dashboard": "build a view of a wandb project, comparing losses",
 }
 
@@ -32,6 +33,7 @@ commands:
 
   vsehub COMMAND --help      the settings of a command, and the choices of each group
   vsehub COMMAND --cfg job   the configuration that results from the given settings
+  source <(vsehub completion bash)   Tab completes commands, groups, choices, keys and files
 
 examples:
   vsehub train                                                  the embedded scenes, HAL
@@ -68,6 +70,10 @@ def main() -> None:
         show(__version__)
         return
     command = arguments[0]
+    if command == "completion":
+        from vsehub.cli.completion import main as complete
+
+        raise SystemExit(complete(arguments[1:], list(COMMANDS)))
     if command not in COMMANDS:
         known = f"{nearest(command, COMMANDS)}; choose one of {', '.join(COMMANDS)}"
         print(masked(f"vsehub: unknown command {command!r}{known}"), file=sys.stderr)

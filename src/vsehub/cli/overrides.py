@@ -14,42 +14,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vsehub.checks import InputError, fail, nearest, regular, require
+from vsehub.cli.file_settings import FILES
 from vsehub.cli.nodes import leaves, plain
 from vsehub.components import PARTIAL, TARGET
 
-# Settings that name files and folders, by the last part of their key. Their values are always texts.
-FILES = frozenset(
-    [
-        "queries",
-        "items",
-        "truth",
-        "image",
-        "query_ids",
-        "item_ids",
-        "query_labels",
-        "item_labels",
-        "item_columns",
-        "item_images",
-        "out",
-        "checkpoint",
-        "images",
-        "foil",
-        "examples",
-        "against",
-        "json",
-        "table",
-        "folder",
-        "shards",
-        "root",
-        "texts",
-        "cache",
-        "weights",
-        "word_vectors",
-        "resume",
-        "run_folder",
-        "dir",
-    ]
-)
 # Settings that take a list or a single value.
 _LISTS = frozenset(["trust", "checkpoint", "criteria", "query", "runs"])
 # Options of Hydra that take the next argument as their value.
@@ -147,6 +115,10 @@ def ordered(arguments: Sequence[str]) -> list[str]:
         fail(f"{message}; the options are --help, --cfg job, --multirun (-m) and --config-dir=FOLDER")
 
     parser.error = refuse  # type: ignore[method-assign]
+    require(
+        not {"-sc", "--shell-completion"} & set(first),
+        "-sc is not how vsehub completes words; put this line into ~/.bashrc: source <(vsehub completion bash)",
+    )
     if "--version" not in first:
         known = vars(parser.parse_args(first))
         for name in _NOT_OURS:

@@ -1,0 +1,35 @@
+"""The settings of commands that name files and folders."""
+
+# By the last part of their key. Their values are always texts.
+FILES = frozenset(
+    [
+        "queries",
+        "items",
+        "truth",
+        "image",
+        "query_ids",
+        "item_ids",
+        "query_labels",
+        "item_labels",
+        "item_columns",
+        "item_images",
+        "out",
+        "checkpoint",
+        "images",
+        "foil",
+        "examples",
+        "against",
+        "json",
+        "table",
+        "folder",
+        "shards",
+        "root",
+        "texts",
+        "cache",
+        "weights",
+        "word_vectors",
+        "resume",
+        "run_folder",
+        "dir",
+    ]
+)
