@@ -42,6 +42,10 @@ def evaluate(cfg: DictConfig) -> float | None:
         f"checkpoint is {'given with model' if given else 'not set'}; give checkpoint=RUN_FOLDER/checkpoints/"
         "best.safetensors, or model=LIBRARY:NAME for a published model as it is",
     )
+    wanted = precision_word(cfg.precision)
+    whole("eval_batch_size", cfg.eval_batch_size)
+    checkpoints, out = checkpoints_and_folder(cfg) if cfg.model is None else ([], Path())
+
     from vsehub.cli.foils import measure_foils
     from vsehub.cli.nodes import build
     from vsehub.evaluation.evaluate import float32_only
@@ -49,14 +53,10 @@ def evaluate(cfg: DictConfig) -> float | None:
     from vsehub.io.files import write_json
     from vsehub.neighbors.rounded import uses_bf16
 
-    wanted = precision_word(cfg.precision)
-    whole("eval_batch_size", cfg.eval_batch_size)
-    if cfg.model is None:
-        checkpoints, out = checkpoints_and_folder(cfg)
-        if cfg.foil is not None:
-            require(len(checkpoints) == 1, "foil takes one checkpoint; give checkpoint=FILE")
-            measure_foils(cfg, checkpoints[0], out)
-            return None
+    if cfg.model is None and cfg.foil is not None:
+        require(len(checkpoints) == 1, "foil takes one checkpoint; give checkpoint=FILE")
+        measure_foils(cfg, checkpoints[0], out)
+        return None
     require(cfg.model is None or cfg.foil is None, "foil takes a checkpoint; leave foil or model out")
     criterion, protocol = build("criterion", cfg.criterion, cfg.trust), build("protocol", cfg.protocol, cfg.trust)
     asked = Measurement(cfg.split, criterion, cfg.criterion_name, protocol, cfg.reference, cfg.tune)
@@ -83,7 +83,7 @@ def evaluate(cfg: DictConfig) -> float | None:
 
 def checkpoints_and_folder(cfg: DictConfig) -> tuple[list[str], Path]:
     """The checkpoints, each an existing file, and the folder for the evaluation."""
-    from vsehub.evaluation.checkpoint import checkpoint_file
+    from vsehub.evaluation.checkpoint_file import checkpoint_file
 
     found = paths(cfg.checkpoint)
     for checkpoint in found:

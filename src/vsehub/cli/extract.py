@@ -59,12 +59,7 @@ class Plan:
 
 def extract(cfg: DictConfig) -> None:
     """Extract the missing rows; with several processes, the first one assembles the files."""
-    import torch
-
-    from vsehub.extraction import features, folder
     from vsehub.extraction.chunks import ChunkFiles, Processes, chunks_of
-    from vsehub.io.files import write_json
-    from vsehub.neighbors.rounded import uses_bf16
 
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     require(not OmegaConf.is_missing(cfg, "out"), "out is not set; give out=FOLDER")
@@ -72,6 +67,13 @@ def extract(cfg: DictConfig) -> None:
     refuse_settings(cfg, processes.world)
     require_writable(out)
     source = build_source(cfg)
+
+    import torch
+
+    from vsehub.extraction import features, folder
+    from vsehub.io.files import write_json
+    from vsehub.neighbors.rounded import uses_bf16
+
     splits = {split: source.load(split) for split in cfg.splits}
     device = device_of(cfg.device, processes.local)
     torch.manual_seed(cfg.seed)

@@ -19,10 +19,14 @@ def main() -> None:
 
 def report(cfg: DictConfig) -> None:
     """Build the report of `cfg.runs` in `cfg.out` and print its table."""
+    from vsehub.report.runs import find_runs
+
+    require(len(cfg.runs) > 0, "no runs were named; give run folders or a folder of them, e.g. vsehub report runs/")
+    find_runs([Path(run) for run in cfg.runs])
+
     from vsehub.cli.examples import asked
     from vsehub.report.build import build_report, report_output
 
-    require(len(cfg.runs) > 0, "no runs were named; give run folders or a folder of them, e.g. vsehub report runs/")
     table = None if cfg.table is None else str(cfg.table)
     report_output(cfg.out, cfg.overwrite)  # refused before the rankings are compared
     files = build_report(

@@ -55,6 +55,10 @@ def search(cfg: DictConfig, command: str) -> None:
         not OmegaConf.is_missing(cfg, "checkpoint"),
         "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.safetensors",
     )
+    from vsehub.evaluation.checkpoint_file import checkpoint_file
+
+    checkpoint_file(cfg.checkpoint)
+
     from vsehub.cli.shown import Shown, hits_of
     from vsehub.criteria.auto import Auto
     from vsehub.data.sources import SPLITS

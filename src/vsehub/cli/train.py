@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
     from vsehub.training.train import Lightning
 
 log = logging.getLogger(__name__)
+
+# What loggers import beside Lightning, and the extras of vsehub that install it.
+_PACKAGES = {
+    "vsehub.training.loggers.wandb_logger": "wandb",
+    "pytorch_lightning.loggers.TensorBoardLogger": "tensorboard",
+}
+_OF_VECTORS = ("vsehub.data.Pairs",)  # whose class needs torch
 
 
 def main() -> None:
@@ -82,6 +90,10 @@ def train(cfg: DictConfig) -> float:
 
     Returns the best validation rsum, for a sweep to choose by.
     """
+    early = cfg.resume is None and not launch.started_together()
+    if early:
+        refuse_early(cfg)
+
     import torch
 
     from vsehub.evaluation.measurement import measure, table
@@ -95,6 +107,8 @@ def train(cfg: DictConfig) -> float:
 
     with together():
         cfg, folder, before = begun(cfg)
+        if not early:
+            refuse_early(cfg)
         checkpoint = None if before is None else last_checkpoint(folder)
         if before is not None:
             log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
@@ -145,6 +159,21 @@ def train(cfg: DictConfig) -> float:
     return reached["val/rsum"]
 
 
+def refuse_early(cfg: DictConfig) -> None:
+    """Raise InputError for what can be refused without torch, whose import takes seconds: absent files, for example."""
+    require_training(cfg, HydraConfig.get().runtime.choices["experiment"])
+    one_of("final_split", cfg.final_split, ("val", "test"))
+    whole_seed("seed", cfg.seed)
+    package = _PACKAGES.get(str(cfg.logger.get("_target_"))) if cfg.logger else None
+    require(
+        package is None or find_spec(package) is not None,
+        f"this logger needs {package}, which is not installed: pip install 'vsehub[{package}]'; or choose logger=csv",
+    )
+    data = {name: value for name, value in plain(cfg.data).items() if name != "noise"}
+    if data["_target_"] not in _OF_VECTORS:
+        components(cfg.trust).build("data", data)  # its files are looked for, and nothing is read
+
+
 def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
     """The run's configuration, its folder, and the record of an earlier start if the run continues.
 
@@ -152,7 +181,6 @@ def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
     """
     hydra_config = HydraConfig.get()
     choices = hydra_config.runtime.choices
-    require_training(cfg, choices["experiment"])
     folder = Path(hydra_config.runtime.output_dir)
     if cfg.resume is not None:
         cfg, before = resumed(folder, list(hydra_config.overrides.task))
@@ -184,14 +212,20 @@ def built(cfg: DictConfig) -> "tuple[Lightning, Measurement]":
     from vsehub.evaluation.measurement import Measurement
     from vsehub.training.callbacks.progress import ProgressBar
     from vsehub.training.processes import process, processes, started_place
-    from vsehub.training.settings import check_numbers, check_place, check_trainer, resolve_precision, try_schedule
+    from vsehub.training.settings import (
+        check_numbers,
+        check_place,
+        check_trainer,
+        require_accelerator,
+        resolve_precision,
+        try_schedule,
+    )
     from vsehub.training.train import Lightning
 
-    one_of("final_split", cfg.final_split, ("val", "test"))
-    whole_seed("seed", cfg.seed)
     check_trainer(plain(cfg.trainer))
     for group in ("optimizer", "scheduler"):
         check_numbers(group, plain(cfg[group]))
+    require_accelerator(str(cfg.trainer.accelerator))
     precision = resolve_precision(cfg.trainer.precision, cfg.trainer.accelerator)
     bar = cfg.trainer.enable_progress_bar and sys.stderr.isatty()  # a log file has one line per epoch instead
     place = {"devices": cfg.trainer.devices, "num_nodes": cfg.trainer.get("num_nodes", 1)}

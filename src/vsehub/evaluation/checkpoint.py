@@ -16,15 +16,15 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from vsehub.checks import InputError, existing, require
+from vsehub.checks import InputError, require
 from vsehub.components import Components, declared
 from vsehub.data.sources import ArrayLike, CaptionedImages
 from vsehub.data.text.vocabulary import Words, restored
+from vsehub.evaluation.checkpoint_file import SUFFIX, checkpoint_file
 from vsehub.io.files import atomic, read_object
 from vsehub.io.wall import walled
 from vsehub.types import Encoder, Similarity, require_part
 
-SUFFIX = ".safetensors"
 FORMAT, VERSION = "vsehub checkpoint", "2"
 PARTS = ("image_encoder", "text_encoder", "similarity")
 _KEYS = ("config", "vocabulary", "image_shape", "text_shape")
@@ -132,25 +132,6 @@ def _require_recorded(path: Path, sha256: str) -> None:
     )
 
 
-def checkpoint_file(path: str | Path) -> Path:
-    """The path of a checkpoint. Raises InputError if there is no file, or if its name is not that of a checkpoint."""
-    require(isinstance(path, str | Path), f"checkpoint is {path}; expected one file")
-    path = existing("checkpoint", path, f"Give the path of a checkpoint, e.g. RUN_FOLDER/checkpoints/best{SUFFIX}")
-    best = path / "checkpoints" / f"best{SUFFIX}"
-    require(path.is_file(), f"checkpoint: {path} is a folder; give a file" + (f": {best}" if best.is_file() else ""))
-    require(
-        path.suffix != ".ckpt",
-        f"checkpoint: {path} is the state of a training under way, which only resume= reads; give the model: "
-        f"{path.with_name(f'best{SUFFIX}')}",
-    )
-    require(
-        path.suffix not in _VECTORS,
-        f"checkpoint: {path} holds vectors, it seems, not a model. vsehub.CorrectedSearch and `vsehub rerank` search "
-        "vectors; give a run's checkpoints/best.safetensors here",
-    )
-    return path
-
-
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """A checkpoint, on the CPU.
 
@@ -253,7 +234,6 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
     return model.eval()
 
 
-_VECTORS = (".npy", ".npz", ".parquet", ".csv", ".tsv", ".jsonl", ".faiss")
 _SMALL, _LARGE = 1 << 28, 1 << 33  # numbers: 1 GiB of float32, and 32 GiB, beyond the largest published towers
 _CREATING = frozenset(  # what makes a tensor of a size that is given in numbers
     {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint, torch.randperm}

@@ -19,12 +19,12 @@ from vsehub.data.text.vocabulary import Words
 from vsehub.evaluation.cache import EncodedCache
 from vsehub.evaluation.checkpoint import (
     Model,
-    checkpoint_file,
     fitting,
     read_checkpoint,
     require_shape,
     restore,
 )
+from vsehub.evaluation.checkpoint_file import checkpoint_file
 from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts, text_table
 from vsehub.io.address import require_given
 from vsehub.sets import Encoding

@@ -14,7 +14,8 @@ from torch.optim import Optimizer
 
 from vsehub.checks import InputError, existing, fail, require
 from vsehub.data.text.vocabulary import Words, restored
-from vsehub.evaluation.checkpoint import SUFFIX, write_checkpoint
+from vsehub.evaluation.checkpoint import write_checkpoint
+from vsehub.evaluation.checkpoint_file import SUFFIX
 from vsehub.io.files import atomic
 
 VERSION = 2  # of last.ckpt, in its entry "vsehub"

@@ -12,6 +12,15 @@ from vsehub.checks import InputError, fail, require, whole
 from vsehub.neighbors.rounded import has_bf16
 
 
+def require_accelerator(accelerator: str) -> None:
+    """Raise InputError for a GPU that torch does not find on this machine."""
+    require(
+        accelerator not in ("gpu", "cuda") or torch.cuda.is_available() or torch.backends.mps.is_available(),
+        f"trainer.accelerator is {accelerator}, but torch {torch.__version__} finds no GPU here; give cpu or auto, or "
+        "install a build of torch for your GPU and its driver",
+    )
+
+
 def resolve_precision(precision: str, accelerator: str = "auto") -> str:
     """Lightning's precision; "auto" is bf16-mixed where GPU or CPU multiply bfloat16 in hardware, else 32-true."""
     if precision != "auto":

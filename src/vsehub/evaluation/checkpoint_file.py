@@ -1,0 +1,27 @@
+"""The path of a checkpoint, checked before anything is read; torch is not imported."""
+
+from pathlib import Path
+
+from vsehub.checks import existing, require
+
+SUFFIX = ".safetensors"
+_VECTORS = (".npy", ".npz", ".parquet", ".csv", ".tsv", ".jsonl", ".faiss")
+
+
+def checkpoint_file(path: str | Path) -> Path:
+    """The path of a checkpoint. Raises InputError if there is no file, or if its name is not that of a checkpoint."""
+    require(isinstance(path, str | Path), f"checkpoint is {path}; expected one file")
+    path = existing("checkpoint", path, f"Give the path of a checkpoint, e.g. RUN_FOLDER/checkpoints/best{SUFFIX}")
+    best = path / "checkpoints" / f"best{SUFFIX}"
+    require(path.is_file(), f"checkpoint: {path} is a folder; give a file" + (f": {best}" if best.is_file() else ""))
+    require(
+        path.suffix != ".ckpt",
+        f"checkpoint: {path} is the state of a training under way, which only resume= reads; give the model: "
+        f"{path.with_name(f'best{SUFFIX}')}",
+    )
+    require(
+        path.suffix not in _VECTORS,
+        f"checkpoint: {path} holds vectors, it seems, not a model. vsehub.CorrectedSearch and `vsehub rerank` search "
+        "vectors; give a run's checkpoints/best.safetensors here",
+    )
+    return path
