@@ -10,7 +10,7 @@ from torch import nn
 
 from vsehub.checks import InputError
 from vsehub.encoders import ImageBackbone, ImageFeatures
-from vsehub.encoders.pretrained.networks import Backbone
+from vsehub.encoders.pretrained.networks import Backbone, vision_model
 from vsehub.sets import Sets
 from vsehub.training.module import parameter_groups
 
@@ -259,3 +259,24 @@ def test_what_is_refused(change, message):
     settings = {"image_shape": SHAPE, "model": "resnet18", "dim": 8, "pretrained": False}
     with pytest.raises(InputError, match=message):
         ImageBackbone(**settings | change)
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch, tmp_path):
+    """Its client would wait between many attempts; the message then says what to do."""
+    from huggingface_hub import constants
+
+    asked = []
+
+    def nowhere(host, *_, **__):
+        asked.append(host)
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr("socket.getaddrinfo", nowhere)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waits"))
+    with pytest.raises(
+        InputError, match=r"the weights of resnet18 are not available .*Give image_encoder.weights=FILE"
+    ):
+        vision_model("timm", "resnet18", True)
+    assert len(asked) <= 1
+    assert constants.HF_HUB_OFFLINE is False

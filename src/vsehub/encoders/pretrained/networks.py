@@ -2,7 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from vsehub.checks import InputError, existing, fail, one_of, regular, require, whole
 
+_HUB_SECONDS = 5  # that the Hugging Face Hub may take to answer
 _HEADS = ("fc", "classifier", "heads", "head")  # what torchvision calls its classifiers
 _AUXILIARY = ("AuxLogits", "aux1", "aux2")
 _MAPS = (3, 4)  # dimensions of a feature map: (N, places, C) of a transformer, (N, C, H, W) of a convolutional network
@@ -215,7 +217,8 @@ def _timm(model: str, pretrained: bool) -> VisionModel:
     if tag:
         tags = [one.partition(".")[2] for one in timm.list_pretrained(f"{name}.*")]
         one_of(f"the weights of {name}", tag, tuple(tags))
-    network: Any = _fetched(model, pretrained, lambda: timm.create_model(model, pretrained=pretrained))
+    with _hub_asked_once() if pretrained else nullcontext():
+        network: Any = _fetched(model, pretrained, lambda: timm.create_model(model, pretrained=pretrained))
     before = set(network.state_dict())
     network.reset_classifier(0)
     made_for = timm.data.resolve_model_data_config(network)
@@ -309,6 +312,29 @@ def _require_known(library: str, name: str, names: list[str]) -> None:
         name in names,
         f"model: {library} has no model {name!r} of its {len(names)}; close to it: {', '.join(near)}",
     )
+
+
+@contextmanager
+def _hub_asked_once() -> Iterator[None]:
+    """Where the Hugging Face Hub does not answer one request, only its cache is looked at within the block.
+
+    Its client would repeat each request five times, half a minute for each file.
+    """
+    try:
+        from huggingface_hub import constants
+        from huggingface_hub.utils import get_session
+    except ImportError:
+        yield
+        return
+    before = constants.HF_HUB_OFFLINE
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_HUB_SECONDS)
+    except Exception:  # of the library of its version
+        constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def _fetched(model: str, pretrained: bool, build: Callable[[], nn.Module]) -> nn.Module:
