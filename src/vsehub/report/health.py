@@ -37,11 +37,12 @@ def choice_text(choice: dict) -> list[tuple[str, str]]:
     facts = [("chosen", told)]
     if gain := choice.get("gain"):
         others = "" if choice["queries"] == 0 else "other "
+        grouped = f" of {gain['groups']:,} items" if gain["groups"] < gain["queries"] else ""
         facts.append(
             (
                 "gain in R@1",
                 f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}] over {gain['queries']:,} {others}"
-                f"queries, p {gain['p']:.2g}",
+                f"queries{grouped}, p {gain['p']:.2g}",
             )
         )
     return facts
