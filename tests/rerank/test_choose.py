@@ -9,10 +9,10 @@ from vsehub.checks import InputError
 from vsehub.criteria import CSLS, Auto, Sinkhorn
 from vsehub.criteria.auto import chosen
 from vsehub.criteria.choose import choose
-from vsehub.metrics.gains import gained
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import as_vectors, row_digests
 from vsehub.rerank.choose import Tuning, halves
+from vsehub.rerank.gains import gained
 from vsehub.rerank.measure import measure
 
 

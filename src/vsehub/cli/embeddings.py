@@ -215,10 +215,10 @@ def compared(
     process measures. This process holds the output folder until the block ends.
     """
     from vsehub.io.provenance import code_version, hardware, versions
-    from vsehub.metrics.gains import gained
     from vsehub.neighbors.rounded import uses_bf16
     from vsehub.rerank.choose import choice_record, choose_for
     from vsehub.rerank.distributed import refuse_unsharded
+    from vsehub.rerank.gains import gained
     from vsehub.rerank.measure import PLAIN, check_criteria, float32_only, measure
     from vsehub.rerank.parts import Parts
     from vsehub.rerank.record import health, record

@@ -8,10 +8,21 @@ def parameters(ranking: dict) -> str:
 
 
 def verdict_text(verdict: dict) -> str:
-    """The level, and each check that is beyond a threshold: "warn: skewness of N_10 2.4 (warn above 1.4)"."""
-    beyond = [one for one in verdict["checks"] if one["level"] != "ok"]
-    told = [f"{one['meaning']} {one['value']:.2g} ({one['level']} above {one[one['level']]:g})" for one in beyond]
-    return ": ".join([verdict["level"], *(["; ".join(told)] if told else [])])
+    """The level, the skewness, and each check that is beyond a threshold, all with their levels by chance.
+
+    "warn: skewness of N_10 2.4, by chance 0.3 (warn above 1.4 beyond chance)".
+    """
+    told = []
+    for one in verdict["checks"]:
+        if one["level"] != "ok":
+            chance = f", by chance {one['chance']:.2g}" if one["name"] != "suspects" else ""
+            more = " beyond chance" if chance else ""
+            told.append(
+                f"{one['meaning']} {one['value']:.2g}{chance} ({one['level']} above {one[one['level']]:g}{more})"
+            )
+        elif one["name"] == "skewness":
+            told.append(f"{one['meaning']} {one['value']:.2g}, by chance {one['chance']:.2g}")
+    return f"{verdict['level']}: {'; '.join(told)}"
 
 
 def suspect_text(suspect: dict) -> str:

@@ -6,8 +6,8 @@ import torch
 from looped import looped
 from scipy.stats import binomtest
 
-from vsehub.metrics.gains import gained, paired_gain
 from vsehub.metrics.positives import Positives
+from vsehub.rerank.gains import gained, paired_gain
 
 
 def changed(up, down, queries):
