@@ -1,75 +1,113 @@
-"""Items that look planted: first for many unlike queries, far above all others, however the queries are disturbed.
+"""Items that look planted: first for many unlike queries, and nearer to all queries than the other items allow.
 
 An adversarial hub (arXiv 2412.14113) is an item whose vector was made to be near to almost everything that is asked.
-An ordinary hub answers many queries of a few kinds; a planted one is found by queries of all kinds.
+An ordinary hub is near to many queries because items lie unevenly: behind a gap between the modalities, in a cone or in
+a dense cluster it is the most central of many central ones. A planted item stands apart from these.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
-from vsehub.neighbors.tiles import nearest
-from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
+from vsehub.neighbors.given import UnitVectors
+from vsehub.neighbors.vectors import VectorSource, sampled
 
 FIRST = 0.01  # share of the queries that have the item first
-Z = 6.0  # robust z of √N_k
 SPREAD = 0.25  # over the kinds of queries, as a share of what all queries together cover
-STABILITY = 0.5  # share of its hits that remain when the queries are disturbed
-KINDS, ROUNDS, SAMPLE, DISTURBED = 32, 10, 20_000, 1000
-NOISE = 0.5  # norm of what is added to a unit query
-_LEAST_DEVIATION = 0.5  # of √N_k where N_k is by chance alone (Poisson)
+RARE = 0.05  # expected number of items so far out in the tail of an ordinary set
+LEAST = 50  # items from which on a tail can be seen
+KINDS, ROUNDS, CLUSTERED = 32, 10, 20_000
+ASKED, COMPARED = 1000, 20_000  # queries and items of which distances to the queries are compared
+FAR = (0.1, 0.25)  # of an item's scores, from the lowest: those with the queries to which it is far
+TAIL = (0.7, 0.9)  # of the items, from the farthest; up to a tenth of the items may be planted
 
 
 @dataclass(frozen=True)
 class Suspect:
     """An item that looks planted.
 
-    first: the share of the queries that have it first. z: robust z of √N_k, (x - median) / (1.4826 · MAD). spread: the
-    effective number of kinds of queries that find it (the exponential of the entropy over k-means clusters), over that
-    of all queries. stability: the share of the queries that still find it when noise is added to them.
+    first: the share of the queries that have it first. spread: the effective number of kinds of queries that find it
+    (the exponential of the entropy over k-means clusters), over that of all queries. chance: how many items as far out
+    as this one an ordinary set of so many would have, see `tail_excess`.
     """
 
     item: int
     first: float
-    z: float
     spread: float
-    stability: float
+    chance: float
 
 
 @torch.no_grad()
 def suspects(positions: Tensor, queries: VectorSource, items: VectorSource, seed: int = 0) -> list[Suspect]:
     """The items that look planted in the plain lists (Q, k), the most often first one before the others.
 
-    queries: (Q, D). items: (M, D). An item is a suspect if it is first for more than 1 % of the queries and its z,
-    spread and stability are above 6, 0.25 and 0.5. seed: of the clusters, the noise and the samples of 20,000 queries
-    that are clustered and of 1,000 of an item's queries that are disturbed.
+    queries: (Q, D). items: (M, D). An item is a suspect if it is first for more than 1 % of the queries, its spread is
+    above a quarter, and an ordinary set would have fewer than 0.05 items as far out. Among fewer than 50 items none is.
+    seed: of the clusters and of the samples: 20,000 queries that are clustered, and the scores of 1,000 queries with
+    20,000 items.
     """
     count = len(items)
-    occurrences = torch.bincount(positions.flatten(), minlength=count)
     first = torch.bincount(positions[:, 0], minlength=count) / len(positions)
-    z = robust_z(occurrences.double().sqrt())
-    candidates = ((first > FIRST) & (z > Z)).nonzero().flatten()
-    if not len(candidates):
+    candidates = (first > FIRST).nonzero().flatten()
+    if not len(candidates) or count < LEAST:
         return []
-    rows, drawn = sampled(queries, SAMPLE, seed)
-    kinds = clustered(torch.nn.functional.normalize(rows.cpu().float(), dim=1), min(KINDS, len(rows)), seed)
+    candidates = candidates[first[candidates].argsort(descending=True, stable=True)]
+    chances = (1 - TAIL[0]) * count * (-tail_excess(candidates, queries, items, seed)).exp()
+    far_out = chances < RARE
+    if not far_out.any():
+        return []
+    rows, drawn = sampled(queries, CLUSTERED, seed)
+    kinds = clustered(normalize(rows.cpu().float(), dim=1), min(KINDS, len(rows)), seed)
     found = []
-    for item in candidates[first[candidates].argsort(descending=True, stable=True)].tolist():
+    for item, chance in zip(candidates[far_out].tolist(), chances[far_out].tolist(), strict=True):
         hit = (positions == item).any(dim=1)
         spread = effective(kinds[hit[drawn]]) / effective(kinds)
         if spread > SPREAD:
-            stability = stable_share(item, hit.nonzero().flatten(), queries, items, positions.shape[1], seed)
-            if stability > STABILITY:
-                found.append(Suspect(item, first[item].item(), z[item].item(), spread, stability))
+            found.append(Suspect(item, first[item].item(), spread, chance))
     return found
 
 
-def robust_z(values: Tensor) -> Tensor:
-    """(x - median) / (1.4826 · MAD) of values (n,); the deviation is at least 0.5, that of √N of a Poisson count."""
-    centre = values.median()
-    deviation = 1.4826 * (values - centre).abs().median()
-    return (values - centre) / deviation.clamp(min=_LEAST_DEVIATION)
+def tail_excess(candidates: Tensor, queries: VectorSource, items: VectorSource, seed: int) -> Tensor:
+    """How far the candidates (c,), items by number, lie beyond the upper tail of the items: (c,), in mean excesses.
+
+    An item is as near to the queries as its score with those to which it is far: the lower of its 10 % and its 25 %
+    quantile, each against the tail, since what many queries ask for is near to these alone. Scores are those of unit
+    vectors, so that a large norm is no reason, less the median of the query's scores. The tail is seen between the 70 %
+    and the 90 % quantile of the items, and goes on exponentially: a share e^-x of those above 70 % exceeds x. The tails
+    of directions fall faster.
+    """
+    asked = normalize(sampled(queries, ASKED, seed)[0].cpu().float(), dim=1)
+    scores = torch.cat([_compared(asked, items, seed), _scores(asked, items, candidates)], dim=1)
+    others = scores.shape[1] - len(candidates)
+    scores = scores - scores[:, :others].median(dim=1, keepdim=True).values
+    sides = scores.T.contiguous()
+    excesses = []
+    for share in FAR:
+        near = sides.kthvalue(max(1, math.ceil(share * len(asked))), dim=1).values.double()
+        low, high = near[:others].quantile(torch.tensor(TAIL, dtype=torch.float64))
+        mean = (high - low) / math.log((1 - TAIL[0]) / (1 - TAIL[1]))
+        excess = (near[others:] - low) / mean
+        excesses.append(excess if mean > 0 else torch.zeros_like(excess))  # most items are equal: no tail is seen
+    return torch.stack(excesses).amin(dim=0)
+
+
+def _compared(asked: Tensor, items: VectorSource, seed: int) -> Tensor:
+    """The scores (b, m) of queries with a sample of the items."""
+    if isinstance(items, UnitVectors):
+        drawn = torch.randperm(len(items), generator=torch.Generator().manual_seed(seed))[:COMPARED]
+        return _scores(asked, items, drawn)
+    return asked @ normalize(sampled(items, COMPARED, seed)[0].cpu().float(), dim=1).T
+
+
+def _scores(asked: Tensor, items: VectorSource, rows: Tensor) -> Tensor:
+    """The scores (b, m) of queries with some items."""
+    if isinstance(items, UnitVectors):
+        return asked[:, rows]
+    held = torch.cat([items.rows(row, row + 1) for row in rows.tolist()]).cpu().float()
+    return asked @ normalize(held, dim=1).T
 
 
 def clustered(rows: Tensor, kinds: int, seed: int) -> Tensor:
@@ -79,7 +117,7 @@ def clustered(rows: Tensor, kinds: int, seed: int) -> Tensor:
         own = (rows @ centres.T).argmax(dim=1)
         sums = torch.zeros_like(centres).index_add_(0, own, rows)
         empty = torch.bincount(own, minlength=kinds) == 0
-        centres = torch.where(empty[:, None], centres, torch.nn.functional.normalize(sums, dim=1))
+        centres = torch.where(empty[:, None], centres, normalize(sums, dim=1))
     return (rows @ centres.T).argmax(dim=1)
 
 
@@ -90,14 +128,3 @@ def effective(kinds: Tensor) -> float:
     shares = torch.bincount(kinds).double() / len(kinds)
     shares = shares[shares > 0]
     return float((-(shares * shares.log()).sum()).exp())
-
-
-def stable_share(item: int, asking: Tensor, queries: VectorSource, items: VectorSource, k: int, seed: int) -> float:
-    """The share of the queries `asking` (n,) whose k nearest items still hold `item` when noise is added to them."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = asking[torch.randperm(len(asking), generator=generator)[:DISTURBED]].sort().values
-    rows = torch.cat([queries.rows(int(row), int(row) + 1) for row in drawn]).cpu().float()
-    noise = torch.nn.functional.normalize(torch.randn(rows.shape, generator=generator), dim=1)
-    disturbed = rows + NOISE * rows.norm(dim=1, keepdim=True) * noise
-    positions = nearest(as_vectors("queries", disturbed), items, k, [None])[0][1]
-    return (positions == item).any(dim=1).double().mean().item()
