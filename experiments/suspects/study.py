@@ -4,8 +4,8 @@
     python experiments/suspects/study.py                        the table again, from rates.csv
 
 FOLDER holds clip_coco500.npz (`image`, `text`) and msrvtt1k_scores.npz. Each set is drawn by `sets.py`. In every fourth
-one an item of each kind takes the place of another, and ten fitted ones at once. Writes rates.csv, a row for each family and kind, and
-the README's table.
+one an item of each kind takes the place of another, and ten fitted ones at once. Writes rates.csv, a row for each
+family and kind, and the README's table.
 """
 
 import argparse

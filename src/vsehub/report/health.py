@@ -30,8 +30,8 @@ def suspect_text(suspect: dict) -> str:
     name = " ".join(str(one) for one in (suspect.get("id"), suspect.get("label")) if one)
     return (
         f"item {suspect['item']}{f' ({name})' if name else ''} looks planted: first for {suspect['first']:.1%} of the "
-        f"queries, z of N_k {suspect['z']:.1f}, found by {suspect['spread']:.0%} of the kinds of queries, "
-        f"{suspect['stability']:.0%} of its hits stable"
+        f"queries and in the lists of {suspect['lists']:.1%}; an ordinary set would have {suspect['near_chance']:.1g} "
+        f"items so near to all queries, and {suspect['lists_chance']:.1g} in so many lists"
     )
 
 

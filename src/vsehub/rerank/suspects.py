@@ -1,4 +1,4 @@
-"""Items that look planted: first for many unlike queries, and nearer to all queries than the other items allow.
+"""Items that look planted: nearer to all queries, and in more lists, than the tails of the other items allow.
 
 An adversarial hub (arXiv 2412.14113) is an item whose vector was made to be near to almost everything that is asked.
 An ordinary hub is near to many queries because items lie unevenly: behind a gap between the modalities, in a cone or in
@@ -16,38 +16,37 @@ from vsehub.neighbors.given import UnitVectors
 from vsehub.neighbors.vectors import VectorSource, sampled
 
 FIRST = 0.01  # share of the queries that have the item first
-SPREAD = 0.25  # over the kinds of queries, as a share of what all queries together cover
-RARE = 0.05  # expected number of items so far out in the tail of an ordinary set
+RARE = 0.01  # product of the two chances below which an item is a suspect
 LEAST = 50  # items from which on a tail can be seen
-KINDS, ROUNDS, CLUSTERED = 32, 10, 20_000
-ASKED, COMPARED = 1000, 20_000  # queries and items of which distances to the queries are compared
+ASKED, COMPARED = 1000, 20_000  # queries and items whose scores are compared
 FAR = (0.1, 0.25)  # of an item's scores, from the lowest: those with the queries to which it is far
-TAIL = (0.7, 0.9)  # of the items, from the farthest; up to a tenth of the items may be planted
+TAIL = (0.7, 0.9)  # of the items, from the lowest; up to a tenth of the items may be planted
+_LEAST_MEAN = 0.35  # of the excesses of √N_k where N_k is by chance alone (Poisson, so that √N_k deviates by 0.5)
 
 
 @dataclass(frozen=True)
 class Suspect:
     """An item that looks planted.
 
-    first: the share of the queries that have it first. spread: the effective number of kinds of queries that find it
-    (the exponential of the entropy over k-means clusters), over that of all queries. chance: how many items as far out
-    as this one an ordinary set of so many would have, see `tail_excess`.
+    first, lists: the shares of the queries that have it first, and among their k nearest. near_chance, lists_chance:
+    how many items that are so near to all queries, and that are in so many lists, an ordinary set would have.
     """
 
     item: int
     first: float
-    spread: float
-    chance: float
+    lists: float
+    near_chance: float
+    lists_chance: float
 
 
 @torch.no_grad()
 def suspects(positions: Tensor, queries: VectorSource, items: VectorSource, seed: int = 0) -> list[Suspect]:
     """The items that look planted in the plain lists (Q, k), the most often first one before the others.
 
-    queries: (Q, D). items: (M, D). An item is a suspect if it is first for more than 1 % of the queries, its spread is
-    above a quarter, and an ordinary set would have fewer than 0.05 items as far out. Among fewer than 50 items none is.
-    seed: of the clusters and of the samples: 20,000 queries that are clustered, and the scores of 1,000 queries with
-    20,000 items.
+    queries: (Q, D). items: (M, D). An item is a suspect if it is first for more than 1 % of the queries, an ordinary
+    set would have less than one item so near to all queries, and this number times that of the items in so many lists
+    is below 0.01. Among fewer than 50 items none is. Both numbers are those of exponential tails (`excess`). seed: of
+    the samples of 1,000 queries and 20,000 items. The rule and its thresholds are those of experiments/suspects.
     """
     count = len(items)
     first = torch.bincount(positions[:, 0], minlength=count) / len(positions)
@@ -55,43 +54,54 @@ def suspects(positions: Tensor, queries: VectorSource, items: VectorSource, seed
     if not len(candidates) or count < LEAST:
         return []
     candidates = candidates[first[candidates].argsort(descending=True, stable=True)]
-    chances = (1 - TAIL[0]) * count * (-tail_excess(candidates, queries, items, seed)).exp()
-    far_out = chances < RARE
-    if not far_out.any():
-        return []
-    rows, drawn = sampled(queries, CLUSTERED, seed)
-    kinds = clustered(normalize(rows.cpu().float(), dim=1), min(KINDS, len(rows)), seed)
-    found = []
-    for item, chance in zip(candidates[far_out].tolist(), chances[far_out].tolist(), strict=True):
-        hit = (positions == item).any(dim=1)
-        spread = effective(kinds[hit[drawn]]) / effective(kinds)
-        if spread > SPREAD:
-            found.append(Suspect(item, first[item].item(), spread, chance))
-    return found
+    occurrences = torch.bincount(positions.flatten(), minlength=count)
+    roots = occurrences.double().sqrt()
+    near = _expected(nearness_excess(candidates, queries, items, seed), count)
+    lists = _expected(excess(roots[candidates], roots, _LEAST_MEAN), count)
+    named = (near < 1) & (near * lists < RARE)
+    return [
+        Suspect(
+            item, first[item].item(), occurrences[item].item() / len(positions), near[place].item(), lists[place].item()
+        )
+        for place, item in enumerate(candidates.tolist())
+        if named[place]
+    ]
 
 
-def tail_excess(candidates: Tensor, queries: VectorSource, items: VectorSource, seed: int) -> Tensor:
-    """How far the candidates (c,), items by number, lie beyond the upper tail of the items: (c,), in mean excesses.
+def excess(values: Tensor, ordinary: Tensor, least_mean: float = 0.0) -> Tensor:
+    """How far values (c,) lie beyond the upper tail of ordinary ones (m,): (c,), in mean excesses.
 
-    An item is as near to the queries as its score with those to which it is far: the lower of its 10 % and its 25 %
-    quantile, each against the tail, since what many queries ask for is near to these alone. Scores are those of unit
-    vectors, so that a large norm is no reason, less the median of the query's scores. The tail is seen between the 70 %
-    and the 90 % quantile of the items, and goes on exponentially: a share e^-x of those above 70 % exceeds x. The tails
-    of directions fall faster.
+    The tail is seen between the 70 % and the 90 % quantile, and goes on exponentially: of the values above the 70 %
+    quantile a share e^-x exceeds x. least_mean: of the mean excess; where it is 0, no tail is seen, and neither is an
+    excess.
+    """
+    low, high = (ordinary.kthvalue(math.ceil(share * len(ordinary))).values for share in TAIL)
+    mean = ((high - low) / math.log((1 - TAIL[0]) / (1 - TAIL[1]))).clamp(min=least_mean)
+    return (values - low) / mean if mean > 0 else torch.zeros_like(values)
+
+
+def _expected(excesses: Tensor, count: int) -> Tensor:
+    """How many of `count` items exceed the tail by so much: (c,)."""
+    return (1 - TAIL[0]) * count * (-excesses).exp()
+
+
+def nearness_excess(candidates: Tensor, queries: VectorSource, items: VectorSource, seed: int) -> Tensor:
+    """The `excess` (c,) of the nearness to all queries of the candidates (c,), items by number.
+
+    An item is as near to all queries as its score with those to which it is far: the lower of the excesses of its 10 %
+    and its 25 % quantile, since what many queries ask for is near to these alone. Scores are those of unit vectors, so
+    that a large norm is no reason, less the median of the query's scores.
     """
     asked = normalize(sampled(queries, ASKED, seed)[0].cpu().float(), dim=1)
     scores = torch.cat([_compared(asked, items, seed), _scores(asked, items, candidates)], dim=1)
     others = scores.shape[1] - len(candidates)
     scores = scores - scores[:, :others].median(dim=1, keepdim=True).values
     sides = scores.T.contiguous()
-    excesses = []
+    found = []
     for share in FAR:
         near = sides.kthvalue(max(1, math.ceil(share * len(asked))), dim=1).values.double()
-        low, high = near[:others].quantile(torch.tensor(TAIL, dtype=torch.float64))
-        mean = (high - low) / math.log((1 - TAIL[0]) / (1 - TAIL[1]))
-        excess = (near[others:] - low) / mean
-        excesses.append(excess if mean > 0 else torch.zeros_like(excess))  # most items are equal: no tail is seen
-    return torch.stack(excesses).amin(dim=0)
+        found.append(excess(near[others:], near[:others]))
+    return torch.stack(found).amin(dim=0)
 
 
 def _compared(asked: Tensor, items: VectorSource, seed: int) -> Tensor:
@@ -108,23 +118,3 @@ def _scores(asked: Tensor, items: VectorSource, rows: Tensor) -> Tensor:
         return asked[:, rows]
     held = torch.cat([items.rows(row, row + 1) for row in rows.tolist()]).cpu().float()
     return asked @ normalize(held, dim=1).T
-
-
-def clustered(rows: Tensor, kinds: int, seed: int) -> Tensor:
-    """The cluster (n,) of each unit row (n, D) after ten rounds of spherical k-means."""
-    centres = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:kinds]]
-    for _ in range(ROUNDS):
-        own = (rows @ centres.T).argmax(dim=1)
-        sums = torch.zeros_like(centres).index_add_(0, own, rows)
-        empty = torch.bincount(own, minlength=kinds) == 0
-        centres = torch.where(empty[:, None], centres, normalize(sums, dim=1))
-    return (rows @ centres.T).argmax(dim=1)
-
-
-def effective(kinds: Tensor) -> float:
-    """The exponential of the entropy of the kinds (n,): how many there are if all were equally frequent; 0 of none."""
-    if not len(kinds):
-        return 0.0
-    shares = torch.bincount(kinds).double() / len(kinds)
-    shares = shares[shares > 0]
-    return float((-(shares * shares.log()).sum()).exp())
