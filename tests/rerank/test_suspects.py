@@ -45,9 +45,9 @@ def test_ordinary_items_are_not_suspected_and_a_planted_one_is(queries, items, s
         middle = unit(asked.mean(dim=0, keepdim=True))
         (one,) = found(asked, torch.cat([among[:place], middle, among[place:]]))
         assert one.item == place
-        assert one.first > 0.01
+        assert one.lists > 0.05
         assert one.lists > one.first
-        assert one.near_chance < 1
+        assert one.near_chance < 0.3
         assert one.near_chance * one.lists_chance < 0.01
 
 

@@ -15,8 +15,8 @@ from torch.nn.functional import normalize
 from vsehub.neighbors.given import UnitVectors
 from vsehub.neighbors.vectors import VectorSource, sampled
 
-FIRST = 0.01  # share of the queries that have the item first
-RARE = 0.01  # product of the two chances below which an item is a suspect
+LISTS = 0.05  # share of the queries that have the item among their k nearest
+NEAR, RARE = 0.3, 0.01  # number of items so near to all queries, and its product with that of items in so many lists
 LEAST = 50  # items from which on a tail can be seen
 ASKED, COMPARED = 1000, 20_000  # queries and items whose scores are compared
 FAR = (0.1, 0.25)  # of an item's scores, from the lowest: those with the queries to which it is far
@@ -41,28 +41,26 @@ class Suspect:
 
 @torch.no_grad()
 def suspects(positions: Tensor, queries: VectorSource, items: VectorSource, seed: int = 0) -> list[Suspect]:
-    """The items that look planted in the plain lists (Q, k), the most often first one before the others.
+    """The items that look planted in the plain lists (Q, k), those in the most lists first.
 
-    queries: (Q, D). items: (M, D). An item is a suspect if it is first for more than 1 % of the queries, an ordinary
-    set would have less than one item so near to all queries, and this number times that of the items in so many lists
-    is below 0.01. Among fewer than 50 items none is. Both numbers are those of exponential tails (`excess`). seed: of
-    the samples of 1,000 queries and 20,000 items. The rule and its thresholds are those of experiments/suspects.
+    queries: (Q, D). items: (M, D). An item is a suspect if it is in the lists of more than 5 % of the queries, an
+    ordinary set would have fewer than 0.3 items so near to all queries, and this number times that of the items in so
+    many lists is below 0.01. Among fewer than 50 items none is. Both numbers are those of exponential tails (`excess`).
+    seed: of the samples of 1,000 queries and 20,000 items. The rule is that of experiments/suspects.
     """
     count = len(items)
-    first = torch.bincount(positions[:, 0], minlength=count) / len(positions)
-    candidates = (first > FIRST).nonzero().flatten()
+    occurrences = torch.bincount(positions.flatten(), minlength=count)
+    first, lists = (own / len(positions) for own in (torch.bincount(positions[:, 0], minlength=count), occurrences))
+    candidates = (lists > LISTS).nonzero().flatten()
     if not len(candidates) or count < LEAST:
         return []
-    candidates = candidates[first[candidates].argsort(descending=True, stable=True)]
-    occurrences = torch.bincount(positions.flatten(), minlength=count)
+    candidates = candidates[lists[candidates].argsort(descending=True, stable=True)]
     roots = occurrences.double().sqrt()
     near = _expected(nearness_excess(candidates, queries, items, seed), count)
-    lists = _expected(excess(roots[candidates], roots, _LEAST_MEAN), count)
-    named = (near < 1) & (near * lists < RARE)
+    many = _expected(excess(roots[candidates], roots, _LEAST_MEAN), count)
+    named = (near < NEAR) & (near * many < RARE)
     return [
-        Suspect(
-            item, first[item].item(), occurrences[item].item() / len(positions), near[place].item(), lists[place].item()
-        )
+        Suspect(item, first[item].item(), lists[item].item(), near[place].item(), many[place].item())
         for place, item in enumerate(candidates.tolist())
         if named[place]
     ]
