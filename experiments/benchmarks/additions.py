@@ -82,7 +82,7 @@ def added(name: str, items: Tensor, reference: Tensor, queries: Tensor, answer: 
         began = time.perf_counter()
         gate = Gate.of(collection, reference[:SENTINELS])
         new = as_vectors("items", items[parts[0]])
-        gate.shares(collection.new(new, [str(one) for one in parts[0].tolist()]), facts.scale, facts.mean_bias)
+        gate.entries(collection.new(new, [str(one) for one in parts[0].tolist()]), facts.scale, facts.mean_bias)
         row["gate"] = time.perf_counter() - began
     for rows in parts:
         began = time.perf_counter()

@@ -201,7 +201,7 @@ def gates(sets: list[Set]) -> Iterator[dict]:
                 kinds = {"ordinary": one.items[order[most:]], **planted(attackers, held, seed)}
                 for kind, vectors in kinds.items():
                     new = collection.new(as_vectors("items", vectors), [f"new {row}" for row in range(len(vectors))])
-                    beyond = gate.beyond(gate.shares(new, scale, mean)).double()
+                    beyond = gate.beyond(gate.entries(new, scale, mean)).double()
                     harm = {
                         "plain": entered(users, held, 1.0, 0 * bias, vectors, 0 * new.bias),
                         "corrected": entered(users, held, scale, bias, vectors, new.bias),

@@ -120,7 +120,15 @@ def nearest(name: str, names: Iterable[str]) -> str:
 # What torch, CUDA and its libraries, C++ and the system say of memory that cannot be had.
 _OUT_OF_MEMORY = (
     *("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "unable to allocate"),
-    *("bad_alloc", "bad allocation", "alloc_failed", "storage size calculation overflowed", "invalid buffer size"),
+    *(
+        "bad_alloc",
+        "bad allocation",
+        "alloc_failed",
+        "failed to allocate",
+        "alloc fail",
+        "storage size calculation overflowed",
+        "invalid buffer size",
+    ),
 )
 
 

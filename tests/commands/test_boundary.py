@@ -11,10 +11,14 @@ import sys
 import time
 
 import pytest
+import torch
+from omegaconf import OmegaConf
 
 from vsehub.checks import InputError
 from vsehub.cli import app, launch
+from vsehub.cli.main import COMMANDS
 from vsehub.cli.signals import Terminated
+from vsehub.components import conf_folder
 
 
 def throw(error):
@@ -54,10 +58,10 @@ def covered():
                 "to allocate 40000000000000 bytes. Error code 12 (Cannot allocate memory)"
             ),
             1,
-            "out of memory: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator",
+            "out of memory on this machine, 37,252.9 GiB more were asked for. Close other programs, or use smaller",
         ),
         (RuntimeError("Storage size calculation overflowed with sizes=[2305843009213693952]"), 1, "out of memory"),
-        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), 1, "out of memory"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), 1, "memory on the GPU, 2.0 GiB more"),
         (
             RuntimeError("more than one element of the written-to tensor refers to a single memory location"),
             1,
@@ -76,6 +80,30 @@ def test_errors(capsys, raised, status, message):
         with open(log, encoding="utf-8") as file:
             assert "Traceback (most recent call last)" in file.read()
         os.unlink(log)
+
+
+def behind():
+    """What a library makes of an allocation that fails in it."""
+    try:
+        torch.empty(10**14)
+    except RuntimeError as error:
+        raise ValueError("the forward pass failed") from error
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if one != "completion"])
+def test_out_of_memory_names_a_setting_that_the_command_has(capsys, command, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [f"vsehub {command}"])
+    code, said = ended(capsys, behind)
+    assert code == 1
+    assert f"vsehub {command}: out of memory on this machine, 372,529.0 GiB more were asked for. Close" in said
+    assert "bug" not in said
+    lowered = app._LOWER.get(command, "")
+    named = re.findall(r"[a-z_]+\.[a-z_]+|[a-z]+_[a-z_]+|(?<=set )[a-z_.]+|engine(?==ray)", lowered)
+    assert command in ("add", "report", "wandb-dashboard") or named
+    for name in named:
+        found = OmegaConf.load(conf_folder() / f"{command}.yaml")
+        found["bank"] = OmegaConf.load(conf_folder() / "bank/memory.yaml")
+        assert OmegaConf.select(found, name, default="absent") != "absent", name
 
 
 def test_a_covered_signal_is_still_one(capsys):

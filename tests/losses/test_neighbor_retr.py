@@ -113,18 +113,69 @@ def test_duplicates_equal_loops():
     torch.testing.assert_close(loss(scores, positives)["loss"], oracle(loss)(scores, positives), **EXACT)
 
 
+def test_a_neighbour_whose_share_underflows_is_pushed():
+    """Outside the neighbourhood nearly all is equal, so that what is inside lies many ranges apart."""
+    n, loss = 8, NeighborRetr(k=5)
+    for seed in range(3):
+        random = torch.Generator().manual_seed(seed)
+        scores = 0.2 + 0.6 * torch.rand(n, n, generator=random, dtype=torch.float64)
+        scores[:, 0] = -0.5
+        scores[:, 1] = -0.5 + 1e-5 * torch.arange(n)
+        scores, positives = scores.float().requires_grad_(), torch.eye(n, dtype=torch.bool)
+        counted = without_other_positives(positives)
+        centrality, within = torch.linspace(0, 1, n), loss.neighborhood(scores, counted)
+        targets = loss.neighbor_targets(scores, counted, centrality, within)
+        underflown = within & (targets == 0)
+        assert underflown.sum() > n
+        value = loss._adjusting(scores, counted, centrality)
+        for i in range(n):
+            row, own = scores[i].tolist(), [j for j in range(n) if j != i]
+            near = sorted(own, key=lambda j, row=row: row[j])[-5:]
+            norm = math.log(sum(math.exp(row[j]) for j in [i, *near]))
+            wanted = -sum(targets[i, j].item() * (row[j] - norm) for j in [i, *near])
+            assert value[i].item() == pytest.approx(wanted, rel=1e-5)
+        (gradient,) = torch.autograd.grad(value.sum(), scores)
+        assert (gradient[underflown] > 0).all()
+
+
+@looped("kind", ["distinct", "negative"])
+def test_copies_whose_last_bits_differ_are_neighbours_together(kind):
+    """Copies of an image that were encoded in different chunks; the neighbours are those of exact copies."""
+    n = 12
+    exact, _ = batch(n, kind)
+    exact = exact.float()[:, torch.arange(n) // 4].contiguous()
+    random = torch.Generator().manual_seed(1)
+    flips = torch.randint(-4, 5, (n, n), generator=random)
+    apart = exact + flips * torch.finfo(exact.dtype).eps * exact.abs()
+    assert not torch.equal(apart, exact)
+    positives = torch.eye(n, dtype=torch.bool)
+    counted = without_other_positives(positives)
+    for k in (1, 2, 3, 5):
+        loss = NeighborRetr(k=k)
+        assert torch.equal(loss.neighborhood(apart, counted), loss.neighborhood(exact, counted))
+        for i, row in enumerate(exact.tolist()):
+            least = sorted((row[j] for j in range(n) if j != i), reverse=True)[k - 1]
+            near = [j for j in range(n) if j == i or row[j] >= least]
+            assert loss.neighborhood(apart, counted)[i].nonzero().flatten().tolist() == near
+        gradients = []
+        for scores in (exact, apart):
+            scores = scores.clone().requires_grad_()
+            gradients.append(torch.autograd.grad(loss(scores, positives)["loss"], scores)[0])
+        torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-6)
+
+
 def test_gradcheck_of_the_predictions():
     scores, positives = batch(6, "distinct")
     loss = NeighborRetr(k=2, temperature=0.3)
     counted = without_other_positives(positives)
     images, texts = loss.centralities(scores, counted)
     targets = {
-        False: loss.neighbor_targets(scores, counted, texts),
-        True: loss.neighbor_targets(scores.T, counted.T, images),
+        False: loss.neighbor_targets(scores, counted, texts, loss.neighborhood(scores, counted)),
+        True: loss.neighbor_targets(scores.T, counted.T, images, loss.neighborhood(scores.T, counted.T)),
     }
     transport = loss.transport_targets(scores, counted)
     loss.centralities = lambda *_: (images, texts)
-    loss.neighbor_targets = lambda s, mask, centrality: targets[centrality is images]
+    loss.neighbor_targets = lambda s, mask, centrality, within: targets[centrality is images]
     loss.transport_targets = lambda *_: transport
     assert torch.autograd.gradcheck(lambda s: loss(s, positives)["loss"], scores.requires_grad_())
 
@@ -134,7 +185,8 @@ def test_weights_and_targets_are_constants():
     scores.requires_grad_()
     counted, loss = without_other_positives(positives), NeighborRetr()
     images, texts = loss.centralities(scores, counted)
-    for one in (images, texts, loss.neighbor_targets(scores, counted, texts), loss.transport_targets(scores, counted)):
+    targets = loss.neighbor_targets(scores, counted, texts, loss.neighborhood(scores, counted))
+    for one in (images, texts, targets, loss.transport_targets(scores, counted)):
         assert not one.requires_grad
 
 
@@ -155,12 +207,13 @@ def test_a_hub_among_the_neighbours_is_pulled_less():
     scores, positives = batch(12, "pairs")
     loss, counted, centrality = NeighborRetr(k=4), without_other_positives(positives), torch.zeros(12).double()
     centrality[:4] = torch.tensor([0.1, 0.3, 0.2, 0.0])
-    before = loss.neighbor_targets(scores, counted, centrality)
+    within = loss.neighborhood(scores, counted)
+    before = loss.neighbor_targets(scores, counted, centrality, within)
     assert ((before > 0).sum(dim=1) == 5).all()
     assert (before.diagonal() - 0.5).abs().max() < 1e-12
     column = int((before[0, 1:] > 0).nonzero()[0]) + 1
     centrality[column] += 0.2
-    after = loss.neighbor_targets(scores, counted, centrality)
+    after = loss.neighbor_targets(scores, counted, centrality, within)
     assert after[0, column] < before[0, column]
     torch.testing.assert_close(after.sum(dim=1), torch.ones(12, dtype=torch.float64), **EXACT)
 

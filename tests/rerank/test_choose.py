@@ -11,7 +11,8 @@ from vsehub.criteria.auto import chosen
 from vsehub.criteria.choose import choose
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import as_vectors, row_digests
-from vsehub.rerank.choose import Tuning, gain, halves
+from vsehub.rerank.choose import Tuning, halves
+from vsehub.rerank.gains import gained
 from vsehub.rerank.measure import measure
 
 
@@ -72,7 +73,8 @@ def test_a_correction_is_chosen_where_hubs_are_and_gains_on_other_queries():
     found = measure(
         queries[others], items, {"chosen": choice.criterion}, queries[tuning], 10, pairs(wanted[others], 120)
     )
-    told = gain(found.rankings[0], found.rankings[1], pairs(wanted[others], 120))
+    first = [one.positions for one in found.rankings]
+    told = gained(*first, pairs(wanted[others], 120))
     plain, corrected = (one.truth["r1"] for one in found.rankings)
     assert told["r1"] == pytest.approx(corrected - plain)
     assert told["low"] > 0

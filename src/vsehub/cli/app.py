@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import select
 import signal
 import sys
@@ -32,6 +33,20 @@ from vsehub.io.files import is_full_disk, write_text
 BAD_INPUT, FAILED = 2, 1
 # Libraries that raise Python's own error classes when they refuse a setting.
 _LIBRARIES = ("torch", "pytorch_lightning", "lightning_fabric", "torchvision", "faiss", "wandb")
+# What torch and numpy say of the memory that they did not get.
+_ASKED = re.compile(r"allocate (?P<count>[\d.]+) ?(?P<unit>bytes|[KMGTPE]iB)", re.IGNORECASE)
+# Command -> which of its settings lowers the memory that it takes.
+_LOWER = {
+    "train": "set loader.chunk, loader.batch_size, loader.eval_batch_size or bank.fraction lower",
+    "evaluate": "set eval_batch_size lower",
+    "extract": "set batch_size lower",
+    "encode": "set eval_batch_size lower",
+    "search": "set eval_batch_size lower",
+    "rerank": "set k lower, give fewer reference queries, or divide the items with engine=ray",
+    "diagnose": "set k lower, name fewer criteria, or give fewer reference queries",
+    "add": "add the items in several parts",
+    "gate": "set sample lower, or look at the items in several parts",
+}
 _WITHOUT_CHECK = {"--help", "-h", "--hydra-help", "--version"}
 
 
@@ -130,12 +145,8 @@ def reported(error: BaseException) -> tuple[str, int]:
         return explained(error), BAD_INPUT
     if is_full_disk(error):
         return f"the disk is full ({_file(error) or 'while writing'}). Free space, then run the command again", FAILED
-    if is_out_of_memory(error):
-        return (
-            f"out of memory: {_line(error) or 'no more could be allocated'}. Close other programs, or use smaller "
-            "batches or fewer items",
-            FAILED,
-        )
+    if refused := next((one for one in _behind(error) if is_out_of_memory(one)), None):
+        return _out_of_memory(refused), FAILED
     if isinstance(error, BrokenPipeError):
         return "the program that read the output has ended", FAILED
     if isinstance(error, OSError):
@@ -154,6 +165,20 @@ def reported(error: BaseException) -> tuple[str, int]:
         f"{type(error).__name__}: {_line(error)}. This is a bug in vsehub, not your mistake; its traceback: {log}",
         FAILED,
     )
+
+
+def _out_of_memory(error: BaseException) -> str:
+    """How much was asked for, as far as the error says it, where, and which settings of the command take less."""
+    asked = _ASKED.search(str(error))
+    given = ""
+    if asked:
+        in_bytes = asked["unit"] == "bytes"
+        count, unit = (float(asked["count"]) / 2**30, "GiB") if in_bytes else (float(asked["count"]), asked["unit"])
+        given = f", {count:,.1f} {unit} more were asked for"
+    device = "the GPU" if "CUDA" in str(error) or "HIP" in str(error) else "this machine"
+    command = sys.argv[0].split()[-1]
+    lower = _LOWER.get(command, "use smaller batches or fewer items")
+    return f"out of memory on {device}{given}. Close other programs, or {lower}"
 
 
 def _line(error: BaseException) -> str:

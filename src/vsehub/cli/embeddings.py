@@ -216,8 +216,9 @@ def compared(
     """
     from vsehub.io.provenance import code_version, hardware, versions
     from vsehub.neighbors.rounded import uses_bf16
-    from vsehub.rerank.choose import choice_record, choose_for, gain
+    from vsehub.rerank.choose import choice_record, choose_for
     from vsehub.rerank.distributed import refuse_unsharded
+    from vsehub.rerank.gains import gained
     from vsehub.rerank.measure import PLAIN, check_criteria, float32_only, measure
     from vsehub.rerank.parts import Parts
     from vsehub.rerank.record import health, record
@@ -291,7 +292,8 @@ def compared(
         if auto is not None:
             whole_record["seconds"]["choosing"] = measuring - choosing
             rankings, truth = measured.rankings, inputs.truth
-            found_gain = None if truth is None else gain(rankings[0], rankings[-1], truth, settings.seed)
+            first, last = rankings[0].positions, rankings[-1].positions
+            found_gain = None if truth is None else gained(first, last, truth)
             whole_record["choice"] = choice_record(auto, choice, found_gain)
         found = Comparison(criteria, inputs, measured, whole_record, out, parts, began)
         found.require_unchanged()

@@ -55,8 +55,9 @@ def gate(cfg: DictConfig) -> None:
             fail(f"sentinels is not set, and no reference queries are kept beside {place.address}; give queries")
         sentinels, _ = sampled(asked, cfg.sample, cfg.seed)
         found = Gate.of(collection, sentinels, cfg.k, cfg.budget, cfg.false_alarms)
-        shares = found.shares(items, facts.scale, facts.mean_bias)
-        beyond = found.beyond(shares).nonzero().flatten().tolist()
+        entries = found.entries(items, facts.scale, facts.mean_bias)
+        beyond = found.beyond(entries).nonzero().flatten().tolist()
+        shares = entries.shares
     beyond.sort(key=lambda row: -max(shares[name][row] for name in RANKINGS))
     out.begin((RECORD, QUARANTINE))
     rows = [
@@ -64,7 +65,7 @@ def gate(cfg: DictConfig) -> None:
             "id": items.ids[row],
             "label": "" if items.labels is None else items.labels[row],
             **{name: round(float(shares[name][row]), 6) for name in RANKINGS},
-            "reason": found.reason(shares, row),
+            "reason": found.reason(entries, row),
         }
         for row in beyond
     ]

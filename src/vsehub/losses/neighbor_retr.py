@@ -21,8 +21,8 @@ class NeighborRetr(Loss):
     Uniform regularisation: the target is β Q + (1 - β) I, Q the doubly stochastic plan of entropic optimal transport by
     S/ε, in which every item is retrieved equally often; the prediction is p.
 
-    temperature: τ. centrality_scale: κ. k: neighbours; all that score as high as the k-th count. sharpness: T.
-    transport_temperature, transport_share, transport_rounds: ε, β and the rounds of Sinkhorn's algorithm.
+    temperature: τ. centrality_scale: κ. k: neighbours; all that score as high as the k-th count, but for rounding.
+    sharpness: T. transport_temperature, transport_share, transport_rounds: ε, β and the rounds of Sinkhorn's algorithm.
     neighbor_weight, uniform_weight: of the second and the third term; 0 leaves one out. Scores are to be bounded, such
     as cosines. Raises InputError for settings out of range and for neighbours without centralities.
     """
@@ -100,16 +100,25 @@ class NeighborRetr(Loss):
         return images, texts
 
     @torch.no_grad()
-    def neighbor_targets(self, scores: Tensor, counted: Tensor, centrality: Tensor) -> Tensor:
-        """Each row's target over its pair and its neighbours, (N, N), 0 elsewhere, without gradient.
+    def neighborhood(self, scores: Tensor, counted: Tensor) -> Tensor:
+        """Each row's pair and its neighbours, (N, N) boolean.
 
-        centrality: (N,) of the columns' items.
+        Scores that differ by rounding alone count as equal, such as those of copies of an image that were encoded in
+        different chunks.
         """
         pair = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
         negatives = counted & ~pair
         least = scores.masked_fill(~negatives, -torch.inf).topk(min(self.k, len(scores)), dim=1).values[:, -1:]
-        near = negatives & (scores >= least)
-        outside = negatives & ~near
+        return pair | negatives & (scores >= least - _rounding(scores.abs().amax(dim=1, keepdim=True)))
+
+    @torch.no_grad()
+    def neighbor_targets(self, scores: Tensor, counted: Tensor, centrality: Tensor, within: Tensor) -> Tensor:
+        """Each row's target over its pair and its neighbours, (N, N), 0 elsewhere, without gradient.
+
+        centrality: (N,) of the columns' items. within: `neighborhood`.
+        """
+        pair = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+        near, outside = within & ~pair, counted & ~within
         apart = _scaled(scores, outside) - _scaled(centrality.expand_as(scores), outside)
         shares = fill_positives(self.sharpness * apart, ~near).softmax(dim=1) * near
         targets = shares + pair.to(scores.dtype)
@@ -131,8 +140,14 @@ class NeighborRetr(Loss):
 
     def _adjusting(self, scores: Tensor, counted: Tensor, centrality: Tensor) -> Tensor:
         """The neighbour adjusting term of each row: (N,)."""
-        targets = self.neighbor_targets(scores, counted, centrality)
-        return _cross_entropy(targets, _log_softmax(scores, targets > 0))
+        within = self.neighborhood(scores, counted)
+        targets = self.neighbor_targets(scores, counted, centrality, within)
+        return _cross_entropy(targets, _log_softmax(scores, within))
+
+
+def _rounding(values: Tensor) -> Tensor:
+    """By how much results of this size may differ by rounding alone."""
+    return 100 * torch.finfo(values.dtype).eps * values.abs()
 
 
 def _log_softmax(logits: Tensor, counted: Tensor) -> Tensor:
@@ -150,5 +165,5 @@ def _scaled(values: Tensor, within: Tensor) -> Tensor:
     low = values.masked_fill(~within, torch.inf).amin(dim=1, keepdim=True)
     high = values.masked_fill(~within, -torch.inf).amax(dim=1, keepdim=True)
     span = high - low
-    differ = span > 100 * torch.finfo(values.dtype).eps * torch.maximum(low.abs(), high.abs())
+    differ = span > _rounding(torch.maximum(low.abs(), high.abs()))
     return ((values - low) / span).where(differ, 0.0)

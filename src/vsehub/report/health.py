@@ -8,10 +8,21 @@ def parameters(ranking: dict) -> str:
 
 
 def verdict_text(verdict: dict) -> str:
-    """The level, and each check that is beyond a threshold: "warn: skewness of N_10 2.4 (warn above 1.4)"."""
-    beyond = [one for one in verdict["checks"] if one["level"] != "ok"]
-    told = [f"{one['meaning']} {one['value']:.2g} ({one['level']} above {one[one['level']]:g})" for one in beyond]
-    return ": ".join([verdict["level"], *(["; ".join(told)] if told else [])])
+    """The level, the skewness, and each check that is beyond a threshold, all with their levels by chance.
+
+    "warn: skewness of N_10 2.4, by chance 0.3 (warn above 1.4 beyond chance)".
+    """
+    told = []
+    for one in verdict["checks"]:
+        if one["level"] != "ok":
+            chance = f", by chance {one['chance']:.2g}" if one["name"] != "suspects" else ""
+            more = " beyond chance" if chance else ""
+            told.append(
+                f"{one['meaning']} {one['value']:.2g}{chance} ({one['level']} above {one[one['level']]:g}{more})"
+            )
+        elif one["name"] == "skewness":
+            told.append(f"{one['meaning']} {one['value']:.2g}, by chance {one['chance']:.2g}")
+    return f"{verdict['level']}: {'; '.join(told)}"
 
 
 def suspect_text(suspect: dict) -> str:
@@ -19,8 +30,8 @@ def suspect_text(suspect: dict) -> str:
     name = " ".join(str(one) for one in (suspect.get("id"), suspect.get("label")) if one)
     return (
         f"item {suspect['item']}{f' ({name})' if name else ''} looks planted: first for {suspect['first']:.1%} of the "
-        f"queries, z of N_k {suspect['z']:.1f}, found by {suspect['spread']:.0%} of the kinds of queries, "
-        f"{suspect['stability']:.0%} of its hits stable"
+        f"queries and in the lists of {suspect['lists']:.1%}; an ordinary set would have {suspect['near_chance']:.1g} "
+        f"items so near to all queries, and {suspect['lists_chance']:.1g} in so many lists"
     )
 
 
@@ -37,11 +48,12 @@ def choice_text(choice: dict) -> list[tuple[str, str]]:
     facts = [("chosen", told)]
     if gain := choice.get("gain"):
         others = "" if choice["queries"] == 0 else "other "
+        grouped = f" of {gain['groups']:,} items" if gain["groups"] < gain["queries"] else ""
         facts.append(
             (
                 "gain in R@1",
                 f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}] over {gain['queries']:,} {others}"
-                f"queries, p {gain['p']:.2g}",
+                f"queries{grouped}, p {gain['p']:.2g}",
             )
         )
     return facts

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 
 from vsehub.checks import fail, require
 from vsehub.criteria.auto import Auto
@@ -14,9 +13,6 @@ from vsehub.data.truth import read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors, same_space
 from vsehub.metrics.positives import Positives
 from vsehub.rerank.inputs import ALLOWED, Inputs, shared_rows
-from vsehub.rerank.measure import Ranked
-
-DRAWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -94,29 +90,6 @@ def halves(positives: Positives, share: float, seed: int) -> tuple[Positives, Po
         for one in (kept, ~kept)
     ]
     return both[0], both[1]
-
-
-def gain(plain: Ranked, ranked: Ranked, positives: Positives, seed: int = 0) -> dict[str, float]:
-    """What a ranking gains in R@1 over the plain one, in points, over the queries with a positive.
-
-    "low", "high": the 95 % percentile bootstrap interval over queries, drawn as counts of queries that gain and lose.
-    "p": two-sided, of the exact sign test (McNemar).
-    """
-    known = positives.counts > 0
-    before, after = (positives.hits(one.positions[:, :1])[known, 0] for one in (plain, ranked))
-    queries, up, down = int(known.sum()), int((after & ~before).sum()), int((before & ~after).sum())
-    counts = np.random.default_rng(seed).multinomial(
-        queries, np.array([up, down, queries - up - down]) / queries, DRAWS
-    )
-    low, high = np.quantile(100 * (counts[:, 0] - counts[:, 1]) / queries, [0.025, 0.975])
-    p = stats.binomtest(up, up + down).pvalue if up + down else 1.0
-    return {
-        "queries": queries,
-        "r1": 100 * (up - down) / queries,
-        "low": float(low),
-        "high": float(high),
-        "p": float(p),
-    }
 
 
 def choice_record(auto: Auto, choice: Choice | None, found_gain: dict[str, float] | None) -> dict[str, Any]:

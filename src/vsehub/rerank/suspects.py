@@ -1,103 +1,118 @@
-"""Items that look planted: first for many unlike queries, far above all others, however the queries are disturbed.
+"""Items that look planted: nearer to all queries, and in more lists, than the tails of the other items allow.
 
 An adversarial hub (arXiv 2412.14113) is an item whose vector was made to be near to almost everything that is asked.
-An ordinary hub answers many queries of a few kinds; a planted one is found by queries of all kinds.
+An ordinary hub is near to many queries because items lie unevenly: behind a gap between the modalities, in a cone or in
+a dense cluster it is the most central of many central ones. A planted item stands apart from these.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
-from vsehub.neighbors.tiles import nearest
-from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
+from vsehub.neighbors.given import UnitVectors
+from vsehub.neighbors.vectors import VectorSource, sampled
 
-FIRST = 0.01  # share of the queries that have the item first
-Z = 6.0  # robust z of √N_k
-SPREAD = 0.25  # over the kinds of queries, as a share of what all queries together cover
-STABILITY = 0.5  # share of its hits that remain when the queries are disturbed
-KINDS, ROUNDS, SAMPLE, DISTURBED = 32, 10, 20_000, 1000
-NOISE = 0.5  # norm of what is added to a unit query
-_LEAST_DEVIATION = 0.5  # of √N_k where N_k is by chance alone (Poisson)
+LISTS = 0.05  # share of the queries that have the item among their k nearest
+NEAR, RARE = 0.3, 0.01  # number of items so near to all queries, and its product with that of items in so many lists
+LEAST = 50  # items from which on a tail can be seen
+ASKED, COMPARED = 1000, 20_000  # queries and items whose scores are compared
+FAR = (0.1, 0.25)  # of an item's scores, from the lowest: those with the queries to which it is far
+TAIL = (0.7, 0.9)  # of the items, from the lowest; up to a tenth of the items may be planted
+_LEAST_MEAN = 0.35  # of the excesses of √N_k where N_k is by chance alone (Poisson, so that √N_k deviates by 0.5)
 
 
 @dataclass(frozen=True)
 class Suspect:
     """An item that looks planted.
 
-    first: the share of the queries that have it first. z: robust z of √N_k, (x - median) / (1.4826 · MAD). spread: the
-    effective number of kinds of queries that find it (the exponential of the entropy over k-means clusters), over that
-    of all queries. stability: the share of the queries that still find it when noise is added to them.
+    first, lists: the shares of the queries that have it first, and among their k nearest. near_chance, lists_chance:
+    how many items that are so near to all queries, and that are in so many lists, an ordinary set would have.
     """
 
     item: int
     first: float
-    z: float
-    spread: float
-    stability: float
+    lists: float
+    near_chance: float
+    lists_chance: float
 
 
 @torch.no_grad()
 def suspects(positions: Tensor, queries: VectorSource, items: VectorSource, seed: int = 0) -> list[Suspect]:
-    """The items that look planted in the plain lists (Q, k), the most often first one before the others.
+    """The items that look planted in the plain lists (Q, k), those in the most lists first.
 
-    queries: (Q, D). items: (M, D). An item is a suspect if it is first for more than 1 % of the queries and its z,
-    spread and stability are above 6, 0.25 and 0.5. seed: of the clusters, the noise and the samples of 20,000 queries
-    that are clustered and of 1,000 of an item's queries that are disturbed.
+    queries: (Q, D). items: (M, D). An item is a suspect if it is in the lists of more than 5 % of the queries, an
+    ordinary set would have fewer than 0.3 items so near to all queries, and this number times that of the items in so
+    many lists is below 0.01. Among fewer than 50 items none is. Both numbers are those of exponential tails (`excess`).
+    seed: of the samples of 1,000 queries and 20,000 items. The rule is that of experiments/suspects.
     """
     count = len(items)
     occurrences = torch.bincount(positions.flatten(), minlength=count)
-    first = torch.bincount(positions[:, 0], minlength=count) / len(positions)
-    z = robust_z(occurrences.double().sqrt())
-    candidates = ((first > FIRST) & (z > Z)).nonzero().flatten()
-    if not len(candidates):
+    first, lists = (own / len(positions) for own in (torch.bincount(positions[:, 0], minlength=count), occurrences))
+    candidates = (lists > LISTS).nonzero().flatten()
+    if not len(candidates) or count < LEAST:
         return []
-    rows, drawn = sampled(queries, SAMPLE, seed)
-    kinds = clustered(torch.nn.functional.normalize(rows.cpu().float(), dim=1), min(KINDS, len(rows)), seed)
+    candidates = candidates[lists[candidates].argsort(descending=True, stable=True)]
+    roots = occurrences.double().sqrt()
+    near = _expected(nearness_excess(candidates, queries, items, seed), count)
+    many = _expected(excess(roots[candidates], roots, _LEAST_MEAN), count)
+    named = (near < NEAR) & (near * many < RARE)
+    return [
+        Suspect(item, first[item].item(), lists[item].item(), near[place].item(), many[place].item())
+        for place, item in enumerate(candidates.tolist())
+        if named[place]
+    ]
+
+
+def excess(values: Tensor, ordinary: Tensor, least_mean: float = 0.0) -> Tensor:
+    """How far values (c,) lie beyond the upper tail of ordinary ones (m,): (c,), in mean excesses.
+
+    The tail is seen between the 70 % and the 90 % quantile, and goes on exponentially: of the values above the 70 %
+    quantile a share e^-x exceeds x. least_mean: of the mean excess; where it is 0, no tail is seen, and neither is an
+    excess.
+    """
+    low, high = (ordinary.kthvalue(math.ceil(share * len(ordinary))).values for share in TAIL)
+    mean = ((high - low) / math.log((1 - TAIL[0]) / (1 - TAIL[1]))).clamp(min=least_mean)
+    return (values - low) / mean if mean > 0 else torch.zeros_like(values)
+
+
+def _expected(excesses: Tensor, count: int) -> Tensor:
+    """How many of `count` items exceed the tail by so much: (c,)."""
+    return (1 - TAIL[0]) * count * (-excesses).exp()
+
+
+def nearness_excess(candidates: Tensor, queries: VectorSource, items: VectorSource, seed: int) -> Tensor:
+    """The `excess` (c,) of the nearness to all queries of the candidates (c,), items by number.
+
+    An item is as near to all queries as its score with those to which it is far: the lower of the excesses of its 10 %
+    and its 25 % quantile, since what many queries ask for is near to these alone. Scores are those of unit vectors, so
+    that a large norm is no reason, less the median of the query's scores.
+    """
+    asked = normalize(sampled(queries, ASKED, seed)[0].cpu().float(), dim=1)
+    scores = torch.cat([_compared(asked, items, seed), _scores(asked, items, candidates)], dim=1)
+    others = scores.shape[1] - len(candidates)
+    scores = scores - scores[:, :others].median(dim=1, keepdim=True).values
+    sides = scores.T.contiguous()
     found = []
-    for item in candidates[first[candidates].argsort(descending=True, stable=True)].tolist():
-        hit = (positions == item).any(dim=1)
-        spread = effective(kinds[hit[drawn]]) / effective(kinds)
-        if spread > SPREAD:
-            stability = stable_share(item, hit.nonzero().flatten(), queries, items, positions.shape[1], seed)
-            if stability > STABILITY:
-                found.append(Suspect(item, first[item].item(), z[item].item(), spread, stability))
-    return found
+    for share in FAR:
+        near = sides.kthvalue(max(1, math.ceil(share * len(asked))), dim=1).values.double()
+        found.append(excess(near[others:], near[:others]))
+    return torch.stack(found).amin(dim=0)
 
 
-def robust_z(values: Tensor) -> Tensor:
-    """(x - median) / (1.4826 · MAD) of values (n,); the deviation is at least 0.5, that of √N of a Poisson count."""
-    centre = values.median()
-    deviation = 1.4826 * (values - centre).abs().median()
-    return (values - centre) / deviation.clamp(min=_LEAST_DEVIATION)
+def _compared(asked: Tensor, items: VectorSource, seed: int) -> Tensor:
+    """The scores (b, m) of queries with a sample of the items."""
+    if isinstance(items, UnitVectors):
+        drawn = torch.randperm(len(items), generator=torch.Generator().manual_seed(seed))[:COMPARED]
+        return _scores(asked, items, drawn)
+    return asked @ normalize(sampled(items, COMPARED, seed)[0].cpu().float(), dim=1).T
 
 
-def clustered(rows: Tensor, kinds: int, seed: int) -> Tensor:
-    """The cluster (n,) of each unit row (n, D) after ten rounds of spherical k-means."""
-    centres = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:kinds]]
-    for _ in range(ROUNDS):
-        own = (rows @ centres.T).argmax(dim=1)
-        sums = torch.zeros_like(centres).index_add_(0, own, rows)
-        empty = torch.bincount(own, minlength=kinds) == 0
-        centres = torch.where(empty[:, None], centres, torch.nn.functional.normalize(sums, dim=1))
-    return (rows @ centres.T).argmax(dim=1)
-
-
-def effective(kinds: Tensor) -> float:
-    """The exponential of the entropy of the kinds (n,): how many there are if all were equally frequent; 0 of none."""
-    if not len(kinds):
-        return 0.0
-    shares = torch.bincount(kinds).double() / len(kinds)
-    shares = shares[shares > 0]
-    return float((-(shares * shares.log()).sum()).exp())
-
-
-def stable_share(item: int, asking: Tensor, queries: VectorSource, items: VectorSource, k: int, seed: int) -> float:
-    """The share of the queries `asking` (n,) whose k nearest items still hold `item` when noise is added to them."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = asking[torch.randperm(len(asking), generator=generator)[:DISTURBED]].sort().values
-    rows = torch.cat([queries.rows(int(row), int(row) + 1) for row in drawn]).cpu().float()
-    noise = torch.nn.functional.normalize(torch.randn(rows.shape, generator=generator), dim=1)
-    disturbed = rows + NOISE * rows.norm(dim=1, keepdim=True) * noise
-    positions = nearest(as_vectors("queries", disturbed), items, k, [None])[0][1]
-    return (positions == item).any(dim=1).double().mean().item()
+def _scores(asked: Tensor, items: VectorSource, rows: Tensor) -> Tensor:
+    """The scores (b, m) of queries with some items."""
+    if isinstance(items, UnitVectors):
+        return asked[:, rows]
+    held = torch.cat([items.rows(row, row + 1) for row in rows.tolist()]).cpu().float()
+    return asked @ normalize(held, dim=1).T

@@ -4,37 +4,56 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from scipy import stats
+
 from vsehub.rerank.suspects import Suspect
 
 LEVELS = ("ok", "warn", "fail")
-# Check -> what it is, and the values above which it warns and fails.
+# Check -> what it is, and by how much more than by chance it warns and fails.
 CHECKS: dict[str, tuple[str, float, float]] = {
     # 1.4: high hubness in Feldbauer, Leodolter, Plant and Flexer (2018).
     "skewness": ("skewness of N_{k}", 1.4, 5.0),
     "largest_hub": ("share of the queries whose {k} nearest hold the largest hub", 0.1, 0.3),
-    "antihubs": ("share of the items that no query finds, beyond chance", 0.2, 0.5),
+    "antihubs": ("share of the items that no query finds", 0.2, 0.5),
     "suspects": ("items that look planted", math.inf, 0.0),
 }
+RARE = 0.01  # the probability with which lists drawn by chance hold one item more often than `chance_levels` says
 
 
 def verdict(hubness: dict[str, float], k: int, queries: int, items: int, planted: Sequence[Suspect]) -> dict[str, Any]:
-    """{"level", "checks"}: each check's name, meaning, value, thresholds and level; the worst level is the verdict.
+    """{"level", "checks"}: each check's name, meaning, value, chance, thresholds and level; the worst is the verdict.
 
-    hubness: of the plain ranking, as `metrics.occurrence_metrics` gives it. The largest hub is judged beyond what all
-    items would have if all were equal, k / items. An item is found by no query by chance with probability
-    e^(-k · queries / items).
+    hubness: of the plain ranking, as `metrics.occurrence_metrics` gives it. "chance": see `chance_levels`. "warn",
+    "fail": by how much the value may exceed chance.
     """
     values = {
         "skewness": hubness[f"skew_{k}"],
-        "largest_hub": hubness[f"largest_hub_{k}"] / queries - k / items,
-        "antihubs": hubness[f"antihub_rate_{k}"] - math.exp(-k * queries / items),
+        "largest_hub": hubness[f"largest_hub_{k}"] / queries,
+        "antihubs": hubness[f"antihub_rate_{k}"],
         "suspects": float(len(planted)),
     }
+    chances = chance_levels(k, queries, items)
     checks = []
     for name, (meaning, warn, fail) in CHECKS.items():
-        level = LEVELS[2] if values[name] > fail else LEVELS[1] if values[name] > warn else LEVELS[0]
-        thresholds = {"warn": None if math.isinf(warn) else warn, "fail": fail}
-        checks.append(
-            {"name": name, "meaning": meaning.format(k=k), "value": values[name], **thresholds, "level": level}
-        )
+        beyond = values[name] - chances[name]
+        level = LEVELS[2] if beyond > fail else LEVELS[1] if beyond > warn else LEVELS[0]
+        found = {"name": name, "meaning": meaning.format(k=k), "value": values[name], "chance": chances[name]}
+        checks.append(found | {"warn": None if math.isinf(warn) else warn, "fail": fail, "level": level})
     return {"level": max((str(one["level"]) for one in checks), key=LEVELS.index), "checks": checks}
+
+
+def chance_levels(k: int, queries: int, items: int) -> dict[str, float]:
+    """The value of each check where each query's k items are drawn at random: N_k is binomial, with p = k / items.
+
+    Its skewness is (1 - 2p) / √(queries · p · (1 - p)), which is about √(items / (k · queries)) where few of many items
+    can be found: 10 for 1,000 queries and a million items. The largest hub has the share that any of the items exceeds
+    with probability 1 % at most. An item is found by no query with probability (1 - p)^queries.
+    """
+    p = k / items
+    spread = math.sqrt(queries * p * (1 - p))
+    return {
+        "skewness": (1 - 2 * p) / spread if spread else 0.0,
+        "largest_hub": float(stats.binom.isf(RARE / items, queries, p)) / queries,
+        "antihubs": (1 - p) ** queries,
+        "suspects": 0.0,
+    }

@@ -1,0 +1,89 @@
+"""The interval of a gain: exact, in agreement with its p value, and as wide as queries that share an item make it."""
+
+import numpy as np
+import pytest
+import torch
+from looped import looped
+from scipy.stats import binomtest
+
+from vsehub.metrics.positives import Positives
+from vsehub.rerank.gains import gained, paired_gain
+
+
+def changed(up, down, queries):
+    """Hits before and after of queries of which so many gain and lose."""
+    before, after = np.zeros(queries, int), np.zeros(queries, int)
+    after[:up] = 1
+    before[up : up + down] = 1
+    return before, after
+
+
+@looped("queries", [25, 400])
+def test_the_interval_agrees_with_the_exact_test(queries):
+    for up in range(13):
+        for down in range(13):
+            before, after = changed(up, down, queries)
+            found = paired_gain(before, after, np.arange(queries))
+            p = binomtest(up, up + down).pvalue if up + down else 1.0
+            assert found["p"] == pytest.approx(p)
+            assert (found["low"] <= 0 <= found["high"]) == (p >= 0.05)
+            assert found["r1"] == pytest.approx(100 * (up - down) / queries)
+            assert found["low"] < found["r1"] < found["high"]
+            turned = paired_gain(after, before, np.arange(queries))
+            assert (turned["low"], turned["high"]) == pytest.approx((-found["high"], -found["low"]))
+
+
+def test_few_changes():
+    """Four of 25 queries gain and none loses: p is 0.125, so the interval holds 0."""
+    found = paired_gain(*changed(4, 0, 25), np.arange(25))
+    assert found["p"] == 0.125
+    assert found["low"] < 0
+    assert found["high"] == pytest.approx(100 * binomtest(4, 25).proportion_ci(method="exact").high)
+    none = paired_gain(*changed(0, 0, 25), np.arange(25))
+    most = 100 * binomtest(0, 25).proportion_ci(method="exact").high
+    assert (none["r1"], none["p"]) == (0, 1)
+    assert (-none["low"], none["high"]) == pytest.approx((most, most))
+
+
+def test_copies_of_queries_tell_nothing_more():
+    """Five captions of an image that always change together are as good as one."""
+    before, after = changed(12, 2, 100)
+    alone = paired_gain(before, after, np.arange(100))
+    five = paired_gain(before.repeat(5), after.repeat(5), np.arange(100).repeat(5))
+    assert alone["p"] < 0.05
+    assert (five["queries"], five["groups"], five["r1"]) == (500, 100, pytest.approx(alone["r1"]))
+    assert five["p"] == pytest.approx(alone["p"], rel=0.2)
+    assert five["high"] - five["low"] == pytest.approx(alone["high"] - alone["low"], rel=0.1)
+    one = paired_gain(before, after, np.zeros(100, int))
+    assert one["p"] == 1
+    assert one["low"] < 0 < one["high"]
+
+
+@looped(("groups", "size", "share"), [(60, 1, 0.05), (60, 1, 0.4), (100, 5, 0.5), (30, 30, 0.15)])
+def test_coverage(groups, size, share):
+    """In 1,000 draws the interval misses the true gain of about one in twenty; drawing single queries misses more."""
+    random = np.random.default_rng(0)
+    towards = 1 / (1 + np.exp(-(0.3 + 2 * random.standard_normal(400_000))))
+    truth = 100 * share * (2 * towards.mean() - 1)
+    missed = naive = 0
+    for _ in range(1000):
+        likely = random.choice(towards, groups)[:, None]
+        moved, up = random.random((groups, size)) < share, random.random((groups, size)) < likely
+        before, after = (moved & ~up).ravel().astype(int), (moved & up).ravel().astype(int)
+        found = paired_gain(before, after, np.arange(groups).repeat(size))
+        missed += not found["low"] <= truth <= found["high"]
+        change = 100 * (after - before)
+        error = 1.96 * change.std() / np.sqrt(len(change))
+        naive += abs(change.mean() - truth) > error
+    assert missed <= 65
+    if size > 1:
+        assert naive > 75
+
+
+def test_queries_are_grouped_by_the_item_that_answers_them():
+    query = torch.tensor([0, 0, 1, 2, 3, 3])
+    item = torch.tensor([1, 3, 1, 2, 0, 2])
+    positives = Positives.from_pairs(query, item, 5, 4, complete=False)
+    before, after = torch.tensor([[0, 1], [1, 0], [0, 1], [1, 0], [0, 1]]), torch.tensor([[1], [1], [2], [2], [0]])
+    found = gained(before, after, positives)
+    assert (found["queries"], found["groups"], found["r1"]) == (4, 3, 75)
