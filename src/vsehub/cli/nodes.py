@@ -67,7 +67,7 @@ def components(trust: str | Sequence[str] | None = None, places: Sequence[str] =
 
     places: files and folders that a checkpoint may name too.
     """
-    given = list(plain(trust)) if OmegaConf.is_list(trust) else [] if trust is None else [trust]
+    given: list[Any] = list(plain(trust)) if OmegaConf.is_list(trust) else [] if trust is None else [trust]
     return Components([conf_folder(), *_config_dir()], [*given, *places])
 
 

@@ -174,7 +174,7 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
             require(
                 several or not listed,
                 f"{one.input_line} gives several values; put the list in brackets: "
-                f"'{name}=[{one.input_line.partition('=')[2]}]'"
+                f"'{name}=[{str(one.input_line).partition('=')[2]}]'"
                 if listed
                 else "",
             )

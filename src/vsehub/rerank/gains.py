@@ -18,9 +18,9 @@ def gained(before: Tensor, after: Tensor, positives: Positives) -> dict[str, flo
     positives is in the group of the first.
     """
     known = positives.counts > 0
-    hits = (positives.hits(first[:, :1])[known, 0].cpu().numpy().astype(int) for first in (before, after))
+    was, now = (positives.hits(first[:, :1])[known, 0].cpu().numpy().astype(int) for first in (before, after))
     starts = (positives.counts.cumsum(0) - positives.counts)[known]
-    return paired_gain(*hits, positives.item[starts].cpu().numpy())
+    return paired_gain(was, now, positives.item[starts].cpu().numpy())
 
 
 def paired_gain(before: np.ndarray, after: np.ndarray, groups: np.ndarray) -> dict[str, float]:

@@ -542,7 +542,7 @@ def _remaining(items: VectorSource, stay: Tensor) -> VectorSource:
         if here.all():
             left.append(part)
         elif here.any():
-            chosen = Chosen(part, here.nonzero()[:, 0])
+            chosen = Chosen(part, here.nonzero()[:, 0].tolist())
             small = len(part) <= BLOCK
             left.append(as_vectors("items", chosen.rows(0, len(chosen))) if small else chosen)
     return Concatenated(left)

@@ -321,8 +321,7 @@ def _hub_asked_once() -> Iterator[None]:
     Its client would repeat each request five times, half a minute for each file.
     """
     try:
-        from huggingface_hub import constants
-        from huggingface_hub.utils import get_session
+        from huggingface_hub import constants, get_session
     except ImportError:
         yield
         return

@@ -95,12 +95,12 @@ class PGVector(Named):
                 require_kind(field.name, str(field.type), held.get(field.name, str(field.type)))
                 kinds[field.name] = _TYPES[str(field.type)]
                 columns.append(rows.fields.column(field.name).to_pylist())  # type: ignore[union-attr]
-                kind = SQL(kinds[field.name])  # type: ignore[arg-type]
+                kind = SQL(kinds[field.name])
                 self._do(
                     "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {kind}", name=Identifier(field.name), kind=kind
                 )
             names = SQL(", ").join(map(Identifier, kinds))
-            typed = SQL(", ").join(SQL("{} " + kind).format(Identifier(name)) for name, kind in kinds.items())  # type: ignore[arg-type]
+            typed = SQL(", ").join(SQL("{} " + kind).format(Identifier(name)) for name, kind in kinds.items())
             changed = SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(name)) for name in list(kinds)[1:])
             cursor.execute(SQL("CREATE TEMP TABLE new_items ({}) ON COMMIT DROP").format(typed))
             with cursor.copy(SQL("COPY new_items ({}) FROM STDIN WITH (FORMAT BINARY)").format(names)) as copy:
@@ -198,7 +198,7 @@ class PGVector(Named):
             (self._quoted(),),
         ).fetchall()
         arrow = {kind: name for name, kind in _TYPES.items()}
-        return {name: arrow.get(kind, kind) for name, kind in found}
+        return {str(name): arrow.get(str(kind), str(kind)) for name, kind in found}
 
     def _do(self, text: str, values: dict[str, Any] | None = None, **parts: Any) -> Any:
         """Execute SQL in which {table} is the table's quoted name and other braces are `parts`."""
