@@ -68,6 +68,7 @@ OUTSIDE = {
         "encoders/pretrained/joint/hf.py",
         "encoders/pretrained/joint/open_clip.py",
         "encoders/pretrained/joint/towers.py",
+        "encoders/pretrained/networks.py",  # which asks it once where timm would ask many times
     },
     "peft": {"encoders/pretrained/joint/lora.py"},
     "torchvision": {"encoders/pretrained/networks.py"},
