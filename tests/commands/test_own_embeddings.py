@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -277,6 +278,23 @@ def test_a_database_that_gives_the_ranking(files, here, monkeypatch):
     assert "index_uri: vsehub at there/index.milvus.db holds a finished collection already" in refused
     here("rerank", *named, "criterion=csls", *elsewhere, "index_name=second", "index_approximate=true")
     assert record(files / "other")["index"]["kind"] == "Milvus, approximate"
+
+
+def test_biases_for_a_search_engine_of_ones_own(files, here):
+    """a·s - b from the table ranks as the criterion does; a criterion that has no bias is refused."""
+    sides = (*ALL[:2], "reference=train.npy", "k=5")
+    for criterion, named in (("csls", ()), ("sinkhorn", ("item_ids=ids.txt",)), ("nns", ())):
+        here("rerank", *sides, *named, f"criterion={criterion}", "biases=true", f"out={criterion}")
+        table = pq.read_table(files / criterion / "biases.parquet")
+        names = (files / "ids.txt").read_text().splitlines() if named else list(range(ITEMS))
+        assert table["id"].to_pylist() == names
+        scores = np.load(files / "q.npy") @ np.load(files / "m.npy").T
+        corrected = float(table.schema.metadata[b"scale"]) * scores - table["bias"].to_numpy()
+        positions, values = read_ranking(files / criterion / "ranking.parquet", item_ids=names if named else None)
+        assert (np.argsort(-corrected, axis=1, kind="stable")[:, :5] == positions.numpy()).mean() > 0.999
+        np.testing.assert_allclose(-np.sort(-corrected, axis=1)[:, :5], values, rtol=1e-3, atol=1e-3)
+    said = here("rerank", *sides, "criterion=dual_softmax", "biases=true", "out=no", status=2)
+    assert "biases=true: dual_softmax does not rank by the score minus a term of the item; choose one of csls" in said
 
 
 @pytest.mark.parametrize("normalize", ["true", "false", "null"])

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from vsehub.serving.corrected import Searchable
     from vsehub.serving.databases.engines import Place
 
-RANKING, INDEX, USAGE = "ranking.parquet", "index.faiss", "USAGE.md"
-FILES = (RESULT, PAGE, RANKING, INDEX, USAGE)
+RANKING, BIASES, INDEX, USAGE = "ranking.parquet", "biases.parquet", "index.faiss", "USAGE.md"
+FILES = (RESULT, PAGE, RANKING, BIASES, INDEX, USAGE)
 APPROXIMATE_FROM = 100_000  # items of a database
 ENGINES = ("local", "ray")
 
@@ -36,9 +36,9 @@ def rerank(cfg: DictConfig) -> None:
     settings = Settings.of(cfg, "rerank", "a reranking", FILES)
     name, index = choice("criterion"), Index.of(cfg, settings)
 
-    from vsehub.criteria import Auto, NearestNeighbor
+    from vsehub.criteria import Auto, ItemBias, NearestNeighbor
     from vsehub.rerank.choose import Tuning
-    from vsehub.rerank.table import write_ranking
+    from vsehub.rerank.table import write_biases, write_ranking
 
     criterion, tuning = built(name, cfg.criterion), None
     if isinstance(criterion, Auto):
@@ -56,16 +56,28 @@ def rerank(cfg: DictConfig) -> None:
             "index: an index holds vectors, and only scores are given; omit index, or give queries and items",
         )
         index.require(name, criterion.correction if tuning else criterion, settings)
+    boolean("biases", cfg.biases)
+    require(
+        not cfg.biases or tuning is not None or isinstance(criterion, ItemBias),
+        f"biases=true: {name} does not rank by the score minus a term of the item; choose one of "
+        f"{', '.join(indexed_criteria())}, or leave biases out",
+    )
+    if cfg.biases and isinstance(criterion, Auto):
+        criterion = criterion.indexable()
     # The plain ranking is measured in any case.
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
     with compared(settings, corrections, tuning, cluster_of(cfg, settings)) as found:
-        found.out.begin((RESULT, PAGE, RANKING, *(() if index is None else index.files)))
+        own = (*((BIASES,) if cfg.biases else ()), *(() if index is None else index.files))
+        found.out.begin((RESULT, PAGE, RANKING, *own))
         ranked, inputs = found.measured.rankings[-1], found.inputs
         ids = inputs.query_names.ids, inputs.item_names.ids
         write_ranking(found.out / RANKING, ranked.positions, ranked.values, *ids)
         written = [RANKING]
+        used = next(iter(found.criteria.values()), NearestNeighbor())
+        if cfg.biases:
+            write_biases(found.out / BIASES, ranked.item_terms, used.scale, len(inputs.items), ids[1])
+            written.append(BIASES)
         if index is not None:
-            used = next(iter(found.criteria.values()), NearestNeighbor())
             written += write_index(found, used, index, settings)
         written += found.finish()
     print(f"{table(found.record)}\nwritten to {settings.out}: {', '.join(written)}")

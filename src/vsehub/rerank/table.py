@@ -78,6 +78,29 @@ def write_ranking(
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 
+def write_biases(
+    path: str | Path, item_terms: Sequence[Tensor], scale: float, items: int, item_ids: Sequence[str] | None = None
+) -> None:
+    """Write the bias b of each item as a table (id, bias), completely or not at all.
+
+    item_terms: b (M,), or nothing for a criterion that has no bias. scale: a, in the metadata of the table: a corrected
+    score is a·s - b. item_ids: the names in the table; None: row numbers from 0.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    bias = item_terms[0].detach().cpu().double() if item_terms else torch.zeros(items, dtype=torch.float64)
+    schema = pa.schema(
+        {"id": pa.int64() if item_ids is None else pa.string(), "bias": pa.float64()}, {"scale": repr(float(scale))}
+    )
+    with atomic(path) as handle, pq.ParquetWriter(handle, schema, compression="zstd") as writer:
+        for first in range(0, items, _GROUP_ROWS):
+            last = min(first + _GROUP_ROWS, items)
+            names = np.arange(first, last) if item_ids is None else item_ids[first:last]
+            columns = [pa.array(names, schema.field("id").type), pa.array(bias[first:last].numpy())]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+
 def read_ranking(
     path: str | Path, query_ids: Sequence[str] | None = None, item_ids: Sequence[str] | None = None
 ) -> tuple[Tensor, Tensor]:
