@@ -49,9 +49,8 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
         label: LABEL_ORDER.index(label) if label in LABEL_ORDER else free[others.index(label) % len(free)]
         for label in variants
     }
-    beyond = [
-        (label, number) for label in sorted(variants, key=label_rank) for number in range(1, len(variants[label]))
-    ]
+    ordered = sorted(variants, key=label_rank)
+    beyond = [(label, number) for label in ordered for number in range(1, len(variants[label]))]
     spare = [n for n in range(len(COLOURS)) if n not in base.values()]
     own = dict(zip(beyond, spare, strict=False)) if len(beyond) <= len(spare) else {}
     found = {}
