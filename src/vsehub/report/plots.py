@@ -147,14 +147,12 @@ def _occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float, figu
 def label_counts(axes: Axes) -> None:
     """Label a logarithmic axis of counts at 1, 2, 5, 10, ... or, over more than two decades, at powers of ten.
 
-    The shares beside it are labelled at powers of ten. Between those, matplotlib would label every tick of an axis of
-    about a decade, one over the other.
+    matplotlib would label every tick of an axis of about a decade, one over the other.
     """
     low, high = axes.get_xlim()
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high / max(low, 0.5) > 200 else (1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(lambda count, _: f"{count:,.0f}" if count >= 1 else "")
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def at_least(histogram: dict) -> tuple[np.ndarray, np.ndarray, float]:

@@ -57,20 +57,23 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
     for label in ordered:
         first = 0 if label in LABEL_ORDER else round_one + others.index(label) // len(free)
         for number, variant in enumerate(sorted(variants[label])):
-            colour = own.get((label, number), base[label])
-            if len(variants) == 1 and not own:
-                colour, line = (base[label] + number) % len(COLOURS), first + number // len(COLOURS)
+            if (label, number) in own:
+                style = _style(own[label, number], number, 0)
+            elif len(variants) == 1 and not own:
+                turn = first + number // len(COLOURS)
+                style = _style((base[label] + number) % len(COLOURS), turn, turn)
             else:
-                line = first + number
-            found[Series("", "", label, variant).title] = _style(colour, line)
+                style = _style(base[label], first + number, first + number)
+            found[Series("", "", label, variant).title] = style
     return found
 
 
-def _style(colour: int, number: int) -> dict:
+def _style(colour: int, line: int, marker: int) -> dict:
+    """A colour, a kind of line, and the marker so many places after the colour's own."""
     return {
         "color": COLOURS[colour],
-        "marker": MARKERS[(colour + number) % len(MARKERS)],
-        "linestyle": LINES[number % len(LINES)],
+        "marker": MARKERS[(colour + marker) % len(MARKERS)],
+        "linestyle": LINES[line % len(LINES)],
     }
 
 
