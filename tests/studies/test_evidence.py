@@ -124,7 +124,7 @@ def test_a_study_is_whole_and_rendering_changes_nothing(study, script, tmp_path)
     ("study", "name"),
     [
         *(("diagnosis", "study"), ("living", "study"), ("pretrained", "study"), ("regularisation", "collect")),
-        *(("suspects", "study"), ("suspects", "groups")),
+        *(("suspects", "study"), ("gate", "study")),
     ],
 )
 def test_tables_without_claims_follow_from_their_rows(study, name, monkeypatch, tmp_path):
