@@ -51,7 +51,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(call INSTALL,$(EXTRAS))
 	@touch $@
 
-demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (6 to 10 minutes on two cores)
+demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (2.5 minutes on two AMD cores, up to 10 on slower or busy ones)
 	$(BIN)/python experiments/compare.py --out runs/demo --criteria csls is \
 	  --title "Four losses on the embedded scenes, each at the best of the same five learning rates on validation" \
 	  -- experiment=demo

@@ -167,6 +167,26 @@ def test_a_page_as_it_is_seen_and_printed(browser, page):
     assert b"/MediaBox [0 0 841" in pdf or b"/MediaBox [0 0 842" in pdf
 
 
+def test_a_phone_shows_the_outcome_of_paired_tests_and_their_pair(browser, tmp_path, write_run, make_evaluation):
+    """Without scrolling: the outcome first, then one side of the pair and the other."""
+    for label, lead in (("hal", 20), ("max", 0), ("rescaled_sum", 0.01)):
+        for seed in (0, 1, 2):
+            random = np.random.default_rng([seed, len(label)])
+            parts = 290 + lead + seed + random.normal(0, 8, 500)
+            write_run(label, seed, evaluations=[make_evaluation(parts.mean(), seed, contributions=parts.tolist())])
+    page = build_report([tmp_path / "runs"], tmp_path / "out")["index.html"]
+    browser.open(page, 390)
+    edges = browser.evaluate(
+        """[...document.querySelectorAll('table')].filter(one => one.innerText.includes('95 % over images')).map(one =>
+            [...one.querySelectorAll('thead th')].slice(0, 3).map(cell =>
+                [cell.innerText, cell.getBoundingClientRect().right]))"""
+    )
+    assert edges
+    for one in edges:
+        assert [name for name, _ in one] == ["outcome", "one", "other"]
+        assert all(right < 390 for _, right in one), one
+
+
 def test_faults_are_seen(browser, tmp_path):
     page = tmp_path / "bad.html"
     page.write_text(

@@ -1,16 +1,21 @@
 """The page and the figures: self-contained, escaped, not empty, and the same when made again."""
 
 import base64
+import itertools
 import re
 
+import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 from html_links import assert_self_contained
 from PIL import Image
 
 from vsehub.report.build import build_report
+from vsehub.report.plots import NARROW, RC, _occurrence_curves, new_figure
 from vsehub.report.recipes import LABEL_ORDER, Series
-from vsehub.report.run_plots import styles
+from vsehub.report.results import DIRECTIONS
+from vsehub.report.run_plots import _occurrences, styles
 
 HOSTILE = '<script>alert(1)</script>|$\\frac{"&'
 
@@ -81,8 +86,44 @@ def test_every_loss_keeps_its_own_look():
     assert len({(one["color"], one["marker"]) for one in every.values()}) == len(every)  # more losses than colours
     two = styles(Series("a", "b", "hal", variant) for variant in ("lr 1", "lr 2"))
     first, second = two.values()
-    assert first["color"] == second["color"]
+    assert first["color"] == look["hal"]["color"] != second["color"]
     assert first["linestyle"] != second["linestyle"]
+
+
+def test_variants_of_a_loss_are_told_apart():
+    """By colour while there are colours; by colour with line and marker beyond."""
+    for number in (2, 7, 20):
+        sweep = styles(Series("a", "b", "hal", f"lr {value:02}") for value in range(number))
+        assert len({one["color"] for one in sweep.values()}) == min(number, 7)
+        assert len({tuple(one.values()) for one in sweep.values()}) == number
+    labels = ["sum", "max", "hal"]
+    mixed = styles([*(Series("a", "b", one, "lr 1") for one in labels), Series("a", "b", "hal", "lr 2")])
+    assert len({one["color"] for one in mixed.values()}) == 4
+    many = styles(Series("a", "b", one, f"lr {value}") for one in LABEL_ORDER for value in (1, 2, 3))
+    assert len({tuple(one.values()) for one in many.values()}) == len(many)
+
+
+@pytest.mark.parametrize("largest", [4, 9, 30, 300, 20_000])
+def test_tick_labels_of_counts_do_not_overlap(largest):
+    counts = np.unique(np.geomspace(3 if largest < 100 else 1, largest, 12).astype(int))
+    histogram = {"occurrences": [0, *counts.tolist()], "items": [50, *range(len(counts) + 3, 3, -1)]}
+    with matplotlib.rc_context(RC):
+        figures = [_occurrence_curves({"nns": histogram}, 10, 2.0, new_figure(width, 4.3)) for width in (6.4, NARROW)]
+        series = Series("a", "b", "hal", "")
+        pooled = pd.Series(histogram["items"], histogram["occurrences"], dtype=float)
+        both = {(series, side): pooled for side in DIRECTIONS}
+        for size in ((9.4, 4.2), (NARROW, 7.4)):
+            figures.append(_occurrences(both, styles([series]), 10, new_figure(*size)))
+        for figure in figures:
+            figure.canvas.draw()
+            for axes in figure.axes:
+                low, high = axes.get_xlim()
+                labels = [*axes.get_xticklabels(), *axes.get_xticklabels(minor=True)]
+                shown = [one for one in labels if one.get_text() and low <= one.get_position()[0] <= high]
+                boxes = [one.get_window_extent() for one in shown]
+                boxes.sort(key=lambda box: box.x0)
+                assert boxes
+                assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
 
 def test_one_criterion_and_one_run_draw_too(tmp_path, write_run):

@@ -122,7 +122,10 @@ def test_a_study_is_whole_and_rendering_changes_nothing(study, script, tmp_path)
 
 @pytest.mark.parametrize(
     ("study", "name"),
-    [("diagnosis", "study"), ("living", "study"), ("pretrained", "study"), ("regularisation", "collect")],
+    [
+        *(("diagnosis", "study"), ("living", "study"), ("pretrained", "study"), ("regularisation", "collect")),
+        *(("suspects", "study"), ("gate", "study")),
+    ],
 )
 def test_tables_without_claims_follow_from_their_rows(study, name, monkeypatch, tmp_path):
     own = EXPERIMENTS / study

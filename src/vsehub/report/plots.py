@@ -7,8 +7,10 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 # Okabe and Ito's colours, distinct for colour-blind readers; without yellow, which is too faint on white.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
@@ -134,12 +136,23 @@ def _occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float, figu
     axes.set(xscale="log", yscale="log", ylabel="items found by at least $N$")
     found = "$N$: queries that find it" if is_narrow(figure) else "$N$: queries that find the item"
     axes.set_xlabel(f"{found} among their {k} nearest")
-    axes.xaxis.set_major_formatter(lambda count, _: f"{count:,.0f}" if count >= 1 else "")
+    label_counts(axes)
     axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
     handles, labels = axes.get_legend_handles_labels()
     columns, size = (1, None) if is_narrow(figure) else (2, 9)
     figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=columns, fontsize=size)
     return figure
+
+
+def label_counts(axes: Axes) -> None:
+    """Label a logarithmic axis of counts at 1, 2, 5, 10, ... or, over more than two decades, at powers of ten.
+
+    matplotlib would label every tick of an axis of about a decade, one over the other.
+    """
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high / max(low, 0.5) > 200 else (1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(lambda count, _: f"{count:,.0f}" if count >= 1 else "")
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def at_least(histogram: dict) -> tuple[np.ndarray, np.ndarray, float]:

@@ -280,10 +280,10 @@ def paired_table(tests: pd.DataFrame) -> Table:
     """The paired tests of one setting as a table of text."""
     rows = [
         [
-            row[FAMILY],
+            row["outcome"],
             row["one"],
             row["other"],
-            row["outcome"],
+            row[FAMILY],
             f"{row['difference']:+.1f}",
             f"{row['low']:+.1f} to {row['high']:+.1f}",
             *(probability_text(row[name]) for name in ("p_images", "holm_images", "p_seeds", "holm_seeds")),
@@ -291,7 +291,7 @@ def paired_table(tests: pd.DataFrame) -> Table:
         ]
         for _, row in tests.iterrows()
     ]
-    head = ["family", "one", "other", "outcome", "difference", "95 % over images"]
+    head = ["outcome", "one", "other", "family", "difference", "95 % over images"]
     head += ["p images", "Holm", "p seeds", "Holm", "seeds"]
     starts = (tests[FAMILY] != tests[FAMILY].shift()).tolist()
     return Table(head, rows, PAIRED_CAPTION, words=4, starts=starts)

@@ -10,7 +10,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vsehub.report.plots import COLOURS, LINES, MARKERS, NARROW, RC, Picture, is_narrow, new_figure, plain, render
+from vsehub.report.plots import (
+    COLOURS,
+    LINES,
+    MARKERS,
+    NARROW,
+    RC,
+    Picture,
+    is_narrow,
+    label_counts,
+    new_figure,
+    plain,
+    render,
+)
 from vsehub.report.recipes import LABEL_ORDER, Series, label_rank, series_rank
 from vsehub.report.results import DIRECTIONS, RANKS, Setting, by_setting
 from vsehub.report.runs import Run
@@ -23,7 +35,8 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
     """Colour and marker of each loss, line of each variant, by the series' title: the same in every plot.
 
     Markers differ as well as colours, for black-and-white print. The papers' losses look the same in every report;
-    other losses take the remaining colours.
+    other losses take the remaining colours, and then variants of a loss beyond the first. Where these are too few,
+    variants of one of several losses share its colour; those of a single loss take all colours in turn.
     """
     variants: dict[str, set[str]] = {}
     for one in series:
@@ -32,21 +45,35 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
     left = [n for n in range(len(COLOURS)) if n not in taken]
     free, round_one = (left, 0) if left else (list(range(len(COLOURS))), 1)  # no colour is left: its second marker
     others = sorted(set(variants) - set(LABEL_ORDER))
-    return {
-        Series("", "", label, variant).title: _style(
-            LABEL_ORDER.index(label) if label in LABEL_ORDER else free[others.index(label) % len(free)],
-            number + (0 if label in LABEL_ORDER else round_one + others.index(label) // len(free)),
-        )
-        for label in sorted(variants, key=label_rank)
-        for number, variant in enumerate(sorted(variants[label]))
+    base = {
+        label: LABEL_ORDER.index(label) if label in LABEL_ORDER else free[others.index(label) % len(free)]
+        for label in variants
     }
+    ordered = sorted(variants, key=label_rank)
+    beyond = [(label, number) for label in ordered for number in range(1, len(variants[label]))]
+    spare = [n for n in range(len(COLOURS)) if n not in base.values()]
+    own = dict(zip(beyond, spare, strict=False)) if len(beyond) <= len(spare) else {}
+    found = {}
+    for label in ordered:
+        first = 0 if label in LABEL_ORDER else round_one + others.index(label) // len(free)
+        for number, variant in enumerate(sorted(variants[label])):
+            if (label, number) in own:
+                style = _style(own[label, number], number, 0)
+            elif len(variants) == 1 and not own:
+                turn = first + number // len(COLOURS)
+                style = _style((base[label] + number) % len(COLOURS), turn, turn)
+            else:
+                style = _style(base[label], first + number, first + number)
+            found[Series("", "", label, variant).title] = style
+    return found
 
 
-def _style(colour: int, number: int) -> dict:
+def _style(colour: int, line: int, marker: int) -> dict:
+    """A colour, a kind of line, and the marker so many places after the colour's own."""
     return {
         "color": COLOURS[colour],
-        "marker": MARKERS[(colour + number) % len(MARKERS)],
-        "linestyle": LINES[number % len(LINES)],
+        "marker": MARKERS[(colour + marker) % len(MARKERS)],
+        "linestyle": LINES[line % len(LINES)],
     }
 
 
@@ -133,6 +160,7 @@ def _occurrences(pooled: dict[tuple[Series, str], pd.Series], look: dict[str, di
         for one in sorted({one for one, way in pooled if way == side}, key=series_rank):
             _occurrence_points(axes, one.title, pooled[one, side], look[one.title])
         axes.set(xscale="log", yscale="log", title=heading, xlabel=f"$N_{{{k}}}$: queries that find the item")
+        label_counts(axes)
         size = None if is_narrow(figure) else 9  # None: that of all text
         axes.legend(title=f"never found ($N_{{{k}}}=0$)", alignment="left", fontsize=size, title_fontsize=size)
     for axes in figure.axes if is_narrow(figure) else figure.axes[:1]:

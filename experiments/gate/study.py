@@ -1,7 +1,7 @@
 """The gate against many small planted items: which it holds, and how many ordinary items it holds with them.
 
-    python experiments/suspects/groups.py FOLDER
-    python experiments/suspects/groups.py               the table again, from groups.csv
+    python experiments/gate/study.py FOLDER
+    python experiments/gate/study.py               the table again, from groups.csv
 
 FOLDER holds clip_coco500.npz. The gate is that of `vsehub gate` at its defaults, over collections in memory, both
 rankings the plain one. Planted lie between an item and a query, and each enters no more lists than the budget of one
@@ -28,12 +28,11 @@ from vsehub.serving.databases.collection import Items
 from vsehub.serving.databases.gate import Gate
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path.insert(0, str(HERE.parent))
 
 from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
-from sets import K  # noqa: E402 (in this folder)
 
-SEEDS, MANY, COPIES, TRIED = range(5), 150, 12, 3000
+SEEDS, MANY, COPIES, TRIED, K = range(5), 150, 12, 3000, 10
 
 
 class InMemory:
