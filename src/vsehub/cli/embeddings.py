@@ -18,6 +18,7 @@ from vsehub.cli.nodes import build, device_named
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import alone, write_json
 from vsehub.io.outputs import Output
+from vsehub.io.progress import stage
 from vsehub.io.records import EMBEDDINGS
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
@@ -214,6 +215,8 @@ def compared(
     tuning: what to choose the criterion by, where it is an `Auto`. cluster: whose workers divide the items; None: this
     process measures. This process holds the output folder until the block ends.
     """
+    stage(log, "loading torch and opening the vectors")
+
     from vsehub.io.provenance import code_version, hardware, versions
     from vsehub.neighbors.rounded import uses_bf16
     from vsehub.rerank.choose import choice_record, choose_for
@@ -242,6 +245,7 @@ def compared(
     nothing = nullcontext((None, {"name": "local"}))
     with alone(Path(settings.out), "writing"), nothing if cluster is None else cluster.started() as (engine, named):
         out = settings.output()  # checked again: another process may have finished in the meantime
+        stage(log, f"looking through {sizes[0]:,} queries and {sizes[1]:,} items")
         checking = time.perf_counter()
         checked = inputs.check({} if engine is None else {"items": engine.look_through(inputs.sides["items"])})
         choosing = time.perf_counter()
@@ -254,6 +258,7 @@ def compared(
             if engine is not None:
                 refuse_unsharded(criteria, inputs.reference_items is not None)
         parts = Parts(out / PARTS, _work(inputs, criteria, device, bf16, cluster), settings.overwrite)
+        stage(log, f"ranking under {', '.join([PLAIN, *criteria])}")
         measuring = time.perf_counter()
         measured = measure(
             inputs.queries,

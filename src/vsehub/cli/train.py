@@ -21,6 +21,7 @@ from vsehub.cli.overrides import MULTIRUN, config_dir, ordered, quoted, text_of
 from vsehub.cli.resume import data_choice, last_checkpoint, require_same_data, resumed, run_record
 from vsehub.cli.run_folder import RunFolder, forget_start, require_training
 from vsehub.cli.sweep import in_sweep, summary, swept
+from vsehub.io.progress import stage
 from vsehub.io.records import RUN, read_record
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ def train(cfg: DictConfig) -> float:
     early = cfg.resume is None and not launch.started_together()
     if early:
         refuse_early(cfg)
+    if launch.number() == 0:
+        stage(log, "loading torch and the data")
 
     import torch
 

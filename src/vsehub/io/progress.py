@@ -1,5 +1,7 @@
-"""Progress bars, and iteration ahead of time in a thread."""
+"""Progress bars, lines for what begins, and iteration ahead of time in a thread."""
 
+import logging
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,3 +30,9 @@ def ahead(items: Iterable[T], count: int = 1) -> Iterator[T]:
             if item is end:
                 return
             yield cast(T, item)
+
+
+def stage(log: logging.Logger, text: str) -> None:
+    """A line for what begins, where no bar is seen since the output goes to a file or another program."""
+    if not sys.stderr.isatty():
+        log.info(text)
