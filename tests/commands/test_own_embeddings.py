@@ -280,6 +280,17 @@ def test_a_database_that_gives_the_ranking(files, here, monkeypatch):
     assert record(files / "other")["index"]["kind"] == "Milvus, approximate"
 
 
+def test_copies_among_the_items_are_told(files, here):
+    items = np.load(files / "m.npy")
+    np.save(files / "twice.npy", np.concatenate([items, items[[7, 3]]]))
+    said = here("diagnose", "queries=q.npy", "items=twice.npy", "criteria=[csls]", "out=twice")
+    assert (
+        "2 of the 122 items are copies of others, number for number (item 120 of item 7, for example, counted from 0)"
+        in said
+    )
+    assert "copies of others" not in here("diagnose", *ALL[:2], "criteria=[csls]", "out=once")
+
+
 def test_biases_for_a_search_engine_of_ones_own(files, here):
     """a·s - b from the table ranks as the criterion does; a criterion that has no bias is refused."""
     sides = (*ALL[:2], "reference=train.npy", "k=5")

@@ -6,12 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vsehub.criteria.base import Criterion
 from vsehub.data.vectors.embeddings import Norms, VectorFile
 from vsehub.metrics.topk import top_k
+from vsehub.neighbors.vectors import VectorSource, row_digests
 from vsehub.rerank.inputs import Checked, Inputs, Names, Range
 from vsehub.rerank.measure import Measured, Ranked, reached
 from vsehub.rerank.suspects import suspects
@@ -20,6 +22,7 @@ from vsehub.rerank.verdict import verdict
 log = logging.getLogger(__name__)
 
 EXAMPLES = 20
+MOST_HASHED = 4 << 30  # bytes of items that are compared with each other, number for number, in some seconds
 QUERIES = 3  # of a hub's queries
 
 
@@ -97,11 +100,25 @@ def _truth(inputs: Inputs) -> dict[str, Any] | None:
 def health(inputs: Inputs, plain: Ranked, seed: int = 0) -> dict[str, Any]:
     """ "verdict": that on the plain ranking, see `rerank.verdict`. "suspects": items that look planted, with names."""
     planted = suspects(plain.positions, inputs.queries, inputs.items, seed)
+    if 4 * len(inputs.items) * inputs.items.shape[1] <= MOST_HASHED:
+        _tell_copies(inputs.items)
     k = reached(len(inputs.items))[-1]
     return {
         "verdict": verdict(plain.hubness, k, len(inputs.queries), len(inputs.items), planted),
         "suspects": [asdict(one) | inputs.item_names.of(one.item) for one in planted],
     }
+
+
+def _tell_copies(items: VectorSource) -> None:
+    """Log a warning if items are copies of others: all of them enter a list together, or none does."""
+    _, first, place = np.unique(row_digests(items), return_index=True, return_inverse=True)
+    copies = np.flatnonzero(first[place] != np.arange(len(items)))
+    if len(copies):
+        log.warning(
+            "%d of the %d items are copies of others, number for number (item %d of item %d, for example, counted from "
+            "0): they enter lists together",
+            *(len(copies), len(items), copies[0], first[place][copies[0]]),
+        )
 
 
 def values(
