@@ -141,7 +141,8 @@ def test_settings_that_do_not_fit(refused, tmp_path, overrides, message):
 
 def test_data_that_is_not_there(refused, tmp_path):
     assert "data.root is not set; give data.root=VALUE" in refused("train", "data=precomp")
-    said = refused("train", "data=precomp", "data.root=absent", "loss.gamma=-1")
+    (tmp_path / "empty").mkdir()
+    said = refused("train", "data=precomp", "data.root=empty", "loss.gamma=-1")
     assert "loss.gamma is -1; expected a number above 0" in said, "bad settings are refused before the data are read"
     absent = refused("train", "data=precomp", "data.root=absent")
     assert "root: no such file or folder: absent. Put the files of the VSE++ layout there" in absent

@@ -12,9 +12,11 @@ from types import ModuleType
 def script_modules(folder: Path, names: tuple[str, ...]) -> Iterator[dict[str, ModuleType]]:
     """The scripts of a folder by their names, which are not left behind: other folders have scripts of the same."""
     sys.path.insert(0, str(folder))
+    before, paths = set(sys.modules), list(sys.path)
     try:
         yield {name: import_module(name) for name in names}
     finally:
-        sys.path.remove(str(folder))
-        for name in names:
-            sys.modules.pop(name, None)
+        sys.path[:] = [one for one in paths if one != str(folder)]
+        for name in set(sys.modules) - before:  # and those that they import
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+                del sys.modules[name]

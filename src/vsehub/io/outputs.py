@@ -8,7 +8,7 @@ from pathlib import Path
 from vsehub.checks import fail, require
 from vsehub.io.files import is_full_disk, read_object, remove_abandoned, write_json
 from vsehub.io.text import stays_inside
-from vsehub.io.unfinished import SETTINGS
+from vsehub.io.unfinished import is_unfinished
 
 MARK = ".vsehub.json"  # lists the files of a folder that are vsehub's
 VERSION = 1
@@ -86,7 +86,7 @@ class Output:
     def _others(self) -> list[str]:
         """The names in a folder without a mark, apart from hidden ones and folders of unfinished work."""
         found = (path for path in self.folder.iterdir() if not path.name.startswith("."))
-        return sorted(path.name for path in found if not (path / SETTINGS).is_file())
+        return sorted(path.name for path in found if not is_unfinished(path))
 
     def _note(self, finished: bool) -> None:
         mark = {"version": VERSION, "kind": self.kind, "finished": finished, "files": sorted(self.earlier)}

@@ -20,6 +20,13 @@ ENDING = ".part.npz"  # a name that nobody else's files in the folder have
 _SHOWN = 40  # settings named in a message, and characters of each
 
 
+def is_unfinished(folder: Path) -> bool:
+    """Whether a folder holds parts of unfinished work alone, or nothing."""
+    return folder.is_dir() and all(
+        path.name == SETTINGS or path.name.startswith(".") or path.name.endswith(ENDING) for path in folder.iterdir()
+    )
+
+
 class UnfinishedWork:
     """Named parts of unfinished work, each a dictionary of arrays that is written atomically.
 

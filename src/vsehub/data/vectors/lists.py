@@ -2,7 +2,8 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,10 @@ def holds_lists(path: Path, delimiter: str) -> bool:
         return any(_is_list(cell) for cell in next(rows, []))
 
 
-def _stored(path: Path, rows: Iterable[Row]) -> Stored:
+def _stored(path: Path, rows: Generator[Row, None, None]) -> Stored:
     ids: list[str] = []
     columns = 0
-    with ScratchRows(np.dtype(np.float32), f"the numbers of {path}") as scratch:
+    with closing(rows), ScratchRows(np.dtype(np.float32), f"the numbers of {path}") as scratch:
         block: list[np.ndarray] = []
         for line, one, numbers in rows:
             columns = columns or len(numbers)
@@ -93,7 +94,7 @@ def _is_number(entry: Any) -> bool:
     return True
 
 
-def _lines(path: Path, key: str | None) -> Iterator[Row]:
+def _lines(path: Path, key: str | None) -> Generator[Row, None, None]:
     with readable(path), path.open("rb") as file, byte_bar(f"reading {path.name}", path.stat().st_size) as bar:
         for number, line in enumerate(file, 1):
             bar.update(len(line))
@@ -122,7 +123,7 @@ def _lines(path: Path, key: str | None) -> Iterator[Row]:
             yield number, None if one is None else str(one), found
 
 
-def _cells(path: Path, key: str | None, delimiter: str) -> Iterator[Row]:
+def _cells(path: Path, key: str | None, delimiter: str) -> Generator[Row, None, None]:
     with (
         readable(path, csv.Error),
         long_fields(),
