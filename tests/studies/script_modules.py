@@ -13,6 +13,7 @@ def script_modules(folder: Path, names: tuple[str, ...]) -> Iterator[dict[str, M
     """The scripts of a folder by their names, which are not left behind: other folders have scripts of the same."""
     sys.path.insert(0, str(folder))
     before, paths = set(sys.modules), list(sys.path)
+    others = {name: sys.modules.pop(name) for name in names if name in sys.modules}
     try:
         yield {name: import_module(name) for name in names}
     finally:
@@ -20,3 +21,6 @@ def script_modules(folder: Path, names: tuple[str, ...]) -> Iterator[dict[str, M
         for name in set(sys.modules) - before:  # and those that they import
             if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
                 del sys.modules[name]
+        for name in names:
+            sys.modules.pop(name, None)
+        sys.modules.update(others)

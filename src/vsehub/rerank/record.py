@@ -13,6 +13,7 @@ from torch import Tensor
 from vsehub.criteria.base import Criterion
 from vsehub.data.vectors.embeddings import Norms, VectorFile
 from vsehub.metrics.topk import top_k
+from vsehub.neighbors.given import UnitVectors
 from vsehub.neighbors.vectors import VectorSource, row_digests
 from vsehub.rerank.inputs import Checked, Inputs, Names, Range
 from vsehub.rerank.measure import Measured, Ranked, reached
@@ -100,7 +101,8 @@ def _truth(inputs: Inputs) -> dict[str, Any] | None:
 def health(inputs: Inputs, plain: Ranked, seed: int = 0) -> dict[str, Any]:
     """ "verdict": that on the plain ranking, see `rerank.verdict`. "suspects": items that look planted, with names."""
     planted = suspects(plain.positions, inputs.queries, inputs.items, seed)
-    if 4 * len(inputs.items) * inputs.items.shape[1] <= MOST_HASHED:
+    given = isinstance(inputs.items, UnitVectors)  # scores, that do not say how items compare
+    if not given and 4 * len(inputs.items) * inputs.items.shape[1] <= MOST_HASHED:
         _tell_copies(inputs.items)
     k = reached(len(inputs.items))[-1]
     return {
