@@ -8,7 +8,7 @@ from vsehub.checks import InputError
 from vsehub.metrics import top_k
 from vsehub.neighbors import rounded, tiles
 from vsehub.neighbors.exact import ExactIndex
-from vsehub.neighbors.rounded import RoundedVectors, has_bf16, rounded_products, uses_bf16
+from vsehub.neighbors.rounded import RoundedVectors, has_bf16, products, rounded_products, uses_bf16
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import as_vectors
 
@@ -99,3 +99,17 @@ def test_which_cpus_multiply_it(capabilities, fast):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
         assert has_bf16("cpu") is fast
+
+
+@pytest.mark.parametrize("score", [products, rounded_products])
+@pytest.mark.parametrize("rows", [1, 3, 70])
+def test_the_score_of_an_item_does_not_depend_on_the_items_beside_it(score, rows):
+    generator = torch.Generator().manual_seed(0)
+    for dimensions in (5, 33, 256, 515):
+        items = torch.randn(40, dimensions, generator=generator)
+        queries = torch.randn(rows, dimensions, generator=generator)
+        whole = score(items)(queries, None)
+        for width in (1, 2, 7, 15, 16, 17, 31):
+            for start in range(0, 40, width):
+                alone = score(items[start : start + width])(queries, None)
+                assert torch.equal(alone, whole[:, start : start + width]), (dimensions, width, start)

@@ -13,6 +13,8 @@ from torch import Tensor
 from vsehub.checks import require
 from vsehub.neighbors.vectors import VectorSource
 
+# A BLAS multiplies fewer columns or rows than these by other routines, which add up the products in another order.
+NARROW, LOW = 16, 8
 # (queries (b, D), memory or None) -> scores (b, m)
 Products = Callable[[Tensor, Tensor | None], Tensor]
 
@@ -32,8 +34,30 @@ class RoundedVectors:
 
 
 def products(items: Tensor) -> Products:
-    """(queries (b, D), memory or None) -> their inner products (b, m) with items (m, D)."""
-    return lambda queries, out: torch.mm(queries, items.T, out=out)
+    """(queries (b, D), memory or None) -> their inner products (b, m) with items (m, D).
+
+    The score of an item does not depend on the items beside it, so that copies are tied in every block.
+    """
+    return _padded(items, lambda wide: lambda queries, out: torch.mm(queries, wide.T, out=out))
+
+
+def at_least(count: int, rows: Tensor) -> Tensor:
+    """Rows (n, D), with rows of zeros below where n is less than count."""
+    missing = count - len(rows)
+    return rows if missing <= 0 else torch.cat([rows, rows.new_zeros(missing, rows.shape[1])])
+
+
+def _padded(items: Tensor, make: Callable[[Tensor], Products]) -> Products:
+    """The products that `make` gives of items, with zeros beside few items and few queries."""
+    count, score = len(items), make(at_least(NARROW, items))
+
+    def scored(queries: Tensor, out: Tensor | None) -> Tensor:
+        if count >= NARROW and len(queries) >= LOW:
+            return score(queries, out)
+        scores = score(at_least(LOW, queries), None)[: len(queries), :count]
+        return scores if out is None else out.copy_(scores)
+
+    return scored
 
 
 def rounded_products(items: Tensor) -> Products:
@@ -41,6 +65,10 @@ def rounded_products(items: Tensor) -> Products:
 
     Scores are float32, or float64 where the vectors are: in bfloat16 most of a query's best would be equal.
     """
+    return _padded(items, _of_rounded)
+
+
+def _of_rounded(items: Tensor) -> Products:
     half = items.bfloat16()
     if items.is_cuda and items.dtype == torch.float32:
         return lambda queries, out: torch.mm(queries.bfloat16(), half.T, out_dtype=torch.float32, out=out)

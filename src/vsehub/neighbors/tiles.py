@@ -10,6 +10,7 @@ from tqdm import tqdm
 from vsehub.checks import require
 from vsehub.metrics.topk import Best, with_block
 from vsehub.neighbors.given import GivenScores, scoring
+from vsehub.neighbors.rounded import NARROW, at_least
 from vsehub.neighbors.vectors import VectorSource
 
 # (scores (b, m), their queries, their items) -> corrected scores (b, m)
@@ -26,7 +27,7 @@ QUERIES_HELD = 16384
 HELD_ELEMENTS = 2**27
 # Scores of all reference queries against some items: 128 MB of float32 at a time, for any number of queries.
 COLUMN_ELEMENTS = 2**25
-LEAST_COLUMNS = 16
+LEAST_COLUMNS = NARROW
 BAR = {"unit": " scores", "unit_scale": True, "leave": False}
 
 
@@ -120,7 +121,11 @@ def score_columns(
                 scores = buffer.matrix(stop - start, len(reference), held)
                 if given is None:
                     block = items.rows(start, stop).to(held)
-                    torch.mm(block, held.T, out=scores)
+                    if min(len(block), len(held)) < NARROW:
+                        wide = torch.mm(at_least(NARROW, block), at_least(NARROW, held).T)
+                        scores.copy_(wide[: len(block), : len(held)])
+                    else:
+                        torch.mm(block, held.T, out=scores)
                 else:
                     scores.copy_(given.columns(start, stop).T)
                 yield scores.T
