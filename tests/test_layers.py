@@ -231,7 +231,7 @@ def test_correcting_embeddings_needs_no_training_stack(tmp_path):
     ask = f"""
 import os, sys
 import numpy as np
-from vsehub.cli import embeddings, main
+from vsehub.cli import main
 
 def loaded(*names):
     print(sorted(set(names) & set(sys.modules)))
@@ -248,8 +248,10 @@ for command in ("rerank", "diagnose"):
     except SystemExit as end:
         print(end.code)
 loaded("torch", "pyarrow", "faiss", {HEAVY})
-embeddings.Comparison.require_unchanged = lambda found: loaded("torch", "faiss", "pandas", "matplotlib", {HEAVY})
-embeddings.Comparison.finish = lambda found: []
+from vsehub.cli import diagnose, rerank
+from vsehub.rerank import compare
+compare.Comparison.require_unchanged = lambda found: loaded("torch", "faiss", "pandas", "matplotlib", {HEAVY})
+diagnose.finish = rerank.finish = lambda found, out: []
 run("diagnose", "queries=m.npy", "k=2")
 run("rerank", "queries=m.npy", "k=2")
 """

@@ -27,10 +27,10 @@ from generated import vectors, write
 from vsehub.criteria import CSLS, Sinkhorn
 from vsehub.data.vectors.embeddings import VectorFile, open_vectors
 from vsehub.rerank.cluster import Cluster
-from vsehub.rerank.distributed import Distributed
 from vsehub.rerank.measure import measure
 from vsehub.rerank.parts import Parts
 from vsehub.rerank.shards import divided, lists_bytes, shard_rows, terms_bytes
+from vsehub.rerank.sides import Sides
 
 DIM, FILES, K, EMPTY = 512, 4, 10, 256
 CRITERIA = {"csls": CSLS(), "sinkhorn": Sinkhorn(rounds=2)}
@@ -69,13 +69,13 @@ def ranked(
     queries: np.ndarray,
     reference: np.ndarray,
     name: str,
-    engine: Distributed | None,
+    engine: Engine,
     cpu: list[float],
 ) -> None:
     """The rankings under a criterion, by the engine or in this process; its seconds of CPU are added to `cpu`."""
     began = cpu_seconds()
     with tempfile.TemporaryDirectory() as folder:
-        measure(queries, items, {name: CRITERIA[name]}, reference, K, parts=Parts(folder, {}), engine=engine)
+        measure(Sides.of(queries, items, reference), {name: CRITERIA[name]}, K, engine.keeping(Parts(folder, {})))
     cpu.append(cpu_seconds() - began)
 
 
@@ -94,7 +94,7 @@ def compare(count: int, queries: int, reference: int, rounds: int) -> dict[str, 
         began = time.perf_counter()
         with Cluster(workers=1).started() as (one, named), Cluster(workers=2).started() as (two, _):
             start = time.perf_counter() - began
-            engines = {"local": None, "1 worker": one, "2 workers": two}
+            engines: dict[str, Engine] = {"local": Local(), "1 worker": one, "2 workers": two}
             for name in CRITERIA:
                 own: dict[str, list[float]] = {way: [] for way in engines}
                 ways = {way: partial(ranked, items, asked, seen, name, one_, own[way]) for way, one_ in engines.items()}

@@ -125,7 +125,7 @@ def _correct(path: Path, queries: int, reference: int | None, dim: int) -> dict:
     items = np.load(path, mmap_mode="r")
     before = evaluation._memory("VmRSS")
     began = time.perf_counter()
-    bias = fit_all([RULE], as_vectors("items", items), as_vectors("reference", asking), progress=True)[0][0]
+    bias = fit_all([RULE], as_vectors("items", items), as_vectors("reference", asking))[0][0]
     fitted = time.perf_counter()
     both_rankings(asked, items, bias)
     return {

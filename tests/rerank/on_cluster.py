@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import ray
+from measuring import measure
 
 from vsehub.checks import InputError
 from vsehub.cli import main as command_line
@@ -20,7 +21,6 @@ from vsehub.criteria import CSLS, DualBankSinkhorn, MutualProximity, QBNorm, Sin
 from vsehub.data.vectors.embeddings import open_vectors
 from vsehub.rerank import cluster, shards
 from vsehub.rerank.cluster import Cluster
-from vsehub.rerank.measure import measure
 from vsehub.rerank.parts import Parts
 
 K = 12

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from looped import looped
+from measuring import measure
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, Auto, Sinkhorn
@@ -13,7 +14,6 @@ from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import as_vectors, row_digests
 from vsehub.rerank.choose import Tuning, halves
 from vsehub.rerank.gains import gained
-from vsehub.rerank.measure import measure
 
 
 def unit(rows):

@@ -4,6 +4,7 @@ import fsspec
 import numpy as np
 import pytest
 import torch
+from measuring import measure
 
 from vsehub.checks import InputError
 from vsehub.cli.nodes import components
@@ -11,7 +12,6 @@ from vsehub.criteria import CSLS, Chain, DualInvertedSoftmax, QBNorm, RelaxedGre
 from vsehub.data.vectors.embeddings import look_through, open_vectors
 from vsehub.rerank import shards
 from vsehub.rerank.distributed import Distributed, refuse_unsharded
-from vsehub.rerank.measure import measure
 from vsehub.rerank.parts import Parts
 
 DIM, K = 8, 12
@@ -148,7 +148,7 @@ def test_what_cannot_go_by_shards_is_refused(sides, tmp_path):
     refuse_unsharded(dict(every_correction()), True)
     with pytest.raises(InputError, match="is an array in this process"):
         shards.divided(open_vectors(unit(4, 0), "items"))
-    with pytest.raises(InputError, match="parts is None"):
+    with pytest.raises(InputError, match="results are kept in a folder"):
         measure(sides[0], sides[1], engine=Distributed(InTurn()))
     changed = shards.divided(sides[1])[0]
     np.save(changed.address, unit(2, 0))

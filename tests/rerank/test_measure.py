@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from looped import looped
+from measuring import measure
 
 from vsehub.checks import InputError
 from vsehub.criteria import (
@@ -24,7 +25,6 @@ from vsehub.metrics import Positives
 from vsehub.neighbors import tiles
 from vsehub.neighbors.given import UnitVectors
 from vsehub.rerank import measure as engine
-from vsehub.rerank.measure import measure
 from vsehub.rerank.parts import Parts
 
 CRITERIA = {
@@ -152,7 +152,7 @@ def test_matchings_are_made_for_each_k(queries, items, k, tmp_path):
     rgm = RelaxedGreedyMatching(relaxation=1.0)
     criteria = {"rgm": rgm, "csls": CSLS(k=3), "csls+rgm": Chain([CSLS(k=3), rgm])}
     parts = Parts(tmp_path / "parts", {})
-    measured = measure(asked, among, criteria, None, k, positives, parts)
+    measured = measure(asked, among, criteria, None, k, positives, parts=parts)
     scores = torch.from_numpy(asked) @ torch.from_numpy(among).T
     for one in (measured.rankings[1], measured.rankings[3]):
         orders = {n: ranked(criteria[one.name].rescore(scores, k=min(n, items))) for n in (1, 5, 10, k)}
@@ -166,7 +166,7 @@ def test_matchings_are_made_for_each_k(queries, items, k, tmp_path):
         assert (one.truth["map_r"] is None) == (k < max(map(len, found.values())))
         first = sum(row[0] != plain[0] for row, plain in zip(orders[k], ranked(scores), strict=True)) / queries
         assert one.changed["first"] == pytest.approx(first)
-    again = measure(asked, Breaking(among, 0), criteria, None, k, positives, parts)
+    again = measure(asked, Breaking(among, 0), criteria, None, k, positives, parts=parts)
     assert same(everything(again), everything(measured))
 
 
@@ -265,7 +265,7 @@ def test_a_killed_search_goes_on_and_ends_alike(monkeypatch, tmp_path):
     while True:
         parts = Parts(tmp_path / "parts", {"what": 1})
         try:
-            again = measure(asked, Breaking(among, left), criteria, other, 5, positives, parts)
+            again = measure(asked, Breaking(among, left), criteria, other, 5, positives, parts=parts)
             break
         except Stopped:
             kills, left = kills + 1, left + 1
@@ -273,11 +273,11 @@ def test_a_killed_search_goes_on_and_ends_alike(monkeypatch, tmp_path):
     assert kills > 3
     assert len(list((tmp_path / "parts").glob("lists-*.npz"))) == 6
     assert same(everything(again), unbroken)
-    assert same(everything(measure(asked, Breaking(among, 0), criteria, other, 5, positives, parts)), unbroken)
+    assert same(everything(measure(asked, Breaking(among, 0), criteria, other, 5, positives, parts=parts)), unbroken)
     (tmp_path / "parts" / "lists-10-8.part.npz").write_bytes(b"PK half a file")
     with pytest.raises(Stopped):
-        measure(asked, Breaking(among, 0), criteria, other, 5, positives, parts)
-    assert same(everything(measure(asked, among, criteria, other, 5, positives, parts)), unbroken)
+        measure(asked, Breaking(among, 0), criteria, other, 5, positives, parts=parts)
+    assert same(everything(measure(asked, among, criteria, other, 5, positives, parts=parts)), unbroken)
     parts.remove()
     assert list(tmp_path.iterdir()) == []
 
@@ -307,7 +307,7 @@ def test_rounded_scores_and_what_they_change(sizes, count):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "SAMPLE", count)
         exact, rounded = (
-            measure(asked, among, CRITERIA, other, 4, positives, bf16=bf16, seed=3) for bf16 in (False, True)
+            measure(asked, among, CRITERIA, other, 4, positives, rounded=bf16, seed=3) for bf16 in (False, True)
         )
     assert exact.seconds.keys() == {"reference", "search"}
     assert rounded.seconds.keys() == {"reference", "search", "float32_sample"}
@@ -332,9 +332,9 @@ def test_rounded_scores_and_what_they_change(sizes, count):
 def test_what_cannot_be_rounded():
     asked, among, _ = sides(20, 30)
     with pytest.raises(InputError, match="bf16: rgm matches queries and items with each other, in float32 only"):
-        measure(asked, among, {"rgm": RelaxedGreedyMatching()}, bf16=True)
+        measure(asked, among, {"rgm": RelaxedGreedyMatching()}, rounded=True)
     with pytest.raises(InputError, match="bf16: scores are given"):
-        measure(asked @ among.T, UnitVectors(30), bf16=True)
+        measure(asked @ among.T, UnitVectors(30), rounded=True)
 
 
 def test_the_plain_criterion_is_measured_once():

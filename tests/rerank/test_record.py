@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from measuring import measure
 
 from vsehub.criteria import CSLS, NearestNeighbor
 from vsehub.rerank.inputs import Names
-from vsehub.rerank.measure import measure
 from vsehub.rerank.record import EXAMPLES, reference_kind, values
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from looped import looped
+from measuring import measure
 from omegaconf import OmegaConf
 
 from vsehub.checks import InputError
@@ -13,10 +14,9 @@ from vsehub.criteria.choose import choose
 from vsehub.data.vectors.embeddings import open_vectors
 from vsehub.metrics import Positives
 from vsehub.neighbors import tiles
-from vsehub.neighbors.given import GivenScores, UnitVectors
+from vsehub.neighbors.given import GivenScores, UnitVectors, moved
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.rerank import scores as module
-from vsehub.rerank.measure import measure, moved
 from vsehub.rerank.parts import Parts
 from vsehub.rerank.scores import ScoreFile, look_through_scores, open_scores
 

@@ -283,9 +283,9 @@ def test_a_finished_collection_of_a_command_that_was_stopped(place, monkeypatch)
     monkeypatch.setattr(filling, "BLOCK", 15)
     items, some, starts, put_in = items_of(), Kept(QUERIES[:2]), [], filling.put_in
 
-    def noted(database, items, last, start, progress):
+    def noted(database, items, last, start):
         starts.append(start)
-        put_in(database, items, last, start, progress)
+        put_in(database, items, last, start)
 
     wanted = facts(items, kept=some)
     fill(place, wanted, items, some).complete()
@@ -617,7 +617,7 @@ def test_readers_see_the_old_or_the_new_collection(place, monkeypatch):
 
     whole = filling.put_in
 
-    def stopped(database, items, last, start, progress):
+    def stopped(database, items, last, start):
         starts.append(start)
 
         def watching(rows, put=database.put):
@@ -628,7 +628,7 @@ def test_readers_see_the_old_or_the_new_collection(place, monkeypatch):
                 raise ConnectionError("the line went dead")
 
         database.put = watching
-        whole(database, items, last, start, progress)
+        whole(database, items, last, start)
 
     with monkeypatch.context() as patch:
         patch.setattr(filling, "put_in", stopped)

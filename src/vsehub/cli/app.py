@@ -29,6 +29,7 @@ from vsehub.cli.signals import INTERRUPTED, TERMINATED, Terminated, answered
 from vsehub.components import conf_folder
 from vsehub.io.address import masked
 from vsehub.io.files import is_full_disk, write_text
+from vsehub.io.progress import shown
 
 BAD_INPUT, FAILED = 2, 1
 # Libraries that raise Python's own error classes when they refuse a setting.
@@ -64,7 +65,7 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
 
     @wraps(task)
     def guarded(cfg: DictConfig) -> float | None:
-        with boundary():  # inside Hydra, which would print its own message first
+        with boundary(), shown():  # inside Hydra, which would print its own message first
             hide_secrets(cfg)
             hide_notes()
             return task(cfg)

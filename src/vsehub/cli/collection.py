@@ -41,7 +41,7 @@ def new_items(cfg: DictConfig, collection: "Living", without: Path | None = None
 
     normalize = collection.facts.normalize if cfg.normalize is None else cfg.normalize
     vectors = open_vectors(str(cfg["items"]), "items", normalize=normalize)
-    look_through(vectors, progress=True)
+    look_through(vectors)
     ids = vectors.ids if cfg.item_ids is None else read_ids(str(cfg.item_ids), "item_ids")
     labels = vectors.labels if cfg.item_labels is None else read_labels(str(cfg.item_labels), "item_labels")
     if ids is None:

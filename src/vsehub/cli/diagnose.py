@@ -6,7 +6,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vsehub.checks import require
 from vsehub.cli import app
-from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, compared, table
+from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, finish, opened
 from vsehub.cli.nodes import components
 
 UNHEALTHY = 3  # the exit status where fail_on is reached
@@ -33,6 +33,8 @@ def diagnose(cfg: DictConfig) -> None:
     files = {name: known.path("criterion", name) for name in names}
 
     from vsehub.criteria import Auto, NearestNeighbor
+    from vsehub.report.terminal import table
+    from vsehub.rerank.compare import Job, compared
     from vsehub.rerank.verdict import LEVELS
 
     criteria = {name: built(name, OmegaConf.load(path)) for name, path in files.items()}
@@ -42,9 +44,11 @@ def diagnose(cfg: DictConfig) -> None:
     )
     # The plain ranking is measured in any case.
     corrections = {name: one for name, one in criteria.items() if not isinstance(one, NearestNeighbor)}
-    with compared(settings, corrections) as found:
-        found.out.begin(settings.written)
-        written = found.finish()
+    out = settings.output()
+    job = Job("diagnose", out, settings.local(corrections), settings.k, settings.seed)
+    with compared(opened(settings, corrections), corrections, job) as found:
+        out.begin(settings.written)
+        written = finish(found, out)
     print(f"{table(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
     level = found.record["verdict"]["level"]
     if fail_on is not None and LEVELS.index(level) >= LEVELS.index(fail_on):

@@ -1,40 +1,29 @@
-"""The part that `rerank` and `diagnose` share: checked settings, the comparison of rankings, its record."""
+"""What `rerank` and `diagnose` share: checked settings, opened inputs, and the end of a comparison."""
 
 import logging
-import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from omegaconf import DictConfig, ListConfig
 
-from vsehub import __version__
-from vsehub.checks import InputError, boolean, fail, precision_word, require, whole, whole_seed
+from vsehub.checks import InputError, boolean, precision_word, require, whole, whole_seed
 from vsehub.cli.nodes import build, device_named
 from vsehub.data.vectors.paths import require_vectors, split_path
-from vsehub.io.files import alone, write_json
+from vsehub.io.files import write_json
 from vsehub.io.outputs import Output
 from vsehub.io.progress import stage
-from vsehub.io.records import EMBEDDINGS
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
-    import torch
-
-    from vsehub.rerank.choose import Tuning
-    from vsehub.rerank.cluster import Cluster
+    from vsehub.rerank.compare import Comparison
+    from vsehub.rerank.engines import Local
     from vsehub.rerank.inputs import Inputs
-    from vsehub.rerank.measure import Measured
-    from vsehub.rerank.parts import Parts
     from vsehub.serving.databases.engines import Place
 
 log = logging.getLogger(__name__)
 
 RESULT, PAGE = "result.json", "index.html"
-PARTS = "parts"  # the folder of unfinished work
 VECTORS, SCORES = ("queries", "items", "reference", "reference_items"), ("scores", "reference_scores")
 
 
@@ -145,6 +134,12 @@ class Settings:
             "reference_scores goes with scores; the other queries of vectors are reference=FILE",
         )
 
+    def local(self, criteria: Mapping[str, Any]) -> "Local":
+        """The engine of this process, for these criteria."""
+        from vsehub.rerank.engines import Local
+
+        return Local.of(device_named(self.device), self.precision, criteria, self.scored)
+
     def output(self) -> Output:
         """The folder `out`. Raises InputError if it holds other files, or a result that must not be replaced."""
         return Output(self.out, self.kind, self.written, self.overwrite)
@@ -158,161 +153,17 @@ def built(name: str, node: DictConfig | ListConfig) -> Any:
         raise InputError(f"criterion {name}: {error}") from error
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Measured rankings under `criteria`, their record and their output folder.
-
-    began: the start, by `time.perf_counter`.
-    """
-
-    criteria: Mapping[str, Any]
-    inputs: "Inputs"
-    measured: "Measured"
-    record: dict[str, Any]
-    out: Output
-    parts: "Parts"
-    began: float
-
-    def require_unchanged(self) -> None:
-        """Raise InputError, and drop the unfinished work, if a file of vectors has changed since it was opened."""
-        changed = self.inputs.changed()
-        if changed:
-            self.parts.remove()
-            fail(
-                f"{', '.join(map(str, changed))} changed while being read, so the result cannot be used. Run the "
-                "command again when no other program writes to it"
-            )
-
-    def finish(self) -> list[str]:
-        """Write the page, then the record, and remove the parts. Returns the names of the files.
-
-        Raises InputError, and leaves no result, if a file of vectors has changed.
-        """
-        from vsehub.report.pages.embeddings import write_embeddings_report
-
-        try:
-            self.require_unchanged()
-        except InputError:
-            self.out.begin(())  # removes the ranking
-            raise
-        self.record["seconds"]["total"] = time.perf_counter() - self.began
-        write_embeddings_report(self.record, self.out.folder)
-        write_json(self.out / RESULT, self.record)
-        self.parts.remove()  # before the folder counts as finished: a kill in between leaves no parts behind
-        self.out.finish()
-        return [RESULT, PAGE]
-
-
-@contextmanager
-def compared(
-    settings: Settings,
-    criteria: Mapping[str, Any],
-    tuning: "Tuning | None" = None,
-    cluster: "Cluster | None" = None,
-) -> Iterator[Comparison]:
-    """The measured plain ranking and those under `criteria`. All checks come before the measuring.
-
-    tuning: what to choose the criterion by, where it is an `Auto`. cluster: whose workers divide the items; None: this
-    process measures. This process holds the output folder until the block ends.
-    """
+def opened(settings: Settings, criteria: Mapping[str, Any], fetched: bool = True) -> "Inputs":
+    """The inputs, of vectors or of scores, without a reference that no criterion reads. fetched: see `open_inputs`."""
     stage(log, "loading torch and opening the vectors")
 
-    from vsehub.io.provenance import code_version, hardware, versions
-    from vsehub.neighbors.rounded import uses_bf16
-    from vsehub.rerank.choose import choice_record, choose_for
-    from vsehub.rerank.distributed import refuse_unsharded
-    from vsehub.rerank.gains import gained
-    from vsehub.rerank.measure import PLAIN, check_criteria, float32_only, measure
-    from vsehub.rerank.parts import Parts
-    from vsehub.rerank.record import health, record
-
-    began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
-    device = device_named(settings.device)
-    inputs = _opened(settings, any(map(_reads_queries, criteria.values())), fetched=cluster is None)
-    sizes = len(inputs.queries), len(inputs.items)
-    check_criteria(
-        criteria,
-        inputs.reference is not None,
-        *sizes,
-        settings.k,
-        inputs.reference_items is not None,
-        settings.scored,
-    )
-    obstacle = float32_only(criteria, settings.scored)
-    bf16 = uses_bf16(settings.precision, device.type, "engine=ray computes in float32" if cluster else obstacle)
-    if cluster is not None and tuning is None:
-        refuse_unsharded(criteria, inputs.reference_items is not None)
-    nothing = nullcontext((None, {"name": "local"}))
-    with alone(Path(settings.out), "writing"), nothing if cluster is None else cluster.started() as (engine, named):
-        out = settings.output()  # checked again: another process may have finished in the meantime
-        stage(log, f"looking through {sizes[0]:,} queries and {sizes[1]:,} items")
-        checking = time.perf_counter()
-        checked = inputs.check({} if engine is None else {"items": engine.look_through(inputs.sides["items"])})
-        choosing = time.perf_counter()
-        choice = auto = None
-        if tuning is not None:
-            ((_, auto),) = criteria.items()
-            choice, inputs = choose_for(auto, inputs, tuning, settings.seed, progress=True)
-            name, criterion = auto.untuned if choice is None else (choice.name, choice.criterion)
-            criteria = {} if name == PLAIN else {name: criterion}
-            if engine is not None:
-                refuse_unsharded(criteria, inputs.reference_items is not None)
-        parts = Parts(out / PARTS, _work(inputs, criteria, device, bf16, cluster), settings.overwrite)
-        stage(log, f"ranking under {', '.join([PLAIN, *criteria])}")
-        measuring = time.perf_counter()
-        measured = measure(
-            inputs.queries,
-            inputs.items,
-            criteria,
-            inputs.reference,
-            settings.k,
-            inputs.truth,
-            parts,
-            device,
-            progress=True,
-            reference_items=inputs.reference_items,
-            bf16=bf16,
-            seed=settings.seed,
-            engine=engine,
-        )
-        # Add the time of an earlier run whose parts were reused.
-        began -= max(0.0, sum(measured.seconds.values()) - (time.perf_counter() - measuring))
-        whole_record = {
-            "schema": EMBEDDINGS.version,
-            "kind": settings.command,
-            "vsehub": __version__,
-            "command": " ".join(sys.argv),
-            "versions": versions(),
-            "git": code_version(),
-            "hardware": hardware(),
-            "engine": named,
-            "started": started,
-            "seconds": {"look_through": choosing - checking, **measured.seconds},
-            **({"precision": "bf16"} if bf16 else {}),
-            **record(inputs, checked, measured, criteria, settings.k, settings.seed),
-            "choice": None,
-            **health(inputs, measured.rankings[0], settings.seed),
-            "index": None,
-        }
-        if auto is not None:
-            whole_record["seconds"]["choosing"] = measuring - choosing
-            rankings, truth = measured.rankings, inputs.truth
-            first, last = rankings[0].positions, rankings[-1].positions
-            found_gain = None if truth is None else gained(first, last, truth)
-            whole_record["choice"] = choice_record(auto, choice, found_gain)
-        found = Comparison(criteria, inputs, measured, whole_record, out, parts, began)
-        found.require_unchanged()
-        yield found
-
-
-def _opened(settings: Settings, reads_queries: bool, fetched: bool) -> "Inputs":
-    """The inputs, of vectors or of scores, without a reference that is not read. fetched: see `open_inputs`."""
     from vsehub.rerank.inputs import open_inputs
     from vsehub.rerank.scores import open_scores
 
     files: dict[str, Any] = {name: path for name, path in settings.files.items() if path is not None}
     reference = "reference_scores" if settings.scored else "reference"
-    if reference in files and not reads_queries:
+    reads = any(one.needs_reference or one.matching is not None for one in criteria.values())
+    if reference in files and not reads:
         log.warning("%s is not read: none of these criteria uses reference queries", reference)
         del files[reference]
     if settings.scored:
@@ -342,121 +193,21 @@ def of_collection(place: "Place") -> dict[str, Any]:
     return held
 
 
-def _reads_queries(criterion: Any) -> bool:
-    return criterion.needs_reference or criterion.matching is not None
+def finish(found: "Comparison", out: Output) -> list[str]:
+    """Write the page, then the record, and remove the parts. Returns the names of the files.
 
+    Raises InputError, and leaves no result, if a file of vectors has changed.
+    """
+    from vsehub.report.pages.embeddings import write_embeddings_report
 
-def _work(
-    inputs: "Inputs", criteria: Mapping[str, Any], device: "torch.device", bf16: bool, cluster: "Cluster | None"
-) -> dict[str, Any]:
-    """Everything that the lists depend on: a command with equal settings continues unfinished work."""
-    shards = {} if cluster is None else {"engine": "ray", "shard_rows": cluster.shard_rows}
-    return {
-        "vsehub": __version__,
-        **inputs.identity(),
-        "criteria": {name: [type(one).__name__, repr(one.parameters())] for name, one in criteria.items()},
-        "device": device.type if cluster is None else cluster.device,
-        **({"precision": "bf16"} if bf16 else {}),
-        **shards,
-    }
-
-
-TRUTH = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "map_r": "mAP@R", "r_precision": "R-Prec"}
-
-
-def table(record: dict[str, Any]) -> str:
-    """The rankings for the terminal: recalls if the truth is known, hubness, and changes to the plain ranking."""
-    from vsehub.report.tables import Table
-
-    k, rankings = record["ks"][-1], record["rankings"]
-    queries, items = record["queries"], record["items"]
-    columns = [
-        (f"skew N_{k}", "hubness", f"skew_{k}", ".2f"),
-        ("Gini", "hubness", f"gini_{k}", ".2f"),
-        ("antihubs", "hubness", f"antihub_rate_{k}", ".1%"),
-        ("largest hub", "hubness", f"largest_hub_{k}", ",.0f"),
-    ]
-    if record["truth"]:
-        recalls = [(heading, "truth", key, ".1f") for key, heading in TRUTH.items()]
-        columns = [*recalls, *columns, (f"wrong in top {k}", "hubness", f"bad_share_{k}", ".1%")]
-    if len(rankings) > 1:
-        columns += [
-            ("1st moved", "changed", "first", ".1%"),
-            (f"top {record['k']} kept", "changed", "overlap", ".1%"),
-        ]
-    rows = []
-    for ranking in rankings:
-        own = ranking if ranking is not rankings[0] else ranking | {"changed": {}}  # itself is not compared
-        rows.append([ranking["criterion"], *(_cell(own[part].get(key), form) for _, part, key, form in columns)])
-    seconds = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in record["seconds"].items())
-    return "\n".join(
-        [
-            f"{queries['rows']:,} queries, {items['rows']:,} items, {_compared_by(record)}; {_reference(record)}",
-            *_truth(record["truth"], record["choice"]),
-            *_choice(record["choice"]),
-            Table(["", *(heading for heading, *_ in columns)], rows).terminal(),
-            *_rounding(record),
-            *_verdict(record),
-            *_index(record["index"]),
-            f"a fair share is {k * queries['rows'] / items['rows']:.3g} queries per item; seconds: {seconds}",
-        ]
-    )
-
-
-def _compared_by(record: dict[str, Any]) -> str:
-    scores = record["scores"]
-    return f"{record['items']['dim']} dimensions" if scores is None else f"scores of {scores['path']}"
-
-
-def _reference(record: dict[str, Any]) -> str:
-    reference = record["reference"]
-    if reference["kind"] == "none":
-        return "no reference"
-    bank = record["reference_items"]
-    further = "" if bank is None else f"; reference items: {bank['set']}, {bank['rows']:,}"
-    return f"reference: {reference['set']}, {reference['rows']:,} ({reference['kind']}){further}"
-
-
-def _truth(truth: dict[str, Any] | None, choice: dict[str, Any] | None) -> list[str]:
-    if truth is None:
-        return []
-    from vsehub.report.health import queries_left_out
-
-    left_out = "".join(f"; {one}" for one in queries_left_out(truth, choice))
-    return [f"truth: {truth['pairs']:,} pairs of {truth['measured_queries']:,} queries{left_out}"]
-
-
-def _verdict(record: dict[str, Any]) -> list[str]:
-    """The verdict on plain search, with what is beyond a threshold, and the items that look planted."""
-    from vsehub.report.health import suspect_text, verdict_text
-
-    return [f"verdict: {verdict_text(record['verdict'])}", *map(suspect_text, record["suspects"])]
-
-
-def _rounding(record: dict[str, Any]) -> list[str]:
-    from vsehub.report.health import rounding_text
-
-    rounded = [one for one in record["rankings"] if "rounding" in one]
-    return [f"precision: {rounding_text(one['criterion'], one['rounding'])}" for one in rounded]
-
-
-def _choice(choice: dict[str, Any] | None) -> list[str]:
-    if choice is None:
-        return []
-    from vsehub.report.health import choice_text
-
-    return [f"{name}: {text}" for name, text in choice_text(choice)]
-
-
-def _index(index: dict[str, Any] | None) -> list[str]:
-    if index is None:
-        return []
-    recall, times = index["recall"], index["milliseconds"]
-    return [
-        f"index ({index['kind']}): it finds {recall['corrected']:.1%} of the {recall['k']} best, "
-        f"{recall['plain']:.1%} of the plain ranking's; {times['corrected']:.3g} ms a query, plain {times['plain']:.3g}"
-    ]
-
-
-def _cell(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+    try:
+        found.require_unchanged()
+    except InputError:
+        out.begin(())  # removes the ranking
+        raise
+    found.record["seconds"]["total"] = time.perf_counter() - found.began
+    write_embeddings_report(found.record, out.folder)
+    write_json(out / RESULT, found.record)
+    found.parts.remove()  # before the folder counts as finished: a kill in between leaves no parts behind
+    out.finish()
+    return [RESULT, PAGE]

@@ -42,7 +42,7 @@ def encode(cfg: DictConfig) -> None:
     files = {side: open_vectors(path, side, normalize=False) for side, path in given.items()}
     for side, vectors in files.items():
         require_encodable(model, side, vectors)
-        look_through(vectors, progress=True)
+        look_through(vectors)
     ids = {side: f"{side.removesuffix('s')}_ids.txt" for side, vectors in files.items() if vectors.ids is not None}
     output.begin([*(f"{side}.npy" for side in files), *ids.values()])
     for side, vectors in files.items():

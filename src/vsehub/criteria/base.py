@@ -260,7 +260,6 @@ class Correction(Criterion):
         items: Any,
         reference: Any = None,
         k: int = 10,
-        progress: bool = False,
         *,
         reference_items: Any = None,
     ) -> tuple[Any, Any]:
@@ -279,11 +278,11 @@ class Correction(Criterion):
         whole("k", k)
         require(0 < k <= len(sides[1]), f"k is {k}; expected 1 to {len(sides[1])}, the number of items")
         bank = as_reference_items(self, reference_items, sides[1])
-        terms = fit_all([self], *sides[1:], bank, progress)[0]
-        return given_back(queries, *self.search_fitted(*sides[:2], terms, k, progress))
+        terms = fit_all([self], *sides[1:], bank)[0]
+        return given_back(queries, *self.search_fitted(*sides[:2], terms, k))
 
     def search_fitted(
-        self, queries: VectorSource, items: VectorSource, item_terms: Terms, k: int = 10, progress: bool = False
+        self, queries: VectorSource, items: VectorSource, item_terms: Terms, k: int = 10
     ) -> tuple[Tensor, Tensor]:
         """`search` of items whose terms are known, from `fit_all`: values and positions, both (Q, k).
 
@@ -291,7 +290,7 @@ class Correction(Criterion):
         infinite.
         """
         correct = self.over(queries, items, item_terms)
-        values, positions = nearest(queries, items, k, [correct], "searching" if progress else None)[0]
+        values, positions = nearest(queries, items, k, [correct])[0]
         return finite("values", values), positions
 
     def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
@@ -347,21 +346,20 @@ def fit_all(
     items: VectorSource,
     reference: VectorSource,
     reference_items: VectorSource | None = None,
-    progress: bool = False,
 ) -> list[Terms]:
     """The item terms of several criteria; those that go by column share one product of reference and items.
 
     reference_items: for the criteria that take them; None for the items themselves.
     """
     together = [criterion for criterion in criteria if criterion.columnwise and criterion.needs_reference]
-    columns = score_columns(reference, items, "scoring the reference" if progress else None)
+    columns = score_columns(reference, items)
     shared: dict[int, list[Terms]] = {id(criterion): [] for criterion in together}
     for block in columns() if together else ():
         for criterion in together:
             shared[id(criterion)].append(criterion.item_terms(block))
     fitted = []
     for criterion in criteria:
-        further = _further(criterion, items, reference, reference_items, progress)
+        further = _further(criterion, items, reference, reference_items)
         if id(criterion) in shared:
             fitted.append(finite_terms(criterion.with_reference_items(joined(shared[id(criterion)]), further)))
         else:
@@ -374,16 +372,14 @@ def _further(
     items: VectorSource,
     reference: VectorSource,
     reference_items: VectorSource | None,
-    progress: bool,
 ) -> Columns | None:
     """The scores of reference items that a criterion takes."""
-    label = "scoring the reference items" if progress else None
     if criterion.reference_items_as == "rows":
         # Where the reference's scores are computed; the items may lie in a file.
         device = reference.rows(0, 1).device
-        return score_columns(items if reference_items is None else reference_items, items, label, device)
+        return score_columns(items if reference_items is None else reference_items, items, device)
     if criterion.reference_items_as == "columns" and reference_items is not None:
-        return score_columns(reference, reference_items, label)
+        return score_columns(reference, reference_items)
     return None
 
 

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from vsehub.checks import InputError, require
 from vsehub.criteria.auto import PLAIN, chosen
 from vsehub.criteria.base import Correction
+from vsehub.io.progress import bar
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import rank_blocks
 from vsehub.neighbors.given import UnitVectors
@@ -96,7 +96,6 @@ def choose(
     items: VectorSource,
     reference: VectorSource | None = None,
     seed: int = 0,
-    progress: bool = False,
 ) -> Choice:
     """The candidate that ranks the right items highest; the rule is that of `criteria.auto.chosen`.
 
@@ -133,7 +132,7 @@ def choose(
     if held is not None and any(one.reference_items_as == "rows" for _, one in candidates):
         item_scores = held[_sample(random, len(held), max(1, MOST_SCORES // len(held)))] @ held.T
     found, tried = [], []
-    for name, criterion in tqdm(candidates, "choosing the criterion", leave=False, disable=None if progress else True):
+    for name, criterion in bar("choosing the criterion", candidates):
         try:
             ranks = _ranks(criterion, scores, reference_scores, item_scores, fitted_on, answers)
         except InputError as error:  # such as scores out of the range that it takes

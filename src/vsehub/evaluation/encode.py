@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from vsehub.data.sources import ArrayLike, CaptionedImages
 from vsehub.data.text.tokens import TokenTable, VectorTable
 from vsehub.data.text.vocabulary import Words
-from vsehub.io.progress import ahead
+from vsehub.io.progress import ahead, bar
 from vsehub.sets import Encoding, Rows, concatenated
 
 TextTable = TokenTable | VectorTable
@@ -69,18 +68,15 @@ def encode_split(
     split: CaptionedImages,
     table: TextTable,
     batch_size: int = 256,
-    progress: bool = False,
 ) -> EncodedSplit:
     """Encode all images and texts of a split on the encoders' device, in eval mode; their mode is restored."""
-    images = encode_images(image_encoder, split.images, np.arange(len(split.images)), batch_size, progress)
-    texts = encode_texts(text_encoder, table, np.arange(len(table)), batch_size, progress)
+    images = encode_images(image_encoder, split.images, np.arange(len(split.images)), batch_size)
+    texts = encode_texts(text_encoder, table, np.arange(len(table)), batch_size)
     return EncodedSplit.of(split, images, texts)
 
 
 @torch.no_grad()
-def encode_images(
-    encoder: nn.Module, images: ArrayLike, rows: np.ndarray, batch_size: int = 256, progress: bool = False
-) -> Encoding:
+def encode_images(encoder: nn.Module, images: ArrayLike, rows: np.ndarray, batch_size: int = 256) -> Encoding:
     """The given rows of `images`, encoded: (rows, D) or sets."""
     return _in_eval_mode(
         encoder,
@@ -88,14 +84,11 @@ def encode_images(
         lambda batch, device: encoder(batch.to(device)),
         "encoding images",
         len(_starts(rows, batch_size)),
-        progress,
     )
 
 
 @torch.no_grad()
-def encode_texts(
-    encoder: nn.Module, table: TextTable, rows: np.ndarray, batch_size: int = 256, progress: bool = False
-) -> Encoding:
+def encode_texts(encoder: nn.Module, table: TextTable, rows: np.ndarray, batch_size: int = 256) -> Encoding:
     """The given captions of `table`, encoded: (rows, D) or sets."""
     order = np.argsort(table.lengths[rows], kind="stable")
     encoded = _in_eval_mode(
@@ -104,7 +97,6 @@ def encode_texts(
         lambda batch, device: encoder(batch[0].to(device), batch[1].to(device)),
         "encoding texts",
         len(_starts(rows, batch_size)),
-        progress,
     )
     back = torch.empty(len(order), dtype=torch.int64)
     back[torch.from_numpy(order)] = torch.arange(len(order))
@@ -121,14 +113,12 @@ def _in_eval_mode(
     encode: Callable[[Any, torch.device], Encoding],
     name: str,
     count: int,
-    progress: bool,
 ) -> Encoding:
     device = next(encoder.parameters()).device
     batches = ahead(batches) if device.type == "cuda" else batches
     training = encoder.training
     encoder.eval()
     try:
-        shown = tqdm(batches, name, count, leave=False, disable=None if progress else True)
-        return concatenated([encode(batch, device).float() for batch in shown])
+        return concatenated([encode(batch, device).float() for batch in bar(name, batches, count)])
     finally:
         encoder.train(training)

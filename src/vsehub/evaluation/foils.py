@@ -6,15 +6,13 @@ import numpy as np
 import torch
 from scipy.stats import binomtest
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from vsehub.checks import require
 from vsehub.data.sources import ArrayLike
 from vsehub.data.text.tokens import TokenTable
 from vsehub.evaluation.encode import encode_images, encode_texts
+from vsehub.io.progress import bar
 from vsehub.types import Similarity
-
-_MANY = 1000  # images from which scoring takes long enough for a progress bar
 
 
 @torch.no_grad()
@@ -35,12 +33,12 @@ def foil_scores(
     require(len(table) == 2 * pairs, f"{pairs} images and {len(table)} texts; expected a caption and a foil an image")
     image_rows, image_of = np.unique(rows, return_inverse=True)
     text_rows, text_of = distinct(table)
-    encoded = encode_images(encoders[0], images, image_rows, batch_size, progress=True)
-    texts = encode_texts(encoders[1], table, text_rows, batch_size, progress=True)
+    encoded = encode_images(encoders[0], images, image_rows, batch_size)
+    texts = encode_texts(encoders[1], table, text_rows, batch_size)
     scores = torch.empty(pairs, 2, device=texts.device)
     order = np.argsort(image_of, kind="stable")
     own = np.split(order, np.cumsum(np.bincount(image_of))[:-1])  # the pairs of each image
-    for image, mine in enumerate(tqdm(own, "scoring", leave=False, disable=None if len(own) >= _MANY else True)):
+    for image, mine in enumerate(bar("scoring", own)):
         columns, where = np.unique(np.stack([text_of[mine], text_of[pairs + mine]]), return_inverse=True)
         of_image = similarity(encoded[image : image + 1], texts[torch.from_numpy(columns)])[0]
         scores[torch.from_numpy(mine)] = of_image[torch.from_numpy(where.reshape(2, -1).T.copy())]

@@ -136,10 +136,7 @@ def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
     choice = None
     if asked.chooses:
         validation = model.encode("val"), model.similarity, protocol, reference
-        if isinstance(criterion, Auto):
-            found = choose(criterion, *validation, progress=True)
-        else:
-            found = tune(criterion, *validation, progress=True)
+        found = choose(criterion, *validation) if isinstance(criterion, Auto) else tune(criterion, *validation)
         criterion = found.criterion
         choice = {"split": "val", "rsum": found.rsum, "tried": [[settings, rsum] for settings, rsum in found.tried]}
     parameters = criterion.parameters()

@@ -118,14 +118,14 @@ class DataModel:
             self.splits[name] = prepared(self.source.load(name), self.model.image_encoder.preparation)
         return fitting(self.splits[name], self.model.image_shape, self.model.text_shape)
 
-    def encode_images(self, images: ArrayLike | Tensor, progress: bool = False) -> Encoding:
+    def encode_images(self, images: ArrayLike | Tensor) -> Encoding:
         """Encode images (N, *image_shape), as the source stores them: (N, D), not normalised, or N sets."""
         rows = images.cpu().numpy() if isinstance(images, Tensor) else images
         require(len(rows) > 0, "images is empty; give one or more")
         require_shape("images", rows, self.model.image_shape)
-        return encode_images(self.model.image_encoder, rows, np.arange(len(rows)), self.batch_size, progress)
+        return encode_images(self.model.image_encoder, rows, np.arange(len(rows)), self.batch_size)
 
-    def encode_texts(self, texts: Sequence[str] | ArrayLike | Tensor, progress: bool = False) -> Encoding:
+    def encode_texts(self, texts: Sequence[str] | ArrayLike | Tensor) -> Encoding:
         """Encode T texts, or vectors (T, F) if the model was trained on them: (T, D), not normalised, or T sets.
 
         Raises InputError for texts of the other kind, and for vectors of another size.
@@ -143,7 +143,7 @@ class DataModel:
             rows = list(texts)
         require(len(rows) > 0, "texts is empty; give one or more")
         table = text_table(rows, self.vocabulary, self.max_words)
-        return encode_texts(self.model.text_encoder, table, np.arange(len(table)), self.batch_size, progress)
+        return encode_texts(self.model.text_encoder, table, np.arange(len(table)), self.batch_size)
 
     def encode(self, split: str) -> EncodedSplit:
         """A split of the source, encoded once, on the model's device."""
@@ -205,8 +205,8 @@ class DataModel:
 
             def encode() -> Encoding:
                 if side == "images":
-                    return self.encode_images(loaded.images, progress=True)
-                return self.encode_texts(loaded.captions, progress=True)
+                    return self.encode_images(loaded.images)
+                return self.encode_texts(loaded.captions)
 
             kept = encode() if self._cache is None else self._cache.get(f"{split}-{side}", loaded, encode)
             self._encoded[split, side] = kept.to(self.device)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from vsehub.checks import InputError, require
 from vsehub.criteria.auto import PLAIN, Auto, chosen
@@ -14,6 +13,7 @@ from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.evaluate import Evaluation, folds_of, measured
 from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.scores import DIRECTIONS
+from vsehub.io.progress import bar
 from vsehub.metrics.occurrences import KS
 from vsehub.types import Similarity
 
@@ -41,7 +41,6 @@ def tune(
     similarity: Similarity,
     protocol: Protocol,
     reference: EncodedSplit | None = None,
-    progress: bool = False,
 ) -> Tuned:
     """The criterion with the settings of its GRID that give the largest rsum on the validation `split`.
 
@@ -53,12 +52,10 @@ def tune(
     corrections = criterion.correction.grid()
     matchings = criterion.matching.grid() if criterion.matching is not None else [{}]
     folds = folds_of(split, similarity, protocol, reference)
-    with tqdm(
-        total=len(corrections) * len(matchings), desc="tuning", leave=False, disable=None if progress else True
-    ) as bar:
+    with bar("tuning", total=len(corrections) * len(matchings)) as steps:
 
         def measure(settings: Settings) -> dict[str, float]:
-            bar.update()
+            steps.update()
             return measured(folds, criterion.with_parameters(**settings), reference is not None).metrics
 
         tried = [_best_matching(own, matchings, measure) for own in corrections]
@@ -86,7 +83,6 @@ def choose(
     similarity: Similarity,
     protocol: Protocol,
     reference: EncodedSplit | None = None,
-    progress: bool = False,
 ) -> Tuned:
     """The candidate of `auto` that is chosen on the validation `split`, by each image's part of rsum.
 
@@ -97,9 +93,7 @@ def choose(
     rows = min(len(split.images), len(split.texts)) if reference is None else len(reference.images)
     found: list[tuple[Settings, Criterion, Evaluation]] = []
     standing, (own, favourite) = 0, auto.standing(rows)
-    for name, criterion in tqdm(
-        auto.candidates(rows), "choosing the criterion", leave=False, disable=None if progress else True
-    ):
+    for name, criterion in bar("choosing the criterion", auto.candidates(rows)):
         try:
             result = measured(folds, criterion, reference is not None and criterion.needs_reference)
         except InputError:  # such as scores out of the range that it takes

@@ -83,7 +83,7 @@ class ZeroShot(DataModel):
         """The model, the hashes of both towers' weights, preprocessing, prompt, precision and tokenizer."""
         return {"zero_shot": self.facts}
 
-    def encode_texts(self, texts: Sequence[str] | ArrayLike | Tensor, progress: bool = False) -> Encoding:
+    def encode_texts(self, texts: Sequence[str] | ArrayLike | Tensor) -> Encoding:
         """Encode T captions in the prompt: (T, D), not normalised. Raises InputError for texts that are vectors."""
         require(
             isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts),
@@ -91,7 +91,7 @@ class ZeroShot(DataModel):
             "data=karpathy",
         )
         assert isinstance(texts, list | tuple)
-        return super().encode_texts([self.prompt.replace(CAPTION, str(text)) for text in texts], progress)
+        return super().encode_texts([self.prompt.replace(CAPTION, str(text)) for text in texts])
 
     def split(self, name: str) -> CaptionedImages:
         """A split of the source. Raises InputError if it is missing, or if it has no pictures."""

@@ -6,11 +6,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from vsehub.data.sources import CaptionedImages
 from vsehub.extraction.chunks import Chunk, ChunkFiles
-from vsehub.io.progress import ahead
+from vsehub.io.progress import ahead, bar
 from vsehub.io.rows import UnusableRows
 
 _AHEAD = 2  # batches that are read ahead
@@ -49,8 +48,8 @@ def extract(
         files.write(chunk, stored.numpy())
 
     writing: Future[None] | None = None
-    bar = tqdm(total=whole, initial=whole - images, desc="extracting", unit=" images", disable=None, smoothing=0.05)
-    with bar, ThreadPoolExecutor(1) as writer, torch.inference_mode():
+    steps = bar("extracting", total=whole, initial=whole - images, unit=" images", smoothing=0.05)
+    with steps, ThreadPoolExecutor(1) as writer, torch.inference_mode():
         batches = ahead((read(rows) for chunk in missing for rows in _batches(chunk, batch_size)), _AHEAD)
         for chunk in missing:
             found = []
@@ -58,7 +57,7 @@ def extract(
                 pixels = next(batches).to(device, non_blocking=True)
                 with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
                     found.append(features(pixels))
-                bar.update(len(pixels))
+                steps.update(len(pixels))
             if writing is not None:
                 writing.result()
             writing = writer.submit(store, chunk, found)

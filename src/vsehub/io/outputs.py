@@ -46,11 +46,17 @@ class Output:
     """
 
     def __init__(self, folder: str | Path, kind: str, names: Iterable[str], overwrite: bool = False):
+        self.folder, self.kind, self.overwrite, self._names = Path(folder), kind, overwrite, tuple(names)
         require_writable(folder)
-        self.folder, self.kind, self.overwrite = Path(folder), kind, overwrite
+        self.recheck()
+
+    def recheck(self) -> None:
+        """Look at the folder again: another process may have written to it. Raises InputError as the constructor."""
+        folder, kind, overwrite = self.folder, self.kind, self.overwrite
+        require_writable(folder)
         self.earlier, finished = self._mark()
         self.begun = bool(self.earlier) and not finished
-        self._refuse_foreign(names)
+        self._refuse_foreign(self._names)
         others = [] if overwrite or self.earlier or not self.folder.is_dir() else self._others()
         more = " and more" if len(others) > 3 else ""
         require(

@@ -5,18 +5,40 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NoReturn, TypeVar, cast
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar, cast
 
 from tqdm import tqdm
 
 T = TypeVar("T")
-_BIG_BYTES = 256 << 20  # from here on reading takes long enough for a progress bar
+SECONDS = 0.5  # after which a bar appears: what ends sooner shows none
+_SHOWN: ContextVar[bool] = ContextVar("vsehub_progress", default=False)
 
 
-def byte_bar(description: str, total: int, shown: bool = True) -> "tqdm[NoReturn]":
-    """A progress bar over `total` bytes; hidden if they are few, if `shown` is false or without a terminal."""
-    quiet = None if shown and total >= _BIG_BYTES else True
-    return tqdm(total=total, desc=description, unit="B", unit_scale=True, disable=quiet)
+@contextmanager
+def shown(on: bool = True) -> Iterator[None]:
+    """Show progress bars on a terminal while the block runs; `on=False` hides them."""
+    before = _SHOWN.set(on)
+    try:
+        yield
+    finally:
+        _SHOWN.reset(before)
+
+
+def bar(label: str, over: Iterable[T] | None = None, total: int | None = None, **style: Any) -> "tqdm[T]":
+    """A progress bar over an iterable, or over `total` steps that are reported by `update`.
+
+    Shown within `shown()`, on a terminal, once the work has taken `SECONDS`. style: further arguments of tqdm, such as
+    unit.
+    """
+    hidden = None if _SHOWN.get() else True  # None: hidden where there is no terminal
+    return tqdm(over, label, total, leave=False, disable=hidden, delay=SECONDS, **style)
+
+
+def byte_bar(label: str, total: int) -> "tqdm[Any]":
+    """`bar` over `total` bytes."""
+    return bar(label, total=total, unit="B", unit_scale=True)
 
 
 def ahead(items: Iterable[T], count: int = 1) -> Iterator[T]:

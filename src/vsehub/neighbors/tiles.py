@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from vsehub.checks import require
+from vsehub.io.progress import bar
 from vsehub.metrics.topk import Best, with_block
 from vsehub.neighbors.given import GivenScores, scoring
 from vsehub.neighbors.rounded import NARROW, at_least
@@ -28,7 +28,7 @@ HELD_ELEMENTS = 2**27
 # Scores of all reference queries against some items: 128 MB of float32 at a time, for any number of queries.
 COLUMN_ELEMENTS = 2**25
 LEAST_COLUMNS = NARROW
-BAR = {"unit": " scores", "unit_scale": True, "leave": False}
+BAR = {"unit": " scores", "unit_scale": True}
 
 
 def nearest(
@@ -36,14 +36,13 @@ def nearest(
     items: VectorSource,
     k: int,
     corrections: Sequence[TileCorrection | None] = (None,),
-    progress: str | None = None,
 ) -> list[tuple[Tensor, Tensor]]:
     """Values and positions (Q, k), best first, for each correction (None: the plain scores).
 
     All corrections share one product of queries and items. Among equal values the lower position comes first.
-    progress: a label shows a bar. Raises InputError if k exceeds the number of items.
+    Raises InputError if k exceeds the number of items.
     """
-    parts = [found for _, found in nearest_blocks(queries, items, k, corrections, progress)]
+    parts = [found for _, found in nearest_blocks(queries, items, k, corrections)]
     return [
         (torch.cat([values for values, _ in blocks]), torch.cat([positions for _, positions in blocks]))
         for blocks in zip(*parts, strict=True)
@@ -55,13 +54,12 @@ def nearest_blocks(
     items: VectorSource,
     k: int,
     corrections: Sequence[TileCorrection | None] = (None,),
-    progress: str | None = None,
     start: int = 0,
 ) -> Iterator[tuple[int, list[tuple[Tensor, Tensor]]]]:
     """(first query, the result of `nearest` for these queries), QUERIES_HELD queries at a time from `start`."""
     require(0 < k <= len(items), f"k is {k}; expected 1 to {len(items)}, the number of items")
     total, corrected = (len(queries) - start) * len(items), Corrected(corrections)
-    with tqdm(total=total, desc=progress, disable=None if progress else True, **BAR) as bar:
+    with bar("searching", total=total, **BAR) as steps:
         height = held_at_once(queries)
         for first in range(start, len(queries), height):
             held = queries.rows(first, min(first + height, len(queries)))
@@ -70,7 +68,7 @@ def nearest_blocks(
                 within = slice(first + rows.start, first + rows.stop)
                 for best, values in zip(running, corrected.of(scores, within, columns), strict=True):
                     best[rows.start] = with_block(best.get(rows.start), values, columns.start, k)
-                bar.update(scores.numel())
+                steps.update(scores.numel())
             yield first, [_whole(best, correct) for best, correct in zip(running, corrections, strict=True)]
 
 
@@ -101,7 +99,7 @@ def tiles(held: Tensor, items: VectorSource) -> Iterator[tuple[slice, slice, Ten
 
 
 def score_columns(
-    reference: VectorSource, items: VectorSource, progress: str | None = None, device: torch.device | None = None
+    reference: VectorSource, items: VectorSource, device: torch.device | None = None
 ) -> Callable[[], Iterator[Tensor]]:
     """A function that yields the scores (R, m) of all reference queries, block by block over the items, at each call.
 
@@ -115,7 +113,7 @@ def score_columns(
 
     def columns() -> Iterator[Tensor]:
         total = len(reference) * len(items)
-        with tqdm(total=total, desc=progress, disable=None if progress else True, **BAR) as bar:
+        with bar("scoring the reference", total=total, **BAR) as steps:
             for start in range(0, len(items), width):
                 stop = min(start + width, len(items))
                 scores = buffer.matrix(stop - start, len(reference), held)
@@ -129,7 +127,7 @@ def score_columns(
                 else:
                     scores.copy_(given.columns(start, stop).T)
                 yield scores.T
-                bar.update(scores.numel())
+                steps.update(scores.numel())
 
     return columns
 

@@ -35,27 +35,25 @@ class Tuning:
         )
 
 
-def choose_for(
-    auto: Auto, inputs: Inputs, tuning: Tuning, seed: int = 0, progress: bool = False
-) -> tuple[Choice | None, Inputs]:
+def choose_for(auto: Auto, inputs: Inputs, tuning: Tuning, seed: int = 0) -> tuple[Choice | None, Inputs]:
     """The choice for opened inputs, None where no answers are known; and the inputs without the answers used up.
 
     Raises InputError where the queries to choose by are too few, or are measured as well.
     """
     if tuning.queries is not None and tuning.truth is not None:
-        return _by_files(auto, inputs, tuning.queries, tuning.truth, seed, progress), inputs
+        return _by_files(auto, inputs, tuning.queries, tuning.truth, seed), inputs
     if inputs.truth is None:
         return None, inputs
     first, second = halves(inputs.truth, tuning.share, seed)
-    choice = choose(auto, inputs.queries, first, inputs.items, inputs.reference, seed, progress)
+    choice = choose(auto, inputs.queries, first, inputs.items, inputs.reference, seed)
     return replace(choice, set_aside=int((first.counts > 0).sum())), replace(inputs, truth=second)
 
 
-def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int, progress: bool) -> Choice:
+def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int) -> Choice:
     """The choice by queries from a file of their own."""
-    asked = open_vectors(queries, "tune_queries", normalize=inputs.sides["queries"].normalize)
-    same_space(asked, inputs.sides["items"])
-    look_through(asked, progress=progress)
+    asked = open_vectors(queries, "tune_queries", normalize=inputs.files["queries"].normalize)
+    same_space(asked, inputs.files["items"])
+    look_through(asked)
     shared = shared_rows(inputs.queries, asked)
     require(
         shared <= ALLOWED * len(inputs.queries),
@@ -65,7 +63,7 @@ def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int, p
     )
     pairs = read_truth(truth, len(asked), len(inputs.items), asked.ids, inputs.item_names.ids)
     positives = Positives.from_pairs(*pairs, len(asked), len(inputs.items), complete=False)
-    return choose(auto, asked, positives, inputs.items, inputs.reference, seed, progress)
+    return choose(auto, asked, positives, inputs.items, inputs.reference, seed)
 
 
 def halves(positives: Positives, share: float, seed: int) -> tuple[Positives, Positives]:

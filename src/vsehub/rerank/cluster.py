@@ -12,22 +12,24 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from numbers import Real
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from vsehub import __version__
 from vsehub.checks import InputError, fail, is_out_of_memory, positive, require, whole
-from vsehub.rerank.distributed import Distributed, Jobs
+from vsehub.criteria.base import Criterion
+from vsehub.rerank.distributed import Distributed, Jobs, refuse_unsharded
 from vsehub.rerank.shards import carried_out
+from vsehub.rerank.sides import Sides
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,7 @@ class Cluster:
     nothing answers at the address.
     """
 
+    fetched: ClassVar[bool] = False
     address: str | None = None
     num_cpus: float = 1.0
     num_gpus: float = 0.0
@@ -71,8 +74,12 @@ class Cluster:
         """Where workers compute."""
         return "cuda" if self.num_gpus else "cpu"
 
+    def require(self, criteria: Mapping[str, Criterion], sides: Sides) -> None:
+        """Raise InputError for a criterion that needs all items at once."""
+        refuse_unsharded(criteria, sides.reference_items is not None)
+
     @contextmanager
-    def started(self) -> Iterator["tuple[Distributed, dict[str, Any]]"]:
+    def started(self) -> Iterator[tuple[Distributed, dict[str, Any]]]:
         """The engine, while the cluster is joined, and its part of a record.
 
         Raises InputError if no worker can start.

@@ -6,23 +6,25 @@ and is merged with those of the other shards in the order of the items by the fu
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
-from vsehub.checks import require
+from vsehub.checks import fail, require
 from vsehub.criteria.base import Correction, Criterion, Terms, finite_terms, joined
 from vsehub.data.vectors.embeddings import Norms, VectorFile
+from vsehub.io.progress import bar
 from vsehub.metrics.topk import Best, merged
 from vsehub.neighbors.tiles import held_at_once
 from vsehub.neighbors.vectors import VectorSource
 from vsehub.rerank import shards
+from vsehub.rerank.engines import Resumable
 from vsehub.rerank.parts import Parts
 from vsehub.rerank.shards import Arrays, Shard, as_arrays, divided
+from vsehub.rerank.sides import Sides
 
 log = logging.getLogger(__name__)
 
@@ -67,10 +69,35 @@ def refuse_unsharded(criteria: Mapping[str, Criterion], reference_items: bool) -
 
 @dataclass(frozen=True)
 class Distributed:
-    """The engine that divides the items among workers. shard_rows: rows of a shard at most; None: see `divided`."""
+    """The engine that divides the items, which lie in files, among workers; see `engines.Engine`.
+
+    shard_rows: rows of a shard at most; None: see `divided`. parts: where the result of each shard is kept, which
+    `keeping` gives it.
+    """
 
     workers: Workers
     shard_rows: int | None = None
+    parts: Parts | None = None
+    rounded: ClassVar[bool] = False
+    spared: ClassVar[float] = 0.0
+
+    @property
+    def device(self) -> torch.device:
+        """Where workers compute."""
+        return torch.device(self.workers.device)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The workers' type of device, and the size of shards: lists are merged from those of the shards."""
+        return {"device": self.workers.device, "engine": "ray", "shard_rows": self.shard_rows}
+
+    def require(self, criteria: Mapping[str, Criterion], sides: Sides) -> None:
+        """Raise InputError for a criterion that needs all items at once."""
+        refuse_unsharded(criteria, sides.reference_items is not None)
+
+    def keeping(self, parts: Parts) -> Resumable:
+        """This engine, which keeps the results of shards in parts until those of all items are."""
+        return Resumable(replace(self, parts=parts), parts)
 
     def look_through(self, items: VectorFile) -> Norms:
         """The norms of all rows; see `embeddings.look_through`."""
@@ -79,23 +106,13 @@ class Distributed:
         norms = {number: one for number, one, _ in self._watched(shards.looked_through, jobs, len(found), "checking")}
         return shards.together([norms[number] for number in range(len(found))], [len(one) for one in found])
 
-    def fit(
-        self,
-        name: str,
-        criteria: Sequence[Correction],
-        items: VectorSource,
-        reference: VectorSource,
-        reference_items: VectorSource | None,
-        parts: Parts,
-    ) -> list[Terms]:
-        """`fit_all` of criteria that go together: those that work column by column, or a single other one.
-
-        name: of what they keep in `parts`.
-        """
-        among = self._divided(items)
-        bank = None if reference_items is None else _array(reference_items)
-        _log_memory("terms", shards.terms_bytes(items.shape[1], len(reference), 0 if bank is None else len(bank)))
-        seen = self.workers.share(_array(reference))
+    def item_terms(self, name: str, criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
+        """See `Engine`."""
+        parts, among = self._kept(), self._divided(sides.items)
+        bank = None if sides.reference_items is None else _array(sides.reference_items)
+        rows = len(sides.seen), 0 if bank is None else len(bank)
+        _log_memory("terms", shards.terms_bytes(sides.items.shape[1], *rows))
+        seen = self.workers.share(_array(sides.seen))
         device = self.workers.device
         if criteria[0].columnwise:
             shared = None if bank is None else self.workers.share(bank)
@@ -105,16 +122,16 @@ class Distributed:
             return [finite_terms(joined(part[place] for part in by_shard)) for place in range(len(criteria))]
 
         (criterion,) = criteria
-        sides: list[Any] = list(among)
+        taken: list[Any] = list(among)
         if bank is not None and criterion.reference_items_as == "columns":
-            sides.append(self.workers.share(bank))
+            taken.append(self.workers.share(bank))
         before: _Pass | None = None
         state: Terms = ()
         for number in range(criterion.passes):
-            pass_ = _Pass(self, parts, f"pass-{name}-{number}", shards.terms_in_passes, len(sides))
+            pass_ = _Pass(self, parts, f"pass-{name}-{number}", shards.terms_in_passes, len(taken))
             stored = parts.get(f"shared-{name}-{number}")
             if stored is None:
-                pass_.run(_arguments(sides, criterion, number, state, before, seen, device))
+                pass_.run(_arguments(taken, criterion, number, state, before, seen, device))
             if number < criterion.passes - 1:
                 if stored is None:
                     state = criterion.shared((part[0] for part in pass_.results()), number)
@@ -125,23 +142,21 @@ class Distributed:
                 before.drop()
             before = pass_
         assert before is not None  # there is at least one pass
-        of_bank = before.result(len(among))[0] if len(sides) > len(among) else None
+        of_bank = before.result(len(among))[0] if len(taken) > len(among) else None
         own = (before.result(number)[0] for number in range(len(among)))
         return [finite_terms(criterion.merged_terms(own, of_bank))]
 
-    def nearest_blocks(
-        self,
-        queries: VectorSource,
-        items: VectorSource,
-        depth: int,
-        criteria: Sequence[Correction],
-        terms: Sequence[Terms],
-        parts: Parts,
-        start: int,
+    def matched(self, name: str, criterion: Criterion, sides: Sides, k: int) -> Best:
+        """Raises InputError: `require` refuses such criteria."""
+        fail(f"{name} matches queries and items with each other; use engine=local")
+
+    def list_blocks(
+        self, sides: Sides, depth: int, criteria: Sequence[Correction], terms: Sequence[Terms], start: int = 0
     ) -> Iterator[tuple[int, list[Best]]]:
-        """`tiles.nearest_blocks` of the plain ranking and each of the criteria, whose item terms are known."""
-        among = self._divided(items)
-        sizes = items.shape[1], len(queries), depth, 1 + len(criteria)
+        """See `Engine`."""
+        parts, queries = self._kept(), sides.queries
+        among = self._divided(sides.items)
+        sizes = sides.items.shape[1], len(queries), depth, 1 + len(criteria)
         own_terms = any(criterion.query_terms_rank for criterion in criteria)
         _log_memory("lists", shards.lists_bytes(*sizes, own_terms, self.workers.device == "cuda"))
         height = held_at_once(queries)
@@ -181,6 +196,11 @@ class Distributed:
             terms[place] = as_arrays(finite_terms(merged_terms))
         return terms, pass_
 
+    def _kept(self) -> Parts:
+        if self.parts is None:
+            fail("workers' results are kept in a folder: give Distributed(...).keeping(Parts(FOLDER, {}))")
+        return self.parts
+
     def _divided(self, items: VectorSource) -> list[Shard]:
         require(isinstance(items, VectorFile), "items in shards must lie in files; give a file, a folder or a URI")
         assert isinstance(items, VectorFile)
@@ -189,10 +209,10 @@ class Distributed:
     def _watched(
         self, function: Callable[..., Any], jobs: Jobs, count: int, label: str
     ) -> Iterator[tuple[int, Any, float]]:
-        with tqdm(total=count, desc=label, unit=" shards", leave=False, disable=None) as bar:
+        with bar(label, total=count, unit=" shards") as steps:
             for done in self.workers.run(function, jobs):
                 yield done
-                bar.update()
+                steps.update()
 
 
 def _arguments(

@@ -2,10 +2,9 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from vsehub.io.rows import listed
 from vsehub.io.text import read_lines, stays_inside
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import VectorSource, row_digests
+from vsehub.rerank.sides import Sides
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class Inputs:
     """Opened inputs. reference, reference_items: None if queries and items serve as their own. truth: None if unknown.
 
     truth_path: the file from which `truth` was read. stamps: size, modification time and inode of each file of vectors,
-    taken before it was opened. sides: the files of vectors by their names: "queries", "items" and, if given,
+    taken before it was opened. files: those of vectors by their names: "queries", "items" and, if given,
     "reference", "reference_items".
     """
 
@@ -148,21 +148,26 @@ class Inputs:
     truth: Positives | None
     truth_path: str | None
     stamps: Stamps
-    sides: dict[str, VectorFile]
+    files: dict[str, VectorFile]
 
-    def check(self, read: Mapping[str, Norms | Range] = MappingProxyType({})) -> Checked:
+    @property
+    def sides(self) -> Sides:
+        """What is compared."""
+        return Sides(self.queries, self.items, self.reference, self.reference_items, self.truth)
+
+    def check(self, look: Callable[[VectorFile], Norms] = look_through) -> Checked:
         """Read every row once. Raises InputError for unusable rows, and for a reference that holds the queries.
 
-        read: what was found in the sides that were read already.
+        look: what looks through the items; the other sides are looked through in this process.
         """
-        norms = {name: read.get(name) or look_through(side, progress=True) for name, side in self.sides.items()}
+        norms = {name: (look if name == "items" else look_through)(file) for name, file in self.files.items()}
         return Checked(norms, 0 if self.reference is None else refuse_shared(self.queries, self.reference))
 
     def identity(self) -> dict[str, Any]:
         """JSON that identifies the vectors: hash of a sample, shape, sizes and modification times of the files."""
-        normalize = next(iter(self.sides.values())).normalize
+        normalize = next(iter(self.files.values())).normalize
         found: dict[str, Any] = {"reference": None, "reference_items": None, "normalize": normalize}
-        for name, side in self.sides.items():
+        for name, side in self.files.items():
             files = [stamp and list(stamp[:2]) for stamp in side.stamps.values()]
             found[name] = [side.fingerprint(), *side.shape, files]
         return found
@@ -215,8 +220,8 @@ def open_inputs(
         pairs = read_truth(truth, *sizes, query_names.ids, item_names.ids)
         positives = Positives.from_pairs(*pairs, *sizes, complete=False)
     given = {"queries": asked, "items": among, "reference": seen, "reference_items": bank}
-    sides = {name: side for name, side in given.items() if side is not None}
-    return Inputs(asked, among, seen, bank, query_names, item_names, positives, truth, stamps_of(sides), sides)
+    files = {name: side for name, side in given.items() if side is not None}
+    return Inputs(asked, among, seen, bank, query_names, item_names, positives, truth, stamps_of(files), files)
 
 
 def _refuse_row_numbers(vectors: VectorFile, names: Names) -> None:
@@ -248,9 +253,9 @@ def _names(
     )
 
 
-def stamps_of(sides: Mapping[str, VectorFile]) -> Stamps:
+def stamps_of(files: Mapping[str, VectorFile]) -> Stamps:
     """Those of all files."""
-    return {file: stamp for side in sides.values() for file, stamp in side.stamps.items()}
+    return {file: stamp for side in files.values() for file, stamp in side.stamps.items()}
 
 
 def shared_rows(queries: VectorSource, reference: VectorSource) -> int:

@@ -1,7 +1,5 @@
 """Parts of a long search, kept on disk, so that a killed command continues when it is run again."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,15 +41,3 @@ def _pieces(stored: dict[str, np.ndarray]) -> tuple[Pieces, float]:
         if "." in label:
             pieces[int(label.split(".")[0])].append(torch.from_numpy(array))
     return [tuple(piece) for piece in pieces], float(stored["seconds"])
-
-
-def kept(parts: Parts | None, name: str, find: Callable[[], Pieces]) -> tuple[Pieces, float]:
-    """The part `name` and its seconds. If it is absent, `find` computes it, and it is stored."""
-    found = None if parts is None else parts.get(name)
-    if found is None:
-        began = time.perf_counter()
-        pieces = find()
-        found = pieces, time.perf_counter() - began
-        if parts is not None:
-            parts.put(name, *found)
-    return found

@@ -16,8 +16,9 @@ from vsehub.metrics.topk import top_k
 from vsehub.neighbors.given import UnitVectors
 from vsehub.neighbors.vectors import VectorSource, row_digests
 from vsehub.rerank.inputs import Checked, Inputs, Names, Range
-from vsehub.rerank.measure import Measured, Ranked, reached
+from vsehub.rerank.measure import Measured, Ranked
 from vsehub.rerank.suspects import suspects
+from vsehub.rerank.tally import reached
 from vsehub.rerank.verdict import verdict
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ def record(
 ) -> dict[str, Any]:
     """The record of the inputs and of all measurements; see `figures`."""
     inductive = inputs.reference is not None
-    sides = {name: _side(vectors, checked.norms[name]) for name, vectors in inputs.sides.items()}
+    sides = {name: _side(vectors, checked.norms[name]) for name, vectors in inputs.files.items()}
     return {
         "scores": sides.get("scores"),
         "queries": sides.get("queries", {"rows": len(inputs.queries)}),

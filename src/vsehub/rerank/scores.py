@@ -1,16 +1,15 @@
 """Opening and checking given scores, of a model that compares pairs: inputs that have no vectors."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from vsehub.checks import InputError, fail, require
 from vsehub.data.truth import read_ids, read_labels, read_truth
-from vsehub.data.vectors.embeddings import Norms, VectorFile, open_vectors
+from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import UnusableRows
 from vsehub.metrics.positives import Positives
@@ -48,12 +47,12 @@ class ScoreFile:
 class ScoreInputs(Inputs):
     """Inputs of given scores: queries and reference are a `ScoreFile`, items are `UnitVectors`.
 
-    sides: the files "scores" and, if given, "reference_scores".
+    files: "scores" and, if given, "reference_scores".
     """
 
-    def check(self, read: Mapping[str, Norms | Range] = MappingProxyType({})) -> Checked:
+    def check(self, look: Callable[[VectorFile], Norms] = look_through) -> Checked:
         """Read every row once. Raises InputError for NaN and infinity, and for a reference that holds the queries."""
-        ranges = {name: read.get(name) or look_through_scores(side, progress=True) for name, side in self.sides.items()}
+        ranges = {name: look_through_scores(file) for name, file in self.files.items()}
         if self.reference is None:
             return Checked(ranges, 0)
         return Checked(ranges, refuse_shared(self.queries, self.reference, "reference_scores"))
@@ -130,12 +129,12 @@ def _open_reference(path: str, scores: str, asked: VectorFile) -> VectorFile:
     return reference
 
 
-def look_through_scores(scores: VectorFile, progress: bool = False) -> Range:
+def look_through_scores(scores: VectorFile) -> Range:
     """The range of all scores, which are read once. Raises InputError naming rows that hold NaN or infinite scores."""
     unusable = UnusableRows()
     least, most = float("inf"), float("-inf")
     row_bytes = scores.dtype.itemsize * scores.shape[1]
-    with byte_bar(f"checking {scores}", row_bytes * len(scores), progress) as bar:
+    with byte_bar(f"checking {scores}", row_bytes * len(scores)) as bar:
         for first, rows in scores.blocks():
             low, high = rows.amin(dim=1), rows.amax(dim=1)  # both are NaN where one score is
             # A row of zeros is as good as any other.

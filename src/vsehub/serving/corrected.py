@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from vsehub.checks import InputError, one_of, positive, require
+from vsehub.io.progress import bar
 from vsehub.neighbors.faiss import required_faiss
 from vsehub.neighbors.tiles import Affine, nearest
 from vsehub.neighbors.vectors import as_vectors, given_back, sampled
@@ -98,15 +98,13 @@ class ServedIndex:
 
 
 @torch.no_grad()
-def build_index(
-    items: Any, bias: Tensor, scale: float, kind: str = "flat", progress: str | None = None, seed: int = 0
-) -> ServedIndex:
+def build_index(items: Any, bias: Tensor, scale: float, kind: str = "flat", seed: int = 0) -> ServedIndex:
     """An index that ranks items (M, D) by a·s - b(item).
 
     items: a tensor, a numpy array, a memory map or an open file (`data.vectors`), read in blocks; the index holds them
     as float32. bias: b (M,), scale: a, of an `ItemBias`. kind: "flat" is exact; "ivf", "hnsw" and "ivfpq", which is
     small, are approximate (`measured_recall` says how much). seed: of the sample on which the lists of "ivf" and
-    "ivfpq" are trained. progress: a label shows a bar. Raises InputError if FAISS is missing or the bias does not fit
+    "ivfpq" are trained. Raises InputError if FAISS is missing or the bias does not fit
     the items.
     """
     one_of("index", kind, KINDS)
@@ -129,11 +127,11 @@ def build_index(
     if training_vectors(index):
         rows, positions = sampled(items, training_vectors(index), seed)
         index.train(_folded(kind, rows, last[positions]))
-    with tqdm(total=len(items), desc=progress, disable=None if progress else True, unit=" items", leave=False) as bar:
+    with bar("building the index", total=len(items), unit=" items") as steps:
         for start in range(0, len(items), BLOCK):
             rows = items.rows(start, min(start + BLOCK, len(items)))
             index.add(_folded(kind, rows, last[start : start + len(rows)]))
-            bar.update(len(rows))
+            steps.update(len(rows))
     return ServedIndex(index, IndexFacts(kind, len(items), items.shape[1], float(scale), mean))
 
 

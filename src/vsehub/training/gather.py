@@ -72,15 +72,14 @@ def encoded_together(
     source: Any,
     rows: np.ndarray,
     batch_size: int,
-    progress: bool = False,
 ) -> Encoding:
-    """`encode(encoder, source, rows, batch_size, progress)`, each process encoding its share of the rows (R,).
+    """`encode(encoder, source, rows, batch_size)`, each process encoding its share of the rows (R,).
 
     All processes get all encodings, in the order of `rows`, without gradient.
     """
     if len(rows) < processes():
-        return encode(encoder, source, rows, batch_size, progress)
-    own = encode(encoder, source, rows[own_share(len(rows))], batch_size, progress)
+        return encode(encoder, source, rows, batch_size)
+    own = encode(encoder, source, rows[own_share(len(rows))], batch_size)
     return gathered(own, shares(len(rows), processes()))
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from vsehub.checks import fail, nearest
+from vsehub.io.progress import bar
 from vsehub.io.rows import listed
 
 _MOST_LISTED = 1000  # files of a folder that are compared with a missing one
@@ -78,7 +78,7 @@ def look_up(folder: Path, names: Sequence[str]) -> Found:
         head, tail = os.path.split(name)
         wanted[head].add(tail)
     missing, leaving = set(), set()
-    for head, tails in tqdm(wanted.items(), f"finding pictures in {folder.name}", leave=False, disable=None):
+    for head, tails in bar(f"finding pictures in {folder.name}", wanted.items()):
         place = os.path.join(folder, head)
         left = tails - _plain_files(place, tails)
         absent = {tail for tail in left if not os.path.isfile(os.path.join(place, tail))}

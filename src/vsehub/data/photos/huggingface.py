@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
-from tqdm import tqdm
 
 from vsehub.checks import InputError, existing, fail, nearest, one_of, regular_members, require
 from vsehub.data.photos.files import FolderFiles
@@ -26,6 +25,7 @@ from vsehub.data.photos.reading import PictureReading
 from vsehub.data.photos.table import list_table
 from vsehub.io.arrays import shortened
 from vsehub.io.files import read_object
+from vsehub.io.progress import bar
 from vsehub.io.rows import listed
 from vsehub.io.text import stays_inside
 
@@ -335,7 +335,7 @@ def _names(folder: Path, pictures: "Dataset", column: str, stored: bool) -> list
     names: list[str | None] = []
     lacking: list[int] = []
     batches = pictures.with_format("arrow").iter(batch_size=_AT_ONCE)
-    for batch in tqdm(batches, f"reading names in {folder.name}", leave=False, disable=None):
+    for batch in bar(f"reading names in {folder.name}", batches):
         cells = batch.column(column)
         content = cells if stored else pc.struct_field(cells, "bytes")
         lacking += (np.flatnonzero(content.is_null().to_numpy()) + len(names)).tolist()

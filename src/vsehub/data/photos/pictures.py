@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
-from tqdm import tqdm
 
 from vsehub.checks import InputError, one_of, regular, require, whole
 from vsehub.io.files import cache_folder, read_object, write_text
+from vsehub.io.progress import bar
 
 if TYPE_CHECKING:
     from vsehub.types import Preparation
@@ -384,7 +384,7 @@ def checked(
         else:
             unknown.append(row)
     damaged: dict[int, str] = {}
-    shown = tqdm(total=len(unknown), desc=f"checking pictures in {title}", unit=" pictures", disable=None)
+    shown = bar(f"checking pictures in {title}", total=len(unknown), unit=" pictures")
     try:
         with shown, ThreadPoolExecutor(threads) as pool:
             for first in range(0, len(unknown), _AT_ONCE):

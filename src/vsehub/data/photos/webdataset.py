@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from vsehub.checks import InputError, existing, fail, nearest, regular, require
 from vsehub.data.photos.listing import ListedPhotos, Listing
@@ -25,6 +24,7 @@ from vsehub.data.photos.reading import PictureReading
 from vsehub.data.sources import SPLITS
 from vsehub.io.arrays import DAMAGE, load_archive
 from vsehub.io.files import atomic, cache_folder
+from vsehub.io.progress import bar
 from vsehub.io.rows import listed
 from vsehub.io.text import stays_inside
 
@@ -159,7 +159,7 @@ class WebDataset(ListedPhotos):
         paths = [path for found in self._shards.values() for path in found]
         folder = cache_folder(self._reading.cache) / "shards"
         indexed = partial(index_of, keys=self._keys, folder=folder)
-        shown = tqdm(total=len(paths), desc="indexing shards", unit=" shards", disable=None)
+        shown = bar("indexing shards", total=len(paths), unit=" shards")
         with shown, ThreadPoolExecutor(self._reading.threads) as pool:
             indexes = [(index, shown.update())[0] for index in pool.map(indexed, paths)]
         files, images, captions = put_together(paths, indexes)

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
-from tqdm import tqdm
 
 from vsehub.checks import fail, one_of, regular, whole_seed
 from vsehub.components import Component
@@ -18,6 +17,7 @@ from vsehub.data.scenes.captions import describe
 from vsehub.data.scenes.images import BACKGROUNDS, COLOURS, OUTLINES, RADII, SIDE, TEXTURES, Scene, Thing, render
 from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.io.files import atomic, cache_folder, write_text
+from vsehub.io.progress import bar
 
 # Images in train, val and test.
 SIZES = {"tiny": (96, 32, 32), "default": (2000, 500, 500), "large": (12000, 1000, 1000)}
@@ -75,7 +75,7 @@ class Scenes(Component):
         rng = np.random.default_rng([self.seed, SPLITS.index(split)])
         images = np.empty((self._count(split), 3, SIDE, SIDE), dtype=np.uint8)
         captions: list[str] = []
-        for image in tqdm(images, desc=f"rendering scenes ({split})", unit=" pictures", disable=None):
+        for image in bar(f"rendering scenes ({split})", images, unit=" pictures"):
             scene = compose(rng)
             image[:] = render(scene, rng)
             captions.extend(describe(scene, rng))

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from vsehub.checks import require
 from vsehub.data.sources import ArrayLike
 from vsehub.data.text.vocabulary import PAD, Words
-
-_BIG = 100_000  # captions from which tokenising takes long enough for a progress bar
+from vsehub.io.progress import bar
 
 
 class TokenTable:
@@ -31,13 +29,7 @@ class TokenTable:
         require(max_words is None or max_words >= 1, f"max_words is {max_words!r}; expected None or a number from 1 up")
         tokens = array("i")
         offsets = array("q", [0])
-        for numbers in tqdm(
-            vocabulary.encode_all(captions, max_words),
-            desc="tokenising",
-            unit="caption",
-            total=len(captions),
-            disable=None if len(captions) >= _BIG else True,
-        ):
+        for numbers in bar("tokenising", vocabulary.encode_all(captions, max_words), len(captions), unit=" captions"):
             tokens.extend(numbers)
             offsets.append(len(tokens))
         return cls(np.array(tokens, dtype=np.int32), np.array(offsets, dtype=np.int64))

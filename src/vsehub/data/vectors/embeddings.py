@@ -252,8 +252,8 @@ class Norms:
     tolerance: float
 
 
-def look_through(vectors: VectorFile, progress: bool = False, begin: int = 0) -> Norms:
-    """The norms of all rows, which are read once, in bounded memory. progress: show a bar if there is much to read.
+def look_through(vectors: VectorFile, begin: int = 0) -> Norms:
+    """The norms of all rows, which are read once, in bounded memory.
 
     begin: the number of the first row in messages.
 
@@ -265,7 +265,7 @@ def look_through(vectors: VectorFile, progress: bool = False, begin: int = 0) ->
     unusable, off = UnusableRows(), RowErrors()
     least, most = float("inf"), 0.0
     row_bytes = vectors.dtype.itemsize * vectors.shape[1]
-    with byte_bar(f"checking {vectors}", row_bytes * len(vectors), progress) as bar:
+    with byte_bar(f"checking {vectors}", row_bytes * len(vectors)) as bar:
         for first, rows in replace(vectors, normalize=False).blocks():
             norms = row_norms(rows).cpu()
             unusable.add(begin + first, norms.numpy())

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from vsehub.checks import InputError, fail, require
 from vsehub.data.truth import distinct_ids
+from vsehub.io.progress import bar
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
 from vsehub.serving.corrected import folded, formula, last_components, scored, unit_rows
 from vsehub.serving.databases.base import Database, Rows
@@ -222,7 +222,6 @@ def fill(
     items: Items,
     kept: Kept | None = None,
     overwrite: bool = False,
-    progress: str | None = None,
 ) -> Collection:
     """A collection with these items, which takes the place of any earlier one when it is told to be `complete`.
 
@@ -251,7 +250,7 @@ def fill(
             start = _begun(building, place, facts, overwrite)
             keep(database, place, facts, kept)
             log.info("filling %s from item %d of %d", place.address, start, facts.items)
-            put_in(building, items, last, start, progress)
+            put_in(building, items, last, start)
             building.finish(facts.approximate)
             held = building.count()
             require(
@@ -317,16 +316,13 @@ def require_shape(database: Database, place: Place, facts: Facts) -> None:
     )
 
 
-def put_in(
-    database: Database, items: Items, last: Tensor, start: int = 0, progress: str | None = None, update: bool = False
-) -> None:
+def put_in(database: Database, items: Items, last: Tensor, start: int = 0, update: bool = False) -> None:
     """Put items from row `start` on into a collection, with their last components (M,), block by block.
 
     update: keep what is stored beside earlier items of the same ids, and not given here.
     """
     vectors = items.vectors
-    shown = tqdm(total=len(vectors), initial=start, desc=progress, disable=None if progress else True, leave=False)
-    with shown as bar:
+    with bar("filling the collection", total=len(vectors), initial=start, unit=" items") as steps:
         for first in range(start, len(vectors), BLOCK):
             rows = vectors.rows(first, min(first + BLOCK, len(vectors)))
             stop = first + len(rows)
@@ -334,7 +330,7 @@ def put_in(
             fields = None if items.fields is None else items.fields.slice(first, len(rows))
             block = Rows(items.ids[first:stop], with_last(rows, last[first:stop]), texts, fields)
             (database.update if update else database.put)(block)
-            bar.update(len(rows))
+            steps.update(len(rows))
 
 
 def with_last(vectors: Tensor, last: Tensor) -> np.ndarray:

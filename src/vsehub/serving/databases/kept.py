@@ -70,7 +70,7 @@ class Kept:
         rows, _ = sampled(reference, KEPT, seed)
         found = cls(rows.cpu())
         if isinstance(criterion, Sinkhorn):
-            columns = score_columns(as_vectors("reference", rows), items, "keeping the potentials")
+            columns = score_columns(as_vectors("reference", rows), items)
             potentials = criterion.potentials(columns, bias.to(rows.device))
             found = cls(rows.cpu(), balance=Balance(potentials, torch.ones_like(potentials)))
         elif len(rows) == len(reference):

@@ -1,0 +1,195 @@
+"""The index that `vsehub rerank` writes: a FAISS file or a collection in a database, with a note on searching it."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from omegaconf import DictConfig, OmegaConf
+
+from vsehub.checks import boolean, existing, require
+from vsehub.cli.embeddings import Settings
+from vsehub.cli.nodes import components, plain
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vsehub.criteria import Criterion, ItemBias
+    from vsehub.rerank.compare import Comparison
+    from vsehub.serving.corrected import Searchable
+    from vsehub.serving.databases.engines import Place
+
+INDEX, USAGE = "index.faiss", "USAGE.md"
+APPROXIMATE_FROM = 100_000  # items of a database
+
+
+@dataclass(frozen=True)
+class RequestedIndex:
+    """What `index=` asks for: a kind of FAISS index, or a place in a database.
+
+    approximate: whether a database is to search an approximate index; None: from `APPROXIMATE_FROM` items on. columns:
+    a table of further columns for a database, or None.
+    """
+
+    FILES: ClassVar[tuple[str, ...]] = (INDEX, USAGE)
+    settings: Settings
+    kind: str
+    place: "Place | None" = None
+    approximate: bool | None = None
+    columns: Path | None = None
+
+    @classmethod
+    def of(cls, cfg: DictConfig, settings: Settings) -> "RequestedIndex | None":
+        """That of a command's configuration, None for none. Raises InputError for settings that do not fit."""
+        from vsehub.serving.databases.engines import ENGINES, placed
+        from vsehub.serving.index_file import KINDS
+
+        kind, uri = cfg.index, None if cfg.index_uri is None else str(cfg.index_uri)
+        boolean("index_approximate", cfg.index_approximate, or_none=True)
+        require(
+            kind is None or kind in (*KINDS, *ENGINES),
+            f"index is {kind!r}; choose one of {', '.join((*KINDS, *ENGINES))}, or null for none",
+        )
+        if kind in ENGINES:
+            columns = None if cfg.item_columns is None else Path(str(cfg.item_columns))
+            if columns is not None:
+                existing("item_columns", columns, "Give a table with the column id and those to store")
+            place = placed(kind, uri, str(cfg.index_name), Path(settings.out))
+            return cls(settings, kind, place, cfg.index_approximate, columns)
+        own = [name for name in ("index_uri", "index_approximate", "item_columns") if cfg[name] is not None]
+        verb = "is" if len(own) == 1 else "are"
+        require(
+            not own, f"{', '.join(own)} {verb} for databases ({', '.join(ENGINES)}), and index is {kind}; omit them"
+        )
+        return None if kind is None else cls(settings, kind)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that it adds to those of a reranking."""
+        return self.FILES if self.place is None else (USAGE,)
+
+    def require(self, name: str, criterion: "Criterion") -> None:
+        """Raise InputError for a criterion that an index cannot hold, and if FAISS or the database cannot be used."""
+        require(
+            not self.settings.scored,
+            "index: an index holds vectors, and only scores are given; omit index, or give queries and items",
+        )
+        from vsehub.criteria import ItemBias
+        from vsehub.neighbors.faiss import required_faiss
+
+        require(
+            isinstance(criterion, ItemBias),
+            f"index: {name} does not rank by the score minus a term of the item, which is all that an index can hold; "
+            f"choose one of {', '.join(indexed_criteria())}, or omit index",
+        )
+        if self.place is None:
+            required_faiss(f"index={self.kind}", "omit index")
+        else:
+            from vsehub.serving.databases.collection import require_free
+
+            require_free(self.place, self.settings.overwrite, self.settings.output().begun)
+
+    def write(self, found: "Comparison", criterion: "ItemBias") -> None:
+        """Write or fill an index that returns the corrected ranking, and a note on searching it; add to the record."""
+        import torch
+
+        from vsehub.io.files import write_text
+
+        began = time.perf_counter()
+        terms = found.measured.rankings[-1].item_terms
+        bias = terms[0] if terms else torch.zeros(len(found.inputs.items))
+        write = self._write_faiss if self.place is None else self._write_database
+        found.record["index"], note = write(found, criterion, bias)
+        found.record["seconds"]["index"] = time.perf_counter() - began
+        write_text(Path(self.settings.out) / USAGE, note)
+
+    def _write_faiss(self, found: "Comparison", criterion: "ItemBias", bias: "Tensor") -> tuple[dict[str, Any], str]:
+        """Write a FAISS index. Returns its part of the record and the note on searching it."""
+        from vsehub.serving import build_index, usage_note
+
+        items, file = found.inputs.items, Path(self.settings.out) / INDEX
+        index = build_index(items, bias, criterion.scale, self.kind, self.settings.seed)
+        index.save(file)
+        facts = {"kind": self.kind, "file": INDEX, "bytes": file.stat().st_size}
+        rows = f"`positions` are rows of {found.record['items']['path']}, counted from 0"
+        rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
+        code = usage_note(index, str(file.absolute()), k=self.settings.k, normalize=self.settings.normalize)
+        note = usage(found.record, INDEX, "Searching needs only FAISS and numpy", code, rows)
+        return facts | self._measured(index, found, criterion, bias), note
+
+    def _write_database(self, found: "Comparison", criterion: "ItemBias", bias: "Tensor") -> tuple[dict[str, Any], str]:
+        """Fill a collection of a database. Returns its part of the record and the note on searching it."""
+        from vsehub.serving.databases.collection import Items, facts_of, fill, usage_note
+        from vsehub.serving.databases.columns import read_columns
+        from vsehub.serving.databases.engines import ENGINES
+        from vsehub.serving.databases.kept import Kept
+
+        place, names = self.place, found.inputs.item_names
+        assert place is not None
+        count = len(found.inputs.items)
+        approximate = count >= APPROXIMATE_FROM if self.approximate is None else self.approximate
+        ids = [str(row) for row in range(count)] if names.ids is None else names.ids
+        ranking = found.record["rankings"][-1]
+        fields = None if self.columns is None else read_columns(self.columns, ids)
+        items = Items(found.inputs.items, bias, ids, names.labels, fields)
+        reference = found.inputs.queries if found.inputs.reference is None else found.inputs.reference
+        bank = found.inputs.reference_items is not None
+        kept = Kept.of(criterion, found.inputs.items, bias, reference, bank, self.settings.seed)
+        facts = facts_of(
+            items,
+            criterion.scale,
+            criterion=ranking["criterion"],
+            parameters=ranking["parameters"],
+            reference=found.record["reference"]["set"],
+            kept=kept,
+            approximate=approximate,
+            normalize=self.settings.normalize,
+            fingerprint=found.record["items"]["fingerprint"],
+        )
+        title = ENGINES[place.engine].title
+        with fill(place, facts, items, kept, self.settings.overwrite) as collection:
+            size = collection.size()
+            uri = place.uri if place.served else str(Path(place.uri).absolute())
+            searched = "approximate" if approximate else "exact"
+            told = {"kind": f"{title}, {searched}", "uri": place.address, "items": count, "bytes": size}
+            rows = f"`ids` are rows of {found.record['items']['path']}, counted from 0"
+            rows = rows if names.ids is None else "`ids` are the ids of the items"
+            needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
+            note = usage(found.record, place.name, needs, usage_note(collection, uri, k=self.settings.k), rows)
+            told |= self._measured(collection, found, criterion, bias)
+            collection.complete()
+        return told, note
+
+    def _measured(
+        self, index: "Searchable", found: "Comparison", criterion: "ItemBias", bias: "Tensor"
+    ) -> dict[str, Any]:
+        """Recall of an index against exact search, and its time for a query, of both rankings."""
+        from vsehub.serving import measured_recall, measured_time
+
+        queries, k = found.inputs.queries, self.settings.k
+        recall = measured_recall(index, queries, found.inputs.items, bias, criterion.scale, k, seed=self.settings.seed)
+        return {"recall": {"k": k} | recall, "milliseconds": measured_time(index, queries, k, seed=self.settings.seed)}
+
+
+def indexed_criteria() -> list[str]:
+    """The criteria that an index can hold."""
+    from vsehub.criteria import ItemBias
+
+    known = components()
+    nodes = {name: plain(OmegaConf.load(known.path("criterion", name))) for name in known.choices("criterion")}
+    made = {name: known.find("criterion", node) for name, node in nodes.items()}
+    return [name for name, one in made.items() if isinstance(one, type) and issubclass(one, ItemBias)]
+
+
+def usage(record: dict[str, Any], name: str, needs: str, code: str, rows: str) -> str:
+    """A note on searching the index `name` without vsehub. needs: with what. rows: what the results are."""
+    items, ranking = record["items"], record["rankings"][-1]
+    reference = "" if ranking["reference"] == "none" else f", its reference {record['reference']['set']}"
+    if record["reference_items"] is not None:
+        reference += f", its reference items {record['reference_items']['set']}"
+    return (
+        f"# Searching {name}\n\n"
+        f"The {items['rows']:,} vectors of {items['path']}, ranked by {ranking['criterion']}{reference}. {needs}:\n\n"
+        f"```python\n{code}```\n\n"
+        f"{rows}.\n"
+    )

@@ -1,0 +1,147 @@
+"""A comparison of rankings from opened inputs to its record: choose, look through, measure, record."""
+
+import logging
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from vsehub import __version__
+from vsehub.checks import fail
+from vsehub.io.files import alone
+from vsehub.io.outputs import Output
+from vsehub.io.progress import stage
+from vsehub.io.provenance import code_version, hardware, versions
+from vsehub.io.records import EMBEDDINGS
+from vsehub.rerank.choose import Tuning, choice_record, choose_for
+from vsehub.rerank.engines import Engine
+from vsehub.rerank.gains import gained
+from vsehub.rerank.inputs import Inputs
+from vsehub.rerank.measure import PLAIN, Measured, check_criteria, measure
+from vsehub.rerank.parts import Parts
+from vsehub.rerank.record import health, record
+from vsehub.rerank.sides import Sides
+
+log = logging.getLogger(__name__)
+
+PARTS = "parts"  # the folder of unfinished work
+
+
+class Workplace(Protocol):
+    """Where a comparison is computed: `engines.Local` or `cluster.Cluster`.
+
+    fetched: whether items behind a URI are fetched before they are read.
+    """
+
+    @property
+    def fetched(self) -> bool: ...
+
+    def require(self, criteria: Mapping[str, Any], sides: Sides) -> None:
+        """Raise InputError for what cannot be computed there, before anything is started."""
+
+    def started(self) -> AbstractContextManager[tuple[Engine, dict[str, Any]]]:
+        """The engine, and its part of a record."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a comparison needs besides inputs and criteria.
+
+    command: the name of the command. out: where its files go. k: the depth of the lists. tuning: what to choose the
+    criterion by, where it is an `Auto`. began: by `time.perf_counter`.
+    """
+
+    command: str
+    out: Output
+    where: Workplace
+    k: int = 10
+    seed: int = 0
+    tuning: Tuning | None = None
+    began: float = field(default_factory=time.perf_counter)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Measured rankings under `criteria`, and their record. began: the start, by `time.perf_counter`."""
+
+    criteria: Mapping[str, Any]
+    inputs: Inputs
+    measured: Measured
+    record: dict[str, Any]
+    parts: Parts
+    began: float
+
+    def require_unchanged(self) -> None:
+        """Raise InputError, and drop the unfinished work, if a file of vectors has changed since it was opened."""
+        changed = self.inputs.changed()
+        if changed:
+            self.parts.remove()
+            fail(
+                f"{', '.join(map(str, changed))} changed while being read, so the result cannot be used. Run the "
+                "command again when no other program writes to it"
+            )
+
+
+@contextmanager
+def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[Comparison]:
+    """The measured plain ranking and those under `criteria`. All checks come before the measuring.
+
+    This process holds the output folder until the block ends.
+    """
+    began, started = job.began, datetime.now(UTC).isoformat(timespec="seconds")
+    check_criteria(criteria, inputs.sides, job.k)
+    job.where.require({} if job.tuning else criteria, inputs.sides)
+    with alone(job.out.folder, "writing"), job.where.started() as (engine, named):
+        job.out.recheck()  # another process may have finished in the meantime
+        stage(log, f"looking through {len(inputs.queries):,} queries and {len(inputs.items):,} items")
+        checking = time.perf_counter()
+        checked = inputs.check(engine.look_through)
+        choosing = time.perf_counter()
+        chosen = None
+        if job.tuning is not None:
+            (auto,) = criteria.values()
+            choice, inputs = choose_for(auto, inputs, job.tuning, job.seed)
+            chosen = auto, choice
+            name, criterion = auto.untuned if choice is None else (choice.name, choice.criterion)
+            criteria = {} if name == PLAIN else {name: criterion}
+            job.where.require(criteria, inputs.sides)
+        parts = Parts(job.out / PARTS, _work(inputs, criteria, engine), job.out.overwrite)
+        stage(log, f"ranking under {', '.join([PLAIN, *criteria])}")
+        measuring = time.perf_counter()
+        measured = measure(inputs.sides, criteria, job.k, engine.keeping(parts), job.seed)
+        # Add the time of an earlier run whose parts were reused.
+        began -= max(0.0, sum(measured.seconds.values()) - (time.perf_counter() - measuring))
+        written = {
+            "schema": EMBEDDINGS.version,
+            "kind": job.command,
+            "vsehub": __version__,
+            "command": " ".join(sys.argv),
+            "versions": versions(),
+            "git": code_version(),
+            "hardware": hardware(),
+            "engine": named,
+            "started": started,
+            "seconds": {"look_through": choosing - checking, **measured.seconds},
+            **({"precision": "bf16"} if engine.rounded else {}),
+            **record(inputs, checked, measured, criteria, job.k, job.seed),
+            "choice": None,
+            **health(inputs, measured.rankings[0], job.seed),
+            "index": None,
+        }
+        if chosen is not None:
+            written["seconds"]["choosing"] = measuring - choosing
+            first, last = measured.rankings[0].positions, measured.rankings[-1].positions
+            gain = None if inputs.truth is None else gained(first, last, inputs.truth)
+            written["choice"] = choice_record(*chosen, gain)
+        found = Comparison(criteria, inputs, measured, written, parts, began)
+        found.require_unchanged()
+        yield found
+
+
+def _work(inputs: Inputs, criteria: Mapping[str, Any], engine: Engine) -> dict[str, Any]:
+    """Everything that the lists depend on: a command with equal settings continues unfinished work."""
+    named = {name: [type(one).__name__, repr(one.parameters())] for name, one in criteria.items()}
+    return {"vsehub": __version__, **inputs.identity(), "criteria": named, **engine.settings}

@@ -1,0 +1,25 @@
+"""`rerank.measure.measure` of plain arrays, as tests call it."""
+
+from vsehub.rerank.engines import Local
+from vsehub.rerank.measure import measure as measure_sides
+from vsehub.rerank.sides import Sides
+
+
+def measure(
+    queries,
+    items,
+    criteria=None,
+    reference=None,
+    k=10,
+    positives=None,
+    *,
+    reference_items=None,
+    parts=None,
+    rounded=False,
+    seed=0,
+    engine=None,
+):
+    engine = engine or Local(rounded=rounded)
+    engine = engine if parts is None else engine.keeping(parts)
+    sides = Sides.of(queries, items, reference, reference_items, positives)
+    return measure_sides(sides, criteria, k, engine, seed)
