@@ -27,6 +27,7 @@ from generated import vectors, write
 from vsehub.criteria import CSLS, Sinkhorn
 from vsehub.data.vectors.embeddings import VectorFile, open_vectors
 from vsehub.rerank.cluster import Cluster
+from vsehub.rerank.engines import Engine, Local
 from vsehub.rerank.measure import measure
 from vsehub.rerank.parts import Parts
 from vsehub.rerank.shards import divided, lists_bytes, shard_rows, terms_bytes
