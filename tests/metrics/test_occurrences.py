@@ -8,6 +8,7 @@ from scipy.stats import skew
 
 from vsehub.checks import InputError
 from vsehub.metrics import Occurrences, Positives, atkinson, gini, hubness, occurrence_metrics, rank_blocks
+from vsehub.metrics.occurrences import ItemCounts, ListedOccurrences, histogram
 
 
 @st.composite
@@ -136,3 +137,41 @@ def test_bad_input(call, message):
     with pytest.raises(InputError, match=message):
         call(found)
     assert not any(counts.any() for counts in found.counts.values())
+
+
+@settings(max_examples=100, deadline=None)
+@given(listings())
+def test_counts_that_are_held_for_few_items(listing):
+    """Lists held instead of a count for each item give equal counts, metrics, hubs and antihubs."""
+    lists, mask, size = listing
+    queries, items = mask.shape
+    positives = Positives.from_pairs(*mask.nonzero(as_tuple=True), queries, items, complete=False)
+    ks = tuple(k for k in (1, 3, 5) if k <= lists.shape[1])
+    dense, listed = Occurrences(items, ks), ListedOccurrences(items, ks)
+    for first in range(0, queries, size):
+        for one in (dense, listed):
+            one.add_judged(lists[first : first + size], positives, first)
+    for k in ks:
+        for counts, found in ((dense.counts[k], listed.item_counts(k)), (dense.bad[k], listed.bad_counts(k))):
+            assert found.dense().tolist() == counts.tolist() == [found[item] for item in range(items)]
+            assert histogram(found) == histogram(counts)
+            assert occurrence_metrics({k: found}) == occurrence_metrics({k: counts})
+            order = sorted((-count, item) for item, count in enumerate(counts.tolist()) if count)
+            assert found.largest(4).tolist() == [item for _, item in order[:4]]
+            never = (counts == 0).nonzero().flatten().tolist()
+            assert found.absent == len(never)
+            drawn = found.some_absent(5, 1).tolist()
+            assert len(drawn) == min(5, len(never))
+            assert drawn == sorted(set(drawn) & set(never))
+    with pytest.raises(IndexError):
+        listed.item_counts(ks[0])[items]
+
+
+def test_antihubs_among_a_billion_items():
+    counts = ItemCounts.listed(10**9, torch.tensor([0, 3, 3, 999_999_999]))
+    drawn = counts.some_absent(20, 0)
+    assert len(drawn) == 20
+    assert not set(drawn.tolist()) & {0, 3, 999_999_999}
+    assert drawn.min() >= 0
+    assert drawn.max() < 10**9
+    assert occurrence_metrics({10: counts})["antihub_rate_10"] == (10**9 - 3) / 10**9

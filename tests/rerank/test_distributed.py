@@ -10,7 +10,8 @@ from vsehub.checks import InputError
 from vsehub.cli.nodes import components
 from vsehub.criteria import CSLS, Chain, DualInvertedSoftmax, QBNorm, RelaxedGreedyMatching, Sinkhorn
 from vsehub.data.vectors.embeddings import look_through, open_vectors
-from vsehub.rerank import shards
+from vsehub.rerank import parts as rerank_parts
+from vsehub.rerank import shards, tally
 from vsehub.rerank.distributed import Distributed, refuse_unsharded
 from vsehub.rerank.parts import Parts
 
@@ -95,6 +96,25 @@ def test_shards_give_what_one_machine_gives(sides, tmp_path):
             same(alone, measure(queries, items, criteria, seen, K, **own), criteria)
             count = len({number for name, number in workers.asked if name == "lists"})
             assert count == sum(-(-n // (rows or 16_384)) for n in FILES)
+
+
+def test_more_items_than_are_counted_each(sides, tmp_path, monkeypatch):
+    """Counts are held for the listed items only, and item terms in a file that leaves nothing behind."""
+    queries, items, reference, _ = sides
+    criteria = {"csls": CSLS(), "qb_norm": QBNorm(k=2)}
+    expected = measure(queries, items, criteria, reference, K)
+    monkeypatch.setattr(tally, "COUNTED_EACH", 0)
+    monkeypatch.setattr(rerank_parts, "MAPPED_ROWS", 0)
+    mapped, parts = [], Parts(tmp_path / "parts", {})
+    map_file = Parts._mapped
+    monkeypatch.setattr(Parts, "_mapped", lambda own, *given: mapped.append(given[1]) or map_file(own, *given))
+    found = measure(queries, items, criteria, reference, K, parts=parts, engine=Distributed(InTurn(), 37))
+    same(expected, found, criteria)
+    for one, other in zip(expected.rankings, found.rankings, strict=True):
+        assert one.occurrences.dense().tolist() == other.occurrences.dense().tolist()
+    assert mapped == [len(items)]
+    parts.remove()
+    assert not (tmp_path / "parts").exists()
 
 
 def test_what_is_done_is_not_done_again(sides, tmp_path):

@@ -65,12 +65,17 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
 
     @wraps(task)
     def guarded(cfg: DictConfig) -> float | None:
-        with boundary(), shown():  # inside Hydra, which would print its own message first
+        with boundary(), shown(_is_first()):  # inside Hydra, which would print its own message first
             hide_secrets(cfg)
             hide_notes()
             return task(cfg)
 
     hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config)(guarded)()
+
+
+def _is_first() -> bool:
+    """Whether this process is the first of those that work together, on whose terminal bars are shown."""
+    return launch.number() == 0 and os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def hide_notes() -> None:

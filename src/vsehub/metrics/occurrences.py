@@ -1,5 +1,9 @@
 """Hubness: how unevenly the places in nearest-neighbour lists are distributed over the items (Radovanović 2010)."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
 import torch
 from torch import Tensor
 
@@ -9,6 +13,7 @@ from vsehub.metrics.topk import top_k
 
 KS = (1, 5, 10)
 SHARES = (1, 2, 5, 10)
+DRAWN_WHOLE = 10_000_000  # items among which some are drawn by a permutation of all
 
 
 def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None = None) -> dict[str, float]:
@@ -54,8 +59,72 @@ def _counted(scores: Tensor, ks: tuple[int, ...], positives: Positives | None = 
     return found
 
 
+@dataclass(frozen=True, eq=False)
+class ItemCounts:
+    """How often each of M items was counted, held only for those that were.
+
+    items: M. positions: (n,) the counted items, ascending. amounts: (n,) int64 above 0. A billion items of which ten
+    thousand queries find ten each take less than two megabytes.
+    """
+
+    items: int
+    positions: Tensor
+    amounts: Tensor
+
+    @classmethod
+    def of(cls, counts: Tensor) -> Self:
+        """Those of dense counts (M,)."""
+        positions = counts.nonzero().flatten()
+        return cls(len(counts), positions, counts[positions])
+
+    @classmethod
+    def listed(cls, items: int, positions: Tensor) -> Self:
+        """Those of M items whose positions (n,) occur in lists, once for each time."""
+        return cls(items, *positions.unique(return_counts=True))
+
+    def __len__(self) -> int:
+        return self.items
+
+    def __getitem__(self, item: int) -> int:
+        if not 0 <= item < self.items:
+            raise IndexError(f"item {item} of {self.items}")
+        place = int(torch.searchsorted(self.positions, item))
+        found = place < len(self.positions) and int(self.positions[place]) == item
+        return int(self.amounts[place]) if found else 0
+
+    @property
+    def absent(self) -> int:
+        """The number of items that were never counted."""
+        return self.items - len(self.positions)
+
+    def dense(self) -> Tensor:
+        """The counts (M,)."""
+        return torch.zeros(self.items, dtype=torch.int64).index_put_((self.positions,), self.amounts)
+
+    def largest(self, count: int) -> Tensor:
+        """The items with the largest counts above 0, at most `count` of them; of equal counts the lower item first."""
+        return self.positions[self.amounts.argsort(descending=True, stable=True)[:count]]
+
+    def some_absent(self, count: int, seed: int) -> Tensor:
+        """At most `count` items that were never counted, drawn by seed, ascending."""
+        generator = torch.Generator().manual_seed(seed)
+        if self.absent <= DRAWN_WHOLE:
+            ranks = torch.randperm(self.absent, generator=generator)[:count]
+        else:
+            ranks = torch.randint(self.absent, (count,), generator=generator).unique()
+        # Before the counted item number i, counted from 0, lie position - i that were not counted.
+        before = self.positions - torch.arange(len(self.positions))
+        return ranks.sort().values + torch.searchsorted(before, ranks.sort().values, right=True)
+
+
+# Distinct counts and how many items have each, both float64, rising.
+Distribution = tuple[Tensor, Tensor]
+
+
 def occurrence_metrics(
-    occurrences: dict[int, Tensor], bad: dict[int, Tensor] | None = None, judged: int | None = None
+    occurrences: Mapping[int, Tensor | ItemCounts],
+    bad: Mapping[int, Tensor | ItemCounts] | None = None,
+    judged: int | None = None,
 ) -> dict[str, float]:
     """Hubness metrics of N_k, each key ending in its k.
 
@@ -71,60 +140,69 @@ def occurrence_metrics(
     """
     metrics: dict[str, float] = {}
     for k, counts in occurrences.items():
-        n = _checked(counts)
-        total = n.sum().clamp(min=1)
+        n, items = _distribution(counts)
+        size, total = items.sum(), (n * items).sum()
+        slots = total.clamp(min=1)
         metrics |= {
-            f"skew_{k}": skewness(n),
-            f"robin_hood_{k}": ((n - n.mean()).abs().sum() / (2 * total)).item(),
-            f"gini_{k}": gini(n),
-            f"atkinson_{k}": atkinson(n),
-            f"antihub_rate_{k}": (n == 0).double().mean().item(),
-            f"hub_occurrence_{k}": (n[n >= 2 * k].sum() / total).item(),
+            f"skew_{k}": skewness(counts),
+            f"robin_hood_{k}": (((n - total / size).abs() * items).sum() / (2 * slots)).item(),
+            f"gini_{k}": gini(counts),
+            f"atkinson_{k}": atkinson(counts),
+            f"antihub_rate_{k}": (items[n == 0].sum() / size).item(),
+            f"hub_occurrence_{k}": ((n * items)[n >= 2 * k].sum() / slots).item(),
             f"largest_hub_{k}": n.max().item(),
         }
         if k == 1:
-            metrics["share_0"] = (n == 0).double().mean().item()
-            metrics["share_1"] = (n == 1).double().mean().item()
-            metrics |= {f"share_{least}": (n >= least).double().mean().item() for least in SHARES[1:]}
+            metrics["share_0"] = (items[n == 0].sum() / size).item()
+            metrics["share_1"] = (items[n == 1].sum() / size).item()
+            metrics |= {f"share_{least}": (items[n >= least].sum() / size).item() for least in SHARES[1:]}
         if bad is not None:
-            slots = total.item() if judged is None else judged * min(k, len(n))
+            wrong, items = _distribution(bad[k])
+            shown = slots.item() if judged is None else judged * min(k, len(counts))
             metrics |= {
-                f"bad_share_{k}": bad[k].sum().item() / max(1, slots),
+                f"bad_share_{k}": (wrong * items).sum().item() / max(1, shown),
                 f"bad_skew_{k}": skewness(bad[k]),
-                f"largest_bad_hub_{k}": float(bad[k].max()),
+                f"largest_bad_hub_{k}": wrong.max().item(),
             }
     return metrics
 
 
-def gini(counts: Tensor) -> float:
+def gini(counts: Tensor | ItemCounts) -> float:
     """Gini index Σ_ij |n_i - n_j| / (2 M Σ n) of the counts (M,); 0 if all are equal, 1 - 1/M if one has all.
 
     Raises InputError for counts that are negative, NaN or infinite, or if there are none.
     """
-    n = _checked(counts).sort().values
-    places = torch.arange(1 - len(n), len(n), 2, dtype=n.dtype, device=n.device)  # 2i - M - 1 of the i-th smallest
-    return ((places * n).sum() / (len(n) * n.sum())).item() if n.any() else 0.0
+    n, items = _distribution(counts)
+    total = (n * items).sum()
+    # Of the sorted counts number i, from 1, the sum of 2i - M - 1 over those that are equal.
+    places = items * (2 * items.cumsum(0) - items - items.sum())
+    return ((places * n).sum() / (items.sum() * total)).item() if total > 0 else 0.0
 
 
-def atkinson(counts: Tensor) -> float:
+def atkinson(counts: Tensor | ItemCounts) -> float:
     """Atkinson index 1 - mean(√n)² / mean(n), ε = 1/2, of the counts (M,); 0 if all are equal.
 
     Raises InputError for counts that are negative, NaN or infinite, or if there are none.
     """
-    n = _checked(counts)
+    n, items = _distribution(counts)
+    if not n.any():
+        return 0.0
+    size, roots = items.sum(), n.sqrt()
     # Computed as a variance, which avoids subtracting two nearly equal numbers.
-    return (n.sqrt().var(correction=0) / n.mean()).item() if n.any() else 0.0
+    variance = ((roots - (roots * items).sum() / size).square() * items).sum() / size
+    return (variance / ((n * items).sum() / size)).item()
 
 
-def skewness(counts: Tensor) -> float:
+def skewness(counts: Tensor | ItemCounts) -> float:
     """Population skewness m3 / m2^1.5 of the counts (M,); 0 if all are equal.
 
     Raises InputError for counts that are negative, NaN or infinite, or if there are none.
     """
-    n = _checked(counts)
-    centred = n - n.mean()
-    variance = centred.square().mean()
-    return (centred.pow(3).mean() / variance.pow(1.5)).item() if variance > 0 else 0.0
+    n, items = _distribution(counts)
+    size = items.sum()
+    centred = n - (n * items).sum() / size
+    variance = (centred.square() * items).sum() / size
+    return ((centred.pow(3) * items).sum() / size / variance.pow(1.5)).item() if variance > 0 else 0.0
 
 
 def skew_sum(metrics: dict[str, float]) -> float:
@@ -132,22 +210,29 @@ def skew_sum(metrics: dict[str, float]) -> float:
     return sum(value for name, value in metrics.items() if "/skew_" in name)
 
 
-def _checked(counts: Tensor) -> Tensor:
-    """The counts in float64. Raises InputError if they are none."""
+def _distribution(counts: Tensor | ItemCounts) -> Distribution:
+    """Distinct counts and how many items have each. Raises InputError if they are none."""
+    if isinstance(counts, ItemCounts):
+        require(counts.items > 0, "there are no items; expected at least one")
+        n, items = counts.amounts.double().unique(return_counts=True)
+        if counts.absent:
+            n = torch.cat([n.new_zeros(1), n])
+            items = torch.cat([items.new_tensor([counts.absent]), items])
+        return n, items.double()
     require(counts.ndim == 1 and len(counts) > 0, f"counts has shape {tuple(counts.shape)}; expected (M,), with M > 0")
-    n = counts.double()
+    n, items = counts.double().unique(return_counts=True)
     least, most = n.aminmax()
     require(
         bool((least >= 0) & (most < torch.inf)),
         f"counts lie between {least.item():g} and {most.item():g}; expected how often each item occurs, 0 or more",
     )
-    return n
+    return n, items.double()
 
 
-def histogram(counts: Tensor) -> dict[str, list[int]]:
+def histogram(counts: Tensor | ItemCounts) -> dict[str, list[int]]:
     """The distribution of N_k: {"occurrences": distinct counts, rising, "items": how many items have each}."""
-    occurrences, items = counts.unique(return_counts=True)
-    return {"occurrences": occurrences.tolist(), "items": items.tolist()}
+    n, items = _distribution(counts)
+    return {"occurrences": n.long().tolist(), "items": items.long().tolist()}
 
 
 class Occurrences:
@@ -188,10 +273,22 @@ class Occurrences:
                 f"wrong is {wrong.dtype} {tuple(wrong.shape)}; expected a boolean matrix {tuple(nearest.shape)}",
             )
         nearest = checked_positions("nearest", nearest[:, : self._depth], self.items).to(self._device)
+        wrong = None if wrong is None else wrong[:, : self._depth].to(self._device)
+        self.judged += 0 if wrong is None else len(nearest)
+        self._count(nearest, wrong)
+
+    def _count(self, nearest: Tensor, wrong: Tensor | None) -> None:
         _add(self.counts, nearest, torch.ones_like(nearest))
         if wrong is not None:
-            self.judged += len(nearest)
-            _add(self.bad, nearest, wrong[:, : self._depth].to(self._device, torch.int64))
+            _add(self.bad, nearest, wrong.to(torch.int64))
+
+    def item_counts(self, k: int) -> ItemCounts:
+        """N_k."""
+        return ItemCounts.of(self.counts[k].cpu())
+
+    def bad_counts(self, k: int) -> ItemCounts:
+        """BN_k."""
+        return ItemCounts.of(self.bad[k].cpu())
 
     def add_judged(self, nearest: Tensor, positives: Positives, first: int = 0) -> None:
         """Count the lists (b, K) of queries `first`, `first` + 1, ..., judged by their positives.
@@ -212,3 +309,26 @@ def _add(counts: dict[int, Tensor], nearest: Tensor, amounts: Tensor) -> None:
     """Add the amounts (b, K) of each list's first k entries to the items' counts, in time independent of M."""
     for k, count in counts.items():
         count.index_add_(0, nearest[:, :k].flatten(), amounts[:, :k].flatten())
+
+
+class ListedOccurrences(Occurrences):
+    """`Occurrences` of so many items that lists are held instead of a count of each item."""
+
+    def __init__(self, items: int, ks: tuple[int, ...] = KS):
+        super().__init__(items, ks, torch.device("meta"))  # the counts take no memory
+        self._device = torch.device("cpu")
+        self._lists: list[Tensor] = []
+        self._wrong: list[Tensor] = []
+
+    def _count(self, nearest: Tensor, wrong: Tensor | None) -> None:
+        self._lists.append(nearest)
+        self._wrong.append(torch.zeros_like(nearest, dtype=torch.bool) if wrong is None else wrong)
+
+    def item_counts(self, k: int) -> ItemCounts:
+        """N_k."""
+        return ItemCounts.listed(self.items, torch.cat([one[:, :k].flatten() for one in self._lists]))
+
+    def bad_counts(self, k: int) -> ItemCounts:
+        """BN_k."""
+        sides = zip(self._lists, self._wrong, strict=True)
+        return ItemCounts.listed(self.items, torch.cat([one[:, :k][wrong[:, :k]] for one, wrong in sides]))

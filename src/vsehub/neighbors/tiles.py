@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ HELD_ELEMENTS = 2**27
 # Scores of all reference queries against some items: 128 MB of float32 at a time, for any number of queries.
 COLUMN_ELEMENTS = 2**25
 LEAST_COLUMNS = NARROW
-BAR = {"unit": " scores", "unit_scale": True}
+BAR: dict[str, Any] = {"unit": " scores", "unit_scale": True}
 
 
 def nearest(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail, require
-from vsehub.criteria.base import Correction, Criterion, Terms, finite_terms, joined
+from vsehub.criteria.base import Correction, Criterion, Terms, finite_terms
 from vsehub.data.vectors.embeddings import Norms, VectorFile
 from vsehub.io.progress import bar
 from vsehub.metrics.topk import Best, merged
@@ -79,6 +79,7 @@ class Distributed:
     shard_rows: int | None = None
     parts: Parts | None = None
     rounded: ClassVar[bool] = False
+    keeps_terms: ClassVar[bool] = True
     spared: ClassVar[float] = 0.0
 
     @property
@@ -118,8 +119,10 @@ class Distributed:
             shared = None if bank is None else self.workers.share(bank)
             pass_ = _Pass(self, parts, f"terms-{name}", shards.terms_by_column, len(among))
             pass_.run(lambda number: (among[number], list(criteria), seen, shared, device))
-            by_shard = list(pass_.results())
-            return [finite_terms(joined(part[place] for part in by_shard)) for place in range(len(criteria))]
+            return [
+                finite_terms(parts.joined((one[place] for one in pass_.results()), len(sides.items)))
+                for place in range(len(criteria))
+            ]
 
         (criterion,) = criteria
         taken: list[Any] = list(among)

@@ -25,7 +25,8 @@ class Engine(Protocol):
     """What computes a comparison.
 
     device: where. rounded: whether lists are those of vectors rounded to bfloat16. spared: the seconds that results
-    took which an earlier command left. settings: JSON of what the results depend on.
+    took which an earlier command left. settings: JSON of what the results depend on. keeps_terms: whether item terms
+    are kept in parts by the engine itself.
     """
 
     @property
@@ -39,6 +40,9 @@ class Engine(Protocol):
 
     @property
     def settings(self) -> dict[str, Any]: ...
+
+    @property
+    def keeps_terms(self) -> bool: ...
 
     def require(self, criteria: Mapping[str, Criterion], sides: Sides) -> None:
         """Raise InputError for a criterion, or sides, that this engine cannot take."""
@@ -74,6 +78,7 @@ class Local:
 
     device: torch.device | None = None
     rounded: bool = False
+    keeps_terms: ClassVar[bool] = False
     spared: ClassVar[float] = 0.0
     fetched: ClassVar[bool] = True
 
@@ -140,7 +145,7 @@ class Resumable:
     def __init__(self, engine: Engine, parts: Parts):
         self._engine, self._parts = engine, parts
         self.device, self.rounded, self.settings = engine.device, engine.rounded, engine.settings
-        self.spared = 0.0
+        self.spared, self.keeps_terms = 0.0, True
 
     def require(self, criteria: Mapping[str, Criterion], sides: Sides) -> None:
         """See `Engine`."""
@@ -156,6 +161,8 @@ class Resumable:
 
     def item_terms(self, name: str, criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
         """See `Engine`."""
+        if self._engine.keeps_terms:
+            return self._engine.item_terms(name, criteria, sides)
         return self._kept(f"terms-{name}", lambda: self._engine.item_terms(name, criteria, sides))
 
     def matched(self, name: str, criterion: Criterion, sides: Sides, k: int) -> Best:

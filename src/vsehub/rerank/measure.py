@@ -25,6 +25,7 @@ from vsehub.checks import require, whole
 from vsehub.criteria.base import Correction, Criterion, Terms
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.changes import Changes, RoundingChanges
+from vsehub.metrics.occurrences import ItemCounts
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS
 from vsehub.metrics.topk import Best
@@ -52,7 +53,7 @@ class Ranked:
     """One measured ranking.
 
     values, positions: (Q, k), best first, on the CPU. hubness, histograms, truth: see `Tally`. changed: see `Changes`.
-    occurrences, wrong: (M,) N_k and BN_k at the largest measured k; wrong is None without positives. item_terms: the
+    occurrences, wrong: N_k and BN_k at the largest measured k; wrong is None without positives. item_terms: the
     criterion's terms of each item, for an `ItemBias` just the bias (M,). rounding: see `RoundingChanges`; None for
     float32 scores.
     """
@@ -64,8 +65,8 @@ class Ranked:
     histograms: dict[str, dict[str, list[int]]]
     truth: dict[str, float | None] | None
     changed: dict[str, float]
-    occurrences: Tensor
-    wrong: Tensor | None
+    occurrences: ItemCounts
+    wrong: ItemCounts | None
     item_terms: tuple[Tensor, ...]
     rounding: dict[str, float | None] | None = None
 

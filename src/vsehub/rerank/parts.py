@@ -1,14 +1,18 @@
 """Parts of a long search, kept on disk, so that a killed command continues when it is run again."""
 
+import tempfile
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vsehub.criteria.base import Terms, joined
 from vsehub.io.unfinished import UnfinishedWork
 
 Pieces = list[tuple[Tensor, ...]]
+MAPPED_ROWS = 2**26  # of items, whose terms are 256 MB in float32
 _EMPTY = 1024  # pieces without tensors that a part may have
 
 
@@ -30,6 +34,30 @@ class Parts(UnfinishedWork):
             f"{n}.{m}": tensor.cpu().numpy() for n, piece in enumerate(pieces) for m, tensor in enumerate(piece)
         }
         self.store(name, arrays | {"pieces": len(pieces), "seconds": seconds})
+
+    def joined(self, parts: Iterable[Terms], rows: int) -> Terms:
+        """Terms of parts of the items, in order, as terms of all `rows`.
+
+        From `MAPPED_ROWS` on they lie in a file without a name, which is mapped into memory and ends with the process,
+        so that only one part is held.
+        """
+        if rows < MAPPED_ROWS:
+            return joined(parts)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        whole: list[np.ndarray] = []
+        start = 0
+        for terms in parts:
+            if not whole:
+                whole = [self._mapped(term.numpy().dtype, rows) for term in terms]
+            stop = start + len(terms[0])
+            for term, one in zip(terms, whole, strict=True):
+                one[start:stop] = term.numpy()
+            start = stop
+        return tuple(torch.from_numpy(one) for one in whole)
+
+    def _mapped(self, dtype: np.dtype, rows: int) -> np.ndarray:
+        with tempfile.TemporaryFile(dir=self.folder) as file:
+            return np.memmap(file, dtype, "w+", shape=(rows,))
 
 
 def _pieces(stored: dict[str, np.ndarray]) -> tuple[Pieces, float]:

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from vsehub.criteria.base import Criterion
 from vsehub.data.vectors.embeddings import Norms, VectorFile
-from vsehub.metrics.topk import top_k
 from vsehub.neighbors.given import UnitVectors
 from vsehub.neighbors.vectors import VectorSource, row_digests
 from vsehub.rerank.inputs import Checked, Inputs, Names, Range
@@ -134,13 +132,9 @@ def values(
     of the plain ranking, drawn by `seed`.
     """
     plain = measured.rankings[0].occurrences
-    counts, hubs = top_k(plain[None].double(), min(EXAMPLES, len(plain)))
-    hubs = hubs[0][counts[0] > 0]
-    antihubs = (plain == 0).nonzero().flatten()
-    drawn = torch.randperm(len(antihubs), generator=torch.Generator().manual_seed(seed))[:EXAMPLES]
     shown = {
-        "hubs": _entries(measured, hubs, queries, items),
-        "antihubs": _entries(measured, antihubs[drawn].sort().values, queries, items),
+        "hubs": _entries(measured, plain.largest(EXAMPLES), queries, items),
+        "antihubs": _entries(measured, plain.some_absent(EXAMPLES, seed), queries, items),
     }
     entries = [*shown["hubs"], *shown["antihubs"]]
     if items.images is not None and not any(entry["image"] for entry in entries):
@@ -163,7 +157,7 @@ def values(
         ],
         "hubs": shown["hubs"],
         "antihubs": {
-            "count": [int((ranking.occurrences == 0).sum()) for ranking in measured.rankings],
+            "count": [ranking.occurrences.absent for ranking in measured.rankings],
             "examples": shown["antihubs"],
         },
     }
@@ -184,8 +178,8 @@ def _entries(measured: Measured, chosen: Tensor, queries: Names, items: Names) -
             "item": item,
             **items.of(item),
             "image": items.image(item),
-            "occurrences": [int(ranking.occurrences[item]) for ranking in rankings],
-            "wrong": [int(one.wrong[item]) for one in rankings if one.wrong is not None] or None,
+            "occurrences": [ranking.occurrences[item] for ranking in rankings],
+            "wrong": [one.wrong[item] for one in rankings if one.wrong is not None] or None,
             "queries": [{"query": query, **queries.of(query)} for query in _asking(rankings[0].positions, item)],
         }
         for item in chosen.tolist()

@@ -89,7 +89,6 @@ def write_biases(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    bias = item_terms[0].detach().cpu().double() if item_terms else torch.zeros(items, dtype=torch.float64)
     schema = pa.schema(
         {"id": pa.int64() if item_ids is None else pa.string(), "bias": pa.float64()}, {"scale": repr(float(scale))}
     )
@@ -97,7 +96,10 @@ def write_biases(
         for first in range(0, items, _GROUP_ROWS):
             last = min(first + _GROUP_ROWS, items)
             names = np.arange(first, last) if item_ids is None else item_ids[first:last]
-            columns = [pa.array(names, schema.field("id").type), pa.array(bias[first:last].numpy())]
+            bias = (
+                item_terms[0][first:last].detach().cpu().double() if item_terms else torch.zeros(last - first).double()
+            )
+            columns = [pa.array(names, schema.field("id").type), pa.array(bias.numpy())]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 

@@ -5,10 +5,19 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vsehub.metrics.occurrences import KS, Occurrences, histogram, occurrence_metrics
+from vsehub.metrics.occurrences import (
+    KS,
+    ItemCounts,
+    ListedOccurrences,
+    Occurrences,
+    histogram,
+    occurrence_metrics,
+)
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS, at_r
 
+# A counter for each item takes 16 bytes for each k; beyond this many items, lists are held instead.
+COUNTED_EACH = 2**24
 # (k) -> positions (b, k) of some queries, best first
 Positions = Callable[[int], Tensor]
 
@@ -24,7 +33,8 @@ class Tally:
         self.items, self.positives, self.relevance = items, positives, relevance
         self.ks = reached(items)
         # One counter per k: a matching's list for k = 5 is not the beginning of its list for k = 10.
-        self._counted = {k: Occurrences(items, (k,)) for k in self.ks}
+        counter = Occurrences if items <= COUNTED_EACH else ListedOccurrences
+        self._counted = {k: counter(items, (k,)) for k in self.ks}
         self._found = dict.fromkeys(RECALLS, 0)
         self._precision = torch.zeros(2, dtype=torch.float64)
 
@@ -43,25 +53,24 @@ class Tally:
             hits = self.positives.hits(lists(self.relevance), first)
             self._precision += torch.stack(at_r(hits, self.positives.counts[first : first + len(hits)])).sum(dim=1)
 
-    def occurrences(self, k: int) -> Tensor:
-        """N_k (M,)."""
-        return self._counted[k].counts[k]
+    def occurrences(self, k: int) -> ItemCounts:
+        """N_k."""
+        return self._counted[k].item_counts(k)
 
-    def wrong(self, k: int) -> Tensor | None:
-        """BN_k (M,): how often an item is a wrong answer; None if positives are not known."""
-        return None if self.positives is None else self._counted[k].bad[k]
+    def wrong(self, k: int) -> ItemCounts | None:
+        """BN_k: how often an item is a wrong answer; None if positives are not known."""
+        return None if self.positives is None else self._counted[k].bad_counts(k)
 
     def hubness(self) -> dict[str, float]:
         """The metrics of `occurrence_metrics`, with those of bad hubs where positives are known."""
         counts = {k: self.occurrences(k) for k in self.ks}
         if self.positives is None:
             return occurrence_metrics(counts)
-        return occurrence_metrics(
-            counts, {k: self._counted[k].bad[k] for k in self.ks}, self._counted[self.ks[0]].judged
-        )
+        bad = {k: counted.bad_counts(k) for k, counted in self._counted.items()}
+        return occurrence_metrics(counts, bad, self._counted[self.ks[0]].judged)
 
     def histograms(self) -> dict[str, dict[str, list[int]]]:
-        """The distribution of N_k for each k, as `metrics.hubness.histogram` gives it."""
+        """The distribution of N_k for each k, as `metrics.occurrences.histogram` gives it."""
         return {str(k): histogram(self.occurrences(k)) for k in self.ks}
 
     def truth(self) -> dict[str, float | None] | None:

@@ -23,12 +23,11 @@ class RetrievalCallback(pl.Callback):
         start = time.perf_counter()
         data = trainer.datamodule
         loaded, table = data.load("val")
-        shown = data.eval_batch_size, process() == 0
         images = np.arange(len(loaded.images))
         split = EncodedSplit.of(
             loaded,
-            encoded_together(encode_images, module.image_encoder, loaded.images, images, *shown),
-            encoded_together(encode_texts, module.text_encoder, table, np.arange(len(table)), *shown),
+            encoded_together(encode_images, module.image_encoder, loaded.images, images, data.eval_batch_size),
+            encoded_together(encode_texts, module.text_encoder, table, np.arange(len(table)), data.eval_batch_size),
         )
         values: dict[str, float] = {}
         if process() == 0:
