@@ -160,3 +160,11 @@ def test_commands_that_are_refused(tmp_path, run_here):
         assert said in run_here("rerank", *arguments, status=2)
     assert not (tmp_path / "rerank").exists()
     assert "ray" not in sys.modules
+
+
+def test_a_cluster_that_asks_for_a_token(on_ray):
+    found = on_ray[1]["asks_for_a_token"]
+    status, said = found["without"]
+    assert status == 2
+    assert "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE, the token file of its head" in said
+    assert found["with"] == 0

@@ -223,8 +223,13 @@ def _joined(address: str | None) -> Iterator[ModuleType]:
             logging_level=logging.ERROR,
         )
     except Exception as error:  # Ray raises plain ones, too
-        where = "a cluster cannot be started on this machine" if address is None else f"{address} cannot be joined"
-        raise InputError(f"Ray: {where} ({' '.join(str(error).split())[:300]})") from error
+        said = " ".join(str(error).split())[:300]
+        if address is None:
+            raise InputError(f"Ray: a cluster cannot be started on this machine ({said})") from error
+        raise InputError(
+            f"Ray: {address} cannot be joined ({said}). If the cluster asks for a token, set RAY_AUTH_MODE=token and "
+            f"RAY_AUTH_TOKEN_PATH=FILE, the token file of its head; otherwise see that it runs Ray {ray.__version__}"
+        ) from error
     finally:
         empty.cleanup()  # Ray has packed it
         with suppress(ValueError, TypeError):  # not from another thread, nor for a handler that Python did not set

@@ -2,14 +2,17 @@
 
 import bisect
 import hashlib
+import logging
 import re
+import shutil
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from vsehub.checks import InputError, is_out_of_memory, require
 from vsehub.data.vectors.formats import checked_kind
@@ -23,8 +26,12 @@ from vsehub.io.text import stays_inside
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
+log = logging.getLogger(__name__)
+
 _FETCHED = ".fetched.json"  # what the files of a folder were fetched from: name -> the version there
 _CHUNK_BYTES = 8 << 20
+RESERVE = 0.05  # of the disk that copies leave free
+IN_USE_SECONDS = 600.0  # in which a command may still open what it has fetched
 _HEADER_BYTES = 1 << 16
 # What file systems call that by which two contents under one name differ; the size alone does not tell.
 _VERSION = ("etag", "mtime", "lastmodified", "modified", "updated", "created", "generation", "md5hash", "contentmd5")
@@ -219,6 +226,9 @@ class _Copies:
             else:
                 missing[local] = entry
         total = sum(entry.get("size") or 0 for entry in missing.values())
+        (self._folder / LOCK).touch()  # when the copies were used last
+        if missing:
+            make_room(cache_folder(None) / "vectors", total)
         with byte_bar(f"fetching {self._uri}", total) as bar:
             for local, entry in missing.items():
                 self._copy(local, entry, bar.update)
@@ -244,6 +254,30 @@ class _Copies:
                 f"{self._name}: {length} bytes of {masked(entry['name'])} came, {size} were announced. "
                 "Run the command again",
             )
+
+
+def make_room(copies: Path, needed: int) -> None:
+    """Remove the copies that were used longest ago, until `needed` bytes fit and a part of the disk stays free.
+
+    copies: the folder of all copies, one folder for each address. Copies that were used in the last minutes stay. A
+    copy that another command has open stays readable.
+    """
+    usage = shutil.disk_usage(copies)
+    missing = needed + RESERVE * usage.total - usage.free
+    if missing <= 0:
+        return
+    used = sorted((lock.stat().st_mtime, lock.parent) for lock in copies.glob(f"*/**/{LOCK}"))
+    for last, folder in used:
+        if missing <= 0 or time.time() - last < IN_USE_SECONDS:
+            return
+        with suppress(Timeout), FileLock(folder / LOCK, timeout=0):
+            files = [path for path in folder.iterdir() if path.is_file() and path.name != LOCK]
+            freed = sum(path.stat().st_size for path in files)
+            for path in files:
+                path.unlink(missing_ok=True)
+            missing -= freed
+            if freed:
+                log.info("removed %d MB of fetched copies in %s, which were used longest ago", freed >> 20, folder)
 
 
 def _version(entry: dict[str, Any]) -> dict[str, str] | None:
