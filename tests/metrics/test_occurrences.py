@@ -160,18 +160,14 @@ def test_counts_that_are_held_for_few_items(listing):
             assert found.largest(4).tolist() == [item for _, item in order[:4]]
             never = (counts == 0).nonzero().flatten().tolist()
             assert found.absent == len(never)
-            drawn = found.some_absent(5, 1).tolist()
-            assert len(drawn) == min(5, len(never))
-            assert drawn == sorted(set(drawn) & set(never))
+            assert found.absent_items(torch.arange(found.absent)).tolist() == never
+            ordered = sorted(counts.tolist())
+            assert [found.kth(rank) for rank in range(1, items + 1)] == ordered
     with pytest.raises(IndexError):
         listed.item_counts(ks[0])[items]
 
 
 def test_antihubs_among_a_billion_items():
     counts = ItemCounts.listed(10**9, torch.tensor([0, 3, 3, 999_999_999]))
-    drawn = counts.some_absent(20, 0)
-    assert len(drawn) == 20
-    assert not set(drawn.tolist()) & {0, 3, 999_999_999}
-    assert drawn.min() >= 0
-    assert drawn.max() < 10**9
+    assert counts.absent_items(torch.tensor([0, 1, 2, 10**9 - 4])).tolist() == [1, 2, 4, 999_999_998]
     assert occurrence_metrics({10: counts})["antihub_rate_10"] == (10**9 - 3) / 10**9

@@ -12,7 +12,7 @@ from vsehub.metrics.occurrences import occurrence_metrics
 from vsehub.neighbors.given import UnitVectors
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.report.health import verdict_text
-from vsehub.rerank.suspects import excess, suspects
+from vsehub.rerank.suspects import beyond, excess, suspects
 from vsehub.rerank.verdict import CHECKS, verdict
 
 
@@ -74,7 +74,7 @@ def test_the_excess_is_that_of_an_exponential_tail():
     torch.testing.assert_close(excess(levels[chosen], levels), wanted[chosen], rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(excess(5 * levels[chosen] - 2, 5 * levels - 2), wanted[chosen], rtol=1e-3, atol=1e-3)
     assert excess(levels[chosen], torch.ones(90)).tolist() == [0] * 4
-    assert excess(torch.tensor([3.0]), torch.ones(90), least_mean=0.5).tolist() == [4]
+    assert beyond(torch.tensor([3.0]), 1.0, 1.0, least_mean=0.5).tolist() == [4]
 
 
 def test_given_scores_are_those_of_vectors():

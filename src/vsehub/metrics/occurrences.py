@@ -13,7 +13,6 @@ from vsehub.metrics.topk import top_k
 
 KS = (1, 5, 10)
 SHARES = (1, 2, 5, 10)
-DRAWN_WHOLE = 10_000_000  # items among which some are drawn by a permutation of all
 
 
 def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None = None) -> dict[str, float]:
@@ -105,16 +104,15 @@ class ItemCounts:
         """The items with the largest counts above 0, at most `count` of them; of equal counts the lower item first."""
         return self.positions[self.amounts.argsort(descending=True, stable=True)[:count]]
 
-    def some_absent(self, count: int, seed: int) -> Tensor:
-        """At most `count` items that were never counted, drawn by seed, ascending."""
-        generator = torch.Generator().manual_seed(seed)
-        if self.absent <= DRAWN_WHOLE:
-            ranks = torch.randperm(self.absent, generator=generator)[:count]
-        else:
-            ranks = torch.randint(self.absent, (count,), generator=generator).unique()
-        # Before the counted item number i, counted from 0, lie position - i that were not counted.
+    def kth(self, rank: int) -> int:
+        """The rank-th smallest of the M counts, from 1."""
+        return 0 if rank <= self.absent else int(self.amounts.kthvalue(rank - self.absent).values)
+
+    def absent_items(self, numbers: Tensor) -> Tensor:
+        """Some of the items that were never counted, by their numbers (n,) among these, from 0."""
+        # Before the counted item number i, counted from 0, lie position - i items that were not counted.
         before = self.positions - torch.arange(len(self.positions))
-        return ranks.sort().values + torch.searchsorted(before, ranks.sort().values, right=True)
+        return numbers + torch.searchsorted(before, numbers, right=True)
 
 
 # Distinct counts and how many items have each, both float64, rising.

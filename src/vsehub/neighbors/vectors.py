@@ -13,6 +13,7 @@ from vsehub.checks import InputError, fail, require
 from vsehub.io.rows import row_hashes
 
 BLOCK = 65536
+PERMUTED = 10_000_000  # numbers of which some are drawn by a permutation of all
 _HASHED_BYTES = 16 << 20
 
 
@@ -148,14 +149,26 @@ class Chosen:
 
 def sampled(vectors: VectorSource, count: int, seed: int) -> tuple[Tensor, Tensor]:
     """`count` rows (n, D) drawn by seed (all if there are fewer), and their positions (n,), ascending."""
-    drawn = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(seed))[:count].sort().values
+    positions = drawn(len(vectors), count, seed)
     parts = []
     for start in range(0, len(vectors), BLOCK):
-        within = drawn[(drawn >= start) & (drawn < start + BLOCK)] - start
+        within = positions[slice(*torch.searchsorted(positions, torch.tensor([start, start + BLOCK])).tolist())] - start
         if len(within):
-            block = vectors.rows(start, min(start + BLOCK, len(vectors)))
-            parts.append(block[within.to(block.device)])
-    return torch.cat(parts), drawn
+            first, last = int(within[0]), int(within[-1])  # nothing else is read
+            block = vectors.rows(start + first, start + last + 1)
+            parts.append(block[(within - first).to(block.device)])
+    return torch.cat(parts), positions
+
+
+def drawn(size: int, count: int, seed: int) -> Tensor:
+    """At most `count` of the numbers from 0 to size - 1, drawn by seed, ascending.
+
+    Of more than `PERMUTED` numbers fewer than `count` may come, since equal ones count once.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if size <= PERMUTED:
+        return torch.randperm(size, generator=generator)[:count].sort().values
+    return torch.randint(size, (count,), generator=generator).unique()
 
 
 def given_back(queries: Any, values: Tensor, positions: Tensor) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from vsehub.criteria.base import Criterion
 from vsehub.data.vectors.embeddings import Norms, VectorFile
 from vsehub.neighbors.given import UnitVectors
-from vsehub.neighbors.vectors import VectorSource, row_digests
+from vsehub.neighbors.vectors import VectorSource, drawn, row_digests
 from vsehub.rerank.inputs import Checked, Inputs, Names, Range
 from vsehub.rerank.measure import Measured, Ranked
 from vsehub.rerank.suspects import suspects
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 EXAMPLES = 20
 MOST_HASHED = 4 << 30  # bytes of items that are compared with each other, number for number, in some seconds
+MOST_COMPARED = 8_000_000  # items whose hashes are sorted, in some hundred megabytes
 QUERIES = 3  # of a hub's queries
 
 
@@ -101,7 +102,8 @@ def health(inputs: Inputs, plain: Ranked, seed: int = 0) -> dict[str, Any]:
     """ "verdict": that on the plain ranking, see `rerank.verdict`. "suspects": items that look planted, with names."""
     planted = suspects(plain.positions, inputs.queries, inputs.items, seed)
     given = isinstance(inputs.items, UnitVectors)  # scores, that do not say how items compare
-    if not given and 4 * len(inputs.items) * inputs.items.shape[1] <= MOST_HASHED:
+    rows, dim = inputs.items.shape
+    if not given and rows <= MOST_COMPARED and 4 * rows * dim <= MOST_HASHED:
         _tell_copies(inputs.items)
     k = reached(len(inputs.items))[-1]
     return {
@@ -134,7 +136,7 @@ def values(
     plain = measured.rankings[0].occurrences
     shown = {
         "hubs": _entries(measured, plain.largest(EXAMPLES), queries, items),
-        "antihubs": _entries(measured, plain.some_absent(EXAMPLES, seed), queries, items),
+        "antihubs": _entries(measured, plain.absent_items(drawn(plain.absent, EXAMPLES, seed)), queries, items),
     }
     entries = [*shown["hubs"], *shown["antihubs"]]
     if items.images is not None and not any(entry["image"] for entry in entries):

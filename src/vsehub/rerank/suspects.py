@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from vsehub.metrics.occurrences import ItemCounts
 from vsehub.neighbors.given import UnitVectors
-from vsehub.neighbors.vectors import VectorSource, sampled
+from vsehub.neighbors.vectors import VectorSource, drawn, sampled
 
 LISTS = 0.05  # share of the queries that have the item among their k nearest
 NEAR, RARE = 0.3, 0.01  # number of items so near to all queries, and its product with that of items in so many lists
@@ -49,32 +50,42 @@ def suspects(positions: Tensor, queries: VectorSource, items: VectorSource, seed
     seed: of the samples of 1,000 queries and 20,000 items. The rule is that of experiments/suspects.
     """
     count = len(items)
-    occurrences = torch.bincount(positions.flatten(), minlength=count)
-    first, lists = (own / len(positions) for own in (torch.bincount(positions[:, 0], minlength=count), occurrences))
-    candidates = (lists > LISTS).nonzero().flatten()
-    if not len(candidates) or count < LEAST:
+    firsts, lists = (ItemCounts.listed(count, own.flatten()) for own in (positions[:, :1], positions))
+    found = int((lists.amounts > LISTS * len(positions)).sum())
+    if not found or count < LEAST:
         return []
-    candidates = candidates[lists[candidates].argsort(descending=True, stable=True)]
-    roots = occurrences.double().sqrt()
+    candidates = lists.largest(found)
+    in_lists = torch.tensor([lists[item] for item in candidates.tolist()])
     near = _expected(nearness_excess(candidates, queries, items, seed), count)
-    many = _expected(excess(roots[candidates], roots, _LEAST_MEAN), count)
+    tail = tuple(math.sqrt(lists.kth(math.ceil(share * count))) for share in TAIL)
+    many = _expected(beyond(in_lists.double().sqrt(), *tail, _LEAST_MEAN), count)
     named = (near < NEAR) & (near * many < RARE)
     return [
-        Suspect(item, first[item].item(), lists[item].item(), near[place].item(), many[place].item())
+        Suspect(
+            item,
+            firsts[item] / len(positions),
+            int(in_lists[place]) / len(positions),
+            near[place].item(),
+            many[place].item(),
+        )
         for place, item in enumerate(candidates.tolist())
         if named[place]
     ]
 
 
-def excess(values: Tensor, ordinary: Tensor, least_mean: float = 0.0) -> Tensor:
-    """How far values (c,) lie beyond the upper tail of ordinary ones (m,): (c,), in mean excesses.
+def excess(values: Tensor, ordinary: Tensor) -> Tensor:
+    """How far values (c,) lie `beyond` the upper tail of ordinary ones (m,): (c,)."""
+    low, high = (ordinary.kthvalue(math.ceil(share * len(ordinary))).values.item() for share in TAIL)
+    return beyond(values, low, high)
 
-    The tail is seen between the 70 % and the 90 % quantile, and goes on exponentially: of the values above the 70 %
-    quantile a share e^-x exceeds x. least_mean: of the mean excess; where it is 0, no tail is seen, and neither is an
-    excess.
+
+def beyond(values: Tensor, low: float, high: float, least_mean: float = 0.0) -> Tensor:
+    """How far values (c,) lie beyond a tail between its 70 % and its 90 % quantile: (c,), in mean excesses.
+
+    The tail goes on exponentially: of the values above the 70 % quantile a share e^-x exceeds x. least_mean: of the
+    mean excess; where it is 0, there is no tail, and the result is 0.
     """
-    low, high = (ordinary.kthvalue(math.ceil(share * len(ordinary))).values for share in TAIL)
-    mean = ((high - low) / math.log((1 - TAIL[0]) / (1 - TAIL[1]))).clamp(min=least_mean)
+    mean = max((high - low) / math.log((1 - TAIL[0]) / (1 - TAIL[1])), least_mean)
     return (values - low) / mean if mean > 0 else torch.zeros_like(values)
 
 
@@ -105,8 +116,7 @@ def nearness_excess(candidates: Tensor, queries: VectorSource, items: VectorSour
 def _compared(asked: Tensor, items: VectorSource, seed: int) -> Tensor:
     """The scores (b, m) of queries with a sample of the items."""
     if isinstance(items, UnitVectors):
-        drawn = torch.randperm(len(items), generator=torch.Generator().manual_seed(seed))[:COMPARED]
-        return _scores(asked, items, drawn)
+        return _scores(asked, items, drawn(len(items), COMPARED, seed))
     return asked @ normalize(sampled(items, COMPARED, seed)[0].cpu().float(), dim=1).T
 
 
