@@ -9,6 +9,7 @@ from omegaconf import DictConfig, ListConfig
 
 from vsehub.checks import InputError, existing, precision_word, require, whole
 from vsehub.cli import app
+from vsehub.cli.published import MODEL_SETTINGS, require_checkpoint_alone
 from vsehub.cli.run_folder import require_measuring
 from vsehub.io.files import within
 from vsehub.io.outputs import require_writable
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from vsehub.evaluation.zero_shot import ZeroShot
 
 # The settings of a published model, and their defaults.
-MODEL_SETTINGS = {"weights": None, "pretrained": True, "prompt": "{}", "dtype": "float32"}
 
 
 def main() -> None:
@@ -88,8 +88,7 @@ def checkpoints_and_folder(cfg: DictConfig) -> tuple[list[str], Path]:
     found = paths(cfg.checkpoint)
     for checkpoint in found:
         checkpoint_file(checkpoint)
-    own = [name for name, usual in MODEL_SETTINGS.items() if cfg[name] != usual]
-    require(not own, f"{', '.join(own)}: of model=; a checkpoint says all of its model. Leave it out")
+    require_checkpoint_alone(cfg)
     return found, out_folder(cfg.out, Path(found[0]))
 
 

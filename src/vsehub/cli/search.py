@@ -1,22 +1,21 @@
-"""`vsehub search TEXT...`: the images of a split that a text finds, as a list and as a page of thumbnails."""
+"""`vsehub search TEXT...`: the images that a text finds, as a list and as a page of thumbnails."""
 
 import shlex
 import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from vsehub.checks import fail, nearest, one_of, require, whole
+from vsehub.checks import existing, fail, nearest, one_of, require, whole
 from vsehub.cli import app
 from vsehub.cli.nodes import build, components, plain
 from vsehub.cli.overrides import bare_texts, with_texts
+from vsehub.cli.published import MODEL_SETTINGS, require_checkpoint_alone
 
 if TYPE_CHECKING:
-    from vsehub.criteria.base import Criterion
-    from vsehub.data.sources import CaptionedImages
     from vsehub.data.text.vocabulary import Words
-    from vsehub.evaluation.trained import TrainedModel
+    from vsehub.evaluation.trained import DataModel
     from vsehub.report.pages.gallery import Gallery
 
 
@@ -51,29 +50,21 @@ def search(cfg: DictConfig, command: str) -> None:
         'there is nothing to search for; give a text, e.g. vsehub search checkpoint=... "two dogs on a beach", '
         "or image=NAME to find captions",
     )
-    require(
-        not OmegaConf.is_missing(cfg, "checkpoint"),
-        "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.safetensors",
-    )
-    from vsehub.evaluation.checkpoint_file import checkpoint_file
+    refuse_early(cfg)
 
-    checkpoint_file(cfg.checkpoint)
-
-    from vsehub.cli.shown import Shown, hits_of
+    from vsehub.cli.searched import Ranking, open_searched
     from vsehub.criteria.auto import Auto
-    from vsehub.data.sources import SPLITS
-    from vsehub.evaluation.trained import TrainedModel
     from vsehub.report.pages.gallery import gallery_output, write_gallery
 
     gallery_output(cfg.out, cfg.overwrite)  # refused before anything is encoded
-    for name in ("split", "reference"):
-        one_of(name, cfg[name], SPLITS)
-    for name in ("k", "eval_batch_size"):
-        whole(name, cfg[name])
     name, criterion = str(cfg.criterion_name), build("criterion", cfg.criterion, cfg.trust)
     if isinstance(criterion, Auto):
         name, criterion = criterion.untuned
-    model = TrainedModel(cfg.checkpoint, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size, keep=True)
+    require(
+        cfg.index is None or not criterion.needs_reference,
+        f"criterion={name}: a collection ranks by the criterion with which rerank filled it; leave criterion out",
+    )
+    model = searching_model(cfg)
     if model.vocabulary is None:
         fail(
             f"checkpoint: {cfg.checkpoint} was trained on texts that are vectors, so it cannot read words; search "
@@ -81,45 +72,66 @@ def search(cfg: DictConfig, command: str) -> None:
         )
     texts = [str(text) for text in texts]
     notes = [word_notes(text, model.vocabulary, model.max_words) for text in texts]
-    split = model.split(cfg.split)
-    row = None if cfg.image is None else image_row(str(cfg.image), split)
-    shown = Shown(split, cfg.images, plain=not criterion.needs_reference)
-
-    ranked_by = (cfg.k, criterion, cfg.split, cfg.reference)
-    galleries = []
-    if texts:
-        said = criterion_note(name, criterion, cfg.reference, "captions", model)
-        found = hits_of(model.search(texts, *ranked_by))
-        galleries += [
-            shown.of_text(text, [*own, said], hits) for text, own, hits in zip(texts, notes, found, strict=True)
-        ]
-    if row is not None:
-        said = criterion_note(name, criterion, cfg.reference, "images", model)
-        found = hits_of(model.search(None, *ranked_by, images=split.images[row : row + 1]))
-        galleries.append(shown.of_image(row, [said], found[0]))
-    source = model.source.name
-    summary = f"The {cfg.split} split of {source}: {len(split.images):,} images with {len(split.captions):,} captions."
-    origin = [("checkpoint", str(cfg.checkpoint)), ("command", command)]
-    missing = len(set(shown.thumbnails.missing))
-    shown.thumbnails.warn()
-    path = write_gallery(cfg.out, f"Found in {source}", summary, galleries, origin, missing, cfg.overwrite)
-    print("\n\n".join([summary, *map(listed, galleries), f"gallery: {path}"]))
+    searched = open_searched(cfg, model, Ranking(name, criterion, cfg.k, str(cfg.reference)))
+    galleries = searched.of_texts(texts, notes) if texts else []
+    if cfg.image is not None:
+        galleries.append(searched.of_image(str(cfg.image)))
+    named = ("checkpoint", cfg.checkpoint) if cfg.model is None else ("model", cfg.model)
+    origin = [(named[0], str(named[1])), ("command", command)]
+    missing = len(set(searched.thumbnails.missing))
+    searched.thumbnails.warn()
+    path = write_gallery(cfg.out, searched.title, searched.summary, galleries, origin, missing, cfg.overwrite)
+    print("\n\n".join([searched.summary, *map(listed, galleries), f"gallery: {path}"]))
 
 
-def criterion_note(name: str, criterion: "Criterion", reference: str, asked: str, model: "TrainedModel") -> str:
-    """A sentence on the criterion and its reference, if it takes one. asked: "captions" or "images", the queries."""
-    from vsehub.report.tables import criterion_text
+def refuse_early(cfg: DictConfig) -> None:
+    """Raise InputError for what can be refused without torch."""
+    from vsehub.data.sources import SPLITS
 
-    text = criterion_text(name, ", ".join(f"{key} {value}" for key, value in criterion.parameters().items()))
-    if not criterion.needs_reference:
-        return f"Criterion {text}."
-    loaded = model.split(reference)
-    count = len(loaded.captions if asked == "captions" else loaded.images)
-    bank = ""
-    if criterion.takes_reference_items:
-        found, items = ("images", loaded.images) if asked == "captions" else ("captions", loaded.captions)
-        bank = f" with its {len(items):,} {found}"
-    return f"Criterion {text}, inductive: its reference is the {count:,} {asked} of the {reference} split{bank}."
+    given = [name for name in ("checkpoint", "model") if cfg[name] is not None]
+    require(
+        len(given) == 1,
+        f"checkpoint is {'given with model' if given else 'not set'}; give checkpoint=RUN_FOLDER/checkpoints/"
+        "best.safetensors, or model=LIBRARY:NAME for a published model as it is",
+    )
+    if cfg.checkpoint is not None:
+        from vsehub.evaluation.checkpoint_file import checkpoint_file
+
+        checkpoint_file(cfg.checkpoint)
+        require_checkpoint_alone(cfg)
+    places = [name for name in ("folder", "index") if cfg[name] is not None]
+    require(len(places) < 2, "folder and index are given; search one of them")
+    require(
+        cfg.model is None or bool(places),
+        "model: a published model has no data of its own to search; give folder=PICTURES, or index= with index_uri=",
+    )
+    require(
+        cfg.index is not None or cfg.index_uri is None,
+        "index_uri is given without index; give index=milvus, lancedb, qdrant or pgvector, too",
+    )
+    if cfg.folder is not None:
+        folder = existing("folder", cfg.folder, "Give a folder of pictures")
+        require(folder.is_dir(), f"folder: {cfg.folder} is a file; give the folder of the pictures")
+    one_of("split", cfg.split, SPLITS)
+    if not str(cfg.reference).endswith(".txt"):
+        one_of("reference", cfg.reference, (*SPLITS, "FILE.txt"))
+    else:
+        existing("reference", str(cfg.reference), "Give one text on each line, or a split")
+    for name in ("k", "eval_batch_size"):
+        whole(name, cfg[name])
+
+
+def searching_model(cfg: DictConfig) -> "DataModel":
+    """The model of the checkpoint, or a published one."""
+    if cfg.model is None:
+        from vsehub.evaluation.trained import TrainedModel
+
+        return TrainedModel(cfg.checkpoint, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size, keep=True)
+    from vsehub.evaluation.zero_shot import ZeroShot
+    from vsehub.io.files import cache_folder
+
+    own = {name: cfg[name] for name in MODEL_SETTINGS}
+    return ZeroShot(cfg.model, None, batch_size=cfg.eval_batch_size, keep=cache_folder(None) / "encoded", **own)
 
 
 def listed(gallery: "Gallery") -> str:
@@ -154,14 +166,3 @@ def word_notes(text: str, vocabulary: "Words", max_words: int | None) -> list[st
     )
     cut = [f"Read to its word {max_words}, as in training."] if len(numbers) < len(words) else []
     return [*([f"Not known to the checkpoint: {said}."] if unknown else []), *cut]
-
-
-def image_row(image: str, split: "CaptionedImages") -> int:
-    """The row of an image, given by its name or its row number. Raises InputError if there is none."""
-    names = split.names or []
-    if image in names:
-        return names.index(image)
-    if image.isdecimal() and int(image) < len(split.images):
-        return int(image)
-    hint = nearest(image, names) or (f"; the first name is {names[0]}" if names else "")
-    fail(f"image: the split has no image {image!r}{hint}. Give a name or a row from 0 to {len(split.images) - 1}")

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -37,21 +39,54 @@ class EncodedCache:
         key = {"checkpoint": self._sha256, "data": split.fingerprint(), "vsehub": __version__}
         kept = _read(path, key)
         if kept is not None:
-            return kept
+            return kept[0]
         encoded = encode()
         if isinstance(encoded, Tensor):
-            try:
-                with atomic(path) as handle:
-                    handle.write(save({"vectors": encoded.cpu().contiguous()}, key))
-            except (OSError, SafetensorError, InputError) as error:
-                log.warning("%s could not be stored; the next search encodes it again: %s", path, error)
+            self._write(path, {"vectors": encoded}, key)
         return encoded
 
+    def get_pictures(
+        self, name: str, contents: np.ndarray, how: str, encode: Callable[[np.ndarray], Encoding]
+    ) -> Encoding:
+        """The vectors (N, D) of pictures, of which only those are encoded that the file of `name` does not hold.
 
-def _read(path: Path, key: dict[str, str]) -> Tensor | None:
-    """The kept vectors; None if there are none, they are of something else, or the file is damaged."""
+        contents: (N,) hashes of the pictures' files. how: the way in which they are prepared. encode: row numbers (n,)
+        to their vectors. Sets of vectors are not stored.
+        """
+        path = self.folder / f"{name}.safetensors"
+        key = {"checkpoint": self._sha256, "prepared": how, "vsehub": __version__}
+        held = _read(path, key, "contents")
+        places = {} if held is None else {bytes(one): row for row, one in enumerate(held[1].numpy())}
+        digests = np.ascontiguousarray(contents).view(np.uint8).reshape(len(contents), -1)
+        rows = np.array([places.get(bytes(one), -1) for one in digests])
+        missing = np.flatnonzero(rows < 0)
+        if held is not None and not len(missing):
+            return held[0][torch.from_numpy(rows)]
+        new = encode(missing)
+        if not isinstance(new, Tensor):
+            return encode(np.arange(len(contents)))
+        vectors = new.new_empty(len(contents), new.shape[1])
+        vectors[torch.from_numpy(missing).to(new.device)] = new
+        if held is not None and len(missing) < len(contents):
+            there = torch.from_numpy(np.flatnonzero(rows >= 0))
+            vectors[there.to(new.device)] = held[0][torch.from_numpy(rows[rows >= 0])].to(new.device)
+        self._write(path, {"vectors": vectors, "contents": torch.from_numpy(digests.copy())}, key)
+        return vectors
+
+    def _write(self, path: Path, tensors: dict[str, Tensor], key: dict[str, str]) -> None:
+        try:
+            with atomic(path) as handle:
+                handle.write(save({name: one.cpu().contiguous() for name, one in tensors.items()}, key))
+        except (OSError, SafetensorError, InputError) as error:
+            log.warning("%s could not be stored; the next search encodes it again: %s", path, error)
+
+
+def _read(path: Path, key: dict[str, str], *further: str) -> list[Tensor] | None:
+    """The kept vectors, and further tensors; None if there are none, of something else, or the file is damaged."""
     try:
         with safe_open(regular(path), "pt") as kept:
-            return kept.get_tensor("vectors") if kept.metadata() == key else None
+            if kept.metadata() != key:
+                return None
+            return [kept.get_tensor(name) for name in ("vectors", *further)]
     except (OSError, SafetensorError, InputError):
         return None

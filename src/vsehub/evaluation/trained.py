@@ -1,5 +1,6 @@
 """A model with its data: encodes images and texts, and searches the splits of its data."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +14,10 @@ from vsehub.checks import fail, nearest, require, whole
 from vsehub.components import Components, conf_folder, declared
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
+from vsehub.data.photos.folder import folder_pictures
+from vsehub.data.photos.pictures import Pictures
 from vsehub.data.photos.prepared import prepared
-from vsehub.data.sources import ArrayLike, CaptionedImages, Source
+from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, Source
 from vsehub.data.text.vocabulary import Words
 from vsehub.evaluation.cache import EncodedCache
 from vsehub.evaluation.checkpoint import (
@@ -29,6 +32,8 @@ from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts, 
 from vsehub.io.address import require_given
 from vsehub.sets import Encoding
 from vsehub.types import Similarity
+
+FOLDER = "folder"  # the split of the pictures of `use_folder`
 
 
 class Hits(NamedTuple):
@@ -112,6 +117,32 @@ class DataModel:
         """Use another source and the splits of it that are loaded; call this before anything is encoded."""
         self.source, self.splits = source, splits
 
+    @property
+    def resize(self) -> int | None:
+        """To what the shorter side of a picture is resized before its middle is cropped; None: to the crop's size."""
+        return None
+
+    def use_folder(self, folder: str | Path) -> CaptionedImages:
+        """The pictures of a folder as the split `FOLDER`, which has no captions.
+
+        Raises InputError for a model that was trained on vectors, and if the folder holds no picture.
+        """
+        shape = self.model.image_shape
+        require(
+            len(shape) > 2 and shape[-3] == 3,
+            f"folder: {self.name} was trained on vectors, not on pictures. Give a model of pictures, such as "
+            "model=open_clip:ViT-B-32/laion2b_s34b_b79k",
+        )
+        size, crops = shape[-1], shape[0] if len(shape) == 4 else 1
+        found = folder_pictures(folder, size, self.resize or size, crops)
+        self.splits[FOLDER] = prepared(found, self.model.image_encoder.preparation)
+        self._folder_file = f"folder-{hashlib.sha256(str(Path(folder).resolve()).encode()).hexdigest()[:16]}"
+        return self.splits[FOLDER]
+
+    def use_reference(self, name: str, texts: Sequence[str]) -> None:
+        """Let `name` be a reference of these texts in a search that finds images."""
+        self._encoded[name, "texts"] = self.encode_texts(texts).to(self.device)
+
     def split(self, name: str) -> CaptionedImages:
         """A split of the source. Raises InputError if it is missing, or if its features have another size."""
         if name not in self.splits:
@@ -194,23 +225,37 @@ class DataModel:
         queries = vectors(encoded)
         items = vectors(self._side(split, found))
         others = vectors(self._side(reference, asked)) if criterion.needs_reference else None
-        bank = vectors(self._side(reference, found)) if criterion.takes_reference_items else None
+        # A reference of texts alone has no items; the items themselves are taken then.
+        has_items = criterion.takes_reference_items and not self._only_texts(reference)
+        bank = vectors(self._side(reference, found)) if has_items else None
         scores, rows = criterion.search(queries, items, others, k, reference_items=bank)
         return Hits(rows, scores, torch.einsum("qd,qkd->qk", queries, items[rows]))
+
+    def _only_texts(self, reference: str) -> bool:
+        return (reference, "texts") in self._encoded and reference not in (*self.splits, *SPLITS)
 
     def _side(self, split: str, side: str) -> Encoding:
         """The images or texts of a split, encoded once, on the model's device."""
         if (split, side) not in self._encoded:
-            loaded = self.split(split)
-
-            def encode() -> Encoding:
-                if side == "images":
-                    return self.encode_images(loaded.images)
-                return self.encode_texts(loaded.captions)
-
-            kept = encode() if self._cache is None else self._cache.get(f"{split}-{side}", loaded, encode)
-            self._encoded[split, side] = kept.to(self.device)
+            self._encoded[split, side] = self._read_or_encoded(split, side).to(self.device)
         return self._encoded[split, side]
+
+    def _read_or_encoded(self, split: str, side: str) -> Encoding:
+        loaded = self.split(split)
+        if split == FOLDER and side == "images" and self._cache is not None:
+            pictures = loaded.images
+            assert isinstance(pictures, Pictures)
+            how = repr((pictures.shape[1:], pictures.resize, pictures.preparation))
+
+            def rows_of(rows: np.ndarray) -> Encoding:
+                return encode_images(self.model.image_encoder, pictures, rows, self.batch_size)
+
+            return self._cache.get_pictures(self._folder_file, pictures.contents, how, rows_of)
+
+        def encode() -> Encoding:
+            return self.encode_images(loaded.images) if side == "images" else self.encode_texts(loaded.captions)
+
+        return encode() if self._cache is None else self._cache.get(f"{split}-{side}", loaded, encode)
 
 
 class TrainedModel(DataModel):
@@ -252,6 +297,12 @@ class TrainedModel(DataModel):
         )
         self.config = read.config
         self._components, self._changes = components, dict(data or {})
+
+    @property
+    def resize(self) -> int | None:
+        """See `DataModel`; that of the data of the training."""
+        found = self.config["data"].get("resize")
+        return None if found is None else int(found)
 
     @cached_property
     def source(self) -> Source:  # type: ignore[override]  # of a checkpoint it is built when first needed

@@ -29,7 +29,7 @@ class ZeroShot(DataModel):
     """A joint model of open_clip or transformers with the cosine similarity, and data to measure it on.
 
     model: LIBRARY:NAME, such as open_clip:ViT-B-32/laion2b_s34b_b79k or hf:FOLDER; nothing is downloaded. source: the
-    data, whose picture files are prepared as the model wants them. weights: a file of the whole model's weights.
+    data, whose picture files are prepared as the model wants them; None for none. weights: of the whole model, a file.
     pretrained: False for random weights. prompt: a text with {} in the place of the caption. dtype: in which the model
     computes. batch_size: images or texts encoded at a time. keep: a folder for encoded splits, read again by the next
     measurement. device: by default the GPU if there is one. Raises InputError for an unknown library, and as `Tower`.
@@ -38,7 +38,7 @@ class ZeroShot(DataModel):
     def __init__(
         self,
         model: str,
-        source: Source,
+        source: Source | None,
         weights: str | None = None,
         pretrained: bool = True,
         prompt: str = CAPTION,
@@ -76,7 +76,9 @@ class ZeroShot(DataModel):
         super().__init__(
             built.to(place, getattr(torch, dtype)), words, None, batch_size, digest, f"model: {model}", cache
         )
-        self.source, self.prompt = source, prompt
+        self.prompt = prompt
+        if source is not None:
+            self.source = source
 
     @property
     def description(self) -> dict[str, Any]:
@@ -96,6 +98,11 @@ class ZeroShot(DataModel):
     def split(self, name: str) -> CaptionedImages:
         """A split of the source. Raises InputError if it is missing, or if it has no pictures."""
         if name not in self.splits:
+            require(
+                hasattr(self, "source"),
+                f"{self.name} has no data of its own, and so no split {name!r}; for a criterion that needs reference "
+                "queries give reference=FILE.txt, one text on each line",
+            )
             loaded = self.source.load(name)
             require(
                 len(loaded.images.shape) == 4 and loaded.images.shape[1] == 3,

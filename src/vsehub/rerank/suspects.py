@@ -57,8 +57,8 @@ def suspects(positions: Tensor, queries: VectorSource, items: VectorSource, seed
     candidates = lists.largest(found)
     in_lists = torch.tensor([lists[item] for item in candidates.tolist()])
     near = _expected(nearness_excess(candidates, queries, items, seed), count)
-    tail = tuple(math.sqrt(lists.kth(math.ceil(share * count))) for share in TAIL)
-    many = _expected(beyond(in_lists.double().sqrt(), *tail, _LEAST_MEAN), count)
+    low, high = (math.sqrt(lists.kth(math.ceil(share * count))) for share in TAIL)
+    many = _expected(beyond(in_lists.double().sqrt(), low, high, _LEAST_MEAN), count)
     named = (near < NEAR) & (near * many < RARE)
     return [
         Suspect(

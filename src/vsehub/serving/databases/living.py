@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from vsehub.checks import fail, require
 from vsehub.criteria import Sinkhorn
@@ -50,6 +51,14 @@ class Drift:
         return self.changed >= DUE
 
 
+class FoundItem(NamedTuple):
+    """An item that a search found. score: under the collection's criterion."""
+
+    id: str
+    label: str
+    score: float
+
+
 class Living:
     """A finished collection of vsehub, open to be changed and read."""
 
@@ -78,6 +87,23 @@ class Living:
     def coupled(self) -> bool:
         """Whether an item's bias depends on the other items, goes stale when they come and go, and is kept track of."""
         return isinstance(self.criterion, Sinkhorn) and self.facts.reference_rows > 0
+
+    def search(self, queries: VectorSource, k: int = 10) -> list[list[FoundItem]]:
+        """The k best items of each query (Q, D) under the collection's criterion, best first.
+
+        Queries are normalised if the items were.
+        """
+        rows = queries.rows(0, len(queries)).float()
+        asked = normalize(rows, dim=1) if self.facts.normalize else rows
+        found = self.database.search(with_last(asked, torch.ones(len(asked))), k)
+        ids = list(dict.fromkeys(name for hits in found for name, _ in hits))
+        labels: dict[str, str] = {}
+        for rows_ in self.database.read(ids):
+            labels |= dict(zip(rows_.ids, rows_.labels or [""] * len(rows_.ids), strict=True))
+        scale, shift = self.facts.scale, self.facts.mean_bias
+        return [
+            [FoundItem(name, labels.get(name, ""), scale * product - shift) for name, product in hits] for hits in found
+        ]
 
     def new(
         self,

@@ -1,0 +1,198 @@
+"""`vsehub search` over a folder of pictures and over a filled collection."""
+
+import shutil
+from functools import partial
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny_towers import tiny_hf
+
+from vsehub.components import Components, conf_folder
+from vsehub.criteria import CSLS
+from vsehub.data import Scenes
+from vsehub.evaluation.trained import TrainedModel
+from vsehub.evaluation.zero_shot import ZeroShot
+
+TEXTS = ["a red circle", "two blue squares"]
+
+
+@pytest.fixture
+def checkpoint(trained, tmp_path):
+    """A copy of the best checkpoint that may be written beside."""
+    return shutil.copy(trained / "checkpoints" / "best.safetensors", tmp_path / "best.safetensors")
+
+
+@pytest.fixture
+def command(run_here):
+    return partial(run_here, "search", "out=search", "overwrite=true")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The tiny scenes' pictures of the test split as files, some in folders below, beside what is no picture."""
+    split = Scenes(size="tiny").load("test")
+    place = tmp_path / "photos"
+    for row, pixels in enumerate(split.images[:20]):
+        below = place / ("a" if row % 2 else "b/c")
+        below.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0))).save(below / f"{row}.png")
+    (place / "notes.txt").write_text("no picture")
+    (place / ".hidden.png").write_bytes(b"")
+    return place
+
+
+def found(out):
+    """The names and scores of each list."""
+    lists = []
+    for line in out.splitlines():
+        if line.startswith("rank"):
+            lists.append([])
+        elif lists and line.split()[:1] and line.split()[0].isdigit():
+            cells = line.split()
+            lists[-1].append((cells[-1], float(cells[1])))
+    return lists
+
+
+def names():
+    return sorted([f"a/{row}.png" for row in range(20) if row % 2] + [f"b/c/{row}.png" for row in range(0, 20, 2)])
+
+
+def test_a_folder_is_ranked_as_its_pictures_are(command, checkpoint, folder):
+    split = Scenes(size="tiny").load("test")
+    model = TrainedModel(checkpoint, Components([conf_folder()]))
+    rows = [int(name.split("/")[-1].split(".")[0]) for name in names()]
+    images, texts = model.encode_images(split.images[np.array(rows)]), model.encode_texts(TEXTS)
+    scores = model.similarity(images, texts).T.detach()
+    out = command(f"checkpoint={checkpoint}", f"folder={folder}", *TEXTS, "k=50")
+    assert "The folder: 20 images." in out
+    for one, row in zip(found(out), scores, strict=True):
+        order = row.argsort(descending=True, stable=True).tolist()
+        assert [name for name, _ in one] == [names()[item] for item in order]
+        assert [score for _, score in one] == pytest.approx([row[item].item() for item in order], abs=1e-4)
+    seen = model.similarity(images, model.encode("train").texts).T.detach()
+    corrected = CSLS(k=10).rescore(scores, seen)
+    out = command(f"checkpoint={checkpoint}", f"folder={folder}", *TEXTS, "k=20", "criterion=csls")
+    assert out.count("inductive: its reference is the 480 captions of the train split.") == 2
+    wanted = [[names()[item] for item in row.argsort(descending=True, stable=True).tolist()] for row in corrected]
+    assert [[name for name, _ in one] for one in found(out)] == wanted
+
+
+def test_only_new_pictures_are_encoded(command, checkpoint, folder, monkeypatch, tmp_path):
+    encoded = []
+    encode = TrainedModel.encode_images.__globals__["encode_images"]
+
+    def noted(encoder, images, rows, batch_size):
+        encoded.append(len(rows))
+        return encode(encoder, images, rows, batch_size)
+
+    monkeypatch.setitem(TrainedModel.encode_images.__globals__, "encode_images", noted)
+    search = partial(command, f"checkpoint={checkpoint}", f"folder={folder}", TEXTS[0], "k=3")
+    first = found(search())
+    assert found(search()) == first
+    assert encoded == [20]
+    best = first[0][0][0]
+    shutil.copy(folder / best, folder / "a-copy.png")
+    Image.new("RGB", (50, 40), "red").save(folder / "new.png")
+    (folder / "broken.png").write_bytes((folder / best).read_bytes()[:60])
+    (folder / names()[-1]).unlink()
+    out = search("k=30")
+    again = found(out)
+    assert encoded == [20, 1]
+    assert {"a-copy.png", "new.png"} < {name for name, _ in again[0]}
+    assert names()[-1] not in {name for name, _ in again[0]}
+    assert "1 of 22 files" in out
+    assert "broken.png" in out
+    (stored,) = (tmp_path / "best.encoded").glob("folder-*.safetensors")
+    stored.write_bytes(b"damaged")
+    assert found(search("k=30")) == again
+
+
+def test_a_published_model_and_a_reference_of_texts(command, folder, tmp_path):
+    own = ZeroShot(f"hf:{tiny_hf(tmp_path / 'clip')}", None)
+    own.use_folder(folder)
+    expected = own.search(["a red circle"], 20, split="folder")
+    given = (f"model=hf:{tmp_path / 'clip'}", f"folder={folder}", "a red circle", "k=20")
+    listed = found(command(*given))
+    rows = own.split("folder").names
+    assert [name for name, _ in listed[0]] == [rows[row] for row in expected.rows[0].tolist()]
+    texts = ["a big red box", "the blue circle", "two green", "a box in the circle", "with two red"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+    out = command(*given, "criterion=csls", "criterion.k=2", f"reference={tmp_path / 'texts.txt'}")
+    assert "inductive: its reference is the 5 texts of" in out
+    vectors = own.similarity.vectors
+    images, asked, seen = (
+        vectors(one)
+        for one in (own._side("folder", "images"), own.encode_texts(["a red circle"]), own.encode_texts(texts))
+    )
+    order = CSLS(k=2).rescore(asked @ images.T, seen @ images.T)[0].argsort(descending=True, stable=True)
+    assert [name for name, _ in found(out)[0]] == [rows[row] for row in order.tolist()]
+    assert "has no data of its own" in command(*given, "criterion=csls", status=2)
+
+
+@pytest.mark.skipif(find_spec("lancedb") is None, reason="vsehub[lancedb] is not installed")
+def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
+    """The texts of a tower search what `rerank` filled with its vectors, and rank as rerank does."""
+    model = TrainedModel(checkpoint, Components([conf_folder()]))
+    split = Scenes(size="tiny").load("test")
+    rows = [int(name.split("/")[-1].split(".")[0]) for name in names()]
+    unit = model.similarity.vectors
+    for name, vectors in (
+        ("items", unit(model.encode_images(split.images[np.array(rows)]))),
+        ("queries", unit(model.encode_texts(TEXTS))),
+        ("reference", unit(model.encode("train").texts)),
+    ):
+        np.save(tmp_path / f"{name}.npy", vectors.detach().numpy())
+    (tmp_path / "ids.txt").write_text("\n".join(names()) + "\n")
+    (tmp_path / "labels.txt").write_text("\n".join(f"label {name}" for name in names()) + "\n")
+    filled = "index=lancedb", f"index_uri={tmp_path / 'shop'}", "index_name=shop"
+    files = [f"{name}={tmp_path / name}.npy" for name in ("items", "queries", "reference")]
+    texts = f"item_ids={tmp_path / 'ids.txt'}", f"item_labels={tmp_path / 'labels.txt'}"
+    run_here("rerank", *files, *texts, "criterion=csls", *filled, "k=7", "out=ranked")
+    import pyarrow.parquet as pq
+
+    ranking = pq.read_table(tmp_path / "ranked" / "ranking.parquet").to_pydict()
+    out = command(f"checkpoint={checkpoint}", *filled, *TEXTS, "k=7", f"images={folder}")
+    assert "shop at" in out
+    assert "20 items" in out
+    listed = found(out)
+    assert [name.removeprefix("label ") for one in listed for name, _ in one] == ranking["item"]
+    assert [score for one in listed for _, score in one] == pytest.approx(ranking["score"], abs=1e-3)
+    page = (tmp_path / "search" / "index.html").read_text()
+    assert page.count("data:image/") >= 14
+    other = tiny_hf(tmp_path / "clip")
+    said = command(f"model=hf:{other}", *filled, "a red box", "k=7", status=2)
+    assert "gives vectors of" in said
+    assert "give the model whose vectors fill it" in said
+    assert "k is 21; expected at most 20" in command(f"checkpoint={checkpoint}", *filled, "a red box", "k=21", status=2)
+    said = command(f"checkpoint={checkpoint}", *filled, "a red box", "criterion=csls", status=2)
+    assert "a collection ranks by the criterion with which rerank filled it" in said
+    said = command(f"checkpoint={checkpoint}", *filled[:2], "index_name=none", "a red box", status=2)
+    assert "there is no collection none" in said
+    assert "image finds captions" in command(f"checkpoint={checkpoint}", *filled, "image=3", "k=7", status=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["folder=absent"], "folder: no such file or folder: absent"),
+        (["folder=best.safetensors"], "folder: best.safetensors is a file"),
+        (["folder=empty"], "folder: empty holds no pictures"),
+        (["folder=photos", "index=lancedb", "index_uri=x"], "folder and index are given"),
+        (["folder=photos", "image=a/1.png"], "image finds captions, and a folder has none"),
+        (["folder=photos", "reference=absent.txt", "criterion=csls"], "reference: no such file or folder: absent.txt"),
+        (["folder=photos", "reference=dev"], "reference is 'dev'; choose one of"),
+        (["index_uri=somewhere"], "index_uri is given without index"),
+        (["index=lancedb", "index_uri=absent"], "index_uri: absent does not exist"),
+        (["model=hf:clip"], "checkpoint is given with model"),
+        (["prompt=a {}"], "prompt: of model="),
+    ],
+)
+def test_bad_input(command, checkpoint, folder, tmp_path, arguments, message):
+    (tmp_path / "empty").mkdir()
+    assert message in command("checkpoint=best.safetensors", "a red circle", *arguments, status=2)
+
+
+def test_a_published_model_has_no_split(command):
+    assert "a published model has no data of its own" in command("model=hf:clip", "a red circle", status=2)
