@@ -12,10 +12,13 @@ from vsehub.cli.embeddings import Settings
 from vsehub.cli.nodes import components, plain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from vsehub.criteria import Criterion, ItemBias
     from vsehub.rerank.compare import Comparison
+    from vsehub.rerank.inputs import Inputs
     from vsehub.serving.corrected import Searchable
     from vsehub.serving.databases.engines import Place
 
@@ -70,24 +73,22 @@ class RequestedIndex:
 
     def require(self, name: str, criterion: "Criterion") -> None:
         """Raise InputError for a criterion that an index cannot hold, and if FAISS or the database cannot be used."""
-        require(
-            not self.settings.scored,
-            "index: an index holds vectors, and only scores are given; omit index, or give queries and items",
-        )
-        from vsehub.criteria import ItemBias
+        require_bias(name, criterion, self.settings)
         from vsehub.neighbors.faiss import required_faiss
 
-        require(
-            isinstance(criterion, ItemBias),
-            f"index: {name} does not rank by the score minus a term of the item, which is all that an index can hold; "
-            f"choose one of {', '.join(indexed_criteria())}, or omit index",
-        )
         if self.place is None:
             required_faiss(f"index={self.kind}", "omit index")
         else:
             from vsehub.serving.databases.collection import require_free
 
             require_free(self.place, self.settings.overwrite, self.settings.output().begun)
+
+    def check_items(self, inputs: "Inputs") -> None:
+        """Raise InputError for further columns that do not fit the items."""
+        if self.columns is not None:
+            from vsehub.serving.databases.columns import read_columns
+
+            read_columns(self.columns, item_ids(inputs))
 
     def write(self, found: "Comparison", criterion: "ItemBias") -> None:
         """Write or fill an index that returns the corrected ranking, and a note on searching it; add to the record."""
@@ -115,7 +116,7 @@ class RequestedIndex:
         rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
         code = usage_note(index, str(file.absolute()), k=self.settings.k, normalize=self.settings.normalize)
         note = usage(found.record, INDEX, "Searching needs only FAISS and numpy", code, rows)
-        return facts | self._measured(index, found, criterion, bias), note
+        return facts | measured(index, found, criterion, bias, self.settings), note
 
     def _write_database(self, found: "Comparison", criterion: "ItemBias", bias: "Tensor") -> tuple[dict[str, Any], str]:
         """Fill a collection of a database. Returns its part of the record and the note on searching it."""
@@ -128,7 +129,7 @@ class RequestedIndex:
         assert place is not None
         count = len(found.inputs.items)
         approximate = count >= APPROXIMATE_FROM if self.approximate is None else self.approximate
-        ids = [str(row) for row in range(count)] if names.ids is None else names.ids
+        ids = item_ids(found.inputs)
         ranking = found.record["rankings"][-1]
         fields = None if self.columns is None else read_columns(self.columns, ids)
         items = Items(found.inputs.items, bias, ids, names.labels, fields)
@@ -156,19 +157,41 @@ class RequestedIndex:
             rows = rows if names.ids is None else "`ids` are the ids of the items"
             needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
             note = usage(found.record, place.name, needs, usage_note(collection, uri, k=self.settings.k), rows)
-            told |= self._measured(collection, found, criterion, bias)
+            told |= measured(collection, found, criterion, bias, self.settings)
             collection.complete()
         return told, note
 
-    def _measured(
-        self, index: "Searchable", found: "Comparison", criterion: "ItemBias", bias: "Tensor"
-    ) -> dict[str, Any]:
-        """Recall of an index against exact search, and its time for a query, of both rankings."""
-        from vsehub.serving import measured_recall, measured_time
 
-        queries, k = found.inputs.queries, self.settings.k
-        recall = measured_recall(index, queries, found.inputs.items, bias, criterion.scale, k, seed=self.settings.seed)
-        return {"recall": {"k": k} | recall, "milliseconds": measured_time(index, queries, k, seed=self.settings.seed)}
+def require_bias(name: str, criterion: "Criterion", settings: Settings) -> None:
+    """Raise InputError for what no index can hold: scores, and a criterion that is more than a term of the item."""
+    from vsehub.criteria import ItemBias
+
+    require(
+        not settings.scored,
+        "index: an index holds vectors, and only scores are given; omit index, or give queries and items",
+    )
+    require(
+        isinstance(criterion, ItemBias),
+        f"index: {name} does not rank by the score minus a term of the item, which is all that an index can hold; "
+        f"choose one of {', '.join(indexed_criteria())}, or omit index",
+    )
+
+
+def measured(
+    index: "Searchable", found: "Comparison", criterion: "ItemBias", bias: "Tensor", settings: Settings
+) -> dict[str, Any]:
+    """Recall of an index against exact search, and its time for a query, of both rankings."""
+    from vsehub.serving import measured_recall, measured_time
+
+    queries, k = found.inputs.queries, settings.k
+    recall = measured_recall(index, queries, found.inputs.items, bias, criterion.scale, k, seed=settings.seed)
+    return {"recall": {"k": k} | recall, "milliseconds": measured_time(index, queries, k, seed=settings.seed)}
+
+
+def item_ids(inputs: "Inputs") -> "Sequence[str]":
+    """The ids of the items; their row numbers where there are none."""
+    names = inputs.item_names.ids
+    return [str(row) for row in range(len(inputs.items))] if names is None else names
 
 
 def indexed_criteria() -> list[str]:

@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 
 from vsehub.checks import boolean, one_of, require
 from vsehub.cli import app
+from vsehub.cli.correct import RequestedCorrection
 from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, finish, opened
 from vsehub.cli.index import RequestedIndex, indexed_criteria
 from vsehub.cli.nodes import choice
@@ -26,7 +27,7 @@ def main() -> None:
 def rerank(cfg: DictConfig) -> None:
     """Rank `cfg.items` for `cfg.queries` under `cfg.criterion`; write the ranking, its record and its page."""
     settings = Settings.of(cfg, "rerank", "a reranking", (RESULT, PAGE, RANKING, BIASES, *RequestedIndex.FILES))
-    name, index = choice("criterion"), RequestedIndex.of(cfg, settings)
+    name, index = choice("criterion"), requested(cfg, settings)
 
     from vsehub.criteria import Auto, ItemBias, NearestNeighbor
     from vsehub.report.terminal import table
@@ -56,7 +57,10 @@ def rerank(cfg: DictConfig) -> None:
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
     out, where = settings.output(), workplace(cfg, settings, corrections)
     job = Job("rerank", out, where, settings.k, settings.seed, tuning)
-    with compared(opened(settings, corrections, where.fetched), corrections, job) as found:
+    inputs = opened(settings, corrections, where.fetched)
+    if index is not None:
+        index.check_items(inputs)
+    with compared(inputs, corrections, job) as found:
         ranked, used = found.measured.rankings[-1], next(iter(found.criteria.values()), NearestNeighbor())
         names = found.inputs.query_names.ids, found.inputs.item_names.ids
         written = [RANKING, *((BIASES,) if cfg.biases else ()), *(() if index is None else index.files)]
@@ -68,6 +72,15 @@ def rerank(cfg: DictConfig) -> None:
             index.write(found, used)
         written += finish(found, out)
     print(f"{table(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
+
+
+def requested(cfg: DictConfig, settings: Settings) -> RequestedIndex | RequestedCorrection | None:
+    """The index to write, the collection of others to correct, or neither."""
+    if cfg.correct is not None:
+        return RequestedCorrection.of(cfg, settings)
+    own = [name for name in ("correct_id", "correct_vector") if cfg[name] is not None]
+    require(not own, f"{', '.join(own)} given without correct; give correct=COLLECTION, or omit it")
+    return RequestedIndex.of(cfg, settings)
 
 
 def workplace(cfg: DictConfig, settings: Settings, criteria: Mapping[str, Any]) -> "Workplace":

@@ -127,12 +127,16 @@ class Place:
     def note(self, uri: str, k: int) -> tuple[str, str]:
         """The imports and the search of a usage note in the engine's own client, which opens `uri`."""
         module = import_module(f"vsehub.serving.databases.{self.engine}")
-        imports, search = module.note(uri, self.name, k)
-        if not Address(uri).is_masked:
-            return imports, search
-        imports = imports if "import os\n" in imports else f"import os\n\n{imports}"
-        why = "# The address holds a secret, which is not written here: set INDEX_URI to what index_uri= was.\n"
-        return imports, why + search.replace(repr(str(uri)), 'os.environ["INDEX_URI"]')
+        return without_secret(uri, *module.note(uri, self.name, k))
+
+
+def without_secret(uri: str, imports: str, search: str) -> tuple[str, str]:
+    """Imports and code of a note, which take an address with a secret from the environment."""
+    if not Address(uri).is_masked:
+        return imports, search
+    imports = imports if "import os\n" in imports else f"import os\n\n{imports}"
+    why = "# The address holds a secret, which is not written here: set INDEX_URI to what index_uri= was.\n"
+    return imports, why + search.replace(repr(str(uri)), 'os.environ["INDEX_URI"]')
 
 
 def placed(engine: str, uri: str | None, name: str, folder: Path | None) -> Place:

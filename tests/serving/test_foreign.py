@@ -1,0 +1,204 @@
+"""`rerank correct=`: collections that vsehub did not make get a field, and nothing else of them changes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_databases import installed, postgres, qdrant_server  # noqa: F401 (fixtures)
+
+from vsehub.serving.databases.foreign import FIELD
+
+ITEMS, DIM, K = 60, 12, 7
+NAMES = [f"{7 * row + 3}" for row in range(ITEMS)]
+
+
+def unit(rows, seed):
+    vectors = np.random.default_rng(seed).normal(size=(rows, DIM)) + 0.4
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+class OfQdrant:
+    uri_fixture, options = "qdrant_server", ("correct_vector=image",)
+
+    def __init__(self, uri):
+        import qdrant_client
+        from qdrant_client import models
+
+        self.client, self.models = qdrant_client.QdrantClient(url=uri), models
+
+    def fill(self, vectors):
+        from qdrant_client import models
+
+        params = models.VectorParams(size=DIM, distance=models.Distance.COSINE)
+        self.client.create_collection("theirs", {"image": params})
+        points = [
+            models.PointStruct(id=int(name), vector={"image": one.tolist()}, payload={"price": 3 * row, "tags": ["a"]})
+            for row, (name, one) in enumerate(zip(NAMES, vectors, strict=True))
+        ]
+        extra = models.PointStruct(id=1, vector={"image": [1.0] + [0.0] * (DIM - 1)}, payload={"price": 1})
+        self.client.upsert("theirs", [*points, extra])
+
+    def rows(self):
+        found, _ = self.client.scroll("theirs", limit=1000, with_vectors=True)
+        return {str(one.id): (one.vector["image"], one.payload) for one in found}
+
+    def biases(self):
+        return {name: payload.get(FIELD) for name, (_, payload) in self.rows().items()}
+
+    def others(self):
+        return {
+            # The client's own mode normalises vectors again where it is searched, which changes their last bits.
+            name: (np.round(vector, 5).tolist(), {key: value for key, value in payload.items() if key != FIELD})
+            for name, (vector, payload) in self.rows().items()
+        }
+
+
+class OfPostgres:
+    uri_fixture, options = "postgres", ("correct_id=number", "correct_vector=embedding")
+
+    def __init__(self, uri):
+        import psycopg
+        from pgvector.psycopg import register_vector
+
+        self.base = psycopg.connect(uri, autocommit=True)
+        self.base.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        register_vector(self.base)
+        self.base.execute("DROP TABLE IF EXISTS theirs")
+
+    def fill(self, vectors):
+        self.base.execute(f"CREATE TABLE theirs (number bigint PRIMARY KEY, embedding vector({DIM}), price int)")
+        rows = [*zip(map(int, NAMES), vectors, range(ITEMS), strict=True), (1, np.eye(DIM, dtype=np.float32)[0], 5)]
+        for row in rows:
+            self.base.execute("INSERT INTO theirs VALUES (%s, %s, %s)", row)
+
+    def biases(self):
+        return {str(name): bias for name, bias in self.base.execute(f"SELECT number, {FIELD} FROM theirs").fetchall()}
+
+    def others(self):
+        found = self.base.execute("SELECT number, embedding::text, price FROM theirs ORDER BY number").fetchall()
+        return {str(name): rest for name, *rest in found}
+
+
+class OfLance:
+    uri_fixture, options = None, ("correct_vector=clip",)
+
+    def __init__(self, uri):
+        import lancedb
+
+        self.base = lancedb.connect(uri)
+
+    def fill(self, vectors):
+        rows = np.vstack([vectors, np.eye(DIM, dtype=np.float32)[:1]])
+        clip = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), DIM)
+        ids = pa.array([*map(int, NAMES), 1])
+        self.base.create_table("theirs", pa.table({"id": ids, "clip": clip, "price": list(range(ITEMS + 1))}))
+
+    def rows(self):
+        found = self.base.open_table("theirs").to_arrow().to_pylist()
+        return {str(one["id"]): one for one in found}
+
+    def biases(self):
+        return {name: one[FIELD] for name, one in self.rows().items()}
+
+    def others(self):
+        return {name: {key: one[key] for key in ("clip", "price")} for name, one in self.rows().items()}
+
+
+KINDS = {"qdrant": OfQdrant, "pgvector": OfPostgres, "lancedb": OfLance}
+
+
+@pytest.fixture(params=list(KINDS))
+def theirs(request, tmp_path):
+    """(engine, URI, a collection of others that is filled)."""
+    if not installed(request.param):
+        pytest.skip(f"vsehub[{request.param}] is not installed")
+    kind = KINDS[request.param]
+    uri = str(tmp_path / "theirs") if kind.uri_fixture is None else request.getfixturevalue(kind.uri_fixture)
+    found = kind(uri)
+    found.fill(unit(ITEMS, 1))
+    return request.param, uri, found
+
+
+@pytest.fixture
+def correct(run_here, theirs, tmp_path):
+    """A function that runs `rerank correct=theirs` on the items of the collection."""
+    engine, uri, found = theirs
+    for name, rows, seed in (("items", ITEMS, 1), ("queries", 30, 2), ("reference", 40, 3)):
+        np.save(tmp_path / f"{name}.npy", unit(rows, seed))
+    (tmp_path / "ids.txt").write_text("\n".join(NAMES) + "\n")
+
+    def run(*changes, status=0):
+        given = [f"{name}={name}.npy" for name in ("items", "queries", "reference")]
+        own = f"index={engine}", f"index_uri={uri}", "correct=theirs", *found.options
+        return run_here(
+            "rerank", *given, "item_ids=ids.txt", "criterion=is", *own, f"k={K}", "biases=true", *changes, status=status
+        )
+
+    return run
+
+
+def test_only_the_field_changes_and_the_note_ranks_by_it(correct, theirs, tmp_path):
+    engine, _, found = theirs
+    before = found.others()
+    out = correct()
+    assert "it finds 100.0% of the 7 best" in out
+    assert found.others() == before
+    table = pq.read_table(tmp_path / "rerank" / "biases.parquet").to_pydict()
+    wanted = dict(zip(table["id"], table["bias"], strict=True))
+    biases = found.biases()
+    assert biases.pop("1") is None  # an item of theirs that was not given
+    assert biases == pytest.approx(wanted)
+    ranking = pq.read_table(tmp_path / "rerank" / "ranking.parquet").to_pydict()["item"]
+    note = (tmp_path / "rerank" / "USAGE.md").read_text().partition("```python\n")[2].partition("```")[0]
+    if engine == "qdrant":  # its server is in this process
+        here: dict = {}
+        exec(compile(note, "note", "exec"), here)
+        ids = here["ids"]
+    else:
+        code = note + "\nimport json\nprint(json.dumps(ids))\n"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=os.environ, check=True
+        )
+        ids = json.loads(done.stdout)
+    assert [[one for one in hits if one != "1"][: K - 1] for hits in ids] == [
+        ranking[row * K : row * K + K - 1] for row in range(30)
+    ]
+
+
+def test_what_is_refused_changes_nothing(correct, theirs, tmp_path):
+    found = theirs[2]
+    before = found.others()
+    (tmp_path / "ids.txt").write_text("\n".join([*NAMES[:-2], "999999", "x y"]) + "\n")
+    said = correct(status=2)
+    assert "2 of 60 items are not in" in said
+    assert "999999" in said
+    (tmp_path / "ids.txt").write_text("\n".join(NAMES) + "\n")
+    assert "has no" in correct("correct_vector=nowhere", status=2)
+    assert "correct: there is no" in correct("correct=nothing", status=2)
+    assert "is all that an index can hold" in correct("criterion=qb_norm", "biases=false", status=2)
+    assert "correct_vector is 'a b'" in correct("correct_vector='a b'", status=2)
+    assert found.others() == before
+    first = correct()
+    values = found.biases()
+    assert f"has a field {FIELD} already; give overwrite=true" in correct("out=again", status=2)
+    correct("out=again", "overwrite=true", "criterion=csls")
+    assert found.biases() != values
+    assert found.others() == before
+    assert "index" in first
+
+
+def test_settings_that_go_together(run_here, tmp_path):
+    np.save(tmp_path / "v.npy", unit(20, 1))
+    given = "rerank", "items=v.npy", "queries=v.npy", "criterion=csls"
+    assert "give its engine and address too" in run_here(*given, "correct=theirs", status=2)
+    assert "Milvus writes whole rows only" in run_here(
+        *given, "correct=theirs", "index=milvus", "index_uri=http://h:1", status=2
+    )
+    assert "correct_id given without correct" in run_here(*given, "correct_id=a", status=2)
+    said = run_here(*given, "correct=a", "index=lancedb", "index_uri=x", "index_approximate=true", status=2)
+    assert "index_approximate: for collections that vsehub fills" in said
