@@ -48,7 +48,7 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     (tmp_path / "gone.txt").write_text("image 3\nimage 4\n")
     np.save(tmp_path / "train_captions.npy", training)
     np.save(tmp_path / "queries.npy", captions)
-    commands = written("docs/serving.md")
+    commands = [one for one in written("docs/serving.md") if not any("HOST" in part for part in one)]
     assert [command for command, *_ in commands] == ["rerank", "add", "add", "diagnose", "gate", "add"]
     said = [run_here(*command) for command in commands[:4]]
     assert "index (Milvus, exact): it finds 100.0% of the 10 best, 100.0% of the plain ranking's; " in said[0]

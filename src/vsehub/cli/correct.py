@@ -37,12 +37,13 @@ class RequestedCorrection:
     def of(cls, cfg: DictConfig, settings: Settings) -> "RequestedCorrection":
         """That of a command's configuration. Raises InputError for settings that do not fit."""
         from vsehub.serving.databases.engines import ENGINES, placed
-        from vsehub.serving.databases.foreign import KINDS, require_kind_of
+        from vsehub.serving.databases.foreign import require_kind_of
 
+        known = " or ".join(name for name, one in ENGINES.items() if one.foreign)
         require(
             cfg.index in ENGINES and cfg.index_uri is not None,
             f"correct={cfg.correct} is a collection of others; give its engine and address too: index="
-            f"{' or '.join(KINDS)}, and index_uri=",
+            f"{known}, and index_uri=",
         )
         own = [name for name in ("index_approximate", "item_columns") if cfg[name] is not None]
         require(

@@ -19,9 +19,10 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 class Engine:
     """An engine.
 
-    title: its name in texts. factory: the class in the module of the engine's name. packages: the modules that its
-    extra installs. file: its folder in `out`; None if it needs a server. schemes: of the URIs that it takes. ending: of
-    the name of any folder of it. server: the URI of a server, as an example. no_folder: why it needs one, in words.
+    title: its name in texts. factory: the class in the module of the engine's name. foreign: that of a collection of
+    others there; "" for none. packages: the modules that its extra installs. file: its folder in `out`; None if it
+    needs a server. schemes: of the URIs that it takes. ending: of the name of any folder of it. server: the URI of a
+    server, as an example. no_folder: why it needs one, in words.
     """
 
     title: str
@@ -30,6 +31,7 @@ class Engine:
     file: str | None
     schemes: tuple[str, ...]
     ending: str = ""
+    foreign: str = ""
     server: str = ""
     no_folder: str = ""
 
@@ -38,13 +40,16 @@ ENGINES = {
     "milvus": Engine(
         "Milvus", "Milvus", ("pymilvus", "milvus_lite"), "index.milvus.db", ("http", "https", "tcp"), ".db"
     ),
-    "lancedb": Engine("LanceDB", "LanceDB", ("lancedb",), "index.lancedb", ("db", "s3", "gs", "az")),
+    "lancedb": Engine(
+        "LanceDB", "LanceDB", ("lancedb",), "index.lancedb", ("db", "s3", "gs", "az"), foreign="LanceColumn"
+    ),
     "qdrant": Engine(
         "Qdrant",
         "Qdrant",
         ("qdrant_client",),
         None,
         ("http", "https"),
+        foreign="QdrantPayload",
         server="http://HOST:6333",
         no_folder="; its makers call the client's folder mode one for prototypes, and it stores pickles, which can run "
         "code when a folder is opened. Start a server, or choose milvus or lancedb, which fill folders",
@@ -55,6 +60,7 @@ ENGINES = {
         ("psycopg", "pgvector"),
         None,
         ("postgresql", "postgres"),
+        foreign="PostgresColumn",
         server="postgresql://USER@HOST/DATABASE",
     ),
 }
