@@ -15,7 +15,7 @@ from vsehub.cli.main import main
 from vsehub.criteria import CSLS, DualBankSinkhorn, DualInvertedSoftmax
 from vsehub.io.outputs import MARK
 from vsehub.neighbors import rounded, tiles
-from vsehub.rerank import measure as search
+from vsehub.rerank import engines as search
 from vsehub.rerank.table import read_ranking
 from vsehub.serving import load_index
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.rerank.parts import Parts, kept
+from vsehub.rerank.parts import Parts
 
 SETTINGS = {"k": 10, "criteria": {"csls": [1, 2.5]}}
 
@@ -23,20 +23,6 @@ def test_parts_come_back_as_they_were(tmp_path):
         assert ours.dtype == theirs.dtype
         assert torch.equal(ours, theirs)
     assert Parts(tmp_path / "parts", SETTINGS).get("other") is None
-
-
-def test_what_is_kept_is_found_once(tmp_path):
-    calls = []
-
-    def find():
-        calls.append(1)
-        return [(torch.zeros(1),)]
-
-    parts = Parts(tmp_path / "parts", SETTINGS)
-    assert kept(parts, "a", find) == kept(parts, "a", find)
-    assert len(calls) == 1
-    kept(None, "a", find)
-    assert len(calls) == 2
 
 
 def test_parts_of_another_command(tmp_path):

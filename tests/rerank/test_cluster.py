@@ -162,6 +162,7 @@ def test_commands_that_are_refused(tmp_path, run_here):
     assert "ray" not in sys.modules
 
 
+@needs_ray
 def test_a_cluster_that_asks_for_a_token(on_ray):
     found = on_ray[1]["asks_for_a_token"]
     status, said = found["without"]

@@ -42,7 +42,7 @@ def step(case, positives, chunk, process=None):
     return found.item(), gradients
 
 
-def multiplied(encoder, factor, rows, batch_size, progress):
+def multiplied(encoder, factor, rows, batch_size):
     """An encoding that is told from others."""
     return factor * torch.from_numpy(rows)[:, None].double()
 

@@ -3,6 +3,7 @@
 `Resumable` goes around either, and keeps the results in a folder.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from vsehub.neighbors.rounded import RoundedVectors, uses_bf16
 from vsehub.neighbors.tiles import TileCorrection, nearest_blocks
 from vsehub.rerank.parts import Parts, Pieces
 from vsehub.rerank.sides import Sides
+
+log = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
@@ -187,6 +190,8 @@ class Resumable:
             start += len(found[0][0])
         if start == len(sides.queries):
             return
+        if start:
+            log.info("continuing from query %d of %d", start, len(sides.queries))
         blocks = self._engine.list_blocks(sides, depth, criteria, terms, start)
         began = time.perf_counter()
         for first, lists_ in blocks:
