@@ -13,7 +13,7 @@ import pandas as pd
 from vsehub.checks import require
 from vsehub.io.files import write_text
 from vsehub.report.statistics import FEWEST_SEEDS, LEVEL, holm, seeds_p
-from vsehub.report.tables import Table, probability_text
+from vsehub.report.tables import ReportTable, probability_text
 
 START, END = "<!-- generated{} -->", "<!-- end of the generated part -->"
 EXPECTED = ["claim", "source", "metric", "higher", "lower", "published_higher", "published_lower"]
@@ -110,7 +110,7 @@ def outcome(row: pd.Series) -> str:
     return HOLDS if row["difference"] > 0 else AGAINST
 
 
-def judged_table(frame: pd.DataFrame) -> Table:
+def judged_table(frame: pd.DataFrame) -> ReportTable:
     """The judged claims, published values beside the measured ones."""
     head = ["claim", "source", "metric", "outcome", "published", "measured", "difference", "p seeds", "Holm", "seeds"]
     rows = []
@@ -119,7 +119,7 @@ def judged_table(frame: pd.DataFrame) -> Table:
         cells += [pair(row["published_higher"], row["published_lower"])]
         cells += [pair(row["measured_higher"], row["measured_lower"]), spread(row["difference"], row["deviation"])]
         rows.append([*cells, probability_text(row["p"]), probability_text(row["holm"]), str(row["seeds"])])
-    return Table(head, rows, f"Claims: {RULE}.", words=4)
+    return ReportTable(head, rows, f"Claims: {RULE}.", words=4)
 
 
 def spread(difference: float, deviation: float) -> str:

@@ -21,7 +21,7 @@ from running import run, typed
 from vsehub.io.files import write_text
 from vsehub.report.pages.sections import bullets
 from vsehub.report.published import published_beside_table, short_published_table
-from vsehub.report.tables import Table
+from vsehub.report.tables import ReportTable
 
 TABLES = (
     "aaai2020/1",
@@ -72,7 +72,7 @@ def write(table: str, work: list[Job], left_out: dict[str, LeftOut], overrides: 
         measured.setdefault(job.row.line, []).extend([found] if found else [])
     if table == OCCURRENCES:
         frame, notes = occurrence_table(measured), occurrence_remarks(measured)
-        shown = printed = Table.of(frame, words=len(OCCURRENCE_PLACE))
+        shown = printed = ReportTable.of(frame, words=len(OCCURRENCE_PLACE))
     else:
         frame = reproduced(paper, number, measured)
         shown, printed, notes = published_beside_table(frame), short_published_table(frame, "rsum"), remarks(frame)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 from evidence import judged, judged_table, read_expected, renew, verdict, write_claims
 
-from vsehub.report.tables import Table, spread_text
+from vsehub.report.tables import ReportTable, spread_text
 
 
 def tell(folder: Path, frame: pd.DataFrame, case: str) -> None:
@@ -19,7 +19,7 @@ def tell(folder: Path, frame: pd.DataFrame, case: str) -> None:
     renew(folder / "README.md", cases(frame, case).markdown(), "cases")
 
 
-def cases(frame: pd.DataFrame, case: str) -> Table:
+def cases(frame: pd.DataFrame, case: str) -> ReportTable:
     """Means over the seeds with their sample deviation, a row a case."""
     rows = [
         [
@@ -31,4 +31,4 @@ def cases(frame: pd.DataFrame, case: str) -> Table:
         for name, own in frame.groupby(case, sort=False)
     ]
     head = [case, "seeds", "val rsum", "test rsum", "hs_sum", "best epoch"]
-    return Table(head, rows, "Means over the seeds ± one sample deviation; epochs count from 0.", words=1)
+    return ReportTable(head, rows, "Means over the seeds ± one sample deviation; epochs count from 0.", words=1)

@@ -270,3 +270,12 @@ def test_no_export_of_a_door_has_the_name_of_a_file_beside_it():
         assert not beside & set(package.__all__), door
         for name in package.__all__:  # every export is there
             assert getattr(package, name).__name__ == name
+
+
+def test_each_class_name_is_given_once():
+    found: dict[str, list[str]] = {}
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure, render
-from vsehub.report.tables import Table, probability_text, spread_text
+from vsehub.report.tables import ReportTable, probability_text, spread_text
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -69,7 +69,7 @@ def judged(frame: pd.DataFrame, expected: pd.DataFrame) -> pd.DataFrame:
     return concluded(pd.concat([expected.reset_index(drop=True), pd.DataFrame(lines)], axis=1))
 
 
-def claims_table(frame: pd.DataFrame) -> Table:
+def claims_table(frame: pd.DataFrame) -> ReportTable:
     """The judged claims."""
     rows = [
         [
@@ -87,10 +87,10 @@ def claims_table(frame: pd.DataFrame) -> Table:
         "Claims: corrected resampled t-test over the folds of all draws, with its 95 % interval; p corrected by Holm "
         "over the table's claims."
     )
-    return Table(["claim", "metric", "outcome", "measured", "difference", "p", "Holm"], rows, caption, words=3)
+    return ReportTable(["claim", "metric", "outcome", "measured", "difference", "p", "Holm"], rows, caption, words=3)
 
 
-def cases(frame: pd.DataFrame) -> Table:
+def cases(frame: pd.DataFrame) -> ReportTable:
     """Means over the draws with the deviation of a draw's mean over its folds, a row a set, model and criterion."""
     rows = []
     for name in dict.fromkeys(frame["set"]):
@@ -100,10 +100,10 @@ def cases(frame: pd.DataFrame) -> Table:
             cells = [spread_text(means[one].mean(), means[one].std(), 1) for one in means]
             rows.append([name, MODELS[model], CRITERIA[criterion], *cells])
     head = ["set", "adapter", "correction", "image to text R@1", "text to image R@1", "rsum", "hs_sum"]
-    return Table(head, rows, "Means over the folds of all draws ± the deviation of a draw's mean.", words=3)
+    return ReportTable(head, rows, "Means over the folds of all draws ± the deviation of a draw's mean.", words=3)
 
 
-def settings(frame: pd.DataFrame) -> Table:
+def settings(frame: pd.DataFrame) -> ReportTable:
     """The chosen settings."""
     rows = [
         [
@@ -115,7 +115,7 @@ def settings(frame: pd.DataFrame) -> Table:
         ]
         for _, row in frame.iterrows()
     ]
-    return Table(
+    return ReportTable(
         ["set", "loss", "val rsum", "learning rate", "its own"],
         rows,
         "The best of those tried, by rsum on validation.",

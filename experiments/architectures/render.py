@@ -12,7 +12,7 @@ import pandas as pd
 
 from vsehub.io.files import write_text
 from vsehub.report.plots import COLOURS, RC, Picture, new_figure, render
-from vsehub.report.tables import Table, spread_text
+from vsehub.report.tables import ReportTable, spread_text
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -35,7 +35,7 @@ def table(frame: pd.DataFrame) -> str:
         for metric, digits in (("rsum", 1), ("hubness/hs_sum", 2)):
             cells.append(spread_text(runs[metric].mean(), runs[metric].std(), digits))
         rows.append([*cells, f"{runs['seconds_an_epoch'].median():.0f}", f"{runs['memory_mb'].max():,}"])
-    return Table(head, rows, words=3).markdown()
+    return ReportTable(head, rows, words=3).markdown()
 
 
 def differences(frame: pd.DataFrame) -> str:
@@ -51,7 +51,7 @@ def differences(frame: pd.DataFrame) -> str:
             cells.append(f"{spread(own.mean(), own.std())} (n {len(own)})" if len(own) else "–")
         rows.append([f"{one} − {other}", *cells])
     caption = "Differences in rsum, seed by seed: mean ± sample deviation over n seeds."
-    return Table(["losses", *names], rows, caption).markdown()
+    return ReportTable(["losses", *names], rows, caption).markdown()
 
 
 def photos(frame: pd.DataFrame) -> Picture:

@@ -18,7 +18,7 @@ from evidence import renew, spread, study_folder  # noqa: E402 (beside this fold
 from plots import save  # noqa: E402
 from seeds import tell  # noqa: E402
 
-from vsehub.report.tables import Table, spread_text  # noqa: E402
+from vsehub.report.tables import ReportTable, spread_text  # noqa: E402
 
 RECIPES = {"plain": "plain", "regularised": "with dropout and averaged weights"}
 BASE = "gamma 30, bank, plain"
@@ -38,7 +38,7 @@ def main() -> None:
     save(folder, picture(frame))
 
 
-def ablation(varied: pd.DataFrame, frame: pd.DataFrame) -> Table:
+def ablation(varied: pd.DataFrame, frame: pd.DataFrame) -> ReportTable:
     """The cases of the ablation, each against the study's own bank, seed by seed."""
     base = frame[frame["case"] == BASE].set_index("seed")["rsum"]
     rows = []
@@ -47,7 +47,9 @@ def ablation(varied: pd.DataFrame, frame: pd.DataFrame) -> Table:
         told = [spread_text(own[one].mean(), own[one].std(), 1) for one in ("val_rsum", "rsum")]
         rows.append([str(name), str(differences.count()), *told, spread(differences.mean(), differences.std())])
     head = ["case", "seeds", "val rsum", "test rsum", "difference on test"]
-    return Table(head, rows, f"Differences from {BASE!r}, seed by seed, ± one sample deviation; not tested.", words=1)
+    return ReportTable(
+        head, rows, f"Differences from {BASE!r}, seed by seed, ± one sample deviation; not tested.", words=1
+    )
 
 
 def picture(frame: pd.DataFrame) -> Picture:

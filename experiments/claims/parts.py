@@ -19,7 +19,7 @@ from judging import (
 )
 
 from vsehub.report.plots import Picture
-from vsehub.report.tables import Table
+from vsehub.report.tables import ReportTable
 
 HEAD_LAMBDA = ("nns", "λ = 1", "λ chosen on val", "chosen λ")
 HEAD_HUBNESS = ["of", "Pearson's r", "Spearman's ρ", "p", "points"]
@@ -34,7 +34,7 @@ Part = tuple[str, Picture | None]
 
 def table(head: list[str], rows: list[list[str]], words: int = 1) -> str:
     """Markdown; the first `words` columns are text."""
-    return Table(head, rows, words=words).markdown()
+    return ReportTable(head, rows, words=words).markdown()
 
 
 def spread(values: pd.Series, digits: int = 1) -> str:

@@ -14,7 +14,7 @@ import pandas as pd
 from vsehub.checks import require
 from vsehub.io.files import write_text
 from vsehub.report.plots import COLOURS, MARKERS, RC, new_figure, render
-from vsehub.report.tables import Table, spread_text
+from vsehub.report.tables import ReportTable, spread_text
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -56,7 +56,7 @@ def table(frame: pd.DataFrame) -> str:
             cells.append("" if row["criterion"] == "nns" else spread(row[f"d_{name}"], row[f"d_{name}_sd"]))
         rows.append([*cells, f"{row['hs_sum']:.2f}", f"{row['seconds']:.2f}"])
     caption = "Means over the seeds ± one sample deviation; differences are taken run by run, R@1 and R@10 of both "
-    return Table(head, rows, f"{caption}directions added.", words=3).markdown()
+    return ReportTable(head, rows, f"{caption}directions added.", words=3).markdown()
 
 
 def orders(frame: pd.DataFrame) -> str:
@@ -66,7 +66,7 @@ def orders(frame: pd.DataFrame) -> str:
     ].sort_values("rsum", ascending=False, kind="stable")
     kinds = {"transductive": "inductive", "inductive": "transductive"}  # each without the other; nns has no reference
     rows = [[kind, " > ".join(tuned.loc[tuned["reference"] != other, "criterion"])] for kind, other in kinds.items()]
-    return Table(["reference", "order by mean rsum"], rows, words=2).markdown()
+    return ReportTable(["reference", "order by mean rsum"], rows, words=2).markdown()
 
 
 def picture(frame: pd.DataFrame):

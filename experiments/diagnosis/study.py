@@ -28,7 +28,7 @@ from vsehub.evaluation.trained import TrainedModel
 from vsehub.io.files import write_json, write_text
 from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure, render
 from vsehub.report.runs import find_runs
-from vsehub.report.tables import Table
+from vsehub.report.tables import ReportTable
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -121,7 +121,7 @@ def geometry(queries: Tensor, items: Tensor) -> dict[str, float]:
     return {"concentration": float(items.mean(dim=0).square().sum()), "popularity": float(spread)}
 
 
-def models(frame: pd.DataFrame) -> Table:
+def models(frame: pd.DataFrame) -> ReportTable:
     """What the models are like: ranges over all of them."""
     rows = []
     for direction, title in DIRECTIONS.items():
@@ -136,10 +136,12 @@ def models(frame: pd.DataFrame) -> Table:
         "skewness of N_10",
         *(f"gain, {one}" for one in CORRECTIONS),
     ]
-    return Table(head, rows, "The least and the largest of all models; gains in points of the sum of recalls.", words=1)
+    return ReportTable(
+        head, rows, "The least and the largest of all models; gains in points of the sum of recalls.", words=1
+    )
 
 
-def correlations(frame: pd.DataFrame, title: str) -> Table:
+def correlations(frame: pd.DataFrame, title: str) -> ReportTable:
     """Spearman's rank correlation of each measure with each gain, with its interval."""
     values = frame[[*MEASURES, *CORRECTIONS]].to_numpy()
     found = spearman(values)
@@ -152,7 +154,7 @@ def correlations(frame: pd.DataFrame, title: str) -> Table:
         told = [f"{found[one, n]:+.2f} [{low[one, n]:+.2f}, {high[one, n]:+.2f}]" for n in gains]
         rows.append([words, *told])
     caption = f"{title}: Spearman's ρ over {len(frame)} models, 95 % interval from drawing cases with all their seeds."
-    return Table(["measured on plain search", *(f"gain, {one}" for one in CORRECTIONS)], rows, caption, words=1)
+    return ReportTable(["measured on plain search", *(f"gain, {one}" for one in CORRECTIONS)], rows, caption, words=1)
 
 
 def draws(cases: np.ndarray) -> Iterator[np.ndarray]:

@@ -12,7 +12,7 @@ import pandas as pd
 from vsehub.io.files import write_text
 from vsehub.report.recipes import label_rank
 from vsehub.report.results import aggregate, results_table
-from vsehub.report.tables import Table, spread_text
+from vsehub.report.tables import ReportTable, spread_text
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -35,13 +35,13 @@ def joint_table(folder: Path, baseline: dict) -> str:
         for _, row in pd.read_csv(folder / "joint.csv").iterrows()
     ]
     rows.append(["linear baseline, tuned on val (`baseline.py`)", "", f"{both['rsum']:.1f}"])
-    return f"{SEEN}\n\n{Table(['', 'seeds', 'rsum, 1,000 images'], rows, words=2).markdown()}"
+    return f"{SEEN}\n\n{ReportTable(['', 'seeds', 'rsum, 1,000 images'], rows, words=2).markdown()}"
 
 
 def baseline_table(baseline: dict) -> str:
     """The linear baseline's rsum on each set, as markdown."""
     rows = [[name, str(values["images"]), f"{values['rsum']:.1f}"] for name, values in baseline.items()]
-    return Table(["linear baseline on", "images", "rsum"], rows).markdown()
+    return ReportTable(["linear baseline on", "images", "rsum"], rows).markdown()
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.report.tables import Table
+from vsehub.report.tables import ReportTable
 from vsehub.serving.databases.collection import Items
 from vsehub.serving.databases.gate import Gate
 
@@ -125,7 +125,7 @@ def measured(folder: Path) -> Iterator[dict[str, Any]]:
                 }  # fmt: skip
 
 
-def table(frame: pd.DataFrame) -> Table:
+def table(frame: pd.DataFrame) -> ReportTable:
     """A row for each set and attack, over the seeds."""
     rows = []
     for (name, attack), own in frame.groupby(["set", "attack"], sort=False):
@@ -136,7 +136,7 @@ def table(frame: pd.DataFrame) -> Table:
             [name, attack, planted, *lists, f"{total['ordinary held']:.0f} of {total['ordinary']:.0f}"]
         )  # fmt: skip
     columns = ["set", "planted", "held", "lists they would enter", "lists of those not held", "ordinary items held"]
-    return Table(columns, rows)
+    return ReportTable(columns, rows)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from vsehub.report.statistics import APART, IMAGES, SEEDS, letters
-from vsehub.report.tables import Table, duration, probability_text, shades
+from vsehub.report.tables import ReportTable, duration, probability_text, shades
 
 CRITERIA = ("nns", "is", "csls", "nnn", "qb_norm", "sinkhorn", "gm", "rgm", "csls+rgm")
 LOSSES = "losses under nns"  # the family's name in comparisons.csv
@@ -42,7 +42,7 @@ def spread(values: pd.Series, digits: int = 1) -> str:
     return f"{values.mean():.{digits}f}{deviation}"
 
 
-def heat(frame: pd.DataFrame, reference: str, settings: str, metric: str = "rsum", digits: int = 1) -> Table:
+def heat(frame: pd.DataFrame, reference: str, settings: str, metric: str = "rsum", digits: int = 1) -> ReportTable:
     """Loss x criterion: mean and sample deviation over seeds, in how many runs where some lack."""
     rows, columns = view(frame, reference, settings), criteria(frame)
     unable = set(frame.loc[~frame["inductive_form"], "criterion"]) if reference == "inductive" else set()
@@ -59,10 +59,10 @@ def heat(frame: pd.DataFrame, reference: str, settings: str, metric: str = "rsum
             values[-1].append(own.mean() if len(own) else None)
     caption = f"{metric}, {reference}, settings {settings}: mean ± sample deviation over {full} seeds."
     caption += f" {NO_FORM}." if reference == "inductive" else ""
-    return Table(["loss", *columns], texts, caption, shades=shades(values))
+    return ReportTable(["loss", *columns], texts, caption, shades=shades(values))
 
 
-def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: str) -> Table:
+def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: str) -> ReportTable:
     """Loss x criterion: rsum beyond nns of the same runs, marked by what the tests say."""
     rows, columns = view(frame, reference, settings), criteria(frame)[1:]
     unable = set(frame.loc[~frame["inductive_form"], "criterion"]) if reference == "inductive" else set()
@@ -86,10 +86,10 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: st
             values[-1].append(gain.mean() if len(gain) else None)
     caption = f"rsum beyond nns, {reference}, settings {settings}. {MARKED} (all cells of one loss)."
     caption += f" {NO_FORM}." if reference == "inductive" else ""
-    return Table(["loss", *columns], texts, caption, shades=shades(values))
+    return ReportTable(["loss", *columns], texts, caption, shades=shades(values))
 
 
-def ranking(frame: pd.DataFrame, tests: pd.DataFrame) -> Table:
+def ranking(frame: pd.DataFrame, tests: pd.DataFrame) -> ReportTable:
     """The losses under nns, best first, with the letters of those that cannot be told apart."""
     rows = frame[frame["criterion"] == "nns"]
     order = list(rows.groupby("loss")["rsum"].mean().sort_values(ascending=False, kind="stable").index)
@@ -109,7 +109,7 @@ def ranking(frame: pd.DataFrame, tests: pd.DataFrame) -> Table:
         "Losses under nns, best first. Those that share a letter of the first group are not apart by both tests; of "
         "the second not by that over images, which says nothing of other trainings. Text to image's mAP@R is its R@1."
     )
-    return Table([*head, "training", "epochs", "best epoch"], told, caption, 4)
+    return ReportTable([*head, "training", "epochs", "best epoch"], told, caption, 4)
 
 
 def grouped(order: list[str], tests: pd.DataFrame, outcomes: tuple[str, ...]) -> dict[str, str]:
@@ -118,7 +118,7 @@ def grouped(order: list[str], tests: pd.DataFrame, outcomes: tuple[str, ...]) ->
     return letters(order, list(zip(rows["one"], rows["other"], strict=True)))
 
 
-def pairs(tests: pd.DataFrame, family: str) -> Table:
+def pairs(tests: pd.DataFrame, family: str) -> ReportTable:
     """A family's comparisons: effect, interval, both p, raw and corrected."""
     rows = tests[tests["family"] == family]
     told = []
@@ -133,10 +133,10 @@ def pairs(tests: pd.DataFrame, family: str) -> Table:
         cells += [probability_text(row[name]) for name in ("p_images", "holm_images", "p_seeds", "holm_seeds")]
         told.append([*cells, f"{row['seeds']}"])
     head = ["one", "other", "outcome", "difference", "95 % over images", "p images", "Holm", "p seeds", "Holm", "seeds"]
-    return Table(head, told, f"{family}: {len(rows)} paired comparisons of rsum.", 3)
+    return ReportTable(head, told, f"{family}: {len(rows)} paired comparisons of rsum.", 3)
 
 
-def everything(frame: pd.DataFrame) -> Table:
+def everything(frame: pd.DataFrame) -> ReportTable:
     """Every cell's figures, means over the seeds."""
     told = []
     for (loss, name, reference, settings), own in frame.groupby(
@@ -158,10 +158,10 @@ def everything(frame: pd.DataFrame) -> Table:
         "i2t mean r",
         "t2i mean r",
     ]
-    return Table([*head, "hs_sum", "seconds"], told, "All cells: means over n seeds; seconds are the median.", 4)
+    return ReportTable([*head, "hs_sum", "seconds"], told, "All cells: means over n seeds; seconds are the median.", 4)
 
 
-def times(frame: pd.DataFrame) -> Table:
+def times(frame: pd.DataFrame) -> ReportTable:
     """Median seconds of ranking the test split, by criterion and reference."""
     medians = frame.groupby(["criterion", "reference"])["seconds"].median()
     told = []
@@ -172,11 +172,11 @@ def times(frame: pd.DataFrame) -> Table:
     caption = (
         "Seconds for both directions of the test split, medians over all runs: an order of magnitude, no benchmark."
     )
-    return Table(["criterion", "its own queries, or none", "training queries"], told, caption)
+    return ReportTable(["criterion", "its own queries, or none", "training queries"], told, caption)
 
 
-def settings(recipes: pd.DataFrame) -> Table:
+def settings(recipes: pd.DataFrame) -> ReportTable:
     """Where the losses' trainings differ."""
     told = [["–" if pd.isna(cell) else str(cell) for cell in row] for row in recipes.itertuples(index=False, name=None)]
     caption = "Settings in which the trainings differ; all others are the same."
-    return Table(list(recipes.columns), told, caption, len(recipes.columns))
+    return ReportTable(list(recipes.columns), told, caption, len(recipes.columns))

@@ -29,7 +29,7 @@ from tqdm import tqdm
 from vsehub.criteria import CSLS, InvertedSoftmax, Sinkhorn
 from vsehub.criteria.base import ItemBias
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.report.tables import Table
+from vsehub.report.tables import ReportTable
 from vsehub.serving.databases.collection import Items, facts_of, fill
 from vsehub.serving.databases.engines import placed
 from vsehub.serving.databases.gate import RANKINGS, Gate
@@ -277,7 +277,7 @@ def write_tables(added: pd.DataFrame, gated: pd.DataFrame) -> None:
              f"{difference.mean():+.1f} ± {difference.std():.1f}", f"{one['changed'].mean():.1f} %", drift]
         )  # fmt: skip
     columns = ["set", "criterion", "plain", "anew", "added", "added - anew", "first items that differ", "drift"]
-    renew(page, Table(columns, rows).markdown(), "additions")
+    renew(page, ReportTable(columns, rows).markdown(), "additions")
     coupled = added[added["drift"].notna()]
     early = coupled[coupled["drift"] < 100 * DUE]
     rows = [
@@ -286,7 +286,7 @@ def write_tables(added: pd.DataFrame, gated: pd.DataFrame) -> None:
         for label, one in ((f"below {DUE:.0%}", early), (f"from {DUE:.0%} on", coupled.drop(early.index)))
     ]  # fmt: skip
     columns = ["drift", "collections", "first items that differ", "R@1, added - anew", "the least"]
-    renew(page, Table(columns, rows).markdown(), "drift")
+    renew(page, ReportTable(columns, rows).markdown(), "drift")
     rows = []
     for (name, kind), one in gated.groupby(["set", "kind"], sort=False):
         total = one.sum(numeric_only=True)
@@ -300,7 +300,7 @@ def write_tables(added: pd.DataFrame, gated: pd.DataFrame) -> None:
              f"{100 * total['quarantined'] / total['items']:.1f} %", caught]
         )  # fmt: skip
     columns = ["set", "kind", "items", "of the ten best, plain", "corrected", "quarantined", "harmful ones"]
-    renew(page, Table(columns, rows).markdown(), "gate")
+    renew(page, ReportTable(columns, rows).markdown(), "gate")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from evidence import renew, study_folder  # noqa: E402 (beside this folder, foun
 from plots import dots, save  # noqa: E402
 from seeds import tell  # noqa: E402
 
-from vsehub.report.tables import Table  # noqa: E402
+from vsehub.report.tables import ReportTable  # noqa: E402
 
 
 def main() -> None:
@@ -31,10 +31,10 @@ def main() -> None:
     renew(folder / "README.md", settings(pd.read_csv(folder / "settings.csv")).markdown(), "settings")
 
 
-def settings(frame: pd.DataFrame) -> Table:
+def settings(frame: pd.DataFrame) -> ReportTable:
     """The chosen settings."""
     rows = [[row["loss"], f"{row['val_rsum']:.1f}", row["settings"]] for _, row in frame.iterrows()]
-    return Table(["loss", "val rsum", "settings"], rows, "After 7 epochs at 256 dimensions, one seed.", words=3)
+    return ReportTable(["loss", "val rsum", "settings"], rows, "After 7 epochs at 256 dimensions, one seed.", words=3)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from vsehub.io.files import write_text
 from vsehub.report.plots import RC, Picture, new_figure, render
 from vsehub.report.recipes import Series
 from vsehub.report.run_plots import styles
-from vsehub.report.tables import Table
+from vsehub.report.tables import ReportTable
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -62,7 +62,7 @@ def table(frame: pd.DataFrame, protocol: str) -> str:
         cells = [loss, ", ".join(map(str, sorted(runs["seed"].unique())))]
         cells += [mean_and_deviation(at[rate]["rsum"]) for rate in rates]
         rows.append([*cells, *(mean_and_deviation(at[rate]["drop"]) for rate in noisy)])
-    return Table(head, rows, words=2).markdown()
+    return ReportTable(head, rows, words=2).markdown()
 
 
 def facts(frame: pd.DataFrame, protocol: str) -> str:

@@ -32,7 +32,7 @@ from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import rank_blocks
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure, render
-from vsehub.report.tables import Table
+from vsehub.report.tables import ReportTable
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -234,7 +234,7 @@ def by_criterion(frame: pd.DataFrame) -> str:
     head = ["criterion", "settings"]
     head += ["inductive", "least", "losses", "with distractors", "least", "losses"]
     head += ["transductive", "least", "with distractors", "least"]
-    return Table(head, order, "", 2).markdown()
+    return ReportTable(head, order, "", 2).markdown()
 
 
 def by_size(frame: pd.DataFrame) -> str:
@@ -244,7 +244,7 @@ def by_size(frame: pd.DataFrame) -> str:
         [*names, *(f"{value:+.1f}" if value == value else "–" for value in line)]
         for names, line in zip(table.index, table.to_numpy(), strict=True)
     ]
-    return Table(["criterion", "settings", *map(str, table.columns)], rows, "", 2).markdown()
+    return ReportTable(["criterion", "settings", *map(str, table.columns)], rows, "", 2).markdown()
 
 
 def sized(frame: pd.DataFrame) -> pd.DataFrame:
@@ -297,7 +297,7 @@ def by_set(frame: pd.DataFrame) -> str:
             cells.append(f"{best.max():+.1f} ({' '.join(best.idxmax()).strip()})")
         rows.append(cells)
     head = ["set", "condition", "R@1 before", "auto, inductive", "best fixed", "auto, transductive", "best fixed"]
-    return Table(head, rows, "", 2).markdown()
+    return ReportTable(head, rows, "", 2).markdown()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from vsehub.io.files import write_text
-from vsehub.report.tables import Table, spread_text
+from vsehub.report.tables import ReportTable, spread_text
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -57,26 +57,26 @@ def joined(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values(["place", "seed"]).drop(columns="place")
 
 
-def means(frame: pd.DataFrame) -> Table:
+def means(frame: pd.DataFrame) -> ReportTable:
     """A row for each case."""
     return over_seeds({case: frame[frame["case"] == case] for case in CASES}, "regularisation", 1)
 
 
-def over_none(frame: pd.DataFrame) -> Table:
+def over_none(frame: pd.DataFrame) -> ReportTable:
     """What each case of two seeds or more adds to the case without regularisation, with the same seed."""
     runs = {case: frame[frame["case"] == case].set_index("seed")[list(SHOWN)] for case in CASES}
     gains = {case: (runs[case] - runs[without]).dropna(how="all") for case, without in WITHOUT.items()}
     return over_seeds(gains, "over none", 2)
 
 
-def over_seeds(runs: dict[str, pd.DataFrame], title: str, fewest: int) -> Table:
+def over_seeds(runs: dict[str, pd.DataFrame], title: str, fewest: int) -> ReportTable:
     """A row for each case that has the fewest seeds or more: mean ± standard deviation of `SHOWN`."""
     rows = [
         [case, str(len(own)), *(spread_text(own[column].mean(), own[column].std(), 1) for column in SHOWN)]
         for case, own in runs.items()
         if len(own) >= fewest
     ]
-    return Table([title, "seeds", *SHOWN.values()], rows)
+    return ReportTable([title, "seeds", *SHOWN.values()], rows)
 
 
 def main() -> None:

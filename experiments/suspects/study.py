@@ -19,7 +19,7 @@ import torch
 from tqdm import tqdm
 
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.report.tables import Table
+from vsehub.report.tables import ReportTable
 from vsehub.rerank.suspects import suspects
 
 HERE = Path(__file__).parent
@@ -76,7 +76,7 @@ def rates(folder: Path, count: int) -> Iterator[dict]:
         yield {"family": family, "kind": kind, "reach": reach, "count": total, "suspected": named}
 
 
-def table(frame: pd.DataFrame) -> Table:
+def table(frame: pd.DataFrame) -> ReportTable:
     """A row for each family: ordinary sets with a suspect, and the share of planted items found, by their reach."""
     rows = []
     for family, own in frame.groupby("family", sort=False):
@@ -92,7 +92,7 @@ def table(frame: pd.DataFrame) -> Table:
     rows.append(["all", f"{named} of {total}", *[""] * (2 * len(REACH))])
     ends = [f"{100 * low:.0f} to {100 * high:.0f} %" for low, high in zip(REACH, (*REACH[1:], 1.0), strict=True)]
     columns = ["family", "ordinary sets with a suspect"]
-    return Table([*columns, *[f"one, in {end}" for end in ends], *[f"ten, in {end}" for end in ends]], rows)
+    return ReportTable([*columns, *[f"one, in {end}" for end in ends], *[f"ten, in {end}" for end in ends]], rows)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from PIL import Image
 
 from vsehub.evaluation.compare import Compared, Hub, Listed, Turned
 from vsehub.report.build import build_report
-from vsehub.report.pages.comparison import Comparison, Direction, Entry
+from vsehub.report.pages.comparison import Direction, PageEntry, RankingComparison
 from vsehub.report.pages.embeddings import write_embeddings_report
-from vsehub.report.pages.gallery import Found, Gallery, write_gallery
+from vsehub.report.pages.gallery import Gallery, GalleryEntry, write_gallery
 from vsehub.report.pages.templates import Thumbnails
 
 pytestmark = [
@@ -72,9 +72,9 @@ def thumbnail(number):
 def comparison():
     """Both directions of a comparison, with thumbnails, one of them missing, and long names and texts."""
     name = "a_file_name_without_any_place_to_break_it_3432634159_1eb9a73306.jpg"
-    pictures = {n: Entry(name, "a caption of it", None if n == 3 else thumbnail(n), True) for n in range(6)}
+    pictures = {n: PageEntry(name, "a caption of it", None if n == 3 else thumbnail(n), True) for n in range(6)}
     texts = {
-        n: Entry(f"{n} two dogs run after a ball on the beach while children watch", f"of {name}", thumbnail(n))
+        n: PageEntry(f"{n} two dogs run after a ball on the beach while children watch", f"of {name}", thumbnail(n))
         for n in range(6)
     }
     lists = [Listed(n, n == 1) for n in range(5)]
@@ -99,7 +99,7 @@ def comparison():
         **values,
     )
     directions = [Direction("i2t", one, pictures, texts), Direction("t2i", other, texts, pictures)]
-    return Comparison([("ranked", "the test split as a whole")], ("nns", "csls"), directions, True, 1)
+    return RankingComparison([("ranked", "the test split as a whole")], ("nns", "csls"), directions, True, 1)
 
 
 @pytest.fixture
@@ -128,9 +128,9 @@ def page(request, tmp_path, write_run, make_evaluation):
         record = embedding_record(criteria=("csls", "is"), images=files)
         record["rankings"][1]["hubness"]["largest_hub_10"] = 123_456.0  # worse than plain similarity: a warning
         return write_embeddings_report(record, tmp_path / "out")
-    found = [Found(n + 1, "0.1234", "0.5678", "x" * 60, "a dog runs", thumbnail(n), n == 1) for n in range(7)]
+    found = [GalleryEntry(n + 1, "0.1234", "0.5678", "x" * 60, "a dog runs", thumbnail(n), n == 1) for n in range(7)]
     galleries = [Gallery(f"“{kind}”", ["a note"], found, kind == "pictures") for kind in ("pictures", "texts")]
-    return write_gallery(tmp_path / "out", "Found", "What was searched", galleries, [("checkpoint", "y" * 90)])
+    return write_gallery(tmp_path / "out", "GalleryEntry", "What was searched", galleries, [("checkpoint", "y" * 90)])
 
 
 def assert_quiet(browser, page):

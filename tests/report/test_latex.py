@@ -2,7 +2,7 @@
 
 import re
 
-from vsehub.report.tables import Table, latex_text
+from vsehub.report.tables import ReportTable, latex_text
 
 
 def test_no_character_of_a_cell_can_be_a_command():
@@ -15,13 +15,13 @@ def test_no_character_of_a_cell_can_be_a_command():
 
 def test_no_cell_is_an_argument_of_the_line_before():
     """LaTeX takes "[" and "*" at the start of a line as belonging to the \\\\ or criterion before it."""
-    lines = Table(["[0] a", "d"], [["[1] b", "e"], ["* c", "<f>|"]]).latex().splitlines()
+    lines = ReportTable(["[0] a", "d"], [["[1] b", "e"], ["* c", "<f>|"]]).latex().splitlines()
     body = [line for line in lines if line.endswith(r"\\")]
     assert body == [r"{[}0{]} a & d \\", r"{[}1{]} b & e \\", r"{*} c & \textless{}f\textgreater{}\textbar{} \\"]
 
 
 def test_rows_and_columns_are_those_of_the_frame():
-    table = Table(["loss", "rsum"], [["a&b", ("1.0", "± 0.2")], ["c", "–"]], "Losses, 100 %")
+    table = ReportTable(["loss", "rsum"], [["a&b", ("1.0", "± 0.2")], ["c", "–"]], "Losses, 100 %")
     lines = table.latex().splitlines()
     assert r"\begin{tabular}{lr}" in lines
     assert r"\caption{Losses, 100 \%}" in lines

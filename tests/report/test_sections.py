@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from vsehub.report.pages.sections import Section, sections_markdown, sections_page
-from vsehub.report.tables import Table, shades
+from vsehub.report.tables import ReportTable, shades
 
 HOSTILE = 'a<b> | "c" & \n d'
 
@@ -42,7 +42,7 @@ class Cells(HTMLParser):
 def test_page_and_markdown_have_the_same_cells():
     values = [[None, 1.0, 3.0], [None, None, 2.0]]
     rows = [["hal", ("1.0", "k 3"), "3.0"], [HOSTILE, "∅", "2.0 ± 0.1"]]
-    table = Table(["loss", "is", HOSTILE], rows, HOSTILE, over=["", "x", "x"], shades=shades(values))
+    table = ReportTable(["loss", "is", HOSTILE], rows, HOSTILE, over=["", "x", "x"], shades=shades(values))
     section = Section(HOSTILE, [HOSTILE], [table], [(HOSTILE, HOSTILE)])
     page = sections_page(HOSTILE, HOSTILE, [section])
     found = Cells(page)
@@ -62,12 +62,12 @@ def test_page_and_markdown_have_the_same_cells():
 
 
 def test_a_table_for_the_terminal_and_as_csv():
-    table = Table(["loss", "rsum"], [["hal", ("1.5", "± 0.2")], ["a,b", "22.0"]], "Losses.")
+    table = ReportTable(["loss", "rsum"], [["hal", ("1.5", "± 0.2")], ["a,b", "22.0"]], "Losses.")
     assert table.terminal().splitlines() == [
         "Losses.", "loss         rsum", "------  ---------", "hal     1.5 ± 0.2", "a,b          22.0",
     ]  # fmt: skip
     assert table.csv() == 'loss,rsum\nhal,1.5 ± 0.2\n"a,b",22.0\n'
-    empty = Table(["loss", "rsum"], [])
+    empty = ReportTable(["loss", "rsum"], [])
     assert empty.terminal().split() == ["loss", "rsum", "------", "------"]
     assert len(empty.markdown().splitlines()) == 2
     assert r"loss & rsum \\" in empty.latex()

@@ -35,7 +35,7 @@ from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import measured_recall
 from vsehub.serving.databases import collection as filling
 from vsehub.serving.databases import engines, kept, living, milvus, pgvector, qdrant
-from vsehub.serving.databases.base import Rows, asking, key_of
+from vsehub.serving.databases.base import ItemRows, asking, key_of
 from vsehub.serving.databases.collection import (
     Collection,
     Items,
@@ -183,7 +183,9 @@ def test_a_collection(place, tmp_path, monkeypatch):
         held.database.remove([IDS[best], "absent"])
         assert len(held) == ITEMS - 1
         assert held.search(QUERIES[:1], 1)[1].item() != best
-        held.database.put(Rows([IDS[best]], np.concatenate([QUERIES[0], [9.0]])[None].astype(np.float32), ["again"]))
+        held.database.put(
+            ItemRows([IDS[best]], np.concatenate([QUERIES[0], [9.0]])[None].astype(np.float32), ["again"])
+        )
         assert len(held) == ITEMS
         values, positions = held.search(QUERIES[:1], 1)
         assert positions.item() == best

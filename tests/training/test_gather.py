@@ -15,7 +15,7 @@ from vsehub.sets import Sets
 from vsehub.similarities import CrossAttention
 from vsehub.training.gather import encoded_together, gathered, gathered_numbers, share_of, shares
 from vsehub.training.processes import from_first, of_all, processes, require_alike
-from vsehub.training.shards import Shards
+from vsehub.training.shards import ProcessShares
 
 PROCESSES = 2
 
@@ -59,7 +59,7 @@ def nearest(parts=1, number=0):
     for similarity, made in ((None, lambda rows: rows), (CrossAttention(), sets)):
         for k in (3, 30):  # 30: more than a process holds
             bank = MemoryBank(k, "exact", "batch_captions" if k == 3 else "image")
-            divided = Shards(41) if parts > 1 else None
+            divided = ProcessShares(41) if parts > 1 else None
             held = divided.own if divided else slice(None)
             own = few[share_of(number, 9, parts)]
             bank.fill(made(images[held]), made(texts[held]), ids, torch.arange(41), similarity, shards=divided)

@@ -84,7 +84,7 @@ def completed(line: str, commands: Sequence[str]) -> list[str]:
         return _beginning(_OF_CFG, word)
     if word.startswith("-") and "=" not in word:
         return _beginning(_OPTIONS, word)
-    settings = Settings(config, before[2:])
+    settings = CommandSettings(config, before[2:])
     key, sign, value = word.partition("=")
     if sign:
         return [f"{key}={one}" for one in settings.values(key, value)]
@@ -97,7 +97,7 @@ def completed(line: str, commands: Sequence[str]) -> list[str]:
     return sorted(dict.fromkeys(cut)) + (_files(word) if command == "search" else [])
 
 
-class Settings:
+class CommandSettings:
     """The groups and settings of a command, as its yaml and those of the chosen parts have them.
 
     words: the arguments that were given, which may choose other parts. groups: name -> the choice. defaults: the values

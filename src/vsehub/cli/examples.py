@@ -18,7 +18,7 @@ from vsehub.evaluation.scores import DIRECTIONS, both_directions
 from vsehub.evaluation.trained import TrainedModel
 from vsehub.io.files import require_no_way_out
 from vsehub.io.records import RUN, read_record
-from vsehub.report.pages.comparison import Comparison, Direction, Entry
+from vsehub.report.pages.comparison import Direction, PageEntry, RankingComparison
 from vsehub.report.runs import find_runs
 from vsehub.report.tables import criterion_text
 
@@ -44,7 +44,7 @@ class Ranker(NamedTuple):
         return self.folder / "checkpoints" / "best.safetensors"
 
 
-def asked(cfg: DictConfig) -> Comparison | None:
+def asked(cfg: DictConfig) -> RankingComparison | None:
     """The comparison that `cfg.examples` asks for, None if it asks for none.
 
     Without `cfg.against`, a run's plain ranking is compared with its ranking under `cfg.criterion` (default: CSLS).
@@ -122,7 +122,7 @@ def _record(folder: Path) -> dict:
 NEAREST = 5  # items shown of a query's list: as many thumbnails fit side by side on a phone
 
 
-def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
+def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> RankingComparison:
     """The comparison of two rankings of the split `cfg.split`, in both directions, for the page.
 
     Raises InputError if the runs' data differ, or if a criterion cannot take the reference.
@@ -146,7 +146,7 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
         for model, reference in zip((one, two), references, strict=True)
     ]
     shown = Shown(split, cfg.images, plain=True)
-    entries, directions = Entries(shown), []
+    entries, directions = SplitEntries(shown), []
     for name in DIRECTIONS:
         first, second = ((own[name], criterion) for own, criterion in zip(scores, criteria, strict=True))
         directions.append(entries.direction(name, compare(first, second, shown=NEAREST)))
@@ -160,7 +160,7 @@ def compared(cfg: DictConfig, before: Ranker, after: Ranker) -> Comparison:
         ("examples", "drawn with a fixed seed from single runs; the tables show the spread over seeds"),
     ]
     missing = len(set(shown.thumbnails.missing))
-    return Comparison(facts, (before.name, after.name), directions, shown.pictured, missing)
+    return RankingComparison(facts, (before.name, after.name), directions, shown.pictured, missing)
 
 
 def _reference(criterion: Criterion, cfg: DictConfig) -> str:
@@ -193,7 +193,7 @@ def _ranker_text(ranker: Ranker, criterion: Criterion, cfg: DictConfig) -> str:
     return f"{record['label']}, seed {record['seed']}, criterion {name}{reference}"
 
 
-class Entries:
+class SplitEntries:
     """Images and texts of a split, as the page shows them."""
 
     def __init__(self, shown: Shown):
@@ -209,17 +209,17 @@ class Entries:
         queries = {example.query: query(example.query) for example in turned}
         return Direction(name, found, queries, {row: item(row, row in hubs) for row in sorted(hubs | listed)})
 
-    def _image(self, row: int, hub: bool = False) -> Entry:
+    def _image(self, row: int, hub: bool = False) -> PageEntry:
         """An image; a hub is labelled with its first caption."""
         label = next(iter(self.shown.captions(row)), None) if hub else None
-        return Entry(self.shown.name(row), label, self._thumbnail(row), self.shown.pictured)
+        return PageEntry(self.shown.name(row), label, self._thumbnail(row), self.shown.pictured)
 
-    def _text(self, row: int, hub: bool = False) -> Entry:
+    def _text(self, row: int, hub: bool = False) -> PageEntry:
         """A text; a hub is shown with its image."""
         if not hub:
-            return Entry(self.shown.split.text_of(row))
+            return PageEntry(self.shown.split.text_of(row))
         image = int(self.shown.split.image_index[row])
-        return Entry(self.shown.split.text_of(row), f"of {self.shown.name(image)}", self._thumbnail(image))
+        return PageEntry(self.shown.split.text_of(row), f"of {self.shown.name(image)}", self._thumbnail(image))
 
     def _thumbnail(self, row: int) -> str | None:
         if row not in self._thumbnails:

@@ -52,7 +52,7 @@ def search(cfg: DictConfig, command: str) -> None:
     )
     refuse_early(cfg)
 
-    from vsehub.cli.searched import Ranking, open_searched
+    from vsehub.cli.searched import RankedBy, open_searched
     from vsehub.criteria.auto import Auto
     from vsehub.report.pages.gallery import gallery_output, write_gallery
 
@@ -72,7 +72,7 @@ def search(cfg: DictConfig, command: str) -> None:
         )
     texts = [str(text) for text in texts]
     notes = [word_notes(text, model.vocabulary, model.max_words) for text in texts]
-    searched = open_searched(cfg, model, Ranking(name, criterion, cfg.k, str(cfg.reference)))
+    searched = open_searched(cfg, model, RankedBy(name, criterion, cfg.k, str(cfg.reference)))
     galleries = searched.of_texts(texts, notes) if texts else []
     if cfg.image is not None:
         galleries.append(searched.of_image(str(cfg.image)))

@@ -14,7 +14,7 @@ from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.evaluation.trained import FOLDER, DataModel
 from vsehub.io.text import read_lines
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.report.pages.gallery import Found, Gallery
+from vsehub.report.pages.gallery import Gallery, GalleryEntry
 from vsehub.report.pages.templates import Thumbnails
 from vsehub.report.tables import criterion_text
 from vsehub.rerank.inputs import Names
@@ -37,7 +37,7 @@ class Searched(Protocol):
 
 
 @dataclass(frozen=True)
-class Ranking:
+class RankedBy:
     """How results are ranked: the k best under a criterion, which is fitted on a split, or on the texts of a file."""
 
     name: str
@@ -49,7 +49,7 @@ class Ranking:
 class SearchedSplit:
     """A split of a model's data, or the pictures of a folder, which have no captions."""
 
-    def __init__(self, model: DataModel, split: str, by: Ranking, images: str | None):
+    def __init__(self, model: DataModel, split: str, by: RankedBy, images: str | None):
         self._model, self._split, self._by = model, split, by
         self._images = model.split(split)
         self._shown = Shown(self._images, images, plain=not by.criterion.needs_reference)
@@ -140,7 +140,7 @@ class SearchedCollection:
         for text, own, hits in zip(texts, notes, lists, strict=True):
             names = Names("items", len(hits), ids=[hit.id for hit in hits], images=self._images)
             found = [
-                Found(row + 1, f"{hit.score:.4f}", None, hit.id, hit.label, self._thumbnail(names, row))
+                GalleryEntry(row + 1, f"{hit.score:.4f}", None, hit.id, hit.label, self._thumbnail(names, row))
                 for row, hit in enumerate(hits)
             ]
             galleries.append(Gallery(f"“{text}”", [*own, self._said], found, self._images is not None))
@@ -157,7 +157,7 @@ class SearchedCollection:
         return self.thumbnails(names.image(row) or Path(name), name)
 
 
-def open_searched(cfg: DictConfig, model: DataModel, by: Ranking) -> Searched:
+def open_searched(cfg: DictConfig, model: DataModel, by: RankedBy) -> Searched:
     """What the configuration of `search` names. Raises InputError for what cannot be searched."""
     if cfg.index is not None:
         uri = None if cfg.index_uri is None else str(cfg.index_uri)
@@ -166,7 +166,7 @@ def open_searched(cfg: DictConfig, model: DataModel, by: Ranking) -> Searched:
     if cfg.folder is None:
         return SearchedSplit(model, cfg.split, by, cfg.images)
     count = len(model.use_folder(cfg.folder).images)
-    return SearchedSplit(model, FOLDER, Ranking(by.name, by.criterion, min(by.k, count), by.reference), cfg.images)
+    return SearchedSplit(model, FOLDER, RankedBy(by.name, by.criterion, min(by.k, count), by.reference), cfg.images)
 
 
 def image_row(image: str, split: "CaptionedImages") -> int:

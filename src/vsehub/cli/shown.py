@@ -9,7 +9,7 @@ import numpy as np
 from vsehub.checks import existing, require
 from vsehub.data.sources import CaptionedImages
 from vsehub.evaluation.trained import Hits
-from vsehub.report.pages.gallery import Found, Gallery
+from vsehub.report.pages.gallery import Gallery, GalleryEntry
 from vsehub.report.pages.templates import Thumbnails
 from vsehub.rerank.inputs import Names
 
@@ -73,7 +73,7 @@ class Shown:
     def of_text(self, text: str, notes: Sequence[str], hits: Sequence[Hit]) -> Gallery:
         """The images that a text found."""
         found = [
-            Found(rank, *self._scores(hit), self.name(hit.row), self._first(hit.row), self.thumbnail(hit.row))
+            GalleryEntry(rank, *self._scores(hit), self.name(hit.row), self._first(hit.row), self.thumbnail(hit.row))
             for rank, hit in enumerate(hits, 1)
         ]
         return Gallery(f"“{text}”", notes, found, self.pictured)
@@ -82,7 +82,7 @@ class Shown:
         """The captions that an image found, its own marked."""
         own = set(self.split.captions_of(row))
         found = [
-            Found(rank, *self._scores(hit), None, self.split.text_of(hit.row), own=hit.row in own)
+            GalleryEntry(rank, *self._scores(hit), None, self.split.text_of(hit.row), own=hit.row in own)
             for rank, hit in enumerate(hits, 1)
         ]
         count = f"{sum(one.own for one in found)} of its {len(own)} own captions are among the {len(found)} nearest."

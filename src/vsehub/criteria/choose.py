@@ -26,7 +26,7 @@ MOST_QUERIES, MOST_REFERENCE, MOST_SCORES = 1000, 2000, 25_000_000
 BLOCK = 8192
 
 
-class Candidates(Protocol):
+class CriterionChoices(Protocol):
     """What is chosen among: an `Auto`, or a criterion's `OwnSettings`."""
 
     def standing(self, rows: int) -> tuple[str, Correction]:
@@ -90,7 +90,7 @@ class Choice:
 
 @torch.no_grad()
 def choose(
-    among: Candidates,
+    among: CriterionChoices,
     queries: VectorSource,
     positives: Positives,
     items: VectorSource,

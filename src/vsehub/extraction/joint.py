@@ -104,7 +104,7 @@ def image_ids(splits: Mapping[str, CaptionedImages]) -> dict[str, list[str]]:
     }
 
 
-class Shard:
+class VectorShard:
     """One file of vectors: its chunks, its number, and where it and its metadata lie in the folder."""
 
     def __init__(self, split: str, side: str, number: int, chunks: Sequence[Chunk]):
@@ -122,7 +122,7 @@ class Shard:
         return [f"{self.side}/{emb}/{emb}_{self.number}.npy", f"{self.side}/metadata/metadata_{self.number}.parquet"]
 
 
-def shards_of(sizes: Mapping[str, Mapping[str, int]], chunk: int) -> list[Shard]:
+def shards_of(sizes: Mapping[str, Mapping[str, int]], chunk: int) -> list[VectorShard]:
     """The files of vectors of all splits. sizes: split -> side -> rows. chunk: rows of a part of unfinished work."""
     most = max(1, SHARD_ROWS // chunk)
     found = []
@@ -131,12 +131,12 @@ def shards_of(sizes: Mapping[str, Mapping[str, int]], chunk: int) -> list[Shard]
         for split, counts in sizes.items():
             chunks = chunks_of({f"{split}-{side}": counts[side]}, chunk)
             for first in range(0, len(chunks), most):
-                found.append(Shard(split, side, number, chunks[first : first + most]))
+                found.append(VectorShard(split, side, number, chunks[first : first + most]))
                 number += 1
     return found
 
 
-def file_names(shards: Sequence[Shard]) -> list[str]:
+def file_names(shards: Sequence[VectorShard]) -> list[str]:
     """The names of all files of the layout."""
     own = [name for shard in shards for name in shard.places]
     links = [f"{shard.split}/{name}" for shard in shards for name in shard.places]
@@ -144,7 +144,7 @@ def file_names(shards: Sequence[Shard]) -> list[str]:
 
 
 def assemble(
-    folder: Path, splits: Mapping[str, CaptionedImages], shards: Sequence[Shard], files: ChunkFiles
+    folder: Path, splits: Mapping[str, CaptionedImages], shards: Sequence[VectorShard], files: ChunkFiles
 ) -> dict[str, dict[str, Any]]:
     """Write all files, each completely or not at all; returns {"bytes", "sha256"} of each by its name."""
     written: dict[str, dict[str, Any]] = {}

@@ -69,7 +69,7 @@ class Relation:
         return self._keys
 
 
-class Shards(Protocol):
+class BankShares(Protocol):
     """How the M entries of a bank are divided among processes that query it together; each holds the rows `own`."""
 
     rows: int
@@ -126,7 +126,7 @@ class MemoryBank:
         caption_ids: Tensor,
         similarity: Similarity | None = None,
         relation: Relation | None = None,
-        shards: Shards | None = None,
+        shards: BankShares | None = None,
     ) -> None:
         """Replace the contents by M pairs.
 

@@ -8,7 +8,7 @@ import pandas as pd
 from vsehub.checks import require
 from vsehub.io.files import atomic, write_text
 from vsehub.io.outputs import Output
-from vsehub.report.pages.comparison import Comparison, comparison_values
+from vsehub.report.pages.comparison import RankingComparison, comparison_values
 from vsehub.report.pages.runs import origin, page_table, run_notes, setting_facts
 from vsehub.report.pages.sections import Section, bullets, sections_markdown
 from vsehub.report.pages.templates import render_page
@@ -33,7 +33,7 @@ from vsehub.report.results import (
 from vsehub.report.run_plots import draw
 from vsehub.report.runs import Run, read_runs
 from vsehub.report.sweeps import sweep_sections
-from vsehub.report.tables import Table, count_text, frame_csv, markdown_text
+from vsehub.report.tables import ReportTable, count_text, frame_csv, markdown_text
 
 SURE = ("results.csv", "table.csv", "table.md", "table.tex", "table.txt", "index.html")  # written for any runs
 UNTESTED = "none (no values of single images, no common seed, or different data): nothing is claimed beyond mean ± std"
@@ -45,7 +45,7 @@ def build_report(
     title: str | None = None,
     paper: str | None = None,
     table: str | None = None,
-    comparison: Comparison | None = None,
+    comparison: RankingComparison | None = None,
     overwrite: bool = False,
 ) -> dict[str, Path]:
     """Read every run in or below `folders` and write the report into the folder `out`.
@@ -168,7 +168,7 @@ def _setting_section(
 
 
 def _table_page(
-    title: str, whole: Table | None, measured: Sequence[Section], swept: Sequence[Section], notes: Sequence[str]
+    title: str, whole: ReportTable | None, measured: Sequence[Section], swept: Sequence[Section], notes: Sequence[str]
 ) -> str:
     """The text of table.md: the table, the paired tests and facts of each setting, then the sweeps and the notes."""
     parts = [f"# {markdown_text(title)}"]

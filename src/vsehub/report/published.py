@@ -10,7 +10,7 @@ from scipy import stats
 from vsehub.checks import one_of
 from vsehub.report.recipes import LOSS_KEYS, Series, differing
 from vsehub.report.results import COLUMNS
-from vsehub.report.tables import Table, criterion_text, seeds_text, spread_text
+from vsehub.report.tables import ReportTable, criterion_text, seeds_text, spread_text
 
 PROTOCOLS = {"1k": "single"}  # the papers' 1,000 test images of Flickr30k are one ranking of the whole split
 OWN_SETTINGS = {"lr": "lr", "batch_size": "batch_size", "max_epochs": "epochs"}  # config leaf -> hyperparameters.csv
@@ -167,7 +167,7 @@ def other_data(measured: set[str], published: set[str]) -> list[str]:
     ]
 
 
-def published_beside_table(frame: pd.DataFrame, caption: str = "") -> Table:
+def published_beside_table(frame: pd.DataFrame, caption: str = "") -> ReportTable:
     """The frame of `beside_published` as text, with standard deviations beside the means."""
     deviations = frame.shift(-1)  # a "measured" line is followed by its "std" line
     shown = frame[PLACE].astype(object).copy()
@@ -182,11 +182,11 @@ def published_beside_table(frame: pd.DataFrame, caption: str = "") -> Table:
     shown = shown[frame["value"] != "std"]
     shown = shown if shown["note"].any() else shown.drop(columns="note")
     starts = (shown["line"] != shown["line"].shift()).tolist()
-    table = Table.of(shown, caption, words=len(PLACE), notes=int("note" in shown))
+    table = ReportTable.of(shown, caption, words=len(PLACE), notes=int("note" in shown))
     return table._replace(starts=starts)
 
 
-def short_published_table(frame: pd.DataFrame, caption: str = "") -> Table:
+def short_published_table(frame: pd.DataFrame, caption: str = "") -> ReportTable:
     """The frame of `beside_published` at the width of a terminal: the rsum of each line, published and measured."""
     lines: list[dict[str, str]] = []
     deviations = frame["rsum"].shift(-1)  # a "measured" line is followed by its "std" line
@@ -199,7 +199,7 @@ def short_published_table(frame: pd.DataFrame, caption: str = "") -> Table:
                 lines.append(dict.fromkeys(lines[-1], ""))
             lines[-1]["measured"] = spread_text(row["rsum"], std, 1)
     columns = ["line", "architecture", "loss", "criterion", "published", "measured"]
-    return Table.of(pd.DataFrame(lines, columns=columns), caption, words=4)
+    return ReportTable.of(pd.DataFrame(lines, columns=columns), caption, words=4)
 
 
 def recipe_differences(recipes: dict[Series, dict[str, str]]) -> list[str]:

@@ -13,7 +13,7 @@ from vsehub.report.runs import Run
 from vsehub.report.statistics import COLUMNS as COMPARED
 from vsehub.report.statistics import Pair, Parts, compare
 from vsehub.report.tables import (
-    Table,
+    ReportTable,
     criterion_text,
     duration,
     probability_text,
@@ -165,19 +165,19 @@ def display(table: pd.DataFrame) -> pd.DataFrame:
     return shown.drop(columns=unused).rename(columns=HEADINGS)
 
 
-def results_table(table: pd.DataFrame, caption: str = "") -> Table:
+def results_table(table: pd.DataFrame, caption: str = "") -> ReportTable:
     """The aggregated table, for all output formats."""
     shown = display(table)
-    return Table.of(shown, caption, words=shown.columns.get_loc("seeds") + 1)
+    return ReportTable.of(shown, caption, words=shown.columns.get_loc("seeds") + 1)
 
 
-def short_table(table: pd.DataFrame, caption: str = "") -> Table:
+def short_table(table: pd.DataFrame, caption: str = "") -> ReportTable:
     """The aggregated table of one setting at the width of a terminal."""
     shown = display(table)
     words = ["loss", *(["variant"] if "variant" in shown else []), "criterion", "reference", "seeds"]
     numbers = [f"{side} R@1" for side in DIRECTIONS] + ["rsum", "hs_sum"]
     shown["seeds"] = table["n"].astype(str)
-    return Table.of(shown[[*words, *numbers]], caption, words=len(words))
+    return ReportTable.of(shown[[*words, *numbers]], caption, words=len(words))
 
 
 FAMILY = "family"
@@ -276,7 +276,7 @@ def _images(parts: Parts) -> int:
     return len(next(iter(parts.values())))
 
 
-def paired_table(tests: pd.DataFrame) -> Table:
+def paired_table(tests: pd.DataFrame) -> ReportTable:
     """The paired tests of one setting as a table of text."""
     rows = [
         [
@@ -294,4 +294,4 @@ def paired_table(tests: pd.DataFrame) -> Table:
     head = ["outcome", "one", "other", "family", "difference", "95 % over images"]
     head += ["p images", "Holm", "p seeds", "Holm", "seeds"]
     starts = (tests[FAMILY] != tests[FAMILY].shift()).tolist()
-    return Table(head, rows, PAIRED_CAPTION, words=4, starts=starts)
+    return ReportTable(head, rows, PAIRED_CAPTION, words=4, starts=starts)

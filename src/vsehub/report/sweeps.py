@@ -24,7 +24,7 @@ from vsehub.report.recipes import NOISE, Series, label_rank, recipe, variants
 from vsehub.report.results import COLUMNS, DIRECTIONS
 from vsehub.report.run_plots import styles
 from vsehub.report.runs import Run
-from vsehub.report.tables import Table, seeds_text, spread_text
+from vsehub.report.tables import ReportTable, seeds_text, spread_text
 
 SPLITS = ("val", "test")
 WIDE_RANGE = 20  # ratio of the largest to the smallest value from which an axis is logarithmic
@@ -33,7 +33,7 @@ MOST_SETTINGS = 4  # that vary in one sweep; runs that differ in more settings a
 FEWEST_POINTS = 5  # of a search whose trials share no values
 
 
-class Sweep(NamedTuple):
+class LossSweep(NamedTuple):
     """The finished runs of one loss whose recipes differ only in numbers.
 
     fixed: in words, the difference from other runs of that loss, or "". keys: the settings that vary. table: one row
@@ -56,7 +56,7 @@ class Sweep(NamedTuple):
         return " · ".join(filter(None, (self.dataset, self.architecture, self.label, self.fixed)))
 
 
-def find_sweeps(runs: Sequence[Run]) -> list[Sweep]:
+def find_sweeps(runs: Sequence[Run]) -> list[LossSweep]:
     """All sweeps among the runs, in the order of the losses; unfinished runs are omitted."""
     groups = defaultdict(list)
     for run in runs:
@@ -69,7 +69,7 @@ def find_sweeps(runs: Sequence[Run]) -> list[Sweep]:
     ]
 
 
-def _sweeps_of(place: tuple[str, str, str], runs: Sequence[Run]) -> list[Sweep]:
+def _sweeps_of(place: tuple[str, str, str], runs: Sequence[Run]) -> list[LossSweep]:
     dataset, architecture, label = map(str, place)
     settings = [settings_of(run) for run in runs]
     names = sorted({key for one in settings for key in one})
@@ -95,7 +95,7 @@ def _sweeps_of(place: tuple[str, str, str], runs: Sequence[Run]) -> list[Sweep]:
         table = _means(frame, keys)
         grid = all(_recurs(table, [other for other in keys if other != key]) for key in keys)
         if grid or len(table) >= FEWEST_POINTS:
-            found.append(Sweep(dataset, architecture, label, fixed, tuple(keys), table, grid))
+            found.append(LossSweep(dataset, architecture, label, fixed, tuple(keys), table, grid))
     return found
 
 
@@ -144,13 +144,13 @@ def _recurs(table: pd.DataFrame, others: list[str]) -> bool:
     return not others or bool(table.duplicated(others).any())
 
 
-def matrix(sweep: Sweep, split: str = "val") -> pd.DataFrame:
+def matrix(sweep: LossSweep, split: str = "val") -> pd.DataFrame:
     """The means of a sweep of two settings: rows are the second's values, columns the first's, NaN without a run."""
     first, second = sweep.keys
     return sweep.table.pivot(index=second, columns=first, values=split)
 
 
-def slices(sweep: Sweep) -> dict[str, pd.DataFrame]:
+def slices(sweep: LossSweep) -> dict[str, pd.DataFrame]:
     """For each setting, the rows in which all other settings have their best values on validation, sorted by it."""
     best = sweep.table.iloc[0]
     held = {key: [other for other in sweep.keys if other != key] for key in sweep.keys}
@@ -160,16 +160,16 @@ def slices(sweep: Sweep) -> dict[str, pd.DataFrame]:
     }
 
 
-def choice_table(sweep: Sweep) -> Table:
+def choice_table(sweep: LossSweep) -> ReportTable:
     """The setting that validation chooses and, if it differs, the one that is best on test."""
     best = sweep.table.iloc[0]
     rows = [["chosen on validation", *_setting_row(sweep, best)]]
     if sweep.table["test"].notna().any() and sweep.table["test"].max() > best["test"]:
         rows.append(["best on test, not chosen", *_setting_row(sweep, sweep.table.loc[sweep.table["test"].idxmax()])])
-    return Table(["", *_setting_head(sweep)], rows, "The choice, by validation rsum only.")
+    return ReportTable(["", *_setting_head(sweep)], rows, "The choice, by validation rsum only.")
 
 
-def sweep_notes(sweep: Sweep) -> list[str]:
+def sweep_notes(sweep: LossSweep) -> list[str]:
     """Notes on missing runs: settings without a finished run, and seeds."""
     table, notes = sweep.table, []
     cells = math.prod(table[key].nunique() for key in sweep.keys)
@@ -182,18 +182,18 @@ def sweep_notes(sweep: Sweep) -> list[str]:
     return notes
 
 
-def settings_table(sweep: Sweep) -> Table:
+def settings_table(sweep: LossSweep) -> ReportTable:
     """All settings, best on validation first."""
     rows = [_setting_row(sweep, row) for _, row in sweep.table.iterrows()]
     caption = "All settings, best on validation first: mean ± sample standard deviation over the seeds."
-    return Table(_setting_head(sweep), rows, caption, words=0)
+    return ReportTable(_setting_head(sweep), rows, caption, words=0)
 
 
-def _setting_head(sweep: Sweep) -> list[str]:
+def _setting_head(sweep: LossSweep) -> list[str]:
     return [*sweep.keys, "validation rsum", "test rsum", "seeds"]
 
 
-def _setting_row(sweep: Sweep, row: pd.Series) -> list[str]:
+def _setting_row(sweep: LossSweep, row: pd.Series) -> list[str]:
     return [
         *(f"{row[key]:g}" for key in sweep.keys),
         *(spread_text(row[name], row[f"{name} std"], 1) for name in SPLITS),
@@ -205,7 +205,7 @@ PLACE = ["dataset", "architecture", "label", "variant", "protocol", "criterion",
 KEPT = ["i2t/r10", "t2i/r10", "rsum"]
 
 
-class Tuning(NamedTuple):
+class TunedCriterion(NamedTuple):
     """A criterion measured on validation with several values of one parameter.
 
     table: one row per loss and value: label, variant, value, n, then mean and sample standard deviation over the runs
@@ -228,7 +228,7 @@ class Tuning(NamedTuple):
         return " · ".join((self.dataset, self.architecture, f"protocol {self.protocol}", self.criterion, *seen))
 
 
-def find_tunings(frame: pd.DataFrame) -> list[Tuning]:
+def find_tunings(frame: pd.DataFrame) -> list[TunedCriterion]:
     """The tunings in a frame of `results`: evaluations that differ in one parameter, a number."""
     if frame.empty:
         return []
@@ -248,7 +248,7 @@ def find_tunings(frame: pd.DataFrame) -> list[Tuning]:
         test = test.assign(value=[_value(text, differ[0], named[0]) for text in test["parameters"]])
         dataset, architecture, protocol, criterion, reference, seen = map(str, place)
         table = _tuned(measured, test)
-        found.append(Tuning(dataset, architecture, protocol, criterion, reference, seen, differ[0], table))
+        found.append(TunedCriterion(dataset, architecture, protocol, criterion, reference, seen, differ[0], table))
     return found
 
 
@@ -275,20 +275,20 @@ def _tuned(measured: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(order)
 
 
-def chosen_table(tuning: Tuning) -> Table:
+def chosen_table(tuning: TunedCriterion) -> ReportTable:
     """The value that validation chooses for each loss."""
     chosen = tuning.table.groupby(["label", "variant"], sort=False)["rsum"].idxmax()
     rows = [_value_row(tuning.table.loc[place]) for place in chosen]
-    return Table(_value_head(tuning), rows, "The choice for each loss, by validation rsum only.")
+    return ReportTable(_value_head(tuning), rows, "The choice for each loss, by validation rsum only.")
 
 
-def values_table(tuning: Tuning) -> Table:
+def values_table(tuning: TunedCriterion) -> ReportTable:
     """All values of all losses."""
     rows = [_value_row(row) for _, row in tuning.table.iterrows()]
-    return Table(_value_head(tuning), rows, "All values, measured on validation, and on test if requested.")
+    return ReportTable(_value_head(tuning), rows, "All values, measured on validation, and on test if requested.")
 
 
-def _value_head(tuning: Tuning) -> list[str]:
+def _value_head(tuning: TunedCriterion) -> list[str]:
     headings = {column.key: column.heading for column in COLUMNS}
     return ["loss", tuning.parameter, *(f"validation {headings[key]}" for key in KEPT), "test rsum", "runs"]
 
@@ -310,19 +310,19 @@ def sweep_sections(runs: Sequence[Run], frame: pd.DataFrame) -> list[Section]:
     return swept + tuned
 
 
-def _swept(sweep: Sweep, name: str) -> Section:
+def _swept(sweep: LossSweep, name: str) -> Section:
     pictures = [heat_map(sweep, f"{name}-heat")] if sweep.grid and len(sweep.keys) == 2 else []
     pictures.append(lines(sweep, f"{name}-slices") if sweep.grid else points(sweep, f"{name}-points"))
     heading = f"Sweep of {', '.join(sweep.keys)}: {sweep.title}"
     return Section(heading, sweep_notes(sweep), [choice_table(sweep), settings_table(sweep)], pictures=pictures)
 
 
-def _tuned_section(tuning: Tuning, name: str) -> Section:
+def _tuned_section(tuning: TunedCriterion, name: str) -> Section:
     heading = f"{tuning.parameter} chosen on validation: {tuning.title}"
     return Section(heading, tables=[chosen_table(tuning), values_table(tuning)], pictures=[tuned_lines(tuning, name)])
 
 
-def heat_map(sweep: Sweep, name: str) -> Picture:
+def heat_map(sweep: LossSweep, name: str) -> Picture:
     """Plot of validation rsum over two settings; a cell without a run is hatched, the chosen one framed."""
     means = matrix(sweep)
     caption = (
@@ -334,7 +334,7 @@ def heat_map(sweep: Sweep, name: str) -> Picture:
     return render(wide, name, caption, None, narrow)
 
 
-def _heat_map(sweep: Sweep, means: pd.DataFrame, figure: Figure) -> Figure:
+def _heat_map(sweep: LossSweep, means: pd.DataFrame, figure: Figure) -> Figure:
     axes, values = figure.add_subplot(), means.to_numpy()
     image = axes.imshow(values, cmap="Blues", aspect="auto", origin="lower")
     axes.grid(False)
@@ -360,7 +360,7 @@ def _heat_map(sweep: Sweep, means: pd.DataFrame, figure: Figure) -> Figure:
     return figure
 
 
-def lines(sweep: Sweep, name: str) -> Picture:
+def lines(sweep: LossSweep, name: str) -> Picture:
     """Plot of validation and test rsum over each setting, with the others at the chosen values."""
     several = len(sweep.keys) > 1
     caption = (
@@ -372,7 +372,7 @@ def lines(sweep: Sweep, name: str) -> Picture:
     return render(wide, name, caption, None, narrow)
 
 
-def _lines(sweep: Sweep, figure: Figure) -> Figure:
+def _lines(sweep: LossSweep, figure: Figure) -> Figure:
     for axes, (key, rows) in zip(_panels(figure, len(sweep.keys)), slices(sweep).items(), strict=True):
         for figure_name, words in (("val", "validation"), ("test", "test")):
             style = {"color": COLOUR[figure_name], "marker": "os"[figure_name == "test"]}
@@ -389,14 +389,14 @@ def _line(axes: Axes, x: pd.Series, mean: pd.Series, std: pd.Series, label: str,
     axes.fill_between(x, mean - std.fillna(0), mean + std.fillna(0), color=style["color"], alpha=0.16, lw=0)
 
 
-def points(sweep: Sweep, name: str) -> Picture:
+def points(sweep: LossSweep, name: str) -> Picture:
     """Plot of validation rsum over each setting, for a search whose trials share no values."""
     caption = "Validation rsum of every setting that was tried, over each of its values. Ringed: the chosen one."
     wide, narrow = (_points(sweep, new_figure(*size)) for size in _sizes(len(sweep.keys)))
     return render(wide, name, caption, None, narrow)
 
 
-def _points(sweep: Sweep, figure: Figure) -> Figure:
+def _points(sweep: LossSweep, figure: Figure) -> Figure:
     for axes, key in zip(_panels(figure, len(sweep.keys)), sweep.keys, strict=True):
         axes.plot(sweep.table[key], sweep.table["val"], "o", color=COLOUR["val"], markersize=4.5)
         best = sweep.table.iloc[0]
@@ -406,7 +406,7 @@ def _points(sweep: Sweep, figure: Figure) -> Figure:
     return figure
 
 
-def tuned_lines(tuning: Tuning, name: str) -> Picture:
+def tuned_lines(tuning: TunedCriterion, name: str) -> Picture:
     """Plot of R@10 on validation over the parameter, by direction, one line per loss."""
     caption = (
         f"Validation R@10 over {tuning.parameter} of {tuning.criterion}: mean over the runs; the band is ± one sample "
@@ -416,7 +416,7 @@ def tuned_lines(tuning: Tuning, name: str) -> Picture:
     return render(wide, name, caption, None, narrow)
 
 
-def _tuned_lines(tuning: Tuning, figure: Figure) -> Figure:
+def _tuned_lines(tuning: TunedCriterion, figure: Figure) -> Figure:
     groups = {
         Series(tuning.dataset, tuning.architecture, label, variant): rows
         for (label, variant), rows in tuning.table.groupby(["label", "variant"], sort=False)

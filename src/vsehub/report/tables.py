@@ -1,6 +1,6 @@
 """One table of text, written to the terminal, as Markdown, CSV and LaTeX, and by the pages' templates as HTML.
 
-Only `Table.frame` and the writers that use it need pandas: a command can print a table without importing it.
+Only `ReportTable.frame` and the writers that use it need pandas: a command can print a table without importing it.
 """
 
 import math
@@ -48,7 +48,7 @@ ESCAPES = {
 Cell = str | tuple[str, str]  # a value, or a value and a note that pages show beside it in small type
 
 
-class Table(NamedTuple):
+class ReportTable(NamedTuple):
     """A table of text.
 
     Attributes:

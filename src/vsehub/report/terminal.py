@@ -3,7 +3,7 @@
 from typing import Any
 
 from vsehub.report.health import choice_text, queries_left_out, rounding_text, suspect_text, verdict_text
-from vsehub.report.tables import Table
+from vsehub.report.tables import ReportTable
 
 TRUTH = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "map_r": "mAP@R", "r_precision": "R-Prec"}
 
@@ -36,7 +36,7 @@ def table(record: dict[str, Any]) -> str:
             f"{queries['rows']:,} queries, {items['rows']:,} items, {_compared_by(record)}; {_reference(record)}",
             *_truth(record["truth"], record["choice"]),
             *_choice(record["choice"]),
-            Table(["", *(heading for heading, *_ in columns)], rows).terminal(),
+            ReportTable(["", *(heading for heading, *_ in columns)], rows).terminal(),
             *_rounding(record),
             *_verdict(record),
             *_index(record["index"]),

@@ -120,7 +120,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedInputs:
     """Results of reading all rows.
 
     norms: of each side; of given scores their range. shared: the number of queries that are in the reference.
@@ -155,13 +155,13 @@ class Inputs:
         """What is compared."""
         return Sides(self.queries, self.items, self.reference, self.reference_items, self.truth)
 
-    def check(self, look: Callable[[VectorFile], Norms] = look_through) -> Checked:
+    def check(self, look: Callable[[VectorFile], Norms] = look_through) -> CheckedInputs:
         """Read every row once. Raises InputError for unusable rows, and for a reference that holds the queries.
 
         look: what looks through the items; the other sides are looked through in this process.
         """
         norms = {name: (look if name == "items" else look_through)(file) for name, file in self.files.items()}
-        return Checked(norms, 0 if self.reference is None else refuse_shared(self.queries, self.reference))
+        return CheckedInputs(norms, 0 if self.reference is None else refuse_shared(self.queries, self.reference))
 
     def identity(self) -> dict[str, Any]:
         """JSON that identifies the vectors: hash of a sample, shape, sizes and modification times of the files."""

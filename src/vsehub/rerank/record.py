@@ -13,7 +13,7 @@ from vsehub.criteria.base import Criterion
 from vsehub.data.vectors.embeddings import Norms, VectorFile
 from vsehub.neighbors.given import UnitVectors
 from vsehub.neighbors.vectors import VectorSource, drawn, row_digests
-from vsehub.rerank.inputs import Checked, Inputs, Names, Range
+from vsehub.rerank.inputs import CheckedInputs, Inputs, Names, Range
 from vsehub.rerank.measure import Measured, Ranked
 from vsehub.rerank.suspects import suspects
 from vsehub.rerank.tally import reached
@@ -28,7 +28,7 @@ QUERIES = 3  # of a hub's queries
 
 
 def record(
-    inputs: Inputs, checked: Checked, measured: Measured, criteria: Mapping[str, Any], k: int, seed: int = 0
+    inputs: Inputs, checked: CheckedInputs, measured: Measured, criteria: Mapping[str, Any], k: int, seed: int = 0
 ) -> dict[str, Any]:
     """The record of the inputs and of all measurements; see `figures`."""
     inductive = inputs.reference is not None
@@ -60,7 +60,7 @@ def _side(vectors: VectorFile, norms: Norms | Range) -> dict[str, Any]:
 
 
 def _reference(
-    inputs: Inputs, sides: Mapping[str, dict[str, Any]], checked: Checked, criteria: Mapping[str, Any]
+    inputs: Inputs, sides: Mapping[str, dict[str, Any]], checked: CheckedInputs, criteria: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The reference: the queries from which the criteria took their terms."""
     inductive = inputs.reference is not None

@@ -14,7 +14,7 @@ from vsehub.io.progress import byte_bar
 from vsehub.io.rows import UnusableRows
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.given import UnitVectors
-from vsehub.rerank.inputs import Checked, Inputs, Names, Range, read_images, refuse_shared, stamps_of
+from vsehub.rerank.inputs import CheckedInputs, Inputs, Names, Range, read_images, refuse_shared, stamps_of
 
 ROWS = 4096  # whose scores are cut together
 
@@ -50,12 +50,12 @@ class ScoreInputs(Inputs):
     files: "scores" and, if given, "reference_scores".
     """
 
-    def check(self, look: Callable[[VectorFile], Norms] = look_through) -> Checked:
+    def check(self, look: Callable[[VectorFile], Norms] = look_through) -> CheckedInputs:
         """Read every row once. Raises InputError for NaN and infinity, and for a reference that holds the queries."""
         ranges = {name: look_through_scores(file) for name, file in self.files.items()}
         if self.reference is None:
-            return Checked(ranges, 0)
-        return Checked(ranges, refuse_shared(self.queries, self.reference, "reference_scores"))
+            return CheckedInputs(ranges, 0)
+        return CheckedInputs(ranges, refuse_shared(self.queries, self.reference, "reference_scores"))
 
 
 def open_scores(

@@ -11,7 +11,7 @@ from vsehub.training.gather import gathered, gathered_numbers, own_share, shares
 from vsehub.training.processes import process, processes
 
 
-class Shards:
+class ProcessShares:
     """The rows of a bank, divided among the processes in order; `own` are this one's. All processes query at a time."""
 
     def __init__(self, rows: int):
@@ -33,7 +33,7 @@ class Shards:
 
 
 class _ShardedIndex:
-    def __init__(self, own: Index, parts: Shards):
+    def __init__(self, own: Index, parts: ProcessShares):
         self._own, self._parts = own, parts
 
     def __len__(self) -> int:

@@ -79,7 +79,7 @@ class Assignment(Matching):
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Subproblem:
     """Some of all assignments, and the best of them: the item (Q,) of each query, and the sum of the scores.
 
     fixed: the number of queries, from the first, whose item is that of `chosen`. barred: items that the next query must
@@ -102,7 +102,7 @@ def k_best(scores: np.ndarray, places: int, count: int) -> Iterator[np.ndarray]:
     best = solve(scores, places)
     if best is None:
         return
-    first = _Part(best, _total(scores, best), 0, ())
+    first = _Subproblem(best, _total(scores, best), 0, ())
     numbers = itertools.count()
     waiting = [(-first.total, next(numbers), first)]
     for found in range(1, count + 1):
@@ -126,14 +126,14 @@ def solve(scores: np.ndarray, places: int) -> np.ndarray | None:
         return None
 
 
-def _split(scores: np.ndarray, places: int, part: _Part) -> Iterator[_Part]:
+def _split(scores: np.ndarray, places: int, part: _Subproblem) -> Iterator[_Subproblem]:
     """All assignments of a part but its best, grouped by the first query whose item differs."""
     for query in range(part.fixed, len(scores)):
         barred = (*(part.barred if query == part.fixed else ()), int(part.chosen[query]))
         rest = _rest(scores, places, part.chosen[:query], barred)
         if rest is not None:
             chosen = np.concatenate((part.chosen[:query], rest))
-            yield _Part(chosen, _total(scores, chosen), query, barred)
+            yield _Subproblem(chosen, _total(scores, chosen), query, barred)
 
 
 def _rest(scores: np.ndarray, places: int, fixed: np.ndarray, barred: tuple[int, ...]) -> np.ndarray | None:

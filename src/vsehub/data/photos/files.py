@@ -59,14 +59,14 @@ class FolderFiles:
             )
 
 
-class Found(NamedTuple):
+class LookedUp(NamedTuple):
     """Names that are not files, and names of files that are not below the folder once links are followed."""
 
     missing: list[str]
     leaving: list[str]
 
 
-def look_up(folder: Path, names: Sequence[str]) -> Found:
+def look_up(folder: Path, names: Sequence[str]) -> LookedUp:
     """Which files are not in a folder.
 
     Each folder that names lie in is listed once: links are known from the listing, so that only they need a look at
@@ -85,7 +85,7 @@ def look_up(folder: Path, names: Sequence[str]) -> Found:
         out = tails if not _within(place, root) else {t for t in left if not _within(os.path.join(place, t), root)}
         missing |= {os.path.join(head, tail) for tail in absent}
         leaving |= {os.path.join(head, tail) for tail in out - absent}
-    return Found([name for name in names if name in missing], [name for name in names if name in leaving])
+    return LookedUp([name for name in names if name in missing], [name for name in names if name in leaving])
 
 
 def _plain_files(place: str, tails: set[str]) -> set[str]:

@@ -206,7 +206,7 @@ class HuggingFace(ListedPhotos):
         splits = np.repeat([str(split_named(name)) for name in parts], counts) if named else found[0].splits
         return Listing(files, images, [caption for one in found for caption in one.captions], splits)
 
-    def _part(self, dataset: "Dataset", split: str | None) -> "_Part":
+    def _part(self, dataset: "Dataset", split: str | None) -> "_SavedDataset":
         """The pictures, captions and, from the column `split`, splits of one dataset."""
         from datasets import Image, Value
 
@@ -237,7 +237,7 @@ class HuggingFace(ListedPhotos):
         images, captions = flat_captions(np.arange(len(names)), cells, self._refuse_caption)
         words = None if split is None else self._splits([_word(features[split], one) for one in entries[split]])
         pictures = pictures.rename_column(self._image, _IMAGE) if self._image != _IMAGE else pictures
-        return _Part(pictures, _stamp(dataset), names, images, captions, words)
+        return _SavedDataset(pictures, _stamp(dataset), names, images, captions, words)
 
     def _refuse_caption(self, row: int, column: str, found: Any) -> NoReturn:
         fail(
@@ -255,7 +255,7 @@ class HuggingFace(ListedPhotos):
         return np.array([split_named(word) for word in words])
 
 
-class _Part(NamedTuple):
+class _SavedDataset(NamedTuple):
     """One saved dataset: its pictures and their names, the picture of each caption, captions, and splits."""
 
     pictures: "Dataset"

@@ -30,7 +30,7 @@ _LAYOUT = (
 )
 
 
-class Entry(NamedTuple):
+class KarpathyImage(NamedTuple):
     """An image of the json. folder: the json's `filepath` (COCO: "train2014" or "val2014"), "" if it has none."""
 
     filename: str
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
         return os.path.normpath(os.path.join(self.folder, self.filename))
 
 
-def read_entries(path: Path) -> tuple[str | None, list[Entry]]:
+def read_entries(path: Path) -> tuple[str | None, list[KarpathyImage]]:
     """The data set's name, None if the file has none, and its images in the order of the file.
 
     White space in captions becomes single spaces, so that a caption is one line. Raises InputError if the file is
@@ -66,7 +66,7 @@ def read_entries(path: Path) -> tuple[str | None, list[Entry]]:
     return name if isinstance(name, str) and _encodes(name) else None, entries
 
 
-def _entry(path: Path, number: int, image: Any) -> Entry:
+def _entry(path: Path, number: int, image: Any) -> KarpathyImage:
     def text(key: str, default: str | None = None) -> str:
         value = image.get(key, default)
         if not isinstance(value, str):
@@ -92,7 +92,7 @@ def _entry(path: Path, number: int, image: Any) -> Entry:
         not {"\n", "\r"} & set(filename),
         f"json: {path}: image {number}, counted from 0: filename {filename!r} has a line break; rename the file",
     )
-    entry = Entry(filename, text("filepath", ""), text("split"), captions)
+    entry = KarpathyImage(filename, text("filepath", ""), text("split"), captions)
     require(
         entry.split in ALL_SPLITS,
         f"json: {path}: image {number}, {filename}, is of the split {entry.split!r}; known are "
@@ -106,7 +106,7 @@ def _entry(path: Path, number: int, image: Any) -> Entry:
     return entry
 
 
-def _refuse_repeats(path: Path, entries: list[Entry]) -> None:
+def _refuse_repeats(path: Path, entries: list[KarpathyImage]) -> None:
     """Raise InputError if a picture is repeated, in one split or in two."""
     splits: dict[str, list[str]] = {}
     for entry in entries:
@@ -165,7 +165,7 @@ class Karpathy(Component):
         return self._name or self._read[0] or self.json.stem
 
     @cached_property
-    def _read(self) -> tuple[str | None, list[Entry]]:
+    def _read(self) -> tuple[str | None, list[KarpathyImage]]:
         name, entries = read_entries(self.json)
         log.info("%s: %s", self.json, _counted(entries))
         return name, entries
@@ -186,7 +186,7 @@ class Karpathy(Component):
         pictures = self._reading.pictures(split, files.take(rows), contents)
         return CaptionedImages(pictures, captions, index, [entry.filename for entry in kept])
 
-    def _entries(self, split: str) -> list[Entry]:
+    def _entries(self, split: str) -> list[KarpathyImage]:
         """The json's images of a split; train may include restval. Raises InputError if there are none."""
         joined = {split, _RESTVAL} if split == self._restval else {split}
         entries = [entry for entry in self._read[1] if entry.split in joined]
@@ -196,7 +196,7 @@ class Karpathy(Component):
         log.info("%s: read %s, %s captions per image", split, _counted(entries), each)
         return entries
 
-    def _located(self, split: str, entries: list[Entry]) -> list[str]:
+    def _located(self, split: str, entries: list[KarpathyImage]) -> list[str]:
         """Each image's path in the folder. Raises InputError if files are missing."""
         paths = [self._path(entry) for entry in entries]
         found = [path for path in paths if path is not None]
@@ -210,7 +210,7 @@ class Karpathy(Component):
             )
         return found
 
-    def _path(self, entry: Entry) -> str | None:
+    def _path(self, entry: KarpathyImage) -> str | None:
         """The path in the image's folder, or directly in `images` if no other image has the same file name."""
         alone = self._filenames[entry.filename] == 1
         places = (os.path.join(entry.folder, entry.filename), *((entry.filename,) if alone else ()))
@@ -221,6 +221,6 @@ class Karpathy(Component):
         return Counter(entry.filename for entry in self._read[1])
 
 
-def _counted(entries: list[Entry]) -> str:
+def _counted(entries: list[KarpathyImage]) -> str:
     counts = Counter(entry.split for entry in entries)
     return ", ".join(f"{count:,} images of {split}" for split, count in sorted(counts.items()))

@@ -11,7 +11,7 @@ import numpy as np
 
 from vsehub.checks import fail, nearest, one_of, require, whole_seed
 from vsehub.components import Component
-from vsehub.data.photos.reading import Collection, PictureReading
+from vsehub.data.photos.reading import PictureCollection, PictureReading
 from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.io.rows import listed
 
@@ -26,7 +26,7 @@ COLUMNS: Mapping[str, Any] = {"image": "image", "caption": "caption", "split": "
 _SPLIT_OF = {word: split for split, words in _WORDS.items() for word in words}
 
 
-class Stock(Collection, Protocol):
+class Stock(PictureCollection, Protocol):
     """All pictures of a source, of which a split takes some."""
 
     def take(self, rows: np.ndarray) -> "Stock":

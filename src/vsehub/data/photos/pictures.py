@@ -49,14 +49,14 @@ _CONTENT = f"S{2 * _CONTENT_BYTES}"
 _AT_ONCE = 1024  # pictures submitted to the threads at a time, so that a whole split does not wait in memory
 
 
-class Stored(Protocol):
+class StoredPicture(Protocol):
     """A picture within a larger file, read when it is wanted; `str()` names it in messages."""
 
     def read(self) -> bytes:
         """The bytes of the picture's file."""
 
 
-Place = str | Path | Stored  # of a picture: a file, or a part of one
+Place = str | Path | StoredPicture  # of a picture: a file, or a part of one
 
 
 class PictureFiles(Protocol):
@@ -358,7 +358,7 @@ class Pictures:
         pixels[:] = (crop[:, ::-1] if mirrored else crop).transpose(2, 0, 1)
 
 
-class Checked(NamedTuple):
+class CheckedPictures(NamedTuple):
     """contents: (I,) hashes of the bytes of the files. damaged: row -> why the picture cannot be decoded."""
 
     contents: np.ndarray
@@ -367,7 +367,7 @@ class Checked(NamedTuple):
 
 def checked(
     files: PictureFiles, keys: Sequence[str], states: Sequence[list[int]], memory: Path, title: str, threads: int
-) -> Checked:
+) -> CheckedPictures:
     """Decode all pictures once and hash their files.
 
     Intact pictures are remembered: one with the same key and state as in an earlier check is not read again. keys,
@@ -399,7 +399,7 @@ def checked(
     finally:  # pictures that passed before the check was killed need not be decoded again
         if unknown:
             _remember(memory, intact)
-    return Checked(contents, damaged)
+    return CheckedPictures(contents, damaged)
 
 
 def memory_file(cache: str | None, of: str) -> Path:

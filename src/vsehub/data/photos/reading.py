@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 _NAMED_LEFT_OUT = 20  # files named in a warning: more than in an error, since nothing else names them
 
 
-class Collection(PictureFiles, Protocol):
+class PictureCollection(PictureFiles, Protocol):
     """The pictures of a split, wherever they are stored.
 
     names: (I,) of the pictures, each once. setting: the setting that says where they are, title: what it names, for
@@ -66,7 +66,7 @@ class PictureReading:
         self._augment, self._unreadable, self.cache = augment, unreadable, cache
         cache_folder(cache)  # refuses a file
 
-    def check(self, split: str, files: Collection) -> tuple[np.ndarray, np.ndarray]:
+    def check(self, split: str, files: PictureCollection) -> tuple[np.ndarray, np.ndarray]:
         """The rows of the pictures that can be decoded, ascending, and the hashes of their files.
 
         Raises InputError if others may not be left out, or if there are no others. Warns of equal files.

@@ -8,7 +8,7 @@ import numpy as np
 
 from vsehub.checks import InputError, fail, require
 from vsehub.data.tables import separator
-from vsehub.data.vectors.formats import FLOATS, Stored
+from vsehub.data.vectors.formats import FLOATS, StoredMatrix
 from vsehub.data.vectors.lists import holds_lists, read_cells
 from vsehub.io.arrays import ScratchRows, readable
 from vsehub.io.progress import byte_bar
@@ -24,7 +24,7 @@ _WORDS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _SHOWN = 60  # characters of a cell
 
 
-def read_delimited(path: Path, key: str | None) -> Stored:
+def read_delimited(path: Path, key: str | None) -> StoredMatrix:
     """The numbers of a .csv or .tsv, one vector per line, as float32, and ids from a column `id`.
 
     The first line names the columns if it holds no numbers, or if it numbers them from 0, as pandas does. Cells that
@@ -58,7 +58,7 @@ def read_delimited(path: Path, key: str | None) -> Stored:
         except (pa.ArrowException, UnicodeDecodeError) as error:
             _refuse(path, delimiter, names, has_header, error)
         require(scratch.rows > 0, f"{path} has no rows; expected one vector per line")
-        return Stored(scratch.array(len(numbers)), FLOATS["float32"], ids if "id" in names else None)
+        return StoredMatrix(scratch.array(len(numbers)), FLOATS["float32"], ids if "id" in names else None)
 
 
 def _unpack(

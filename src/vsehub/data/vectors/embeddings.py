@@ -12,7 +12,7 @@ from torch import Tensor
 from vsehub.checks import InputError, boolean, require
 from vsehub.data.truth import distinct_ids
 from vsehub.data.vectors.delimited import read_delimited
-from vsehub.data.vectors.formats import Stored, checked_kind, read_npy, read_npz, read_safetensors
+from vsehub.data.vectors.formats import StoredMatrix, checked_kind, read_npy, read_npz, read_safetensors
 from vsehub.data.vectors.lists import read_jsonl
 from vsehub.data.vectors.parquet import read_parquet
 from vsehub.data.vectors.paths import (
@@ -190,7 +190,7 @@ def open_vectors(
     return vectors if stored.ids is None else vectors.with_ids(stored.ids)
 
 
-def _addresses(where: str, key: str | None, local: Path, stored: Stored) -> tuple[tuple[str, int], ...]:
+def _addresses(where: str, key: str | None, local: Path, stored: StoredMatrix) -> tuple[tuple[str, int], ...]:
     """(address, rows) of each file behind a path or URI `where`, of which `local` is the copy on this machine."""
 
     def address(file: Path) -> str:
@@ -205,7 +205,7 @@ def _addresses(where: str, key: str | None, local: Path, stored: Stored) -> tupl
     return tuple((f"{address(file)}{inside}", rows) for file, rows in files)
 
 
-def _stored(name: str, path: Path, key: str | None, skip_unreadable: bool) -> tuple[Stored, Stamps]:
+def _stored(name: str, path: Path, key: str | None, skip_unreadable: bool) -> tuple[StoredMatrix, Stamps]:
     """The matrix in a file or folder, and the stamps of the files that it was read from."""
     if not path.is_dir():
         taken = stamps([path])

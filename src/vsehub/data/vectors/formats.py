@@ -24,7 +24,7 @@ _CHUNK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredMatrix:
     """A matrix as stored in its file.
 
     array: (n, D), memory-mapped, read-only; bfloat16, which numpy lacks, as int16 bits. dtype: the type of the numbers.
@@ -76,16 +76,16 @@ def chosen(path: Path, key: str | None, found: Mapping[str, tuple[tuple[int, ...
     return matrices[0]
 
 
-def read_npy(path: Path, key: str | None) -> Stored:
+def read_npy(path: Path, key: str | None) -> StoredMatrix:
     """The mapped array of a .npy file. key: must be None. Raises InputError if it is damaged or holds no matrix."""
     require(key is None, f"{path} is one array without a name; remove '::{key}'")
     with readable(path), path.open("rb") as file:
         header = NpyHeader.read(file)
         dtype = checked_kind(str(path), header.shape, header.dtype.name)
-        return Stored(header.mapped(path, file.tell(), path.stat().st_size - file.tell()), dtype)
+        return StoredMatrix(header.mapped(path, file.tell(), path.stat().st_size - file.tell()), dtype)
 
 
-def read_npz(path: Path, key: str | None) -> Stored:
+def read_npz(path: Path, key: str | None) -> StoredMatrix:
     """The matrix `key` of a .npz file, or its only one, and the ids of its array `ids`.
 
     Uncompressed arrays are mapped. Raises InputError if the file is damaged, or holds no such matrix or ids.
@@ -108,7 +108,7 @@ def read_npz(path: Path, key: str | None) -> Stored:
                 f"{path}::ids is {kind} {shape}; expected one string or whole number per row: ids.astype(str)",
             )
             ids = _as_strings(path, load_member(path, archive, arrays["ids"]))
-        return Stored(array, dtype, ids)
+        return StoredMatrix(array, dtype, ids)
 
 
 def _npz_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
@@ -144,7 +144,7 @@ def _as_strings(path: Path, array: np.ndarray) -> list[str]:
     return strings
 
 
-def read_safetensors(path: Path, key: str | None) -> Stored:
+def read_safetensors(path: Path, key: str | None) -> StoredMatrix:
     """The matrix `key` of a .safetensors file, or its only one, mapped. Raises InputError if the file is damaged."""
     from safetensors import SafetensorError, safe_open
 
@@ -162,4 +162,4 @@ def read_safetensors(path: Path, key: str | None) -> Stored:
             length = int.from_bytes(file.read(8), "little")
             begin = 8 + length + json.loads(file.read(length))[name]["data_offsets"][0]
         bits = np.dtype(np.int16 if dtype == torch.bfloat16 else found[name][1]).newbyteorder("<")
-        return Stored(np.memmap(path, bits, "r", begin, found[name][0]), dtype)
+        return StoredMatrix(np.memmap(path, bits, "r", begin, found[name][0]), dtype)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vsehub.checks import InputError, fail, require
-from vsehub.data.vectors.formats import FLOATS, Stored
+from vsehub.data.vectors.formats import FLOATS, StoredMatrix
 from vsehub.io.arrays import ScratchRows, readable
 from vsehub.io.progress import byte_bar
 from vsehub.io.text import long_fields
@@ -21,7 +21,7 @@ _EXPECTED = 'expected a list of numbers in each line, or objects such as {"id": 
 Row = tuple[int, str | None, list[Any]]  # the line, the id and the numbers
 
 
-def read_jsonl(path: Path, key: str | None) -> Stored:
+def read_jsonl(path: Path, key: str | None) -> StoredMatrix:
     """The list of numbers in each line of a .jsonl, as float32, with ids from `id`; lines may be lists themselves.
 
     key: the name of the list, if there are several. Raises InputError naming the line if it is no JSON, has no such
@@ -30,7 +30,7 @@ def read_jsonl(path: Path, key: str | None) -> Stored:
     return _stored(path, _lines(path, key))
 
 
-def read_cells(path: Path, key: str | None, delimiter: str) -> Stored:
+def read_cells(path: Path, key: str | None, delimiter: str) -> StoredMatrix:
     """The list of numbers in a cell of each row of a .csv or .tsv, "[0.5, 1]" or "[0.5 1]", with ids from `id`.
 
     key: the column of lists, if there are several. Raises InputError as `read_jsonl` does.
@@ -50,7 +50,7 @@ def holds_lists(path: Path, delimiter: str) -> bool:
         return any(_is_list(cell) for cell in next(rows, []))
 
 
-def _stored(path: Path, rows: Generator[Row, None, None]) -> Stored:
+def _stored(path: Path, rows: Generator[Row, None, None]) -> StoredMatrix:
     ids: list[str] = []
     columns = 0
     with closing(rows), ScratchRows(np.dtype(np.float32), f"the numbers of {path}") as scratch:
@@ -69,7 +69,7 @@ def _stored(path: Path, rows: Generator[Row, None, None]) -> Stored:
         if block:
             scratch.add(np.stack(block))
         require(scratch.rows > 0, f"{path} has no rows; {_EXPECTED}")
-        return Stored(scratch.array(columns), FLOATS["float32"], ids or None)
+        return StoredMatrix(scratch.array(columns), FLOATS["float32"], ids or None)
 
 
 _NO_ID = "some rows have an id and others none; give each one"

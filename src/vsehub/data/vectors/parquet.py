@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vsehub.checks import require
-from vsehub.data.vectors.formats import FLOATS, NUMBERS, Stored, checked_kind, chosen
+from vsehub.data.vectors.formats import FLOATS, NUMBERS, StoredMatrix, checked_kind, chosen
 from vsehub.io.arrays import ScratchRows, readable, scratch_array
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import RowErrors, faults
@@ -23,7 +23,7 @@ _HOLES = "lack a number (null, which pandas makes of NaN)"
 _PANDAS_INDEX = "__index_level_"
 
 
-def read_parquet(path: Path, key: str | None) -> Stored:
+def read_parquet(path: Path, key: str | None) -> StoredMatrix:
     """A column of lists of floats of one length, or all float columns in their order; ids from a column `id`.
 
     Lists may also hold int8 or uint8. key: the column of lists to take if there are several. Raises InputError if the
@@ -42,7 +42,7 @@ def read_parquet(path: Path, key: str | None) -> Stored:
         lists = {name: kind for name, kind in types.items() if kind is not None}
         array = _from_columns(path, file) if not lists and key is None else _from_lists(path, file, key, lists)
         ids = _ids(path, file) if "id" in schema.names else None
-    return Stored(array, NUMBERS[array.dtype.name], ids)
+    return StoredMatrix(array, NUMBERS[array.dtype.name], ids)
 
 
 def _list_type(kind: "pa.DataType") -> "pa.DataType | None":

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from vsehub.checks import InputError, existing, fail, require
-from vsehub.data.vectors.formats import Stored, read_npy
+from vsehub.data.vectors.formats import StoredMatrix, read_npy
 from vsehub.data.vectors.parquet import read_parquet, read_texts
 from vsehub.data.vectors.paths import SHARDS
 from vsehub.io.arrays import MappedRows, ScratchRows
@@ -34,7 +34,7 @@ def described_by(shard: Path, metadata: Path) -> Path:
 
 def read_shards(
     folder: Path, paths: Sequence[Path], key: str | None, metadata: Path | None, skip_unreadable: bool
-) -> Stored:
+) -> StoredMatrix:
     """The rows of the shards `paths` of a folder, in their order, as one matrix.
 
     .npy shards stay mapped, .parquet shards are unpacked into one scratch file. key: the column of .parquet shards.
@@ -80,7 +80,9 @@ def read_shards(
             fail(f"{folder}: none of its {len(paths)} shards can be read. Copy, download or write them again")
         array = rows.array(alike[0]) if isinstance(rows, ScratchRows) else rows
     named = _joined(found, ids) or _distinct(folder, texts)
-    return Stored(array, alike[1], named, _captions(texts), tuple(left_out), tuple(zip(found, rows_of, strict=True)))
+    return StoredMatrix(
+        array, alike[1], named, _captions(texts), tuple(left_out), tuple(zip(found, rows_of, strict=True))
+    )
 
 
 def _said(dim: int, dtype: torch.dtype) -> str:

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import InputError, require
-from vsehub.data.vectors.formats import Stored, checked_kind, chosen
+from vsehub.data.vectors.formats import StoredMatrix, checked_kind, chosen
 
 
-def read_tensors(path: Path, key: str | None) -> Stored:
+def read_tensors(path: Path, key: str | None) -> StoredMatrix:
     """The tensor that `torch.save` wrote, or the tensor `key` of a dictionary of tensors, mapped where torch can.
 
     Raises InputError if the file is damaged, or holds anything but tensors: other objects could run code.
@@ -43,4 +43,4 @@ def read_tensors(path: Path, key: str | None) -> Stored:
         tensor.layout == torch.strided and tensor.is_contiguous(),
         f"{label} is sparse or a view of other numbers; save tensor.contiguous()",
     )
-    return Stored((tensor.view(torch.int16) if dtype == torch.bfloat16 else tensor).numpy(), dtype)
+    return StoredMatrix((tensor.view(torch.int16) if dtype == torch.bfloat16 else tensor).numpy(), dtype)

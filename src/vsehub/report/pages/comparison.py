@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vsehub.report.pages.templates import bars
 from vsehub.report.plots import ranking_colours
-from vsehub.report.tables import Table, count_text
+from vsehub.report.tables import ReportTable, count_text
 
 if TYPE_CHECKING:
     from vsehub.evaluation.compare import Compared, Listed, Turned
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 ITEMS = {"i2t": ("image", "caption"), "t2i": ("caption", "image")}
 
 
-class Entry(NamedTuple):
+class PageEntry(NamedTuple):
     """An image or a caption as the page shows it.
 
     Attributes:
@@ -41,11 +41,11 @@ class Direction(NamedTuple):
 
     name: str
     found: "Compared"
-    queries: Mapping[int, Entry]
-    items: Mapping[int, Entry]
+    queries: Mapping[int, PageEntry]
+    items: Mapping[int, PageEntry]
 
 
-class Comparison(NamedTuple):
+class RankingComparison(NamedTuple):
     """Two rankings of the same queries and items.
 
     Attributes:
@@ -63,7 +63,7 @@ class Comparison(NamedTuple):
     missing: int
 
 
-def comparison_values(one: Comparison) -> dict[str, Any]:
+def comparison_values(one: RankingComparison) -> dict[str, Any]:
     """The comparison for the template: tables, bars and lists."""
     return {
         "heading": f"Hubs and answers: {one.names[0]} → {one.names[1]}",
@@ -102,7 +102,7 @@ def _direction(direction: Direction, names: tuple[str, str]) -> dict[str, Any]:
 
 
 def _examples(direction: Direction, some: Sequence["Turned"]) -> list[dict[str, Any]]:
-    def listed(items: Sequence["Listed"]) -> list[tuple[Entry, bool]]:
+    def listed(items: Sequence["Listed"]) -> list[tuple[PageEntry, bool]]:
         return [(direction.items[one.item], one.right) for one in items]
 
     return [
@@ -111,7 +111,7 @@ def _examples(direction: Direction, some: Sequence["Turned"]) -> list[dict[str, 
     ]
 
 
-def _table(direction: Direction, names: tuple[str, str]) -> Table:
+def _table(direction: Direction, names: tuple[str, str]) -> ReportTable:
     """The two rankings by their results for all queries and items."""
     found, (query, item) = direction.found, ITEMS[direction.name]
     fair = found.queries * min(found.k, found.items) / found.items
@@ -129,4 +129,4 @@ def _table(direction: Direction, names: tuple[str, str]) -> Table:
     caption = (
         f"{count_text(found.queries, query)}, {count_text(found.items, item)}; a fair share is {fair:.3g} {query}s."
     )
-    return Table(["", *names], rows, caption, wrap=True)
+    return ReportTable(["", *names], rows, caption, wrap=True)

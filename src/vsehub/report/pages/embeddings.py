@@ -11,7 +11,7 @@ from vsehub.io.records import EMBEDDINGS, checked_record
 from vsehub.report.health import choice_text, parameters, queries_left_out, rounding_text, suspect_text, verdict_text
 from vsehub.report.pages.templates import Thumbnails, bars, render_page
 from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
-from vsehub.report.tables import Cell, Table, code_text, duration, hardware_text, versions_text
+from vsehub.report.tables import Cell, ReportTable, code_text, duration, hardware_text, versions_text
 
 SIDES = ("queries", "items")
 REFERENCES = {
@@ -76,7 +76,7 @@ STEPS = {
 }
 
 
-def vectors_table(record: dict) -> Table:
+def vectors_table(record: dict) -> ReportTable:
     """One row per file of vectors, or of scores: both sides, and reference queries and items if they are separate."""
     rows = []
     kind, spread, *own = ("scores", "range", "scores") if record.get("scores") else ("vectors", "norms", *SIDES)
@@ -88,7 +88,7 @@ def vectors_table(record: dict) -> Table:
             values = [(facts.get("path") or "in memory") + without, shape, facts.get("dtype") or "–"]
             values += [_norms(facts.get(spread)), facts.get("fingerprint") or "–"]
             rows.append([name.replace("_", " "), *map(str, values)])
-    return Table([kind, "file", "shape", "type", spread, "fingerprint"], rows, words=6, wrap=True)
+    return ReportTable([kind, "file", "shape", "type", spread, "fingerprint"], rows, words=6, wrap=True)
 
 
 def _norms(norms: dict | None) -> str:
@@ -131,7 +131,7 @@ def _fact(name: str, value: object) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
-class Column(NamedTuple):
+class MetricColumn(NamedTuple):
     """A column of the rankings: part of the ranking and key of the metric, heading, factor, decimals and meaning."""
 
     part: str
@@ -143,23 +143,28 @@ class Column(NamedTuple):
 
 
 TRUTH = (
-    Column("truth", "r1", "R@1", 1, 1, "queries whose nearest item answers them"),
-    *(Column("truth", f"r{k}", f"R@{k}", 1, 1, f"queries with an answer among the {k} nearest items") for k in (5, 10)),
-    Column(
+    MetricColumn("truth", "r1", "R@1", 1, 1, "queries whose nearest item answers them"),
+    *(
+        MetricColumn("truth", f"r{k}", f"R@{k}", 1, 1, f"queries with an answer among the {k} nearest items")
+        for k in (5, 10)
+    ),
+    MetricColumn(
         "truth", "map_r", "mAP@R", 1, 1, "mean average precision of a query's first R items, R being how many answer it"
     ),
-    Column("truth", "r_precision", "R-Prec.", 1, 1, "share of a query's first R items that answer it"),
+    MetricColumn("truth", "r_precision", "R-Prec.", 1, 1, "share of a query's first R items that answer it"),
 )
 CHANGED = (
-    Column("changed", "first", "first item", 100, 1, "queries whose first item differs from plain similarity's"),
-    Column("changed", "overlap", "kept", 100, 1, "mean share of the plain list that stays in the list, in any order"),
+    MetricColumn("changed", "first", "first item", 100, 1, "queries whose first item differs from plain similarity's"),
+    MetricColumn(
+        "changed", "overlap", "kept", 100, 1, "mean share of the plain list that stays in the list, in any order"
+    ),
 )
 
 
-def hubness_columns(k: int) -> tuple[Column, ...]:
+def hubness_columns(k: int) -> tuple[MetricColumn, ...]:
     """The columns of hubness at k; shares in %."""
     return tuple(
-        Column("hubness", f"{key}_{k}", heading, scale, decimals, note)
+        MetricColumn("hubness", f"{key}_{k}", heading, scale, decimals, note)
         for key, heading, scale, decimals, note in (
             ("skew", "skew", 1, 2, "skewness of how often items are found; 0 if all are found equally, high with hubs"),
             ("robin_hood", "Robin Hood %", 100, 1, "share of all list places that would have to move to be fair"),
@@ -171,7 +176,7 @@ def hubness_columns(k: int) -> tuple[Column, ...]:
     )
 
 
-def rankings_table(record: dict) -> Table:
+def rankings_table(record: dict) -> ReportTable:
     """The table of the rankings: each value, with its difference from the plain ranking's."""
     rankings = record["rankings"]
     columns = [(over, column) for over, some in _parts(record) for column in some]
@@ -180,7 +185,7 @@ def rankings_table(record: dict) -> Table:
         own: list[Cell] = [(ranking["criterion"], parameters(ranking)), str(ranking.get("reference") or "none")]
         rows.append(own + [_cell(column, ranking, rankings[0] if number else None) for _, column in columns])
     head = ["ranking", "reference", *(column.heading for _, column in columns)]
-    return Table(head, rows, words=2, over=["", "", *(over for over, _ in columns)])
+    return ReportTable(head, rows, words=2, over=["", "", *(over for over, _ in columns)])
 
 
 def column_notes(record: dict) -> list[tuple[str, str]]:
@@ -188,7 +193,7 @@ def column_notes(record: dict) -> list[tuple[str, str]]:
     return [(column.heading, column.note) for _, columns in _parts(record) for column in columns]
 
 
-def _parts(record: dict) -> list[tuple[str, list[Column]]]:
+def _parts(record: dict) -> list[tuple[str, list[MetricColumn]]]:
     """The columns that some ranking has a value for, under their headings."""
     rankings, k = record["rankings"], neighbourhood(record)
     parts = (
@@ -203,12 +208,12 @@ def _parts(record: dict) -> list[tuple[str, list[Column]]]:
     return [(over, some) for over, some in known if some]
 
 
-def _value(ranking: dict, column: Column) -> float | None:
+def _value(ranking: dict, column: MetricColumn) -> float | None:
     value = (ranking.get(column.part) or {}).get(column.key)
     return None if value is None else column.scale * value
 
 
-def _cell(column: Column, ranking: dict, plain: dict | None) -> Cell:
+def _cell(column: MetricColumn, ranking: dict, plain: dict | None) -> Cell:
     value = _value(ranking, column)
     if value is None or (column.part == "changed" and plain is None):
         return "–"
@@ -256,7 +261,7 @@ class Measure(NamedTuple):
         return round(self.scale * value, self.decimals) + 0.0  # no negative zero
 
 
-class Tile(NamedTuple):
+class LargeValue(NamedTuple):
     """A value in large type: its name, the value before, and the value after the named correction, or None."""
 
     name: str
@@ -274,7 +279,7 @@ def judged(record: dict) -> tuple[Measure, ...]:
     )
 
 
-def changes_table(record: dict) -> Table:
+def changes_table(record: dict) -> ReportTable:
     """The measures of each correction beside those of plain similarity: the value, and whether it is better."""
     plain, *corrections = record["rankings"]
     measured = [(measure, before) for measure in judged(record) if (before := measure.of(plain)) is not None]
@@ -286,7 +291,7 @@ def changes_table(record: dict) -> Table:
             row.append("–" if after is None else (measure.text(after), measure.verdict(before, after)))
         rows.append(row)
     caption = f"Better or worse than plain similarity; N_{neighbourhood(record)} counts how many queries find an item."
-    return Table(["ranking", *(measure.name for measure, _ in measured)], rows, caption)
+    return ReportTable(["ranking", *(measure.name for measure, _ in measured)], rows, caption)
 
 
 def gentlest(record: dict) -> int | None:
@@ -295,7 +300,7 @@ def gentlest(record: dict) -> int | None:
     return min(range(1, len(record["rankings"])), key=lambda n: record["rankings"][n]["hubness"][key], default=None)
 
 
-def tiles(record: dict) -> list[Tile]:
+def tiles(record: dict) -> list[LargeValue]:
     """The values at the top of the page, before and after the correction whose largest hub is smallest."""
     k, best = neighbourhood(record), gentlest(record)
     largest, skew, recall = judged(record)
@@ -306,7 +311,7 @@ def tiles(record: dict) -> list[Tile]:
         after = None if best is None else measure.of(record["rankings"][best])
         if before is not None:
             shown = None if best is None else "–" if after is None else measure.text(after)
-            found.append(Tile(measure.name[0].upper() + measure.name[1:], measure.text(before), shown))
+            found.append(LargeValue(measure.name[0].upper() + measure.name[1:], measure.text(before), shown))
     return found
 
 
@@ -331,7 +336,7 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
     k = neighbourhood(record)
     rankings = record["rankings"]
     curves = {ranking["criterion"]: ranking["histograms"][str(k)] for ranking in rankings}
-    entries = Entries(record, pictures)
+    entries = ItemEntries(record, pictures)
     hubs = [entries.card(entry) for entry in record.get("hubs") or []]
     antihubs = record.get("antihubs") or {}
     examples = [entries.card(entry) for entry in antihubs.get("examples") or []]
@@ -362,7 +367,7 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
     )
 
 
-class Entries:
+class ItemEntries:
     """Items of the record as the page shows them; counts thumbnails that cannot be made."""
 
     def __init__(self, record: dict, pictures: Pictures | None):

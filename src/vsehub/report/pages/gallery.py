@@ -11,7 +11,7 @@ from vsehub.report.pages.templates import render_page
 PAGE = "index.html"
 
 
-class Found(NamedTuple):
+class GalleryEntry(NamedTuple):
     """One result of a search.
 
     score: the score by which it is ranked. similarity: the plain similarity if it differs, else None. name: its image's
@@ -36,7 +36,7 @@ class Gallery(NamedTuple):
 
     heading: str
     notes: Sequence[str]
-    found: Sequence[Found]
+    found: Sequence[GalleryEntry]
     pictured: bool
     name: str | None = None
     thumbnail: str | None = None

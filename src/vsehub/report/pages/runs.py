@@ -9,7 +9,7 @@ from vsehub.report.pages.sections import Section
 from vsehub.report.recipes import Series, differing, noise_text
 from vsehub.report.results import DIRECTIONS, HEADINGS, KEYS, RANKS, Setting, by_parameters, parameters_text
 from vsehub.report.runs import Run
-from vsehub.report.tables import Table, code_text, duration, hardware_text, versions_text
+from vsehub.report.tables import ReportTable, code_text, duration, hardware_text, versions_text
 
 
 def run_notes(runs: Sequence[Run], frame: pd.DataFrame) -> list[str]:
@@ -136,7 +136,7 @@ def data_facts(runs: Sequence[Run]) -> list[str]:
     return list(found) or ["not recorded"]
 
 
-def page_table(table: Table) -> Table:
+def page_table(table: ReportTable) -> ReportTable:
     """A table of results as pages show it: the loss first, ranks grouped by direction, without constant columns.
 
     A phone only shows the first columns at once. Columns that the section's heading or facts repeat are omitted.
@@ -150,7 +150,7 @@ def page_table(table: Table) -> Table:
     names = [loss, *(name for name in frame.columns if name not in (*constant, loss, *last)), *last]
     ranked = {f"{side} {heading}": (DIRECTIONS[side], heading) for side in DIRECTIONS for _, heading in RANKS}
     keys = [name for name in (["line"] if published else ["criterion", "reference"]) if name in frame]
-    return Table(
+    return ReportTable(
         head=[ranked[name][1] if name in ranked else name for name in names],
         rows=frame[names].to_numpy(dtype=str).tolist(),
         caption=table.caption,
@@ -173,9 +173,9 @@ def origin(
     facts = [("hardware", text) for text in _distinct(hardware_text(run.record.get("hardware")) for run in runs)]
     facts += [("versions", text) for text in _distinct(versions_text(run.record.get("versions")) for run in runs)]
     recipe = Section(
-        "Recipes", notes, [Table(["setting", *names], differences, "Settings that differ.", 99, wrap=True)]
+        "Recipes", notes, [ReportTable(["setting", *names], differences, "Settings that differ.", 99, wrap=True)]
     )
-    own = Table(list(lines[0]), [list(map(str, line.values())) for line in lines], words=99)
+    own = ReportTable(list(lines[0]), [list(map(str, line.values())) for line in lines], words=99)
     return [*([recipe] if differences else []), Section("Runs", tables=[own], facts=facts)]
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from vsehub.report.pages.templates import render_page
 from vsehub.report.plots import Picture
-from vsehub.report.tables import Table, markdown_text
+from vsehub.report.tables import ReportTable, markdown_text
 
 
 class Section(NamedTuple):
@@ -21,7 +21,7 @@ class Section(NamedTuple):
 
     heading: str
     notes: Sequence[str] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[ReportTable] = ()
     facts: Sequence[tuple[str, str]] = ()
     pictures: Sequence[Picture] = ()
 

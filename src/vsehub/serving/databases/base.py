@@ -35,7 +35,7 @@ _CLIENTS = {"pymilvus", "milvus_lite", "grpc", "qdrant_client", "httpx", "httpco
 
 
 @dataclass(frozen=True)
-class Rows:
+class ItemRows:
     """Items of a collection: n ids, vectors (n, D + 1), float32, and what is stored beside them.
 
     labels: n texts; None: none are given. fields: n rows of further columns (`columns.read_columns`), or None.
@@ -93,10 +93,10 @@ class Database(Protocol):
     def keep_facts(self, facts: str) -> None:
         """Replace the stored text."""
 
-    def put(self, rows: Rows) -> None:
+    def put(self, rows: ItemRows) -> None:
         """Add items; an item whose id is there is replaced whole."""
 
-    def update(self, rows: Rows) -> None:
+    def update(self, rows: ItemRows) -> None:
         """Add items; of an item whose id is there, what is given is replaced, and what is not given stays."""
 
     def finish(self, approximate: bool) -> None:
@@ -111,7 +111,7 @@ class Database(Protocol):
     def remove(self, ids: Sequence[str]) -> None:
         """Remove items; ids that are not there are passed over."""
 
-    def read(self, ids: Sequence[str] | None = None) -> Iterator[Rows]:
+    def read(self, ids: Sequence[str] | None = None) -> Iterator[ItemRows]:
         """All items with their labels ("" for none), or those of some ids, in batches, in any order."""
 
     def drop(self) -> None:

@@ -17,7 +17,7 @@ from vsehub.data.truth import distinct_ids
 from vsehub.io.progress import bar
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
 from vsehub.serving.corrected import folded, formula, last_components, scored, unit_rows
-from vsehub.serving.databases.base import Database, Rows
+from vsehub.serving.databases.base import Database, ItemRows
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts, is_beside, require_of_vsehub
 from vsehub.serving.databases.kept import Kept, forget, keep
@@ -328,7 +328,7 @@ def put_in(database: Database, items: Items, last: Tensor, start: int = 0, updat
             stop = first + len(rows)
             texts = None if items.labels is None else items.labels[first:stop]
             fields = None if items.fields is None else items.fields.slice(first, len(rows))
-            block = Rows(items.ids[first:stop], with_last(rows, last[first:stop]), texts, fields)
+            block = ItemRows(items.ids[first:stop], with_last(rows, last[first:stop]), texts, fields)
             (database.update if update else database.put)(block)
             steps.update(len(rows))
 

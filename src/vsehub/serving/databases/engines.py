@@ -16,7 +16,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @dataclass(frozen=True)
-class Engine:
+class DatabaseEngine:
     """An engine.
 
     title: its name in texts. factory: the class in the module of the engine's name. foreign: that of a collection of
@@ -37,13 +37,13 @@ class Engine:
 
 
 ENGINES = {
-    "milvus": Engine(
+    "milvus": DatabaseEngine(
         "Milvus", "Milvus", ("pymilvus", "milvus_lite"), "index.milvus.db", ("http", "https", "tcp"), ".db"
     ),
-    "lancedb": Engine(
+    "lancedb": DatabaseEngine(
         "LanceDB", "LanceDB", ("lancedb",), "index.lancedb", ("db", "s3", "gs", "az"), foreign="LanceColumn"
     ),
-    "qdrant": Engine(
+    "qdrant": DatabaseEngine(
         "Qdrant",
         "Qdrant",
         ("qdrant_client",),
@@ -54,7 +54,7 @@ ENGINES = {
         no_folder="; its makers call the client's folder mode one for prototypes, and it stores pickles, which can run "
         "code when a folder is opened. Start a server, or choose milvus or lancedb, which fill folders",
     ),
-    "pgvector": Engine(
+    "pgvector": DatabaseEngine(
         "Postgres",
         "PGVector",
         ("psycopg", "pgvector"),

@@ -25,7 +25,7 @@ MOST = 2048  # items that are grouped: those in the most lists
 
 
 @dataclass(frozen=True)
-class Entries:
+class SentinelLists:
     """The sentinels' lists that items enter, each item alone.
 
     shares: for each ranking, the share (n,) of the sentinels whose list an item enters. together: for each ranking and
@@ -100,7 +100,7 @@ class Gate:
             tails[name] = {one: min(1.0, scale * _usual(shares, int(one * held))) for one in SHARES if one * held >= 1}
         return cls(sentinels, k, least, budgets, groups, tails, false_alarms, held)
 
-    def entries(self, items: Items, scale: float, mean_bias: float) -> Entries:
+    def entries(self, items: Items, scale: float, mean_bias: float) -> SentinelLists:
         """The sentinels' lists that the new items would enter."""
         last = {"plain": torch.zeros(len(items.vectors)), "corrected": last_components(items.bias, scale, mean_bias)[0]}
         found: dict[str, list[Tensor]] = {name: [] for name in RANKINGS}
@@ -116,16 +116,16 @@ class Gate:
             item, sentinel = torch.cat(found[name]).T
             shares[name] = torch.bincount(item, minlength=first).double() / len(self.sentinels)
             together[name] = _together(item, sentinel, shares[name], len(self.sentinels))
-        return Entries(shares, together)
+        return SentinelLists(shares, together)
 
-    def beyond(self, entries: Entries) -> Tensor:
+    def beyond(self, entries: SentinelLists) -> Tensor:
         """Whether each item (n,) is beyond a budget of either ranking: alone, in a group, or one of too many."""
         found = [entries.shares[name] > self.budget[name] for name in RANKINGS]
         for name in RANKINGS:
             found += [beyond for _, beyond in (*self._grouped(entries, name), *self._too_many(entries, name))]
         return torch.stack(found).any(dim=0)
 
-    def _too_many(self, entries: Entries, name: str) -> list[tuple[float, Tensor]]:
+    def _too_many(self, entries: SentinelLists, name: str) -> list[tuple[float, Tensor]]:
         """For each of `SHARES` of which too many items exceed the collection's tail, those (n,) that are too many.
 
         They are those in the most lists, down to as many as are expected. Of n items more than the binomial
@@ -143,7 +143,7 @@ class Gate:
                 found.append((share, beyond))
         return found
 
-    def _grouped(self, entries: Entries, name: str) -> list[tuple[int, Tensor]]:
+    def _grouped(self, entries: SentinelLists, name: str) -> list[tuple[int, Tensor]]:
         """For each size, whether the group of each item (n,) is beyond its budget, and the item no bystander in it.
 
         An item in less than half as many lists as its group has on the mean is one.
@@ -155,7 +155,7 @@ class Gate:
             if size in self.groups[name]
         ]
 
-    def reason(self, entries: Entries, row: int) -> str:
+    def reason(self, entries: SentinelLists, row: int) -> str:
         """Why the item of that row is beyond a budget, in words."""
         told = []
         for name in RANKINGS:

@@ -13,7 +13,7 @@ from vsehub.criteria import Sinkhorn
 from vsehub.criteria.base import Correction, ItemBias, fit_all
 from vsehub.neighbors.tiles import score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
-from vsehub.serving.databases.base import Database, Rows
+from vsehub.serving.databases.base import Database, ItemRows
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts, mark_of_beside, require_beside
 
@@ -137,7 +137,7 @@ def keep(database: Database, place: Place, facts: Facts, kept: Kept | None) -> N
     reference.create(facts.dim, mark)
     for first in range(0, len(kept.reference), BLOCK):
         rows = kept.reference[first : first + BLOCK].float().numpy()
-        reference.put(Rows([str(row) for row in range(first, first + len(rows))], rows))
+        reference.put(ItemRows([str(row) for row in range(first, first + len(rows))], rows))
     reference.finish(approximate=False)
     if kept.balance is not None:
         numbers = numbers_beside(database, place, facts)
@@ -177,19 +177,19 @@ def _lost(what: str) -> NoReturn:
     fail(f"index_uri: {what}; fill it again with overwrite=true")
 
 
-def _read(database: Database) -> Iterator[Rows]:
+def _read(database: Database) -> Iterator[ItemRows]:
     return iter(()) if database.shape() is None else (rows for rows in database.read() if len(rows.ids))
 
 
-def _named(rows: Rows) -> Iterator[tuple[str, np.ndarray]]:
+def _named(rows: ItemRows) -> Iterator[tuple[str, np.ndarray]]:
     return zip(rows.ids, rows.vectors, strict=True)
 
 
-def _as_rows(name: str, numbers: Tensor) -> Rows:
+def _as_rows(name: str, numbers: Tensor) -> ItemRows:
     """Numbers (R,) as rows of 1,000, the last filled up with zeros."""
     wide = np.zeros((-(-len(numbers) // _WIDTH), _WIDTH), np.float32)
     wide.ravel()[: len(numbers)] = numbers.cpu().numpy()
-    return Rows([f"{name} {row}" for row in range(len(wide))], wide)
+    return ItemRows([f"{name} {row}" for row in range(len(wide))], wide)
 
 
 def _numbers(rows: dict[str, np.ndarray], name: str, count: int) -> Tensor | None:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from vsehub.checks import require
-from vsehub.serving.databases.base import CONNECT_SECONDS, Named, Rows, Shape, folder_size, own_folder
+from vsehub.serving.databases.base import CONNECT_SECONDS, ItemRows, Named, Shape, folder_size, own_folder
 from vsehub.serving.databases.columns import require_kind
 from vsehub.serving.databases.foreign import FIELD, SHORTLIST, Foreign
 
@@ -79,7 +79,7 @@ class LanceDB(Named):
         self._base.create_table(self._name, rows, schema=made.schema, mode="overwrite")
         building.drop()
 
-    def put(self, rows: Rows) -> None:
+    def put(self, rows: ItemRows) -> None:
         """See `Database`; columns that are not given keep their values."""
         import pyarrow as pa
 
@@ -105,7 +105,7 @@ class LanceDB(Named):
         new = pa.table([given[name] for name in names], schema=pa.schema([schema.field(name) for name in names]))
         table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(new)
 
-    def update(self, rows: Rows) -> None:
+    def update(self, rows: ItemRows) -> None:
         """See `Database`."""
         self.put(rows)
 
@@ -138,7 +138,7 @@ class LanceDB(Named):
         for start in range(0, len(ids), BATCH):
             self._table().delete(_among(ids[start : start + BATCH]))
 
-    def read(self, ids: Sequence[str] | None = None) -> Iterator[Rows]:
+    def read(self, ids: Sequence[str] | None = None) -> Iterator[ItemRows]:
         """See `Database`."""
         if ids is None:
             total = self.count()
@@ -181,11 +181,11 @@ def _among(ids: Sequence[str]) -> str:
     return f"id IN ({', '.join(chr(39) + one.replace(chr(39), chr(39) * 2) + chr(39) for one in ids)})"
 
 
-def _rows(found: Any) -> Rows:
+def _rows(found: Any) -> ItemRows:
     vectors = found["vector"].combine_chunks()
     matrix = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(found), vectors.type.list_size)
     labels = [one or "" for one in found["label"].to_pylist()]
-    return Rows(found["id"].to_pylist(), matrix.astype(np.float32, copy=False), labels)
+    return ItemRows(found["id"].to_pylist(), matrix.astype(np.float32, copy=False), labels)
 
 
 class LanceColumn(Foreign):

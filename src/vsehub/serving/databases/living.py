@@ -18,7 +18,7 @@ from vsehub.criteria.base import ItemBias
 from vsehub.neighbors.tiles import score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
 from vsehub.serving.corrected import last_components
-from vsehub.serving.databases.base import Database, Rows
+from vsehub.serving.databases.base import Database, ItemRows
 from vsehub.serving.databases.collection import Items, put_in, require_shape, with_last
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts
@@ -217,10 +217,10 @@ class Living:
                 masses = self._with(criterion, masses, vectors, bias, 1.0)
         self._keep(masses.clamp(min=_LEAST))
 
-    def _held(self, ids: Sequence[str]) -> Rows:
+    def _held(self, ids: Sequence[str]) -> ItemRows:
         return _joined(self.database.read(ids), self.facts.dim + 1)
 
-    def _leaving(self, rows: Rows) -> list[tuple[VectorSource, Tensor, float]]:
+    def _leaving(self, rows: ItemRows) -> list[tuple[VectorSource, Tensor, float]]:
         """Items that were there, with the bias that their last component holds, for `_masses`."""
         if not len(rows.ids):
             return []
@@ -269,12 +269,12 @@ class Living:
         self.database.keep_facts(self.facts.text())
 
 
-def _joined(parts: Iterator[Rows], columns: int) -> Rows:
+def _joined(parts: Iterator[ItemRows], columns: int) -> ItemRows:
     """Batches of rows as one."""
     read = [rows for rows in parts if len(rows.ids)]
     vectors = np.concatenate([rows.vectors for rows in read]) if read else np.zeros((0, columns), np.float32)
     labels = [label for rows in read for label in rows.labels or ()]
-    return Rows([one for rows in read for one in rows.ids], vectors, labels)
+    return ItemRows([one for rows in read for one in rows.ids], vectors, labels)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vsehub.checks import fail
-from vsehub.serving.databases.base import CONNECT_SECONDS, Aliased, Rows, Shape, folder_size, key_of, own_folder
+from vsehub.serving.databases.base import CONNECT_SECONDS, Aliased, ItemRows, Shape, folder_size, key_of, own_folder
 
 BATCH = 1000  # items or queries in one message, which Milvus limits to 64 MB
 _TEXT = 65535  # bytes of an id or a label, the most that Milvus takes
@@ -70,13 +70,13 @@ class Milvus(Aliased):
         """See `Database`."""
         self._client.alter_collection_properties(self._name, {_KEY: facts})
 
-    def put(self, rows: Rows) -> None:
+    def put(self, rows: ItemRows) -> None:
         """See `Database`."""
         for start in range(0, len(rows.ids), BATCH):
             part = slice(start, start + BATCH)
             self._put(rows, part, [{} for _ in rows.ids[part]])
 
-    def update(self, rows: Rows) -> None:
+    def update(self, rows: ItemRows) -> None:
         """See `Database`; Milvus replaces whole records, so that earlier ones are read."""
         self._client.load_collection(self._name)
         for start in range(0, len(rows.ids), BATCH):
@@ -86,7 +86,7 @@ class Milvus(Aliased):
             earlier = {one["id"]: dict(one) for one in found}
             self._put(rows, part, [earlier.get(one, {}) for one in rows.ids[part]])
 
-    def _put(self, rows: Rows, part: slice, earlier: Sequence[dict[str, Any]]) -> None:
+    def _put(self, rows: ItemRows, part: slice, earlier: Sequence[dict[str, Any]]) -> None:
         """Put in some rows, with what is not given from earlier records of theirs; empty cells are left out."""
         given = zip(rows.ids[part], rows.vectors[part], earlier, rows.records(part), strict=True)
         self._client.upsert(
@@ -142,7 +142,7 @@ class Milvus(Aliased):
         for start in range(0, len(ids), BATCH):
             self._client.delete(self._name, ids=[key_of(one) for one in ids[start : start + BATCH]])
 
-    def read(self, ids: Sequence[str] | None = None) -> Iterator[Rows]:
+    def read(self, ids: Sequence[str] | None = None) -> Iterator[ItemRows]:
         """See `Database`."""
         self._client.load_collection(self._name)
         wanted = ["id", "label", "vector"]
@@ -199,9 +199,9 @@ def _require_starts(folder: Path) -> None:
         fail(f"index_uri: {folder} is open in another process; end that one first")
 
 
-def _rows(found: Sequence[dict[str, Any]]) -> Rows:
+def _rows(found: Sequence[dict[str, Any]]) -> ItemRows:
     vectors = np.array([one["vector"] for one in found], np.float32)
-    return Rows([one["id"] for one in found], vectors, [one["label"] for one in found])
+    return ItemRows([one["id"] for one in found], vectors, [one["label"] for one in found])
 
 
 def note(uri: str, name: str, k: int) -> tuple[str, str]:

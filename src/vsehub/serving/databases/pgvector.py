@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from vsehub.checks import require
-from vsehub.serving.databases.base import CONNECT_SECONDS, Named, Rows, Shape
+from vsehub.serving.databases.base import CONNECT_SECONDS, ItemRows, Named, Shape
 from vsehub.serving.databases.columns import require_kind
 from vsehub.serving.databases.foreign import FIELD, SHORTLIST, Foreign
 
@@ -81,7 +81,7 @@ class PGVector(Named):
             self._do("DROP TABLE IF EXISTS {table}")
             building._do("ALTER TABLE {table} RENAME TO {name}", name=Identifier(self._name))
 
-    def put(self, rows: Rows) -> None:
+    def put(self, rows: ItemRows) -> None:
         """See `Database`; columns that are not given keep their values."""
         from pgvector import Vector
         from psycopg.sql import SQL, Identifier
@@ -114,7 +114,7 @@ class PGVector(Named):
                 changed=changed,
             )
 
-    def update(self, rows: Rows) -> None:
+    def update(self, rows: ItemRows) -> None:
         """See `Database`."""
         self.put(rows)
 
@@ -167,7 +167,7 @@ class PGVector(Named):
         """See `Database`."""
         self._do("DELETE FROM {table} WHERE id = ANY(%(ids)s)", {"ids": list(ids)})
 
-    def read(self, ids: Sequence[str] | None = None) -> Iterator[Rows]:
+    def read(self, ids: Sequence[str] | None = None) -> Iterator[ItemRows]:
         """See `Database`."""
         from psycopg.sql import SQL, Identifier
 
@@ -177,7 +177,7 @@ class PGVector(Named):
             cursor.execute(query, {"ids": None if ids is None else list(ids)})
             while found := cursor.fetchmany(BATCH):
                 names, labels, vectors = zip(*found, strict=True)
-                yield Rows(names, np.stack([one.to_numpy() for one in vectors]), labels)
+                yield ItemRows(names, np.stack([one.to_numpy() for one in vectors]), labels)
 
     def drop(self) -> None:
         """See `Database`."""

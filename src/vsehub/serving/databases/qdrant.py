@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vsehub.checks import fail, require
-from vsehub.serving.databases.base import CONNECT_SECONDS, Aliased, Rows, Shape, key_of
+from vsehub.serving.databases.base import CONNECT_SECONDS, Aliased, ItemRows, Shape, key_of
 from vsehub.serving.databases.foreign import FIELD, SHORTLIST, Foreign
 
 BATCH = 500
@@ -62,13 +62,13 @@ class Qdrant(Aliased):
         """See `Database`."""
         self._client.update_collection(self._name, metadata={_KEY: facts})
 
-    def put(self, rows: Rows) -> None:
+    def put(self, rows: ItemRows) -> None:
         """See `Database`."""
         for start in range(0, len(rows.ids), BATCH):
             part = slice(start, start + BATCH)
             self._put(rows, part, [{} for _ in rows.ids[part]])
 
-    def update(self, rows: Rows) -> None:
+    def update(self, rows: ItemRows) -> None:
         """See `Database`; Qdrant replaces whole payloads, so that earlier ones are read."""
         for start in range(0, len(rows.ids), BATCH):
             part = slice(start, start + BATCH)
@@ -76,7 +76,7 @@ class Qdrant(Aliased):
             earlier = {one.id: one.payload or {} for one in found}
             self._put(rows, part, [earlier.get(key_of(one), {}) for one in rows.ids[part]])
 
-    def _put(self, rows: Rows, part: slice, earlier: Sequence[dict[str, Any]]) -> None:
+    def _put(self, rows: ItemRows, part: slice, earlier: Sequence[dict[str, Any]]) -> None:
         """Put in some rows, with what is not given from earlier payloads of theirs."""
         from qdrant_client.models import Batch
 
@@ -119,7 +119,7 @@ class Qdrant(Aliased):
             points = PointIdsList(points=[key_of(one) for one in ids[start : start + BATCH]])
             self._client.delete(self._name, points, wait=True)
 
-    def read(self, ids: Sequence[str] | None = None) -> Iterator[Rows]:
+    def read(self, ids: Sequence[str] | None = None) -> Iterator[ItemRows]:
         """See `Database`."""
         if ids is not None:
             for start in range(0, len(ids), BATCH):
@@ -160,10 +160,10 @@ class Qdrant(Aliased):
         self._client.delete_collection(self._name)
 
 
-def _rows(found: Sequence[Any]) -> Rows:
+def _rows(found: Sequence[Any]) -> ItemRows:
     vectors = np.array([one.vector for one in found], np.float32)
     payloads = [one.payload or {} for one in found]
-    return Rows([one["id"] for one in payloads], vectors, [one.get("label") or "" for one in payloads])
+    return ItemRows([one["id"] for one in payloads], vectors, [one.get("label") or "" for one in payloads])
 
 
 class QdrantPayload(Foreign):

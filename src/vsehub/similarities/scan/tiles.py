@@ -129,7 +129,7 @@ def _inverse_root(squares: Tensor) -> Tensor:
 ON_CPU, ON_GPU = (1 << 18, 16), (1 << 25, 64)
 
 
-class Run(NamedTuple):
+class EqualSets(NamedTuple):
     """Adjacent source sets of equal length, which need no padding, and their Gram matrices (n, s, s)."""
 
     sets: slice
@@ -142,14 +142,14 @@ class Run(NamedTuple):
         return vectors[self.vectors].unflatten(0, (-1, self.length))
 
 
-def runs(sources: Sets) -> list[Run]:
+def runs(sources: Sets) -> list[EqualSets]:
     """The runs of equal lengths, in order."""
     found, first, start = [], 0, 0
     for length, group in groupby(sources.lengths.tolist()):
         count = len(list(group))
         vectors = slice(start, start + count * length)
         grams = gram(sources.vectors[vectors].detach().unflatten(0, (-1, length)))
-        found.append(Run(slice(first, first + count), vectors, length, grams))
+        found.append(EqualSets(slice(first, first + count), vectors, length, grams))
         first, start = first + count, vectors.stop
     return found
 
@@ -165,7 +165,7 @@ class AttendedCosines(torch.autograd.Function):
     def forward(
         ctx: Any,
         attention: Attention,
-        runs: list[Run],
+        runs: list[EqualSets],
         lengths: list[int],
         keep: bool,
         buffers: Buffers,
@@ -210,7 +210,7 @@ class AttendedCosines(torch.autograd.Function):
 class Tile(NamedTuple):
     """Source sets of one run against some queries: slices, and which of the query sets each query is in (q, c)."""
 
-    run: Run
+    run: EqualSets
     of_run: slice
     queries: slice
     member: Tensor
@@ -225,7 +225,7 @@ class Tile(NamedTuple):
         return self.run.of(scores)[self.of_run, :, self.queries]
 
 
-def _tiles(runs: list[Run], lengths: list[int], raw: Tensor) -> Iterator[Tile]:
+def _tiles(runs: list[EqualSets], lengths: list[int], raw: Tensor) -> Iterator[Tile]:
     """Tiles that cover all scores."""
     scores, breadth = ON_CPU if raw.is_cpu else ON_GPU
     left = 0

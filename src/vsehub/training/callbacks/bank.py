@@ -19,7 +19,7 @@ from vsehub.sets import Encoding
 from vsehub.training.batches import relation_of
 from vsehub.training.gather import encoded_together
 from vsehub.training.processes import processes
-from vsehub.training.shards import Shards
+from vsehub.training.shards import ProcessShares
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class BankCallback(pl.Callback):
         data = trainer.datamodule
         split, table = data.load("train")
         ids = self._ids(split, trainer.current_epoch)
-        shards = Shards(len(ids[0])) if processes() > 1 and len(ids[0]) > self.shard_above else None
+        shards = ProcessShares(len(ids[0])) if processes() > 1 and len(ids[0]) > self.shard_above else None
         encode = encoded_once if shards is None else encoded_here
         rows = slice(None) if shards is None else shards.own
         images = encode(encode_images, module.image_encoder, split.images, ids[0][rows], data.eval_batch_size)

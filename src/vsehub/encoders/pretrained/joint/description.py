@@ -15,7 +15,7 @@ Side = Literal["image", "text"]
 
 
 @dataclass(frozen=True)
-class Pictures:
+class PictureInput:
     """What an image encoder takes: how pictures come to its size, and the mean and deviation of each channel."""
 
     size: int
@@ -51,7 +51,7 @@ class Description:
     """One side of a joint model: the library's own configuration in plain values, and what this side takes."""
 
     architecture: Mapping[str, Any]
-    takes: Pictures | Texts
+    takes: PictureInput | Texts
 
     def plain(self) -> dict[str, Any]:
         """The plain values that `described` reads."""
@@ -62,9 +62,9 @@ def described(side: Side, config: Mapping[str, Any]) -> Description:
     """The description in plain values, which may come from someone else's file. Raises InputError if it is damaged."""
     try:
         architecture, takes = config["architecture"], config["takes"]
-        found = Pictures(**takes) if side == "image" else Texts(**takes)
+        found = PictureInput(**takes) if side == "image" else Texts(**takes)
         sound = isinstance(architecture, Mapping)
-        if isinstance(found, Pictures):
+        if isinstance(found, PictureInput):
             whole("config.takes.size", found.size)
             whole("config.takes.resize", found.resize)
             sound = sound and len(found.mean) == len(found.std) == 3 and all(one > 0 for one in found.std)

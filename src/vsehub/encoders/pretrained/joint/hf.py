@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vsehub.checks import InputError, existing, fail, regular_members, require
 from vsehub.encoders.pretrained.configurations import JOINT, reduced, require_known
-from vsehub.encoders.pretrained.joint.description import Description, Pictures, Side, TextNetwork, Texts
+from vsehub.encoders.pretrained.joint.description import Description, PictureInput, Side, TextNetwork, Texts
 from vsehub.encoders.pretrained.networks import load_weights
 
 NAME = "transformers"
@@ -88,9 +88,9 @@ def network(
     for name in [name for name, _ in built.named_parameters(recurse=False) if name.startswith("logit")]:
         setattr(built, name, None)
     if side == "image":
-        return _Image(built)
+        return _HfImage(built)
     assert isinstance(description.takes, Texts)
-    return _Text(built, description.takes)
+    return _HfText(built, description.takes)
 
 
 def checkpoint_activations(network: nn.Module) -> None:
@@ -99,7 +99,7 @@ def checkpoint_activations(network: nn.Module) -> None:
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
-class _Image(nn.Module):
+class _HfImage(nn.Module):
     def __init__(self, model: nn.Module):
         super().__init__()
         self.model = model
@@ -109,7 +109,7 @@ class _Image(nn.Module):
         return _vectors(model.get_image_features(pixel_values=pixels))
 
 
-class _Text(TextNetwork):
+class _HfText(TextNetwork):
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         model: Any = self.model
         found, inside = self.padded(ids, lengths)
@@ -184,7 +184,7 @@ def _most(settings: Any, tokenizer: Any) -> int:
     return min(own, said) if isinstance(said, int) and said > 2 else own
 
 
-def _pictures(model: str, library: Any) -> Pictures:
+def _pictures(model: str, library: Any) -> PictureInput:
     found = _read(model, lambda: library.AutoImageProcessor.from_pretrained(model, **_PLACE)).to_dict()
     size, crop = (_side(model, found.get(key)) for key in ("size", "crop_size"))
     cropped = found.get("do_center_crop") and crop is not None
@@ -202,7 +202,7 @@ def _pictures(model: str, library: Any) -> Pictures:
         f"model: {model} scales pixels by {scale} or does not normalise them, which vsehub does not know",
     )
     mean, std = (list(found[key]) for key in ("image_mean", "image_std"))
-    return Pictures(side, size, mode, _FILTERS[int(found.get("resample", 3))], 0, mean, std)
+    return PictureInput(side, size, mode, _FILTERS[int(found.get("resample", 3))], 0, mean, std)
 
 
 def _side(model: str, size: Mapping[str, int] | int | None) -> int | None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vsehub.checks import InputError, existing, fail, regular_members, require
 from vsehub.encoders.pretrained.configurations import reduced_open_clip, require_known_open_clip
-from vsehub.encoders.pretrained.joint.description import Description, Pictures, Side, TextNetwork, Texts
+from vsehub.encoders.pretrained.joint.description import Description, PictureInput, Side, TextNetwork, Texts
 from vsehub.io.files import read_object
 
 NAME = "open_clip"
@@ -76,18 +76,18 @@ def network(
     if path is not None:
         _load(built, path, model)
     if side == "image":
-        return _Image(built.visual)
+        return _OpenClipImage(built.visual)
     for part in ("visual", "text_decoder", "logit_scale", "logit_bias"):
         if hasattr(built, part):
             setattr(built, part, None)
     assert isinstance(description.takes, Texts)
-    return _Text(built, description.takes)
+    return _OpenClipText(built, description.takes)
 
 
 def checkpoint_activations(network: nn.Module) -> None:
     """Compute activations again in the backward pass instead of keeping them."""
     model: Any = network.model
-    if isinstance(network, _Image):
+    if isinstance(network, _OpenClipImage):
         model.set_grad_checkpointing(True)
     elif hasattr(model, "text"):
         model.text.set_grad_checkpointing(True)
@@ -95,7 +95,7 @@ def checkpoint_activations(network: nn.Module) -> None:
         model.transformer.grad_checkpointing = True
 
 
-class _Image(nn.Module):
+class _OpenClipImage(nn.Module):
     def __init__(self, model: nn.Module):
         super().__init__()
         self.model = model
@@ -105,7 +105,7 @@ class _Image(nn.Module):
         return found[0] if isinstance(found, tuple) else found  # CoCa gives the patches too
 
 
-class _Text(TextNetwork):
+class _OpenClipText(TextNetwork):
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         model: Any = self.model
         found = model.encode_text(self.padded(ids, lengths)[0])
@@ -231,7 +231,7 @@ def _missing(model: str, repository: str, files: str) -> str:
     )
 
 
-def _pictures(model: str, architecture: Mapping[str, Any], preprocessing: Mapping[str, Any]) -> Pictures:
+def _pictures(model: str, architecture: Mapping[str, Any], preprocessing: Mapping[str, Any]) -> PictureInput:
     from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 
     found = merge_preprocess_dict(PreprocessCfg(), {key: preprocessing.get(key) for key in _PREPROCESSING})
@@ -242,7 +242,7 @@ def _pictures(model: str, architecture: Mapping[str, Any], preprocessing: Mappin
     chosen = "bilinear" if found["interpolation"] == "bilinear" else "bicubic"  # as open_clip reads "random"
     both = found["mean"], found["std"]
     channels = [[value] * 3 if isinstance(value, int | float) else list(value) for value in both]
-    return Pictures(side, side, found["resize_mode"], chosen, found["fill_color"], *channels)
+    return PictureInput(side, side, found["resize_mode"], chosen, found["fill_color"], *channels)
 
 
 def _texts(model: str, architecture: Mapping[str, Any]) -> Texts:

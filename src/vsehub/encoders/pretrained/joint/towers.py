@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vsehub.checks import InputError, fail, one_of, positive, require, whole
 from vsehub.encoders.pretrained.configurations import require_place
 from vsehub.encoders.pretrained.joint import lora
-from vsehub.encoders.pretrained.joint.description import Description, Library, Pictures, Side, described
+from vsehub.encoders.pretrained.joint.description import Description, Library, PictureInput, Side, described
 from vsehub.types import Encoder, Preparation
 
 LIBRARIES = ("open_clip", "hf")
@@ -159,12 +159,12 @@ class ImageTower(Tower):
     @classmethod
     def preparation_of(cls, settings: Mapping[str, Any]) -> Preparation | None:
         """The model's own preprocessing, up to the pixels."""
-        return _taken(cls.side, settings, Pictures).preparation
+        return _taken(cls.side, settings, PictureInput).preparation
 
     def forward(self, images: Tensor) -> Tensor:
         """(N, 3, size, size) -> (N, D). Raises InputError for pictures of another size."""
         takes = self.description.takes
-        assert isinstance(takes, Pictures)
+        assert isinstance(takes, PictureInput)
         require(
             tuple(images.shape[1:]) == (3, takes.size, takes.size),
             f"{self.model_name} takes pictures of shape (3, {takes.size}, {takes.size}), but the data's images have "
@@ -178,7 +178,7 @@ class ImageTower(Tower):
 
     def _look(self) -> int:
         takes = self.description.takes
-        assert isinstance(takes, Pictures)
+        assert isinstance(takes, PictureInput)
         self.preparation = takes.preparation
         for name, values in (("mean", takes.mean), ("std", takes.std)):
             self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
