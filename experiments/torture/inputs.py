@@ -134,7 +134,12 @@ class Harness:
             name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "VSEHUB"))
         }
         self.environment |= {"COLUMNS": "300", "WANDB_MODE": "offline", "HF_HUB_OFFLINE": "1"}
-        for name, variable in (("cache", "XDG_CACHE_HOME"), ("home", "HOME"), ("fonts", "MPLCONFIGDIR")):
+        for name, variable in (
+            ("cache", "XDG_CACHE_HOME"),
+            ("state", "XDG_STATE_HOME"),
+            ("home", "HOME"),
+            ("fonts", "MPLCONFIGDIR"),
+        ):
             (self.root / name).mkdir()
             (self.root / name).chmod(0o777)
             self.environment[variable] = str(self.root / name)

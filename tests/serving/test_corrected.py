@@ -1,6 +1,6 @@
+import hmac
 import json
 import logging
-import struct
 import zlib
 
 import numpy as np
@@ -9,6 +9,7 @@ import torch
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NNN, InvertedSoftmax, NearestNeighbor
+from vsehub.io import seal
 from vsehub.metrics import Occurrences, occurrence_metrics
 from vsehub.neighbors import faiss as faiss_index
 from vsehub.neighbors import vectors as sampling
@@ -169,28 +170,30 @@ def flipped(place):
     return change
 
 
+@pytest.mark.parametrize("trust", [False, True])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda content: b"\x89PNG" * 30, "is not an index of vsehub, or it is cut short"),
         (lambda content: b" ", "is not an index of vsehub"),
         (lambda content: content[: len(content) // 2], "is not an index of vsehub, or it is cut short"),
+        (lambda content: content[-16:], "is not an index of vsehub, or it is cut short"),
         (lambda content: content[1000:], "the facts at its end are not those of its size"),
         (flipped(5000), r"is damaged: its checksum is wrong"),
-        (flipped(-30), r"is damaged"),
+        (flipped(-62), r"is damaged"),
         (flipped(-13), r"is not an index of vsehub|the facts at its end"),
         (
             flipped(-1),
-            "is of version '0'; this vsehub reads version 1. Use the vsehub that wrote it, or write it again",
+            "is of version '3'; this vsehub reads version 2. Use the vsehub that wrote it, or write it again",
         ),
         (flipped(-3), "is not an index of vsehub"),
     ],
 )
-def test_damaged_or_foreign_files(change, message, sides, tmp_path):
+def test_damaged_or_foreign_files(change, message, trust, sides, tmp_path):
     _, items, bias = sides
     build_index(items, bias, 2.0).save(tmp_path / "index.faiss")
     with pytest.raises(InputError, match=message):
-        load_index(damaged(tmp_path / "index.faiss", change))
+        load_index(damaged(tmp_path / "index.faiss", change), trust)
 
 
 def test_an_index_of_somebody_else(tmp_path):
@@ -198,152 +201,97 @@ def test_an_index_of_somebody_else(tmp_path):
     index = faiss.IndexFlatIP(4)
     index.add(np.eye(4, dtype="float32"))
     faiss.write_index(index, str(tmp_path / "theirs.faiss"))
-    with pytest.raises(InputError, match=r"theirs\.faiss is not an index of vsehub"):
-        load_index(tmp_path / "theirs.faiss")
-    with pytest.raises(InputError, match="no such file or folder"):
-        load_index(tmp_path / "absent.faiss")
+    for path, message in (
+        ("theirs.faiss", r"theirs\.faiss is not an index of vsehub"),
+        ("absent.faiss", "no such file or folder"),
+        (".", "is a folder; expected a regular file"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_index(tmp_path / path)
+    with pytest.raises(InputError, match="trust is 'yes'; expected true or false"):
+        load_index(tmp_path / "theirs.faiss", trust="yes")
 
 
-def test_facts_of_another_index(tmp_path, sides, monkeypatch):
-    index = build_index(*sides[1:], 2.0)
-    monkeypatch.setattr(index, "facts", served.IndexFacts("flat", 7, 24, 2.0, 0.0))
-    index.save(tmp_path / "index.faiss")
-    with pytest.raises(InputError, match="is no flat index of 7 vectors of 25 numbers as FAISS writes it"):
-        load_index(tmp_path / "index.faiss")
-
-
-def resealed(path, change, **changed):
-    """A file whose index or facts were changed by somebody who mended size and checksum too."""
+def resealed(path, key, change=lambda content: None, **changed):
+    """A file changed by somebody who mended size and checksum, and sealed it with a key, or left the seal (None)."""
     content = path.read_bytes()
     length = int.from_bytes(content[-16:-8], "little")
-    facts, index = json.loads(content[-16 - length : -16]), bytearray(content[: -16 - length])
+    facts, index = json.loads(content[-48 - length : -48]), bytearray(content[: -48 - length])
     index = bytes(change(index) or index)
     facts = json.dumps(facts | {"bytes": len(index), "crc32": zlib.crc32(index)} | changed).encode()
-    path.write_bytes(index + facts + len(facts).to_bytes(8, "little") + b"vsehub-1")
+    end = len(facts).to_bytes(8, "little") + b"vsehub-2"
+    sealed = content[-48:-16] if key is None else hmac.digest(key, index + facts + end, "sha256")
+    path.write_bytes(index + facts + sealed + end)
     return path
 
 
-def patched(place, form, value):
-    def change(content):
-        struct.pack_into(f"<{form}", content, place % len(content), value)
-
-    return change
+NOT_YOURS = "was not written by your vsehub with the key .*/vsehub/key, or was changed since.*load it with trust=True"
 
 
-def last_of(code, form, value, after=0):
-    """A number that stands `after` bytes behind the last time that `code` stands in the index."""
-
-    def change(content):
-        struct.pack_into(f"<{form}", content, content.rfind(code) + len(code) + after, value)
-
-    return change
-
-
-def codes(form, value, after=0):
-    """A number that stands `after` bytes behind the empty map of an ivfpq index of 26 dimensions."""
-
-    def change(content):
-        lists = struct.unpack_from("<Q", content, 37)[0]
-        place = 37 + 16 + 37 + 8 + 4 * 26 * lists + 9 + after
-        assert struct.unpack_from("<?QQ", content, place - after) == (True, 13, 26)
-        struct.pack_into(f"<{form}", content, place, value)
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("kind", "change", "message"),
-    [
-        ("flat", patched(37, "Q", 10**12), "4000000000000 bytes are announced where 400000 are left"),
-        ("flat", patched(37, "Q", 2**62), "bytes are announced"),
-        ("flat", patched(37, "Q", 3), "it holds 3 numbers"),
-        ("flat", patched(4, "i", 24), "it says 4000 vectors of 24 numbers"),
-        ("flat", patched(8, "q", 2**60), "it says 1152921504606846976 vectors"),
-        ("flat", patched(0, "4s", b"ImRQ"), "its kind is b'ImRQ', not b'IxFI'"),
-        ("flat", lambda content: content + bytes(8), "8 bytes follow the index"),
-        ("ivf", patched(37, "Q", 2**50), "it says 10[0-9] vectors"),
-        ("ivf", patched(45, "Q", 0), "0 of 10[0-9] lists are searched"),
-        ("ivf", patched(53, "4s", b"ImRQ"), "its kind is b'ImRQ'"),
-        ("ivf", last_of(b"ilar", "Q", 10**15), "its lists are b'ilar', 1000000000000000"),
-        ("ivf", last_of(b"full", "Q", 10**15), "bytes are announced"),
-        ("ivf", last_of(b"full", "Q", 2**40, 8), "its lists hold [0-9]* vectors"),
-        ("ivf", patched(-8, "q", 4000), "its lists hold positions of no item"),
-        ("ivf", patched(-8, "q", -1), "its lists hold positions of no item"),
-        ("ivfpq", patched(45, "Q", 0), "0 of 10[0-9] lists are searched"),
-        ("ivfpq", patched(0, "4s", b"IwFl"), "its kind is b'IwFl', not b'IwPQ'"),
-        ("ivfpq", codes("?", False), "its codes are 13 bytes of 13 groups of 8 bits for 26 dimensions"),
-        ("ivfpq", codes("Q", 2**40, 1), "its codes are 1099511627776 bytes of 13 groups"),
-        ("ivfpq", codes("Q", 2**40, 9), "for 1099511627776 dimensions"),
-        ("ivfpq", codes("Q", 12, 17), "of 12 groups"),
-        ("ivfpq", codes("Q", 30, 25), "of 30 bits"),
-        ("ivfpq", codes("Q", 2**50, 33), "bytes are announced"),
-        ("ivfpq", codes("Q", 26 * 64, 33), "its codes stand for 1664 numbers"),
-        ("ivfpq", last_of(b"ilar", "Q", 14, 8), "its lists are b'ilar', 10[0-9] of 14 bytes a vector"),
-        ("ivfpq", patched(-8, "q", 4000), "its lists hold positions of no item"),
-        ("hnsw", patched(37, "Q", 2**61), "bytes are announced"),
-        ("hnsw", last_of(b"IxFI", "i", 0, -24), "its search begins at vector|searches among"),
-    ],
-)
-def test_files_made_to_do_harm(kind, change, message, sides, tmp_path):
+def test_only_files_sealed_with_the_users_key_reach_faiss(sides, tmp_path, monkeypatch):
+    """A stranger mends size and checksum, and seals with a key that is not the user's."""
     _, items, bias = sides
-    build_index(items, bias, 2.0, kind).save(tmp_path / "index.faiss")
-    with pytest.raises(InputError, match=rf"is no {kind} index of 4000 vectors of 2[56] numbers .*{message}"):
-        load_index(resealed(tmp_path / "index.faiss", change))
-
-
-def test_graphs_made_to_do_harm(sides, tmp_path):
-    """Each field of a graph in turn, found as FAISS shows it."""
-    _, items, bias = sides
-    index, faiss = build_index(items, bias, 2.0, "hnsw"), load_faiss()
-    graph, path = index._index.hnsw, tmp_path / "index.faiss"
-
-    def refused():
-        index.save(path)
-        with pytest.raises(InputError, match="is no hnsw index of 4000 vectors of 25 numbers as FAISS writes it"):
-            load_index(path)
-
-    for name, place, value in (
-        ("neighbors", 0, 4000),
-        ("neighbors", 0, -2),
-        ("offsets", 7, 2**40),
-        ("offsets", 4000, 1),
-        ("levels", 3, 99),
-        ("levels", 3, 0),
-        ("cum_nneighbor_per_level", 1, 2**30),
-        ("cum_nneighbor_per_level", 0, 1),
+    original = build_index(items, bias, 2.0)
+    faiss, path = load_faiss(), tmp_path / "index.faiss"
+    read = faiss.read_index
+    monkeypatch.setattr(faiss, "read_index", lambda name: pytest.fail("FAISS was given a stranger's file"))
+    stranger = bytes(range(32))
+    for key, change, changed in (
+        (None, flipped(5000), {}),
+        (None, flipped(8), {}),
+        (None, lambda content: content + bytes(8), {}),
+        (None, lambda content: None, {"scale": 3.0}),
+        (None, lambda content: None, {"crc32": 7}),
+        (stranger, lambda content: None, {}),
+        (stranger, flipped(5000), {}),
+        (b"", lambda content: None, {}),
+        (bytes(32), lambda content: None, {}),
     ):
-        vector = getattr(graph, name)
-        before = faiss.vector_to_array(vector)[place]
-        vector_set(faiss, vector, place, value)
-        refused()
-        vector_set(faiss, vector, place, before)
-    for name, value in (("entry_point", 4000), ("entry_point", -1), ("max_level", 40), ("efSearch", 2**30)):
-        before = getattr(graph, name)
-        setattr(graph, name, value)
-        refused()
-        setattr(graph, name, before)
-    levels = faiss.vector_to_array(graph.levels)
-    high, low = int(np.flatnonzero(levels > 1)[0]), int(np.flatnonzero(levels == 1)[0])
-    offsets, links = map(faiss.vector_to_array, (graph.offsets, graph.cum_nneighbor_per_level))
-    place = int(offsets[high]) + int(links[1])
-    before = faiss.vector_to_array(graph.neighbors)[place]
-    vector_set(faiss, graph.neighbors, place, low)
-    refused()
-    vector_set(faiss, graph.neighbors, place, before)
+        original.save(path)
+        with pytest.raises(InputError, match="its checksum is wrong" if "crc32" in changed else NOT_YOURS):
+            load_index(resealed(path, key, change, **changed))
+    for place in (-16 - 1, -16 - 32):  # the seal itself
+        original.save(path)
+        with pytest.raises(InputError, match=NOT_YOURS):
+            load_index(damaged(path, flipped(place)))
+    monkeypatch.setattr(faiss, "read_index", read)
+    original.save(path)
+    assert len(load_index(resealed(path, seal.user_key()))) == 4000, "the tests' own seal is that of vsehub"
+    loaded = load_index(resealed(path, stranger), trust=True)
+    assert torch.equal(loaded.search(items[:5])[1], original.search(items[:5])[1])
+
+
+def test_an_index_without_a_key(sides, tmp_path, monkeypatch, caplog):
+    """The key cannot be made, is of another user, cannot be read, or is cut short: the index is there all the same."""
+    _, items, bias = sides
+    index, path = build_index(items, bias, 2.0), tmp_path / "index.faiss"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with caplog.at_level(logging.WARNING):
+        index.save(path)
+    assert "is not sealed, so that `load_index` will ask for trust=True: the key" in caplog.text
+    assert load_faiss().read_index(str(path)).ntotal == len(items)
+    with pytest.raises(InputError, match=r"who wrote .* cannot be checked, since the key .* can neither be read nor"):
+        load_index(path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
+    with pytest.raises(InputError, match=NOT_YOURS):
+        load_index(path)
     index.save(path)
     assert len(load_index(path)) == 4000
-
-
-def vector_set(faiss, vector, place, value):
-    changed = faiss.vector_to_array(vector)
-    changed[place] = value
-    faiss.copy_array_to_vector(changed, vector)
+    (tmp_path / "mine" / "vsehub" / "key").write_bytes(b"short")
+    with pytest.raises(InputError, match=r"cannot be checked, since the key .* holds 5 bytes; expected 32\. Remove it"):
+        load_index(path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs"))
+    with pytest.raises(InputError, match=NOT_YOURS):
+        load_index(path)
+    assert len(load_index(path, trust=True)) == 4000
 
 
 @pytest.mark.parametrize(
     "changed",
     [
         {"kind": "pq"},
+        {"kind": None},
         {"items": 0},
         {"items": 10**18},
         {"dim": -1},
@@ -354,19 +302,12 @@ def vector_set(faiss, vector, place, value):
         {"scale": 0.0},
     ],
 )
-def test_facts_made_to_do_harm(changed, sides, tmp_path):
+def test_facts_that_do_not_fit(changed, sides, tmp_path):
+    """Of a trusted file too."""
     _, items, bias = sides
     build_index(items, bias, 2.0).save(tmp_path / "index.faiss")
-    with pytest.raises(InputError, match=r"the facts at the end of .*(are those of no index|are not those of its ind)"):
-        load_index(resealed(tmp_path / "index.faiss", lambda content: None, **changed))
-
-
-def test_limits_of_faiss_are_as_before(sides, tmp_path):
-    faiss = load_faiss()
-    before = faiss.get_deserialization_vector_byte_limit()
-    build_index(*sides[1:], 2.0).save(tmp_path / "index.faiss")
-    load_index(tmp_path / "index.faiss")
-    assert faiss.get_deserialization_vector_byte_limit() == before
+    with pytest.raises(InputError, match=r"the facts at the end of .* are not those of its index; build it again"):
+        load_index(resealed(tmp_path / "index.faiss", None, **changed), trust=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,7 +8,7 @@ import inspect
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -17,17 +17,31 @@ from vsehub.checks import fail, matrix, require, whole
 from vsehub.neighbors.tiles import Affine, TileCorrection, nearest, row_blocks, score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
 
-if TYPE_CHECKING:
-    from vsehub.criteria.matching.base import Matching
-
 # Yields the reference queries' scores (R, m) against some items at a time, all items in order, anew at each call.
 Columns = Callable[[], Iterator[Tensor]]
+# Rising query indices (b,), int64 on the CPU -> their whole rows of scores (b, M).
+RowsOf = Callable[[Tensor], Tensor]
 Terms = tuple[Tensor, ...]
 
 NOT_FINITE = (
     "are NaN or infinite; expected finite numbers. Look for NaN or infinite embeddings or scores, and for numbers so "
     "large that products or sums of them pass the largest of their type: divide such vectors by their norms"
 )
+
+
+class MatchesQueries(Protocol):
+    """What callers use of a `Matching` (`criteria/matching/base.py`)."""
+
+    GRID: ClassVar[Mapping[str, tuple[Any, ...]]]
+
+    def grid(self) -> list[dict[str, Any]]:
+        """See `Criterion.grid`."""
+
+    def match_rows(self, rows: RowsOf, queries: int, items: int, k: int) -> Tensor:
+        """The (query, item) pairs (n, 2) in the order accepted."""
+
+    def lift(self, scores: Tensor, pairs: Tensor) -> Tensor:
+        """Scores (b, M) in which the items of `pairs` (n, 2) stand above all others of their row."""
 
 
 class Criterion(ABC):
@@ -51,7 +65,7 @@ class Criterion(ABC):
 
     @property
     @abstractmethod
-    def matching(self) -> "Matching | None":
+    def matching(self) -> MatchesQueries | None:
         """What matches queries with items on the corrected scores, None where nothing does."""
 
     @abstractmethod

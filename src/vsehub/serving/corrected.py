@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, one_of, positive, require
+from vsehub.checks import InputError, boolean, one_of, positive, require
 from vsehub.io.progress import bar
 from vsehub.neighbors.faiss import required_faiss
 from vsehub.neighbors.tiles import Affine, nearest
@@ -135,13 +135,19 @@ def build_index(items: Any, bias: Tensor, scale: float, kind: str = "flat", seed
     return ServedIndex(index, IndexFacts(kind, len(items), items.shape[1], float(scale), mean))
 
 
-def load_index(path: str | Path) -> ServedIndex:
-    """The index that `ServedIndex.save` wrote. Raises InputError for other or damaged files, or without FAISS."""
-    index, stored = read_index(required_faiss(*FAISS_FOR), path)
+def load_index(path: str | Path, trust: bool = False) -> ServedIndex:
+    """The index that `ServedIndex.save` wrote.
+
+    trust: also load an index that another user or machine wrote. FAISS believes what a file holds, so that a malicious
+    one can run code. Raises InputError for damaged files, for those of others unless `trust`, and without FAISS.
+    """
+    boolean("trust", trust)
+    index, stored = read_index(required_faiss(*FAISS_FOR), path, trust)
     try:
         facts = IndexFacts(**{field.name: stored[field.name] for field in fields(IndexFacts)})
         numbers = all(type(one) in (int, float) and math.isfinite(one) for one in (facts.scale, facts.mean_bias))
-        fits = numbers and facts.scale > 0 and (index.d, index.ntotal) == (width(facts.kind, facts.dim), facts.items)
+        sizes = (width(facts.kind, facts.dim), facts.items)
+        fits = facts.kind in KINDS and numbers and facts.scale > 0 and (index.d, index.ntotal) == sizes
     except (KeyError, TypeError, OverflowError):
         fits = False
     if not fits:

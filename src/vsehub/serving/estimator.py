@@ -359,9 +359,9 @@ class CorrectedSearch:
     def export(self, path: str | Path, kind: str = "flat") -> None:
         """Write a FAISS index whose ordinary inner-product search returns the corrected ranking.
 
-        kind: "flat" is exact, "ivf" and "hnsw" are approximate. `vsehub.serving.load_index` reads the file, and
-        `usage_note` says how FAISS searches it without vsehub. Raises InputError without a reference or FAISS, and if
-        the criterion is not one number an item.
+        kind: "flat" is exact, "ivf" and "hnsw" are approximate. `vsehub.serving.load_index` reads the file
+        (elsewhere with trust=True), and `usage_note` says how FAISS searches it without vsehub. Raises InputError
+        without a reference or FAISS, and if the criterion is not one number an item.
         """
         now = self._require_fitted()
         require(

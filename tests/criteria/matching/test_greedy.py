@@ -10,7 +10,7 @@ from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import RelaxedGreedyMatching
-from vsehub.criteria.matching import candidates, deferred_acceptance
+from vsehub.criteria.matching import candidates
 from vsehub.metrics import k_occurrences, top_k
 
 
@@ -53,14 +53,10 @@ def with_hubs(queries, items, dim=24, seed=0, dtype=torch.float32):
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    """Every limit so low that lists are cut, run out, are compacted and asked for again, and blocks end anywhere."""
-    monkeypatch.setattr(candidates, "SPARE", 1)
-    monkeypatch.setattr(candidates, "FIRST_STRIDE", 2)
-    monkeypatch.setattr(candidates, "LISTED_KEYS", 40)
+    """Every limit so low that lists are cut, run out and are asked for again, and blocks end anywhere."""
+    monkeypatch.setattr(candidates, "LISTED", 1)
     monkeypatch.setattr(candidates, "FETCHED_ELEMENTS", 1)
     monkeypatch.setattr(candidates, "LEAST_FETCHED", 5)
-    monkeypatch.setattr(candidates, "CACHED_ELEMENTS", 50)
-    monkeypatch.setattr(deferred_acceptance, "ASKING_AT_ONCE", 3)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -127,6 +123,15 @@ def test_hubs_refuse_most(shape, capacity, dtype):
 def test_all_queries_alike(scores, small_parts):
     criterion = RelaxedGreedyMatching(1.0)
     assert torch.equal(criterion.match(scores, 4), sorted_and_walked(scores, 4, "1", "proportional"))
+
+
+@looped("shape", [(60, 25), (90, 40), (25, 60)])
+def test_lists_are_made_anew_for_queries_here_and_there(shape, small_parts):
+    queries, items = with_hubs(*shape, dtype=torch.float64)
+    for scores in (queries @ items.T, 2 * queries @ items.T - torch.arange(shape[1]) / 100):
+        for k in (1, 4):
+            pairs = RelaxedGreedyMatching(1.0).match(scores, k)
+            assert torch.equal(pairs, sorted_and_walked(scores, k, "1", "proportional"))
 
 
 def test_one_refusal_displaces_everyone(small_parts):
@@ -241,7 +246,7 @@ def test_paper_stops_and_proportional_goes_on():
         (lambda: RelaxedGreedyMatching().search(*torch.zeros(2, 2, 4), k=3), "k is 3; expected at most 2"),
         (
             lambda: RelaxedGreedyMatching().match_rows(lambda index: torch.zeros(len(index), 4), 2, 3, 1),
-            r"scores of one query are torch.float32 \(1, 4\); expected floating-point numbers \(1, 3\)",
+            r"scores of 2 queries are torch.float32 \(2, 4\); expected floating-point numbers \(2, 3\)",
         ),
     ],
 )

@@ -13,8 +13,8 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from vsehub.checks import positive, require, whole
+from vsehub.criteria.base import RowsOf
 from vsehub.criteria.matching.base import Matching
-from vsehub.criteria.matching.candidates import RowsOf
 
 SAMPLE = 256  # queries of the matching that the estimate is timed on
 # Beyond this the matrix, in float64 and with its items repeated, takes more than 8 GB.

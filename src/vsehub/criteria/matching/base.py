@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail, matrix, require, whole
-from vsehub.criteria.base import Criterion, as_sides, finite
-from vsehub.criteria.matching.candidates import RowsOf
+from vsehub.criteria.base import Criterion, RowsOf, as_sides, finite
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.topk import top_k
 from vsehub.neighbors.given import scoring
@@ -34,7 +33,7 @@ class Matching(Criterion):
     def accepted(self, rows: RowsOf, queries: int, items: int, k: int) -> tuple[Tensor, Tensor]:
         """(query, item) pairs (n, 2) int64 in the order accepted and their scores (n,), at most k items a query.
 
-        rows: (query indices (b,), int64 on the CPU) -> whole rows of scores (b, M), on whose device the answer is.
+        rows: (rising query indices (b,), int64 on the CPU) -> whole rows of scores (b, M), whose device the answer has.
         """
 
     @property

@@ -6,12 +6,13 @@ from fractions import Fraction
 from numbers import Real
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from vsehub.checks import one_of, require, whole
+from vsehub.criteria.base import RowsOf
 from vsehub.criteria.matching.base import Matching
-from vsehub.criteria.matching.candidates import RowsOf
-from vsehub.criteria.matching.deferred_acceptance import deferred_acceptance
+from vsehub.criteria.matching.candidates import Candidates
 
 CAPACITIES = ("proportional", "paper")
 
@@ -43,8 +44,22 @@ class RelaxedGreedyMatching(Matching):
 
     def accepted(self, rows: RowsOf, queries: int, items: int, k: int) -> tuple[Tensor, Tensor]:
         """The pairs in the order of their scores; see `Matching.accepted`."""
-        most = min(queries, items) * k if self.capacity == "paper" else None
-        return deferred_acceptance(rows, queries, items, k, self.places(queries, items, k), most)
+        most = min(queries, items) * k if self.capacity == "paper" else queries * k
+        wishes, free = [k] * queries, [self.places(queries, items, k)] * items
+        candidates = Candidates(rows, wishes, free)
+        matched: tuple[list[int], list[int]] = [], []
+        scores: list[float] = []
+        while len(scores) < most and (pair := candidates.best()) is not None:
+            negative, query, item = pair
+            if free[item]:
+                free[item] -= 1
+                wishes[query] -= 1
+                matched[0].append(query)
+                matched[1].append(item)
+                scores.append(-negative)
+            candidates.advance()
+        like = candidates.like
+        return torch.tensor(matched, dtype=torch.int64, device=like.device).T.contiguous(), like.new_tensor(scores)
 
     def places(self, queries: int, items: int, k: int) -> int:
         """How many queries may have an item."""
