@@ -25,7 +25,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from vsehub.criteria import Auto, Correction
-from vsehub.criteria.auto import CANDIDATES
+from vsehub.criteria.auto import candidates
 from vsehub.criteria.choose import LEAST, choose
 from vsehub.io.files import write_text
 from vsehub.metrics.positives import Positives
@@ -126,7 +126,7 @@ def measured(one: Set) -> Iterator[dict]:
                 reference = pool[:size]
                 for name, settings in FIXED:
                     if settings.get("k", 1) <= size:
-                        criterion = CANDIDATES[name](**settings)
+                        criterion = candidates()[name].with_parameters(**settings)
                         hits[name, text_of(settings), "inductive", size] = hit(one, criterion, asked, reference)
                 if size >= CHOSEN_BY:
                     for name, chosen in choices(one, reference, reference, seed).items():
@@ -134,7 +134,9 @@ def measured(one: Set) -> Iterator[dict]:
             everything = torch.cat([asked, pool])
             for name, settings in FIXED:
                 if settings.get("k", 1) <= len(everything):
-                    found = hit(one, CANDIDATES[name](**settings), everything, everything)[: len(asked)]
+                    found = hit(one, candidates()[name].with_parameters(**settings), everything, everything)[
+                        : len(asked)
+                    ]
                     hits[name, text_of(settings), "transductive", len(everything)] = found
             if len(pool) >= LEAST:
                 for name, chosen in choices(one, pool, everything, seed).items():
@@ -193,7 +195,7 @@ def choices(one: Set, known: Tensor, reference: Tensor, seed: int) -> dict[str, 
         some = Positives.from_pairs(told.query[first], told.item[first], len(reference), told.items, complete=False)
         found = choose(Auto(), as_vectors("queries", one.scores[reference]), some, items, None, seed)
     best = max((tried for tried in found.tried if tried.mrr is not None), key=lambda tried: tried.mrr)
-    return {"auto": found.criterion, "largest": CANDIDATES[best.name](**best.parameters)}
+    return {"auto": found.criterion, "largest": candidates()[best.name].with_parameters(**best.parameters)}
 
 
 def interval(differences: np.ndarray, seed: int) -> dict[str, float]:

@@ -74,7 +74,10 @@ def test_a_table_for_the_terminal_and_as_csv():
 
 
 def test_a_table_for_the_terminal_needs_no_pandas():
-    ask = "import sys, vsehub.report.tables as t; t.ReportTable(['a'], [['b']]).terminal(); print('pandas' in sys.modules)"
+    ask = (
+        "import sys, vsehub.report.tables as t; "
+        "t.ReportTable(['a'], [['b']]).terminal(); print('pandas' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -175,7 +175,7 @@ def test_what_cannot_be_chosen_is_refused_and_what_cannot_be_applied_left_out():
     tried = choose(Auto(), far, pairs(wanted, 30), among).tried
     assert len(tried) == len(Auto().candidates(80))
     for among_names, message in (
-        (["clsl"], "among is 'clsl'; choose one of 'nns', 'sinkhorn'"),
+        (["clsl"], "among is 'clsl'; choose one of 'nns', 'csls'"),
         (["nns"], "besides nns"),
     ):
         with pytest.raises(InputError, match=message):

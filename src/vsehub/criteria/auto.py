@@ -1,47 +1,37 @@
 """Choosing among criteria: the candidates, the default, and the rule by which another takes its place."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from vsehub.checks import one_of, require
+from vsehub.components import Components, conf_folder
 from vsehub.criteria.base import Correction, Criterion, ItemBias
 from vsehub.criteria.csls import CSLS
-from vsehub.criteria.distribution_normalization import DistributionNormalization
-from vsehub.criteria.dual_softmax import DualSoftmax
-from vsehub.criteria.inverted_softmax import InvertedSoftmax
-from vsehub.criteria.local_scaling import LocalScaling
-from vsehub.criteria.mutual_proximity import MutualProximity
-from vsehub.criteria.nnn import NNN
-from vsehub.criteria.nns import NearestNeighbor
-from vsehub.criteria.qb_norm import QBNorm
 from vsehub.criteria.sinkhorn import Sinkhorn
 
-# By the names that the configuration knows them by. Criteria of reference items are left out: without such items they
-# would compare all items with each other, which a million items do not allow.
-CANDIDATES: dict[str, type[Correction]] = {
-    "nns": NearestNeighbor,
-    "sinkhorn": Sinkhorn,
-    "csls": CSLS,
-    "is": InvertedSoftmax,
-    "nnn": NNN,
-    "dn": DistributionNormalization,
-    "local_scaling": LocalScaling,
-    "mutual_proximity": MutualProximity,
-    "dual_softmax": DualSoftmax,
-    "qb_norm": QBNorm,
-}
 PLAIN = "nns"
 # Reference queries: in experiments/pretrained Sinkhorn gains less than CSLS with 100 of them and as much with 250.
 MANY = 200
 
 
+@cache
+def candidates() -> dict[str, Correction]:
+    """The criteria of the yaml files whose classes declare `tried_by_auto`, by name, plain search first."""
+    known = Components([conf_folder()])
+    nodes = {name: known.node("criterion", name) for name in known.choices("criterion")}
+    classes = {name: known.find("criterion", node) for name, node in nodes.items()}
+    names = [name for name, one in classes.items() if getattr(one, "tried_by_auto", False)]
+    return {name: known.build("criterion", nodes[name]) for name in sorted(names, key=lambda one: (one != PLAIN, one))}
+
+
 class Auto(Criterion):
     """The criterion that suits the data: chosen where queries with known answers allow it, else CSLS with k = 10.
 
-    among: names of the criteria to choose among; None: all of `CANDIDATES`. Plain search is always among them. Where
+    among: names of the criteria to choose among; None: all `candidates`. Plain search is always among them. Where
     nothing is chosen this is `untuned`. Raises InputError for other names. The defaults are those of the study
     experiments/pretrained.
 
@@ -52,12 +42,13 @@ class Auto(Criterion):
     """
 
     def __init__(self, among: Sequence[str] | None = None):
-        names = tuple(CANDIDATES) if among is None else tuple(among)
+        known = tuple(candidates())
+        names = known if among is None else tuple(among)
         for name in names:
-            one_of("among", name, tuple(CANDIDATES))
+            one_of("among", name, known)
         require(bool(set(names) - {PLAIN}), "among names no criterion besides nns; expected at least one")
         self.among = among
-        self.names = tuple(name for name in CANDIDATES if name in names or name == PLAIN)
+        self.names = (PLAIN, *(name for name in dict.fromkeys(names) if name != PLAIN))
 
     @property
     def untuned(self) -> tuple[str, Correction]:
@@ -65,7 +56,7 @@ class Auto(Criterion):
         if "csls" in self.names:
             return "csls", CSLS()
         name = self.names[1]
-        return name, CANDIDATES[name]()
+        return name, candidates()[name]
 
     def standing(self, rows: int) -> tuple[str, Correction]:
         """What another criterion has to beat: Sinkhorn with τ = 0.02.
@@ -79,14 +70,14 @@ class Auto(Criterion):
         """All criteria with all settings of their grids, plain search first; no k beyond `rows`, the references."""
         found = []
         for name in self.names:
-            one = CANDIDATES[name]()
+            one = candidates()[name]
             settings = [own for own in one.grid() if own.get("k", 1) <= rows]
             found += [(name, one.with_parameters(**own)) for own in settings]
         return found
 
     def indexable(self) -> "Auto":
         """The same among those criteria that an index can hold. Raises InputError where `among` names none."""
-        return Auto([name for name in self.names if issubclass(CANDIDATES[name], ItemBias)])
+        return Auto([name for name in self.names if isinstance(candidates()[name], ItemBias)])
 
     @property
     def correction(self) -> Correction:

@@ -133,13 +133,15 @@ class Correction(Criterion):
     change the order of its items. reference_items_as: which scores of reference items the item terms depend on too.
     "rows": those of the reference items with the items, (G, M); without reference items the items themselves are taken.
     "columns": those of the reference queries with the reference items, (R, G); without reference items there are none.
-    None: reference items are not looked at, and refused.
+    None: reference items are not looked at, and refused. tried_by_auto: whether `criterion=auto` tries it, with the
+    settings of its yaml and those in GRID; not one that must compare all items with each other.
     """
 
     columnwise: bool = True
     passes: int = 1
     query_terms_rank: bool = False
     reference_items_as: ClassVar[Literal["rows", "columns"] | None] = None
+    tried_by_auto: ClassVar[bool] = False
 
     @property
     def correction(self) -> "Correction":

@@ -37,7 +37,7 @@ class CriterionChoices(Protocol):
 
 
 class OwnSettings:
-    """One criterion with the settings of its GRID, of which those that it has stand. Raises InputError without a GRID.
+    """One criterion with the settings in GRID; the criterion's own come first. Raises InputError without a GRID.
 
     >>> from vsehub.criteria import CSLS
     >>> [one.k for _, one in OwnSettings("csls", CSLS(k=7)).candidates(rows=8)]

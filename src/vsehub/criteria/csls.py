@@ -27,6 +27,7 @@ class CSLS(ItemBias):
     [0, 0, 1, 2]
     """
 
+    tried_by_auto = True
     scale = 2.0
     GRID: ClassVar = {"k": (1, 2, 5, 10, 20, 50, 100)}
 

@@ -12,5 +12,7 @@ class DualBankSinkhorn(Sinkhorn):
     defaults are those of the authors' code. Without reference items the items are alone, which is `Sinkhorn`.
     """
 
+    tried_by_auto = False
+
     reference_items_as = "columns"
     transductive_equal = Sinkhorn

@@ -18,6 +18,7 @@ class InvertedSoftmax(ItemBias):
     that is not positive and finite.
     """
 
+    tried_by_auto = True
     GRID: ClassVar = {"beta": (5.0, 10.0, 20.0, 30.0, 50.0, 100.0)}
 
     def __init__(self, beta: float = 30.0):

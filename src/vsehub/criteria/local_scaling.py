@@ -21,6 +21,7 @@ class LocalScaling(Correction):
     what there are. Raises InputError for a k that is not positive.
     """
 
+    tried_by_auto = True
     GRID: ClassVar = {"k": (1, 2, 5, 10, 20)}
 
     def __init__(self, k: int = 5):

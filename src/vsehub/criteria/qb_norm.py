@@ -21,6 +21,7 @@ class QBNorm(Correction):
     Raises InputError for a beta or a k that is not positive.
     """
 
+    tried_by_auto = True
     columnwise = False
     query_terms_rank = True
     transductive_equal = InvertedSoftmax

@@ -24,6 +24,7 @@ class Sinkhorn(ItemBias):
     Raises InputError for a temperature or a number of rounds that is not positive.
     """
 
+    tried_by_auto = True
     columnwise = False
     GRID: ClassVar = {"temperature": (0.005, 0.01, 0.02, 0.05, 0.1)}
 
