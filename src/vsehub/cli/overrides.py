@@ -1,12 +1,12 @@
 """Overrides on the command line: quotes file names and texts for Hydra, and checks every key and value."""
 
+import argparse
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra import compose, initialize_config_dir
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
@@ -36,6 +36,7 @@ WITH_VALUE = (
     "--info",
 )
 MULTIRUN = {"-m", "--multirun"}
+INFO = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]  # what --info takes
 # Hydra's options that vsehub refuses: each command has exactly one configuration.
 _NOT_OURS = ("config_path", "config_name", "package", "experimental_rerun")
 # Choices that papers use with two meanings.
@@ -109,7 +110,7 @@ def ordered(arguments: Sequence[str]) -> list[str]:
     """
     first = [argument for number, argument in enumerate(arguments) if _is_option(arguments, number)]
     rest = [argument for number, argument in enumerate(arguments) if not _is_option(arguments, number)]
-    parser = get_args_parser()
+    parser = _options()
 
     def refuse(message: str) -> NoReturn:
         fail(f"{message}; the options are --help, --cfg job, --multirun (-m) and --config-dir=FOLDER")
@@ -126,9 +127,23 @@ def ordered(arguments: Sequence[str]) -> list[str]:
     return [*first, *rest]
 
 
+def _options() -> argparse.ArgumentParser:
+    """Hydra's options, as its documentation lists them."""
+    parser = argparse.ArgumentParser(add_help=False)
+    for names in (("--help", "-h"), ("--hydra-help",), ("--resolve",), ("--run", "-r"), ("--multirun", "-m")):
+        parser.add_argument(*names, action="store_true")
+    parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
+    parser.add_argument("--info", "-i", const="all", nargs="?", choices=INFO)
+    for names in (("--config-dir", "-cd"), ("--config-path", "-cp"), ("--config-name", "-cn"), ("--package", "-p")):
+        parser.add_argument(*names)
+    parser.add_argument("--experimental-rerun")
+    parser.add_argument("overrides", nargs="*")
+    return parser
+
+
 def config_dir(arguments: Sequence[str]) -> list[Path]:
     """The folder that --config-dir gives, if any. arguments: as `ordered` returns them."""
-    given = get_args_parser().parse_args(arguments).config_dir
+    given = _options().parse_args(arguments).config_dir
     require(given is None or Path(given).is_dir(), f"--config-dir: no such folder: {given}")
     return [] if given is None else [Path(given)]
 
