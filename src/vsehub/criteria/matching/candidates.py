@@ -1,6 +1,7 @@
 """The next candidate of each query in a heap, from lists of the best items that are looked up as far as needed."""
 
 import itertools
+from collections.abc import Iterator
 from heapq import heappop, heappush, heapreplace
 
 import numpy as np
@@ -23,31 +24,47 @@ Pair = tuple[float, int, int]
 class Candidates:
     """Pairs of queries and items, best first, of queries that want more items and items that have a place.
 
-    rows: whole rows of scores (b, M) on demand. wishes, free: how many items each query still wants and how many places
-    each item still has; the caller lowers both. A list holds the best of the items that had a place when it was made.
-    Once a pair behind its end may be the best, the list is made anew. like: an empty tensor of the scores' kind.
-    Raises InputError for NaN, inf, or rows of another shape.
+    rows: whole rows of scores (b, M) on demand. wanted: items of a query; places: queries of an item. A list holds the
+    best of the items that had a place when it was made. Once a pair behind its end may be the best, the list is made
+    anew. like: an empty tensor of the scores' kind. Raises InputError for NaN, inf, or rows of another shape.
     """
 
     like: Tensor
 
-    def __init__(self, rows: RowsOf, wishes: list[int], free: list[int]):
-        self._rows, self._wishes, self._free = rows, wishes, free
-        self._length = max(wishes) + LISTED
-        self._at_once = max(FETCHED_ELEMENTS // len(free), LEAST_FETCHED)
+    def __init__(self, rows: RowsOf, queries: int, items: int, wanted: int, places: int):
+        self._rows, self._wishes, self._free = rows, [wanted] * queries, [places] * items
+        self._length = wanted + LISTED
+        self._at_once = max(FETCHED_ELEMENTS // items, LEAST_FETCHED)
         self._heap: list[Pair] = []
         self._ends: list[Pair] = []  # the last pair of each list that lacks items: they come behind it
-        self._named: list[list[int]] = [[] for _ in wishes]  # items that were in the heap
+        self._own: list[list[int]] = [[] for _ in range(queries)]  # accepted items
         # The scores and items of a query's list, and where its rest begins and ends there. Lists share few objects:
         # Python's garbage collector takes its time with many.
-        self._listed = [(memoryview(b""), memoryview(b""))] * len(wishes)
-        self._begin, self._end = [0] * len(wishes), [0] * len(wishes)
-        self._idle = set(range(len(wishes)))  # queries without a pair in the heap
-        for first in range(0, len(wishes), self._at_once):
-            self._look_up(list(range(first, min(first + self._at_once, len(wishes)))))
+        self._listed = [(memoryview(b""), memoryview(b""))] * queries
+        self._begin, self._end = [0] * queries, [0] * queries
+        self._idle = set(range(queries))  # queries without a pair in the heap
+        for first in range(0, queries, self._at_once):
+            self._look_up(list(range(first, min(first + self._at_once, queries))))
 
-    def best(self) -> Pair | None:
-        """The best pair, None if none is left. Its item may have lost its last place since the pair came up."""
+    def accepted(self) -> Iterator[Pair]:
+        """The pairs of the matching in the order accepted."""
+        heap, wishes, free = self._heap, self._wishes, self._free
+        while self._reaches_the_best():
+            negative, query, item = heap[0]
+            if free[item]:
+                free[item] -= 1
+                wishes[query] -= 1
+                self._own[query].append(item)
+                yield negative, query, item
+            following = self._next(query) if wishes[query] else None
+            if following is not None:
+                heapreplace(heap, following)
+            else:
+                heappop(heap)
+                self._idle.add(query)
+
+    def _reaches_the_best(self) -> bool:
+        """Whether a pair is left, after the lists that end before the best one were made anew."""
         while self._ends and (not self._heap or self._ends[0] < self._heap[0]):
             who: list[int] = []  # with the queries whose lists end next, since rows are cheaper in blocks
             while self._ends and len(who) < self._at_once:
@@ -58,17 +75,7 @@ class Candidates:
                     break
             if who:
                 self._look_up(sorted(who))
-        return self._heap[0] if self._heap else None
-
-    def advance(self) -> None:
-        """Replace the best pair by the next one of its query."""
-        query = self._heap[0][1]
-        following = self._next(query) if self._wishes[query] else None
-        if following is None:
-            heappop(self._heap)
-            self._idle.add(query)
-        else:
-            heapreplace(self._heap, following)
+        return bool(self._heap)
 
     def _look_up(self, who: list[int]) -> None:
         """New lists for some queries, of their best items with a place."""
@@ -100,11 +107,10 @@ class Candidates:
 
     def _next(self, query: int) -> Pair | None:
         """The next pair of a query's list whose item has a place."""
-        (scores, items), free, named = self._listed[query], self._free, self._named[query]
+        (scores, items), free, own = self._listed[query], self._free, self._own[query]
         for at in range(self._begin[query], self._end[query]):
             item = items[at]
-            if free[item] and item not in named:
-                named.append(item)
+            if free[item] and item not in own:
                 self._begin[query] = at + 1
                 return -scores[at], query, item
         self._begin[query] = self._end[query]

@@ -1,5 +1,6 @@
 """Relaxed greedy matching (EMNLP algorithm 1)."""
 
+import itertools
 import math
 from collections.abc import Mapping
 from fractions import Fraction
@@ -45,19 +46,13 @@ class RelaxedGreedyMatching(Matching):
     def accepted(self, rows: RowsOf, queries: int, items: int, k: int) -> tuple[Tensor, Tensor]:
         """The pairs in the order of their scores; see `Matching.accepted`."""
         most = min(queries, items) * k if self.capacity == "paper" else queries * k
-        wishes, free = [k] * queries, [self.places(queries, items, k)] * items
-        candidates = Candidates(rows, wishes, free)
+        candidates = Candidates(rows, queries, items, k, self.places(queries, items, k))
         matched: tuple[list[int], list[int]] = [], []
         scores: list[float] = []
-        while len(scores) < most and (pair := candidates.best()) is not None:
-            negative, query, item = pair
-            if free[item]:
-                free[item] -= 1
-                wishes[query] -= 1
-                matched[0].append(query)
-                matched[1].append(item)
-                scores.append(-negative)
-            candidates.advance()
+        for negative, query, item in itertools.islice(candidates.accepted(), most):
+            matched[0].append(query)
+            matched[1].append(item)
+            scores.append(-negative)
         like = candidates.like
         return torch.tensor(matched, dtype=torch.int64, device=like.device).T.contiguous(), like.new_tensor(scores)
 
