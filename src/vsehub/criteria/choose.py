@@ -100,10 +100,10 @@ def choose(
     """The candidate that ranks the right items highest; the rule is that of `criteria.auto.chosen`.
 
     queries: (Q, D), of which those with a positive are chosen by. positives: the items that answer them. items: (M, D).
-    reference: (R, D) queries; None: `queries` themselves, all of them (transductive). If it holds queries that are
-    chosen by, bit for bit, they are divided into five folds, and those of a fold are corrected by the reference without
-    them and their copies, as queries that it does not hold would be. seed: of the folds and the samples. Raises
-    InputError for fewer than `LEAST` queries with a positive, or where no candidate can be applied.
+    reference: (R, D) queries; None: all of `queries` themselves (transductive). If the reference contains queries that
+    are also used for choosing, these are divided into five folds. The queries of a fold are corrected by a reference
+    without them and without their copies, like new queries. seed: of the folds and the samples. Raises InputError for
+    fewer than `LEAST` queries with a positive, or where no candidate can be applied.
     """
     random = np.random.default_rng(seed)
     known = positives.counts.nonzero().flatten().numpy()

@@ -6,10 +6,10 @@ from vsehub.criteria.sinkhorn import Sinkhorn
 class DualBankSinkhorn(Sinkhorn):
     """s/τ + log v(item), v from normalising e^{s/τ} of reference queries x (items and reference items).
 
-    Reference queries, say captions of training images, belong to none of the items. Reference items to which they do
-    belong, the training images, take their share, so that the items' is closer to what their own queries would give.
-    Marginals are uniform over the queries and over all items together. temperature, rounds: see `Sinkhorn`; the
-    defaults are those of the authors' code. Without reference items the items are alone, which is `Sinkhorn`.
+    Reference queries, such as captions of training images, match none of the items. Reference items, the training
+    images, receive the mass of these queries. The mass left to an item is then closer to what queries of the item
+    itself would give. Marginals are uniform over the queries and over all items together. temperature, rounds: see
+    `Sinkhorn`; the defaults are those of the authors' code. Without reference items this is `Sinkhorn`.
     """
 
     tried_by_auto = False

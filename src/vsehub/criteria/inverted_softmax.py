@@ -13,9 +13,9 @@ class InvertedSoftmax(ItemBias):
     """Logarithm of e^{βs(q,m)} / Σ_q' e^{βs(q',m)}.
 
     beta: the inverse temperature. With the queries as their own reference the sum leaves the query itself out, as ACL
-    eq. 5 prints it; with reference queries it runs over those. A single query that is its own reference has no others:
-    its sum keeps it in, so that every item's value is 0, which is the ranking of the bias. Raises InputError for a beta
-    that is not positive and finite.
+    eq. 5 prints it; with reference queries the sum runs over those. With a single query as its own reference, the sum
+    includes the query itself, and every item's value is 0. Raises InputError for a beta that is not positive and
+    finite.
     """
 
     tried_by_auto = True

@@ -102,12 +102,12 @@ class Sinkhorn(ItemBias):
     def joining_bias(
         self, reference_scores: Tensor, potentials: Tensor, items: int, own: Tensor | None = None
     ) -> Tensor:
-        """The bias (m,) of items that join others, each alone: the queries that it takes its share from give way to it.
+        """The bias (m,) of new items, each added alone: a new item takes its share from the queries nearest to it.
 
-        reference_scores: (R, m). potentials: log u (R,), with which the others have their shares. items: how many these
-        are. own: the bias (m,) of items that are among them already, and whose share is taken from them first. Solves
-        Σ_r R·u_r·e^{s/τ - b} / (1 + R·u_r·e^{s/τ - b}) = R / (items + 1) for b by Newton's method. An item's bias
-        without that, log Σ_r u_r·e^{s/τ} + log M, would be too large: as if its queries had been all the others'.
+        reference_scores: (R, m). potentials: log u (R,), under which the earlier items have their shares. items: the
+        number of earlier items. own: the bias (m,) of items that are among the earlier ones; their share is removed
+        first. Solves Σ_r R·u_r·e^{s/τ - b} / (1 + R·u_r·e^{s/τ - b}) = R / (items + 1) for b by Newton's method. The
+        plain log Σ_r u_r·e^{s/τ} + log M would be too large, since it takes all of the queries' mass as given away.
         """
         count = len(potentials)
         logits = self.scale * reference_scores + (potentials.to(reference_scores) + math.log(count))[:, None]

@@ -287,7 +287,7 @@ def _built(checkpoint: Checkpoint, components: Components) -> Model:
 
 
 def image_sizes(node: Mapping[str, Any], image_shape: tuple[int, ...]) -> dict[str, Any]:
-    """The sizes that the data give to an image encoder: none to one whose model says what it takes."""
+    """The constructor arguments of an image encoder that come from the data; none if its model fixes the size."""
     return {"image_shape": list(image_shape)} if "image_shape" in node else {}
 
 

@@ -79,7 +79,7 @@ class BankShares(Protocol):
         """An index over all entries, from that over this process's own."""
 
     def means(self, own: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
-        """What gives the mean similarity to all entries, from what gives that to this process's own."""
+        """A function queries -> mean similarity (Q,) to all entries, from one for the entries of this process."""
 
 
 class MemoryBank:
@@ -308,7 +308,7 @@ def running_backend(index: Index, shortlist: int | None) -> str:
 
 
 def mean_similarities(entries: Any, similarity: Similarity | None, side: str) -> Callable[[Any], Tensor]:
-    """What gives the mean similarity of each query to all entries, (Q,); arguments as `ScoredIndex`'s.
+    """A function queries -> mean similarity (Q,) to all entries; arguments as those of `ScoredIndex`.
 
     similarity: None where it is the inner product, whose mean is that with the mean entry.
     """

@@ -34,9 +34,9 @@ class PairDataset(Dataset):
 
     seed: of what is random. drop_words, drop_regions: the probability with which a word of a caption, or a region of an
     image, is left out (VSE∞, Chen et al. 2021: 0.2); `<start>` and `<end>`, and at least one region, stay. process,
-    processes: this process's number and how many share each batch; it then gets the images and texts of its own share,
-    which are what one process would get. Raises InputError where words or regions are to be dropped and the split has
-    none.
+    processes: this process's number, and how many processes share each batch. A process loads the images and texts of
+    its own share, equal to those of a single process. Raises InputError where words or regions are to be dropped and
+    the split has none.
     """
 
     def __init__(

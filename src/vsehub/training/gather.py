@@ -1,8 +1,8 @@
 """The rows of all processes as one batch, with the gradient that one process with all rows would have.
 
-Every process computes the loss of the whole batch. The gradient of what it gathered is summed over the processes, each
-of which keeps the part of its own rows: that is their number times the gradient of the loss. Distributed data parallel
-training averages the processes' gradients of the parameters, which divides by the number again.
+Every process computes the loss of the whole batch. The gradients of the gathered rows are summed over the P processes,
+and each process keeps those of its own rows. The sum is P times the gradient of the loss. Distributed data parallel
+training averages the gradients of the parameters over the processes, which divides by P again.
 """
 
 from collections.abc import Callable, Sequence

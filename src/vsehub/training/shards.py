@@ -22,7 +22,7 @@ class ProcessShares:
         return _ShardedIndex(own, self)
 
     def means(self, own: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
-        """What gives the mean over all rows (Q,), from what gives that over this process's own."""
+        """A function queries -> mean (Q,) over all rows, from such a function over the rows of this process."""
         share = (self.own.stop - self.own.start) / self.rows
 
         def mean(queries: Any) -> Tensor:
