@@ -1,4 +1,4 @@
-"""The part that `add` and `gate` share: the collection that they name, and the items that are new to it."""
+"""What `add` and `gate` share: the collection, and the new items."""
 
 import csv
 from pathlib import Path

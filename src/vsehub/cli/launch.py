@@ -1,4 +1,4 @@
-"""Training as several processes: those that this command starts, and those that torchrun or srun started.
+"""Training as several processes, started by this command, by torchrun or by srun.
 
 Process 0 claims the run's folder, writes its files and prints. The others take the folder from it and are silent.
 """

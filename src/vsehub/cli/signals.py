@@ -109,7 +109,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def end_with_starter() -> None:
-    """End this process together with the one that started it as one of several, even where SIGKILL ends that one.
+    """End this process when its starter ends, even by SIGKILL.
 
     To be called before the imports, which take seconds.
     """

@@ -1,4 +1,4 @@
-"""Inference criteria, which correct a ranking for hubs, one file each; `matching` holds those that assign."""
+"""Inference criteria, one file each, which correct a ranking for hubs; `matching` holds the assignments."""
 
 import lazy_loader
 

@@ -103,7 +103,7 @@ class Criterion(ABC):
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.parameters().items())})"
 
     def with_parameters(self, **changes: Any) -> Self:
-        """A criterion like this one with some arguments changed; in a chain those of the step that has them."""
+        """A copy with some arguments changed; in a chain, the arguments of the step that takes them."""
         return type(self)(**self.parameters() | changes)
 
     def grid(self) -> list[dict[str, Any]]:

@@ -99,7 +99,7 @@ def choose(
 ) -> Choice:
     """The candidate that ranks the right items highest; the rule is that of `criteria.auto.chosen`.
 
-    queries: (Q, D), of which those with a positive are chosen by. positives: the items that answer them. items: (M, D).
+    queries: (Q, D); those with a positive are used for choosing. positives: the items that answer the queries. items: (M, D).
     reference: (R, D) queries; None: all of `queries` themselves (transductive). If the reference contains queries that
     are also used for choosing, these are divided into five folds. The queries of a fold are corrected by a reference
     without them and without their copies, like new queries. seed: of the folds and the samples. Raises InputError for
@@ -161,7 +161,7 @@ def _sample(random: np.random.Generator, count: int, most: int) -> Tensor:
 def _items(
     random: np.random.Generator, positives: Positives, asked: Tensor, items: int, most: int
 ) -> tuple[Tensor, Positives]:
-    """The items looked at, all answers of the queries `asked` among them, and which of them answer which query."""
+    """A sample of the items with all answers of the queries `asked`, and the answers by position in the sample."""
     place = torch.full((positives.queries,), -1)
     place[asked] = torch.arange(len(asked))
     pairs = place[positives.query] >= 0

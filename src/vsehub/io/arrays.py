@@ -110,7 +110,7 @@ class NpyHeader:
 
 
 class MappedRows:
-    """Matrices (n_i, D) of one type in files, added one by one, as one matrix (n, D) that is indexed by rows.
+    """Matrices (n_i, D) of one type in files, added one by one and indexed by rows as one matrix (n, D).
 
     Only the first files stay mapped, the others are mapped for each access: a map takes one of the process's file
     handles, and there may be thousands of files.

@@ -58,7 +58,7 @@ class UnfinishedWork:
         return self.folder / f"{name}{ENDING}"
 
     def load(self, name: str) -> dict[str, np.ndarray] | None:
-        """The arrays of a part; None if it is absent, or if it was damaged, in which case it is removed."""
+        """The arrays of a part; None for an absent part, and for a damaged one, which is removed."""
         path = self.path(name)
         if not path.is_file():
             return None

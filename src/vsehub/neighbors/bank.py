@@ -175,7 +175,7 @@ class MemoryBank:
         size = len(image_ids)
         self._relation = relation
         self.k = self.asked_k if self.asked_k is not None else max(K_LEAST, round(K_SHARE * size))
-        # Each query may lose all entries that belong to it: search that much deeper, so that at least k are left.
+        # A query may lose all entries of its own image: a deeper search leaves at least k.
         if relation is None:
             self._most_lost = int(image_ids.unique(return_counts=True)[1].max())
         else:

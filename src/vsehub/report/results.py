@@ -256,7 +256,7 @@ def _families(
 
 
 def _without_copies(members: dict[str, Parts]) -> dict[str, Parts]:
-    """The cases without those that equal an earlier one on every image: one ranking with two names is one test.
+    """The cases without duplicates: two cases with equal values on every image are one test.
 
     Transductive QB-Norm, for example, is the inverted softmax of the same β.
     """

@@ -161,7 +161,7 @@ def slices(sweep: LossSweep) -> dict[str, pd.DataFrame]:
 
 
 def choice_table(sweep: LossSweep) -> ReportTable:
-    """The setting that validation chooses and, if it differs, the one that is best on test."""
+    """The setting chosen on validation and, if different, the best setting on test."""
     best = sweep.table.iloc[0]
     rows = [["chosen on validation", *_setting_row(sweep, best)]]
     if sweep.table["test"].notna().any() and sweep.table["test"].max() > best["test"]:

@@ -1,4 +1,4 @@
-"""Items in shards: what a worker computes from one of them, by the functions that rank them on one machine.
+"""Items in shards: what a worker computes from a shard, with the functions that rank all items on one machine.
 
 A worker opens the file of its shard itself and reads only the shard's rows. Queries, reference and reference items come
 as arrays.

@@ -30,7 +30,7 @@ def process() -> int:
 def started_place(asked: Mapping[str, Any]) -> dict[str, int]:
     """The Trainer's devices and num_nodes as torchrun or srun started the processes.
 
-    asked: as the settings have them. Raises InputError where they ask for something else than one or that.
+    asked: the number in the settings. Raises InputError if that number is neither one nor the number of processes.
     """
     if "LOCAL_WORLD_SIZE" in os.environ:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -135,7 +135,7 @@ def together() -> Iterator[None]:
         return
     if process() > 0:
         with suppress(RuntimeError):
-            from_first(None)  # which process 0 will not send: this one ends after it, so that its message is heard
+            from_first(None)  # never sent: waiting lets process 0 end first, with its message
         raise SystemExit(LOST)
     if own is not None:
         raise own

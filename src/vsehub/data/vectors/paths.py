@@ -181,7 +181,7 @@ def _hidden(name: str) -> bool:
 
 
 def stamps(files: Iterable[Path]) -> Stamps:
-    """Size, modification time and inode of each file, None for one that is absent: they tell that a file changed."""
+    """Size, modification time and inode of each file, by which changes are noticed; None for an absent file."""
     return {file: _stamp(file) for file in files}
 
 

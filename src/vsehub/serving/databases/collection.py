@@ -70,7 +70,7 @@ class Items:
 class Collection:
     """A collection that vsehub filled, open for search. ids: of the rows that `search` gives back, in their order.
 
-    takes_place_in: the collection of its name, whose place it takes when it is complete; None if it is that one.
+    takes_place_in: the live collection of the same name, replaced when this one is complete; None if there is none.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Collections that vsehub did not make: the bias of each item as one more field, and the expression that ranks by it.
+"""Collections made by others: the bias of each item as one more field, and an expression that ranks by the field.
 
 The vectors stay as they are, so that the engine's own search finds a shortlist by plain similarity, which the
 expression ranks by a·s - b. Items of the collection without the field are left out.

@@ -83,7 +83,7 @@ class Kept:
     def bias(self, criterion: ItemBias, items: VectorSource, held: int, own: Tensor | None = None) -> Tensor:
         """The bias (n,) of items (n, D) that join a collection.
 
-        held: how many items it had when it was filled. own: the bias (n,) of items that are among them.
+        held: the number of items when the collection was filled. own: the bias (n,) of items that are already stored.
         """
         reference = as_vectors("reference", self.reference)
         if self.balance is None or not isinstance(criterion, Sinkhorn):
