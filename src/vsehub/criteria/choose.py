@@ -99,11 +99,11 @@ def choose(
 ) -> Choice:
     """The candidate that ranks the right items highest; the rule is that of `criteria.auto.chosen`.
 
-    queries: (Q, D); those with a positive are used for choosing. positives: the items that answer the queries. items: (M, D).
-    reference: (R, D) queries; None: all of `queries` themselves (transductive). If the reference contains queries that
-    are also used for choosing, these are divided into five folds. The queries of a fold are corrected by a reference
-    without them and without their copies, like new queries. seed: of the folds and the samples. Raises InputError for
-    fewer than `LEAST` queries with a positive, or where no candidate can be applied.
+    queries: (Q, D); those with a positive are used for choosing. positives: the items that answer the queries. items:
+    (M, D). reference: (R, D) queries; None: all of `queries` themselves (transductive). If the reference contains
+    queries that are also used for choosing, these are divided into five folds. The queries of a fold are corrected by a
+    reference without them and without their copies, like new queries. seed: of the folds and the samples. Raises
+    InputError for fewer than `LEAST` queries with a positive, or where no candidate can be applied.
     """
     random = np.random.default_rng(seed)
     known = positives.counts.nonzero().flatten().numpy()
