@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from beside import beside
 from running import run, run_all, training, typed
 
 
@@ -66,9 +67,14 @@ class Comparison:
                 for reference in self.references
                 if not done(folder, criterion, reference)
             ]
-        shown = [f"paper={self.paper}", f"table={self.table}"] if self.paper else []
-        shown += [f'title="{self.title}"'] if self.title else []  # in quotes, for its commas
+        shown = [f'title="{self.title}"'] if self.title else []  # in quotes, for its commas
         return [*found, ["report", str(self.out / "runs"), f"out={self.out / 'report'}", "overwrite=true", *shown]]
+
+    def beside(self) -> None:
+        """Put the runs beside the published table, where one is named."""
+        if self.paper and self.table:
+            files = beside([self.out / "runs"], self.paper, self.table, self.out / "beside", overwrite=True)
+            print(files["published.txt"].read_text(encoding="utf-8"))
 
     def carry_out(self, dry_run: bool = False) -> None:
         """Run the commands one after the other; stops at the first that fails."""
@@ -80,6 +86,7 @@ class Comparison:
         for number, command in enumerate(commands, 1):
             if not run(command, f"[{number}/{len(commands)}]"):
                 sys.exit(f"this command failed: {typed(command)}")
+        self.beside()
         print(f"{(time.perf_counter() - start) / 60:.1f} minutes; the page: {self.out / 'report' / 'index.html'}")
 
 

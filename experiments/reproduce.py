@@ -14,13 +14,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from published import published_beside_table, short_published_table
 from reproduced import OCCURRENCE_PLACE, occurrence_remarks, occurrence_table, remarks, reproduced
 from row_jobs import OCCURRENCES, Job, LeftOut, Places, jobs
 from running import run, typed
 
 from vsehub.io.files import write_text
 from vsehub.report.pages.sections import bullets
-from vsehub.report.published import published_beside_table, short_published_table
 from vsehub.report.tables import ReportTable
 
 TABLES = (

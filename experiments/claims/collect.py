@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pandas as pd
 from curves import SWEPT, compared, digest, place, swept
+from published import published_table
 
 from vsehub.checks import require
 from vsehub.io.files import write_text
-from vsehub.report.published import published_table
 from vsehub.report.recipes import label_rank, recipe
 from vsehub.report.runs import Run, find_runs, read_run
 

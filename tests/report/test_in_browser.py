@@ -117,9 +117,7 @@ def page(request, tmp_path, write_run, make_evaluation):
                     evaluations=[make_evaluation(base, seed), csls],
                     config={"loss": {"_target_": f"vsehub.losses.{label}", "margin": seed and 0.2}},
                 )
-        files = build_report(
-            [tmp_path / "runs"], tmp_path / "out", paper="aaai2020", table="2", comparison=comparison()
-        )
+        files = build_report([tmp_path / "runs"], tmp_path / "out", comparison=comparison())
         return files["index.html"]
     if request.param == "embeddings":
         files = [str(tmp_path / f"{item}.png") for item in range(400)]

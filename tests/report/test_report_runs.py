@@ -80,6 +80,6 @@ def test_a_run_killed_at_once_is_noted_not_dropped(tmp_path, write_run):
 
 def test_a_report_of_nothing_but_unfinished_runs(tmp_path, write_run):
     write_run(rsums=(), status="failed")
-    files = build_report([tmp_path / "runs"], tmp_path / "out", paper="aaai2020", table="2")
+    files = build_report([tmp_path / "runs"], tmp_path / "out")
     assert "No run was evaluated." in files["table.md"].read_text()
     assert "figures/rsum-over-epochs.png" in files

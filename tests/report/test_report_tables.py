@@ -10,7 +10,6 @@ import pytest
 
 from vsehub.checks import InputError
 from vsehub.report.build import build_report
-from vsehub.report.published import is_own_setting, published_table
 from vsehub.report.statistics import Pair, compare
 
 
@@ -181,14 +180,11 @@ def test_a_studys_name_parts_no_recipes(tmp_path, write_run):
     assert report(tmp_path)[1][["n", "rsum"]].values.tolist() == [[2, 315.0]]
 
 
-def test_recipes_that_differ_between_losses_are_told_and_own_settings_recognised(tmp_path, write_run):
+def test_recipes_that_differ_between_losses_are_reported(tmp_path, write_run):
     write_run("hal", 0, config={"optimizer": {"lr": 0.001}})
     write_run("max", 0, config={"optimizer": {"lr": 2e-4}})
     text = report(tmp_path)[0]["table.md"].read_text()
-    assert "optimizer.lr 0.0002 (max), 0.001 (hal), each loss's own published setting" in text
-    assert is_own_setting("max", "optimizer.lr", "0.0002")
-    assert not is_own_setting("max", "optimizer.lr", "0.01")
-    assert not is_own_setting("infonce", "optimizer.lr", "0.001")
+    assert "optimizer.lr 0.0002 (max), 0.001 (hal)" in text
 
 
 def test_repeated_seeds_and_code_versions_are_noted(tmp_path, write_run):
@@ -224,43 +220,3 @@ def test_rounded_scores_have_a_row_of_their_own(tmp_path, write_run, make_evalua
     assert table[["criterion", "n", "rsum"]].values.tolist() == [["nns", 2, 300.0], ["nns", 2, 310.0]]
     assert "| nns (precision bf16) |" in squeezed(files["table.md"])
     assert "counted more than once" not in files["table.md"].read_text()
-
-
-def test_published_rows_are_joined_by_loss_and_criterion(tmp_path, write_run):
-    for seed in (0, 1):
-        write_run("hal", seed, rsums=(300.0 + seed,))
-        write_run("infonce", seed)
-    files, _ = report(tmp_path, paper="aaai2020", table="2")
-    joined = pd.read_csv(files["published.csv"], dtype={"line": str})
-    assert joined.loc[joined["value"] == "published", "line"].tolist() == ["2.3", "2.7", "2.11", "2.23", "2.26"]
-    first = joined[joined["line"] == "2.3"].set_index("value")["rsum"]
-    assert first[["published", "measured"]].tolist() == pytest.approx([436.1, 300.5])
-    assert first["std"] == pytest.approx(statistics.stdev([300.0, 301.0]))
-    text = squeezed(files["published.md"])
-    assert "published on coco" in text
-    assert "points are of different data and cannot be compared" in text
-    assert "no row of this table has the measured architecture (gru+image_cnn)" in text
-    assert "| difference |" not in text
-    for name, line in (("table.tex", r"scenes & gru+image\_cnn & hal &"), ("published.tex", "2.3 & measured &")):
-        assert line in files[name].read_text()
-
-
-def test_published_rows_keep_to_the_measured_architecture_and_protocol(tmp_path, write_run, make_evaluation):
-    place = dict(dataset="coco", architecture="gru+resnet152")
-    write_run("hal", 0, evaluations=[make_evaluation(460.0, protocol="c2")], **place)
-    files, _ = report(tmp_path, paper="aaai2020", table="2")
-    joined = pd.read_csv(files["published.csv"], dtype={"line": str})
-    assert joined["line"].tolist() == ["2.11"] * 4 + ["2.23"]
-    text = files["published.md"].read_text()
-    assert "reproduction error" not in text
-    assert "without a measured counterpart (same loss, criterion and protocol): 2.23\n" in text
-
-
-def test_unknown_papers_and_tables_are_refused_with_the_choices(tmp_path, write_run):
-    write_run()
-    with pytest.raises(InputError, match="aaai2020"):
-        published_table("aaai2021", "2")
-    with pytest.raises(InputError, match="choose one of '1', '2'"):
-        published_table("aaai2020", "9")
-    with pytest.raises(InputError, match="both or neither"):
-        report(tmp_path, paper="aaai2020")

@@ -138,7 +138,7 @@ def test_lambda_is_chosen_on_val_by_direction():
 
 def test_published_figures_are_those_of_the_tables():
     papers = {"AAAI": "aaai2020", "ACL": "acl-srw2019", "EMNLP": "emnlp2019-submission"}
-    printed = pd.read_csv(ROOT / "src/vsehub/report/papers/paper_tables.csv", dtype={"table": str, "line": str})
+    printed = pd.read_csv(ROOT / "experiments/papers/paper_tables.csv", dtype={"table": str, "line": str})
     printed["rsum"] = printed["rsum"].fillna(printed.filter(regex="_r(1|5|10)$").sum(axis=1, skipna=False))
     rows = printed.set_index(["paper", "table", "line"])
     expected = pd.read_csv(STUDY / "expected.csv")

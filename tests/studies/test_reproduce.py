@@ -20,7 +20,7 @@ import reproduce  # noqa: E402 (in experiments/, found by the line above)
 from row_files import rows  # noqa: E402
 from row_jobs import Job  # noqa: E402
 
-PUBLISHED = pd.read_csv(ROOT / "src/vsehub/report/papers/paper_tables.csv", dtype={"table": str, "line": str})
+PUBLISHED = pd.read_csv(ROOT / "experiments/papers/paper_tables.csv", dtype={"table": str, "line": str})
 TINY = (
     "data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8", "image_encoder.width=4", "trainer.max_epochs=1",
     "loader.batch_size=64",

@@ -7,9 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from looped import looped
+from published import METRICS, order_notes, published_table, short_published_table
 from scipy import stats
-
-from vsehub.report.published import METRICS, order_notes, published_table, short_published_table
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 

@@ -27,10 +27,7 @@ def report(cfg: DictConfig) -> None:
     from vsehub.cli.examples import asked
     from vsehub.report.build import build_report, report_output
 
-    table = None if cfg.table is None else str(cfg.table)
     report_output(cfg.out, cfg.overwrite)  # refused before the rankings are compared
-    files = build_report(
-        [Path(run) for run in cfg.runs], cfg.out, cfg.title, cfg.paper, table, asked(cfg), cfg.overwrite
-    )
-    print((files.get("published.txt") or files["table.txt"]).read_text(encoding="utf-8"))
+    files = build_report([Path(run) for run in cfg.runs], cfg.out, cfg.title, asked(cfg), cfg.overwrite)
+    print(files["table.txt"].read_text(encoding="utf-8"))
     print(f"page: {files['index.html']}")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from vsehub.checks import require
 from vsehub.io.files import atomic, write_text
 from vsehub.io.outputs import Output
 from vsehub.report.pages.comparison import RankingComparison, comparison_values
@@ -13,13 +12,7 @@ from vsehub.report.pages.runs import origin, page_table, run_notes, setting_fact
 from vsehub.report.pages.sections import Section, bullets, sections_markdown
 from vsehub.report.pages.templates import render_page
 from vsehub.report.plots import Picture
-from vsehub.report.published import (
-    beside_published,
-    published_beside_table,
-    recipe_differences,
-    short_published_table,
-)
-from vsehub.report.recipes import recipes_by_series, series_of
+from vsehub.report.recipes import recipe_differences, recipes_by_series, series_of
 from vsehub.report.results import (
     Setting,
     aggregate,
@@ -43,15 +36,12 @@ def build_report(
     folders: Sequence[str | Path],
     out: str | Path,
     title: str | None = None,
-    paper: str | None = None,
-    table: str | None = None,
     comparison: RankingComparison | None = None,
     overwrite: bool = False,
 ) -> dict[str, Path]:
     """Read every run in or below `folders` and write the report into the folder `out`.
 
     Args:
-        paper: with `table`, e.g. "aaai2020" and "2": adds a table of measured values beside that published table.
         comparison: two rankings whose hubs and examples the page shows.
         overwrite: whether to replace an earlier report.
 
@@ -59,9 +49,8 @@ def build_report(
         The written files by their path within `out`.
 
     Raises:
-        InputError: runs cannot be read, the paper or table is unknown, or `out` holds files that must not be replaced.
+        InputError: runs cannot be read, or `out` holds files that must not be replaced.
     """
-    require((paper is None) == (table is None), f"paper is {paper!r} and table is {table!r}; give both or neither")
     output = report_output(out, overwrite)
     runs = read_runs(folders)
     # a run without any value or epoch belongs to no recipe; the notes name it
@@ -90,17 +79,6 @@ def build_report(
     if len(tests):
         texts["paired.csv"] = frame_csv(tests)
         texts["paired.md"] = f"# Paired tests\n\n{_paired_markdown(tests)}"
-    beside = []
-    if paper is not None and table is not None:
-        lines, remarks = beside_published(means, paper, str(table))
-        heading = f"Measured beside published: {paper}, table {table}"
-        side = published_beside_table(lines, heading)
-        texts["published.csv"] = frame_csv(lines)
-        texts["published.md"] = f"# {markdown_text(heading)}\n\n{bullets(remarks)}\n\n{side.markdown()}\n"
-        texts["published.tex"] = side.latex()
-        short = short_published_table(lines, "rsum").terminal()
-        texts["published.txt"] = "\n\n".join([heading, bullets(remarks), *([short] if len(lines) else [])]) + "\n"
-        beside = [Section(heading, remarks, [page_table(side._replace(caption=""))] if len(lines) else [])]
     texts["index.html"] = render_page(
         "page.html.j2",
         title=title,
@@ -111,7 +89,6 @@ def build_report(
         others=[
             *swept,
             *([training] if training.pictures else []),
-            *beside,
             *origin(runs, series, recipes, of_recipes),
         ],
         commands=[(run.path, str(run.record["command"])) for run in runs if run.record.get("command")],

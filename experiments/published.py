@@ -1,53 +1,34 @@
 """The papers' tables and recipes (papers/*.csv), and measured values beside the published ones."""
 
-import io
-from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from vsehub.checks import one_of
-from vsehub.report.recipes import LOSS_KEYS, Series, differing
 from vsehub.report.results import COLUMNS
 from vsehub.report.tables import ReportTable, criterion_text, seeds_text, spread_text
 
+PAPERS = Path(__file__).parent / "papers"
 PROTOCOLS = {"1k": "single"}  # the papers' 1,000 test images of Flickr30k are one ranking of the whole split
-OWN_SETTINGS = {"lr": "lr", "batch_size": "batch_size", "max_epochs": "epochs"}  # config leaf -> hyperparameters.csv
 PLACE = ["line", "value", "dataset", "architecture", "protocol", "loss", "criterion", "seeds"]
 METRICS = [column.key for column in COLUMNS]
 FEWEST_ROWS = 4  # whose order is compared with the published one
 
 
-def _shipped(name: str) -> pd.DataFrame:
-    text = files("vsehub.report").joinpath("papers", name).read_text(encoding="utf-8")
-    return pd.read_csv(io.StringIO(text), dtype={"table": str, "line": str, "note": str})
+def _read(name: str) -> pd.DataFrame:
+    return pd.read_csv(PAPERS / name, dtype={"table": str, "line": str, "note": str})
 
 
 def published_table(paper: str, table: str) -> pd.DataFrame:
     """The rows of a published table, with the results' keys. Raises InputError naming the choices if there is none."""
-    frame = _shipped("paper_tables.csv")
+    frame = _read("paper_tables.csv")
     one_of("paper", paper, tuple(sorted(frame["paper"].unique())))
     frame = frame[frame["paper"] == paper]
     one_of("table", str(table), tuple(sorted(frame["table"].unique())))
     names = {column.key: column.key.replace("hubness/", "").replace("/", "_") for column in COLUMNS}
     return frame[frame["table"] == str(table)].rename(columns={name: key for key, name in names.items()})
-
-
-def is_own_setting(label: str, key: str, value: str) -> bool:
-    """Whether a published recipe of the loss `label` sets `key` (e.g. "optimizer.lr") to `value`."""
-    column = OWN_SETTINGS.get(key.rpartition(".")[2])
-    if column is None:
-        return False
-    frame = _shipped("hyperparameters.csv")
-    return _number(value) in frame.loc[frame["loss"] == label, column].tolist()
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def beside_published(table: pd.DataFrame, paper: str, number: str) -> tuple[pd.DataFrame, list[str]]:
@@ -200,24 +181,3 @@ def short_published_table(frame: pd.DataFrame, caption: str = "") -> ReportTable
             lines[-1]["measured"] = spread_text(row["rsum"], std, 1)
     columns = ["line", "architecture", "loss", "criterion", "published", "measured"]
     return ReportTable.of(pd.DataFrame(lines, columns=columns), caption, words=4)
-
-
-def recipe_differences(recipes: dict[Series, dict[str, str]]) -> list[str]:
-    """One note per data set and architecture on settings, other than the loss, that differ between the losses."""
-    notes = []
-    for place in dict.fromkeys((series.dataset, series.architecture) for series in recipes):
-        members = {series: settings for series, settings in recipes.items() if series[:2] == place}
-        keys = [key for key in differing(members.values()) if key.partition(".")[0] not in LOSS_KEYS]
-        if keys:
-            described = "; ".join(_described(key, members) for key in keys)
-            notes.append(f"recipes differ in more than the loss ({' · '.join(place)}): {described}")
-    return notes
-
-
-def _described(key: str, members: dict[Series, dict[str, str]]) -> str:
-    values: dict[str, list[Series]] = {}
-    for series, settings in members.items():
-        values.setdefault(settings.get(key, "absent"), []).append(series)
-    shown = ", ".join(f"{value} ({', '.join(s.title for s in owners)})" for value, owners in values.items())
-    own = all(is_own_setting(s.label, key, value) for value, owners in values.items() for s in owners)
-    return f"{key} {shown}" + (", each loss's own published setting" if own else "")

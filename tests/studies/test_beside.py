@@ -1,0 +1,54 @@
+"""Runs beside the published tables of the papers."""
+
+import re
+import statistics
+
+import pandas as pd
+import pytest
+from beside import beside
+from published import published_table
+
+from vsehub.checks import InputError
+
+
+def squeezed(file):
+    return re.sub(" +", " ", file.read_text())
+
+
+def test_published_rows_are_joined_by_loss_and_criterion(tmp_path, write_run):
+    for seed in (0, 1):
+        write_run("hal", seed, rsums=(300.0 + seed,))
+        write_run("infonce", seed)
+    files = beside([tmp_path / "runs"], "aaai2020", "2", tmp_path / "beside")
+    joined = pd.read_csv(files["published.csv"], dtype={"line": str})
+    assert joined.loc[joined["value"] == "published", "line"].tolist() == ["2.3", "2.7", "2.11", "2.23", "2.26"]
+    first = joined[joined["line"] == "2.3"].set_index("value")["rsum"]
+    assert first[["published", "measured"]].tolist() == pytest.approx([436.1, 300.5])
+    assert first["std"] == pytest.approx(statistics.stdev([300.0, 301.0]))
+    text = squeezed(files["published.md"])
+    assert "published on coco" in text
+    assert "points are of different data and cannot be compared" in text
+    assert "no row of this table has the measured architecture (gru+image_cnn)" in text
+    assert "| difference |" not in text
+    assert "2.3 & measured &" in files["published.tex"].read_text()
+
+
+def test_published_rows_keep_to_the_measured_architecture_and_protocol(tmp_path, write_run, make_evaluation):
+    place = dict(dataset="coco", architecture="gru+resnet152")
+    write_run("hal", 0, evaluations=[make_evaluation(460.0, protocol="c2")], **place)
+    files = beside([tmp_path / "runs"], "aaai2020", "2", tmp_path / "beside")
+    joined = pd.read_csv(files["published.csv"], dtype={"line": str})
+    assert joined["line"].tolist() == ["2.11"] * 4 + ["2.23"]
+    text = files["published.md"].read_text()
+    assert "reproduction error" not in text
+    assert "without a measured counterpart (same loss, criterion and protocol): 2.23\n" in text
+
+
+def test_unknown_papers_and_tables_are_refused_with_the_choices(tmp_path, write_run):
+    write_run()
+    with pytest.raises(InputError, match="aaai2020"):
+        published_table("aaai2021", "2")
+    with pytest.raises(InputError, match="choose one of '1', '2'"):
+        published_table("aaai2020", "9")
+    with pytest.raises(InputError, match="aaai2020"):
+        beside([tmp_path / "runs"], "aaai2021", "2", tmp_path / "beside")
