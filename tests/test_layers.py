@@ -163,6 +163,26 @@ def test_nothing_needs_posix():
         assert list(unguarded(ast.parse(bad))), bad
 
 
+def private_of_torch(tree):
+    """Attributes of torch that begin with an underscore, and operators called by their registered names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            names = ast.unparse(node).split(".")
+            if names[0] == "torch" and (names[1] == "ops" or (names[-1].startswith("_") and names[-1][:2] != "__")):
+                yield ".".join(names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            private = [name for name in node.module.split(".") if name.startswith("_")]
+            yield from private + [one.name for one in node.names if one.name.startswith("_")]
+
+
+def test_private_operators_of_torch_stand_in_one_module():
+    """It tries them before it uses them, and has a public way beside them."""
+    found = {path.relative_to(ROOT).as_posix() for path in FILES if list(private_of_torch(ast.parse(path.read_text())))}
+    assert found == {"encoders/fast/products.py"}
+    for bad in ("torch.ops.aten.relu(x)", "torch._VF.gru", "torch.nn.modules._f", "from torch._C import a"):
+        assert list(private_of_torch(ast.parse(bad))), bad
+
+
 def test_no_imports_form_a_circle():
     """Those within functions count too; what comes through a package's door counts as its file."""
     files = {

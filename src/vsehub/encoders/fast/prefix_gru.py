@@ -16,12 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from vsehub.encoders.fast.products import Product
 from vsehub.sets import Sets
-
-# Inductor's own operators: absent from builds without oneDNN.
-ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-TYPICAL_ROWS = 64
-LARGE = 2**14  # numbers of a matrix; laying out a smaller one does not pay
 
 
 class PrefixTree(NamedTuple):
@@ -186,7 +182,7 @@ class ForestGRU(torch.autograd.Function):
         size = weights[0].shape[1]
         states, before, recurrent = inputs.new_empty(3, len(inputs), size).unbind()
         gates = inputs.new_empty(len(inputs), 3 * size)
-        products = [_Product(weight.T, _product_type(inputs), repeated=True) for weight in weights]
+        products = [Product(weight.T, _product_type(inputs), repeated=True) for weight in weights]
         # Views of each level's rows, and within it of each direction's, are made at once: one by one they would take
         # longer than the short levels' arithmetic.
         levels = (inputs[:, 2 * size :], before, recurrent, *gates.chunk(3, dim=1), gates[:, : 2 * size], states)
@@ -231,7 +227,7 @@ class ForestGRU(torch.autograd.Function):
         torch.sub(before, new, out=into_update).mul_(update)
         into_update.addcmul_(into_update, update, value=-1)
 
-        products = [_Product(weight, ctx.product_type, repeated=True) for weight in weights]
+        products = [Product(weight, ctx.product_type, repeated=True) for weight in weights]
         to_recurrent = torch.empty(factors.shape, dtype=ctx.product_type)
         flow = gradient.clone()
         flows, flows_wide, updates, wide, out = (
@@ -274,21 +270,3 @@ def _taken(rows: Tensor, own: Tensor, dtype: torch.dtype) -> Tensor:
 def _product_type(like: Tensor) -> torch.dtype:
     """Autocast's type where it is on, else the tensor's own."""
     return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else like.dtype
-
-
-class _Product:
-    """Multiplies rows of `dtype` by one fixed right-hand matrix, in that type; the result has it too.
-
-    repeated: the matrix serves many small products; where torch has oneDNN's it is laid out for them once, which makes
-    products of a few dozen rows 1.3 to 2.5 times as fast.
-    """
-
-    def __init__(self, right: Tensor, dtype: torch.dtype, repeated: bool = False):
-        self.dtype, self.right, self.packed = dtype, right.to(dtype), None
-        if repeated and right.numel() >= LARGE and ONEDNN and dtype in (torch.float32, torch.bfloat16):
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.right.T, TYPICAL_ROWS)
-
-    def __call__(self, left: Tensor) -> Tensor:
-        if self.packed is None:
-            return left @ self.right
-        return torch.ops.mkldnn._linear_pointwise(left, self.packed, None, "none", [], "")

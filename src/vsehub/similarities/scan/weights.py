@@ -9,6 +9,7 @@ the scores' shape. Each normalisation has `forward`: changes x in place and retu
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 SLOPE, EPSILON = 0.1, 1e-8
@@ -96,10 +97,9 @@ class Normalisation(NamedTuple):
 
     def forward(self, raw: Tensor, member: Tensor, out: Tensor, work: Tensor) -> tuple[Tensor, ...]:
         """raw (n, s, q) -> the normalised scores in `out`, and what `backward` wants."""
+        out.copy_(raw)
         if self.clipped:
-            torch.ops.aten.leaky_relu.out(raw, SLOPE, out=out)
-        else:
-            out.copy_(raw)
+            F.leaky_relu_(out, SLOPE)
         return self.by.forward(out, member, work)
 
     def backward(
@@ -108,7 +108,7 @@ class Normalisation(NamedTuple):
         """Gradient of the normalised scores -> of the raw ones, in place."""
         self.by.backward(gradient, normalised, member, work, *saved)
         if self.clipped:
-            torch.ops.aten.leaky_relu_backward.grad_input(gradient, raw, SLOPE, False, grad_input=gradient)
+            gradient.mul_(torch.gt(raw, 0, out=work).clamp_(min=SLOPE))
 
 
 NORMALISATIONS = {
