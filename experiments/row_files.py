@@ -9,7 +9,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
 EXPERIMENTS = CONF / "experiment"
-PUBLISHED = ROOT / "src" / "vsehub" / "report" / "papers" / "paper_tables.csv"
+PUBLISHED = ROOT / "experiments" / "papers" / "paper_tables.csv"
 FEATURES = {
     "vgg19": "vgg19",
     "irv2": "inception_resnet_v2",

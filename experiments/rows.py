@@ -11,7 +11,7 @@ import yaml
 from evidence import number, renew
 
 ROOT = Path(__file__).parents[1]
-PUBLISHED = ROOT / "src" / "vsehub" / "report" / "papers" / "paper_tables.csv"
+PUBLISHED = ROOT / "experiments" / "papers" / "paper_tables.csv"
 EXPERIMENTS = ROOT / "conf" / "experiment"
 TITLES = {
     "aaai2020": "AAAI 2020 (HAL)",

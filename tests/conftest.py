@@ -10,17 +10,14 @@ from types import SimpleNamespace
 import pytest
 from filelock import FileLock
 from hydra._internal.hydra import Hydra
+from input_setups import SMALL  # in experiments/torture
+from warm import Warm, leave_figures_undrawn, one_mode
 
 from vsehub.cli import overrides
 from vsehub.cli.main import main
 from vsehub.io.address import Address
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "experiments" / "torture"))
-sys.path.insert(0, str(ROOT / "tests"))
-
-from input_setups import SMALL  # noqa: E402 (in experiments/torture)
-from warm import Warm, leave_figures_undrawn, one_mode  # noqa: E402
 
 LIMIT = 480  # seconds that a command may take
 

@@ -9,11 +9,11 @@ run and evaluation on test: epochs.csv, lambda.csv, occurrences.csv and publishe
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import pandas as pd
 from curves import SWEPT, compared, digest, place, swept
-from published import published_table
 
 from vsehub.checks import require
 from vsehub.io.files import write_text
@@ -21,6 +21,10 @@ from vsehub.report.recipes import label_rank, recipe
 from vsehub.report.runs import Run, find_runs, read_run
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from published import published_table  # noqa: E402 (beside this folder, found by the line above)
+
 FIGURES = {f"{side}_r{k}": f"{side}/r{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)} | {
     "rsum": "rsum",
     "hs_sum": "hubness/hs_sum",

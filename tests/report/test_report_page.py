@@ -36,7 +36,7 @@ def runs(tmp_path_factory, run_writer, make_evaluation):
     return runs
 
 
-SETTINGS = {"title": HOSTILE, "paper": "aaai2020", "table": "2"}
+SETTINGS = {"title": HOSTILE}
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from script_modules import script_modules
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 STUDIES = sorted(path.parent.name for path in EXPERIMENTS.glob("*/results.csv"))
-sys.path.insert(0, str(EXPERIMENTS))
 
 import evidence  # noqa: E402 (in experiments/, found by the line above)
 

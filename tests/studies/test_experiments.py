@@ -20,7 +20,7 @@ from vsehub.training.build import DESCRIBED, build_data, build_module
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "conf" / "experiment"
-PUBLISHED = ROOT / "src" / "vsehub" / "report" / "papers"
+PUBLISHED = ROOT / "experiments" / "papers"
 TEXT = {"table": str, "line": str, "note": str}
 ROWS = {
     f"{row['paper']}/{row['line']}": row

@@ -14,7 +14,6 @@ from hydra import compose, initialize_config_dir
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "conf" / "experiment"
-sys.path.insert(0, str(ROOT / "experiments"))
 
 import reproduce  # noqa: E402 (in experiments/, found by the line above)
 from row_files import rows  # noqa: E402

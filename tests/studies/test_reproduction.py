@@ -1,18 +1,13 @@
 """Published lines with what was measured for each, and shares of N_1."""
 
 import re
-import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from looped import looped
 from published import METRICS, order_notes, published_table, short_published_table
-from scipy import stats
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
-
 from reproduced import occurrence_remarks, occurrence_table, reproduced
+from scipy import stats
 
 TABLES = ("aaai2020/1", "aaai2020/2", "acl-srw2019/1", "acl-srw2019/2", "acl-srw2019/4", "emnlp2019-submission/1")
 TABLES += ("emnlp2019-submission/2", "emnlp2019-submission/4")

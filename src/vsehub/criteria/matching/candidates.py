@@ -94,7 +94,7 @@ class Candidates:
             scores = scores.index_select(1, torch.from_numpy(with_place).to(scores.device))
         width = min(self._length, len(with_place))
         values, columns = (part.cpu().numpy() for part in top_k(scores, width))
-        listed = memoryview(values.ravel()), memoryview(with_place[columns].ravel())  # indexing gives Python's numbers
+        listed = values.ravel().data, with_place[columns].ravel().data  # indexing gives Python's numbers
         counts = (values > -np.inf).sum(axis=1).tolist()  # pairs of score -inf never match
         for begin, query, count in zip(itertools.count(step=width), who, counts, strict=False):
             self._listed[query], self._begin[query], self._end[query] = listed, begin, begin + count
