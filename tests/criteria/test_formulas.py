@@ -153,6 +153,23 @@ def test_sinkhorn_is_uniform_in_the_end():
     torch.testing.assert_close(shares, torch.full((20,), 1.5, dtype=torch.float64), rtol=1e-6, atol=0)
 
 
+@looped("cached", [2**18, 8])
+@looped("far", [-0.5, -1.0])
+def test_sinkhorn_of_an_item_whose_shares_all_underflow(far, cached, monkeypatch):
+    """All queries are far from one item: its shares are e^-150 or less, which float32 does not hold, nor its mass."""
+    monkeypatch.setattr("vsehub.criteria.sinkhorn.CACHED", cached)  # 8: the item is in a block of its own
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.rand(6, 5, generator=generator) / 10 + 0.9
+    scores[:, 2] = far + torch.rand(6, generator=generator) / 10
+    rule = Sinkhorn(0.01, 3)
+    shares = (scores / 0.01 - (scores / 0.01).logsumexp(dim=1, keepdim=True)).exp()
+    assert shares[:, 2].max() < torch.finfo(torch.float32).tiny
+    wanted = np.array(sinkhorn(scores.double().numpy(), scores.double().numpy(), 0.01, 3))
+    for given in (scores, scores.double()):
+        found = rule.rescore(given).double().numpy()
+        assert np.abs(found - wanted).max() < (2e-4 if given.dtype == torch.float32 else 1e-9)
+
+
 def test_local_scaling_takes_a_score_above_1_as_1():
     """Of unit vectors rounding alone makes such scores; without the bound the farther beyond 1 the better."""
     scores = torch.tensor([[1.0, 1.0 + 1e-6, 0.5]], dtype=torch.float64)

@@ -22,7 +22,8 @@ class Product:
     """
 
     def __init__(self, right: Tensor, dtype: torch.dtype, repeated: bool = False):
-        self.dtype, self.right, self.packed = dtype, right.to(dtype), None
+        self.dtype, self.right = dtype, right.to(dtype)
+        self.packed: Tensor | None = None
         if repeated and right.numel() >= LARGE and lays_out(dtype):
             self.packed = _laid_out(self.right)
 
