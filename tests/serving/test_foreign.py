@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_databases import installed, postgres, qdrant_server  # noqa: F401 (fixtures)
+from servers import installed
 
 from vsehub.serving.databases.foreign import FIELD
 

@@ -149,8 +149,9 @@ class Milvus(Aliased):
         if ids is not None:
             for start in range(0, len(ids), BATCH):
                 keys = [key_of(one) for one in ids[start : start + BATCH]]
-                yield _rows(self._client.get(self._name, keys, output_fields=wanted))
+                yield _rows(self._client.get(self._name, keys, output_fields=wanted, consistency_level="Strong"))
             return
+        self.count()  # sees all changes; batches of servers before 2.4 do not wait for those of a moment ago
         batches = self._client.query_iterator(self._name, BATCH, output_fields=wanted, consistency_level="Strong")
         while found := batches.next():
             yield _rows(found)
