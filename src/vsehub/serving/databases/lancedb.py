@@ -223,7 +223,8 @@ class LanceColumn(Foreign):
 
     def among(self, ids: Sequence[str]) -> set[str]:
         """See `Foreign`."""
-        found = self._table().search().where(self._condition(ids)).select([self.id_column]).limit(len(ids)).to_arrow()
+        asked = f"({self._condition(ids)}) AND {self.vector_column} IS NOT NULL"
+        found = self._table().search().where(asked).select([self.id_column]).to_arrow()
         return {str(one) for one in found[self.id_column].to_pylist()}
 
     def write(self, bias: Sequence[float]) -> None:
