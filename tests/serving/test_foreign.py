@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from servers import installed
 
-from vsehub.serving.databases import foreign
+from vsehub.serving.databases import foreign, milvus
 from vsehub.serving.databases.foreign import FIELD
 
 ITEMS, DIM, K = 60, 12, 7
@@ -285,6 +285,39 @@ def test_what_is_refused_changes_nothing(correct, theirs, tmp_path):
     assert found.biases() != values
     assert found.others() == before
     assert "index" in first
+
+
+@pytest.mark.skipif(not installed("milvus"), reason="vsehub[milvus] is not installed")
+def test_an_older_milvus(run_here, given_milvus, tmp_path):
+    """It would need the vectors again; nothing is sent."""
+    versions = {"v2.3.5-lite": False, "v2.6.1": False, "2.6.2": True, "v2.6.10-rc1": True, "v3.0.0": True}
+    assert {one: milvus.merges(one) for one in versions} == versions
+    if given_milvus is None:
+        return
+    from pymilvus import MilvusClient
+
+    np.save(tmp_path / "v.npy", unit(20, 1))
+    with closing(MilvusClient(given_milvus)) as client:
+        if milvus.merges(client.get_server_version()):
+            return
+        client.create_collection("theirs", DIM, metric_type="IP")
+    own = "index=milvus", f"index_uri={given_milvus}", "correct=theirs"
+    said = run_here("rerank", "items=v.npy", "queries=v.npy", "criterion=csls", *own, status=2)
+    assert "writes whole items only, vectors included; version 2.6.2 or newer can add a field" in said
+
+
+@pytest.mark.parametrize("theirs", ["pgvector"], indirect=True)
+@pytest.mark.parametrize("kind", ["hnsw", "ivfflat"])
+def test_an_index_of_theirs_in_postgres(correct, theirs, kind):
+    """It gives the whole shortlist, of which pgvector's own settings would give 40 items, or those of one list."""
+    _, uri, found = theirs
+    (version,) = found.base.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchone()
+    if kind == "ivfflat" and tuple(map(int, version.split("."))) < (0, 8):
+        pytest.skip(f"pgvector {version} searches as many lists as the user sets")
+    lists = " WITH (lists = 8)" if kind == "ivfflat" else ""
+    found.base.execute(f"CREATE INDEX ON theirs USING {kind} (embedding vector_ip_ops){lists}")
+    indexed = f"{uri}&options=-c%20enable_seqscan%3Doff"  # which Postgres does not use for so few items
+    assert "it finds 100.0% of the 58 best" in correct("k=58", f"index_uri='{indexed}'")
 
 
 def test_settings_that_go_together(run_here, tmp_path):

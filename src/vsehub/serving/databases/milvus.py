@@ -226,9 +226,8 @@ class MilvusField(Foreign):
         name, where = self.place.name, self.place.address
         require(self._client.has_collection(name), f"correct: there is no collection {where}")
         version = str(self._client.get_server_version()) if self.place.served else "2.6.2"
-        numbers = re.findall(r"\d+", version)[:3]
         require(
-            tuple(map(int, numbers)) >= (2, 6, 2),
+            merges(version),
             f"correct: Milvus {version} at {where} writes whole items only, vectors included; version 2.6.2 or newer "
             f"can add a field. Or fill a collection of vsehub's own with index=milvus index_name=NAME",
         )
@@ -318,6 +317,11 @@ class MilvusField(Foreign):
         if not self._numbered:
             return one
         return int(one) if one.isascii() and one.isdecimal() and len(one) < 19 else None
+
+
+def merges(version: str) -> bool:
+    """Whether a server of this version changes one field of an item and leaves the others as they are."""
+    return tuple(map(int, re.findall(r"\d+", version)[:3])) >= (2, 6, 2)
 
 
 def _connected(uri: str) -> tuple[str, str]:

@@ -320,8 +320,13 @@ class PostgresColumn(Foreign):
         return ".".join(f'"{part}"' for part in name.split("."))
 
 
-# As many as an approximate index of pgvector 0.8 and newer needs for the shortlist; hnsw.ef_search is 1,000 at most.
-_CANDIDATES = f"SET hnsw.ef_search = {min(SHORTLIST, 1000)}"
+# Settings of pgvector by which an approximate index gives the whole shortlist; 0.8 and newer have the second ones. The
+# vector loads the library, without which Postgres lists none of them.
+_CANDIDATES = (
+    "SELECT set_config(name, CASE name WHEN 'hnsw.ef_search' THEN '1000' ELSE 'relaxed_order' END, FALSE) "
+    "FROM pg_settings WHERE name IN ('hnsw.ef_search', 'hnsw.iterative_scan', 'ivfflat.iterative_scan') "
+    "AND '[1]'::vector IS NOT NULL"
+)
 # The shortlist by plain similarity, which an index of the vectors serves, ranked by a·s - b.
 _SQL = (
     "SELECT {id}, score FROM (SELECT {id}, %(a)s * -({vector} <#> %(q)s) - {field} AS score FROM {table} "
