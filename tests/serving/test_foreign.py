@@ -1,7 +1,6 @@
 """`rerank correct=`: collections that vsehub did not make get a field, and nothing else of them changes."""
 
 import json
-import os
 import subprocess
 import sys
 from contextlib import closing, contextmanager
@@ -77,6 +76,7 @@ class OfPostgres:
         self.base.execute("CREATE EXTENSION IF NOT EXISTS vector")
         register_vector(self.base)
         self.base.execute("DROP TABLE IF EXISTS theirs")
+        self.base.execute('DROP SCHEMA IF EXISTS "their-shop" CASCADE')
 
     def fill(self, vectors):
         self.base.execute(f"CREATE TABLE theirs (number bigint PRIMARY KEY, embedding vector({DIM}), price int)")
@@ -212,19 +212,39 @@ def test_only_the_field_changes_and_the_note_ranks_by_it(correct, theirs, tmp_pa
     biases = found.biases()
     assert biases.pop("1") is None  # an item of theirs that was not given
     assert biases == pytest.approx(wanted)
-    ranking = pq.read_table(tmp_path / "rerank" / "ranking.parquet").to_pydict()["item"]
-    note = (tmp_path / "rerank" / "USAGE.md").read_text().partition("```python\n")[2].partition("```")[0]
     if engine == "qdrant":  # its server is in this process
         here: dict = {}
-        exec(compile(note, "note", "exec"), here)
+        exec(compile(note_of(tmp_path), "note", "exec"), here)
         ids = here["ids"]
     else:
-        code = note + "\nimport json\nprint(json.dumps(ids))\n"
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=os.environ, check=True
-        )
-        ids = json.loads(done.stdout)
-    assert ids == [ranking[row * K : row * K + K] for row in range(30)]
+        ids = note_ran(tmp_path)
+    assert ids == ranking_of(tmp_path)
+
+
+def note_of(folder):
+    return (folder / "rerank" / "USAGE.md").read_text().partition("```python\n")[2].partition("```")[0]
+
+
+def note_ran(folder):
+    """The ids of the note, which is run by itself."""
+    code = note_of(folder) + "\nimport json\nprint(json.dumps(ids))\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=True)
+    return json.loads(done.stdout)
+
+
+def ranking_of(folder):
+    ranking = pq.read_table(folder / "rerank" / "ranking.parquet").to_pydict()["item"]
+    return [ranking[row : row + K] for row in range(0, len(ranking), K)]
+
+
+@pytest.mark.parametrize("theirs", ["pgvector"], indirect=True)
+def test_a_table_in_a_schema(correct, theirs, tmp_path):
+    base = theirs[2].base
+    base.execute('CREATE SCHEMA "their-shop"')
+    base.execute('ALTER TABLE theirs SET SCHEMA "their-shop"')
+    assert "correct: there is no table theirs at" in correct(status=2)
+    assert "it finds 100.0% of the 7 best" in correct("correct=their-shop.theirs")
+    assert note_ran(tmp_path) == ranking_of(tmp_path)
 
 
 def test_a_command_that_is_stopped_is_given_again(correct, theirs, tmp_path, monkeypatch):
@@ -324,6 +344,8 @@ def test_settings_that_go_together(run_here, tmp_path):
     np.save(tmp_path / "v.npy", unit(20, 1))
     given = "rerank", "items=v.npy", "queries=v.npy", "criterion=csls"
     assert "give its engine and address too" in run_here(*given, "correct=theirs", status=2)
+    said = run_here(*given, "index=lancedb", "index_uri=x", "correct='a b'", status=2)
+    assert "correct is 'a b'; expected the name of a collection" in said
     assert "correct_id given without correct" in run_here(*given, "correct_id=a", status=2)
     said = run_here(*given, "correct=a", "index=lancedb", "index_uri=x", "index_approximate=true", status=2)
     assert "index_approximate: for collections that vsehub fills" in said
