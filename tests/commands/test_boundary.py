@@ -188,6 +188,26 @@ def test_a_signal_ends_the_process_wherever_it_is(where, number, environment):
         assert (process.returncode, said) == (-number, "")
 
 
+def test_an_interrupt_within_a_text_that_is_run(tmp_path, environment):
+    """Python remembers it, and `python -m` would end by the signal in spite of the status."""
+    (tmp_path / "interrupted.py").write_text(
+        "import signal\n"
+        "from vsehub.cli import app\n"
+        "with app.boundary():\n"
+        "    exec('signal.raise_signal(signal.SIGINT)')\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-m", "interrupted"],
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # ignored in jobs of some shells
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert "interrupted; complete files were kept" in process.stderr
+    assert process.returncode == 130
+
+
 def test_the_report_of_an_error_imports_nothing(monkeypatch):
     """A signal may have broken off an import of torch: another attempt would fail with an error of its own."""
     monkeypatch.setattr(launch, "started_together", lambda: True)

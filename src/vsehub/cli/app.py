@@ -25,7 +25,7 @@ from vsehub.checks import InputError, is_out_of_memory
 from vsehub.cli import launch
 from vsehub.cli.nodes import hide_secrets
 from vsehub.cli.overrides import check, config_dir, explained, ordered, readable
-from vsehub.cli.signals import INTERRUPTED, TERMINATED, Terminated, answered
+from vsehub.cli.signals import INTERRUPTED, TERMINATED, Terminated, answered, forget_interrupt
 from vsehub.components import conf_folder
 from vsehub.io.address import masked
 from vsehub.io.files import is_full_disk, write_text
@@ -106,6 +106,7 @@ def boundary() -> Iterator[None]:
             raise  # its message has been printed
         if os.environ.get("VSEHUB_TRACEBACK") == "1":
             raise
+        forget_interrupt()
         end(*reported(_stop_behind(error) or error))
 
 

@@ -36,22 +36,19 @@ class RequestedCorrection:
     @classmethod
     def of(cls, cfg: DictConfig, settings: Settings) -> "RequestedCorrection":
         """That of a command's configuration. Raises InputError for settings that do not fit."""
-        from vsehub.serving.databases.engines import ENGINES, placed
-        from vsehub.serving.databases.foreign import require_kind_of
+        from vsehub.serving.databases.engines import ENGINES, Place
 
-        known = " or ".join(name for name, one in ENGINES.items() if one.foreign)
         require(
             cfg.index in ENGINES and cfg.index_uri is not None,
             f"correct={cfg.correct} is a collection of others; give its engine and address too: index="
-            f"{known}, and index_uri=",
+            f"{' or '.join(ENGINES)}, and index_uri=",
         )
         own = [name for name in ("index_approximate", "item_columns") if cfg[name] is not None]
         require(
             not own, f"{', '.join(own)}: for collections that vsehub fills, and correct= changes one of others; omit it"
         )
-        require_kind_of(cfg.index)
         columns = (None if cfg[name] is None else str(cfg[name]) for name in ("correct_id", "correct_vector"))
-        return cls(settings, placed(cfg.index, str(cfg.index_uri), str(cfg.correct), None), *columns)
+        return cls(settings, Place(cfg.index, str(cfg.index_uri), str(cfg.correct), theirs=True), *columns)
 
     def require(self, name: str, criterion: "Criterion") -> None:
         """Raise InputError for a criterion that is no term of the item, and for a collection that does not fit."""
@@ -81,6 +78,7 @@ class RequestedCorrection:
         bias = terms[0].cpu() if terms else torch.zeros(len(inputs.items))
         ids, title = item_ids(inputs), ENGINES[self.place.engine].title
         with open_foreign(self.place, ids, criterion.scale, self.id_column, self.vector_column) as collection:
+            collection.require(replace=True)
             collection.write(bias.double().tolist())
             told = {"kind": f"{title}, {FIELD}", "uri": self.place.address, "items": len(ids), "bytes": None}
             found.record["index"] = told | measured(collection, found, criterion, bias, self.settings)

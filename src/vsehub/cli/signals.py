@@ -47,6 +47,16 @@ def answered(too_late: Callable[[int], None]) -> Iterator[None]:
             signal.signal(one, handler)
 
 
+def forget_interrupt() -> None:
+    """Let a process whose KeyboardInterrupt was caught end with the status that it gives.
+
+    Python remembers a KeyboardInterrupt that leaves the `exec` of a text, as libraries run them while they are imported
+    (dataclasses, named tuples). `python -m` then ends by SIGINT whatever the status is. The next text that is run
+    makes Python forget it.
+    """
+    exec("pass")
+
+
 def _terminated(signum: int, frame: Any) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
     raise Terminated(TERMINATED)

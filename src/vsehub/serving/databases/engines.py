@@ -12,6 +12,7 @@ from vsehub.io.address import Address
 from vsehub.serving.databases.base import Database, asking
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
+_THEIR_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -20,36 +21,42 @@ class DatabaseEngine:
     """An engine.
 
     title: its name in texts. factory: the class in the module of the engine's name. foreign: that of a collection of
-    others there; "" for none. packages: the modules that its extra installs. file: its folder in `out`; None if it
-    needs a server. schemes: of the URIs that it takes. ending: of the name of any folder of it. server: the URI of a
-    server, as an example. no_folder: why it needs one, in words.
+    others there. packages: the modules that its extra installs. file: its folder in `out`; None if it needs a server.
+    schemes: of the URIs that it takes. ending: of the name of any folder of it. server: the URI of a server, as an
+    example. no_folder: why it needs one, in words.
     """
 
     title: str
     factory: str
+    foreign: str
     packages: tuple[str, ...]
     file: str | None
     schemes: tuple[str, ...]
     ending: str = ""
-    foreign: str = ""
     server: str = ""
     no_folder: str = ""
 
 
 ENGINES = {
     "milvus": DatabaseEngine(
-        "Milvus", "Milvus", ("pymilvus", "milvus_lite"), "index.milvus.db", ("http", "https", "tcp"), ".db"
+        "Milvus",
+        "Milvus",
+        "MilvusField",
+        ("pymilvus", "milvus_lite"),
+        "index.milvus.db",
+        ("http", "https", "tcp"),
+        ".db",
     ),
     "lancedb": DatabaseEngine(
-        "LanceDB", "LanceDB", ("lancedb",), "index.lancedb", ("db", "s3", "gs", "az"), foreign="LanceColumn"
+        "LanceDB", "LanceDB", "LanceColumn", ("lancedb",), "index.lancedb", ("db", "s3", "gs", "az")
     ),
     "qdrant": DatabaseEngine(
         "Qdrant",
         "Qdrant",
+        "QdrantPayload",
         ("qdrant_client",),
         None,
         ("http", "https"),
-        foreign="QdrantPayload",
         server="http://HOST:6333",
         no_folder="; its makers call the client's folder mode one for prototypes, and it stores pickles, which can run "
         "code when a folder is opened. Start a server, or choose milvus or lancedb, which fill folders",
@@ -57,10 +64,10 @@ ENGINES = {
     "pgvector": DatabaseEngine(
         "Postgres",
         "PGVector",
+        "PostgresColumn",
         ("psycopg", "pgvector"),
         None,
         ("postgresql", "postgres"),
-        foreign="PostgresColumn",
         server="postgresql://USER@HOST/DATABASE",
     ),
 }
@@ -70,12 +77,15 @@ ENGINES = {
 class Place:
     """Where a collection is: the engine, its URI or folder, and the collection's name.
 
+    theirs: whether vsehub did not make it, so that its name need not be one that vsehub gives.
+
     Raises InputError for an unknown engine, if a package of it is missing, and for a URI or a name that it cannot take.
     """
 
     engine: str
     uri: str
     name: str
+    theirs: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "uri", Address(self.uri))
@@ -87,10 +97,17 @@ class Place:
             not missing,
             f"index={self.engine} needs {', '.join(missing)}: pip install 'vsehub[{self.engine}]', or choose another",
         )
-        require(
-            _NAME.fullmatch(self.name) is not None,
-            f"index_name is {self.name!r}; expected at most 50 letters, digits and underscores, no digit first",
-        )
+        if self.theirs:
+            require(
+                _THEIR_NAME.fullmatch(self.name) is not None,
+                f"correct is {self.name!r}; expected the name of a collection: at most 200 letters, digits, "
+                "underscores, dots and hyphens",
+            )
+        else:
+            require(
+                _NAME.fullmatch(self.name) is not None,
+                f"index_name is {self.name!r}; expected at most 50 letters, digits and underscores, no digit first",
+            )
         kinds = ", ".join(f"{scheme}://" for scheme in engine.schemes)
         scheme = self.uri.partition("://")[0].lower() if self.served else None
         require(

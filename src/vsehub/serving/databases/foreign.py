@@ -25,7 +25,6 @@ from vsehub.serving.databases.engines import ENGINES, Place, without_secret
 FIELD = "vsehub_bias"
 SHORTLIST = 1000  # items that plain search finds, of which the corrected ranking is made
 BATCH = 1000
-PATIENCE = 300  # seconds for one request, once a server has answered
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -51,11 +50,11 @@ class Foreign(ABC):
 
     @abstractmethod
     def check(self) -> bool:
-        """Whether it has the field already. Raises InputError if there is no such collection, column or distance."""
+        """Whether it has the field. Raises InputError unless the collection, its columns and its distance fit."""
 
     @abstractmethod
     def among(self, ids: Sequence[str]) -> set[str]:
-        """Which of the ids it holds."""
+        """Which of the ids it holds with a vector."""
 
     @abstractmethod
     def write(self, bias: Sequence[float]) -> None:
@@ -87,8 +86,9 @@ class Foreign(ABC):
             missing += [one for one in some if one not in held]
         require(
             not missing,
-            f"correct: {len(missing):,} of {len(self.ids):,} items are not in {self.place.address}: {listed(missing)}. "
-            f"Give the ids that it has (item_ids=FILE), and correct_id=COLUMN if that is not {self.id_column}",
+            f"correct: {len(missing):,} of {len(self.ids):,} items are not in {self.place.address}, or have no vector "
+            f"there: {listed(missing)}. Give the ids that it has (item_ids=FILE), and correct_id=COLUMN if that is "
+            f"not {self.id_column}",
         )
 
     def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
@@ -121,22 +121,11 @@ def open_foreign(
     place: Place, ids: Sequence[str], scale: float, id_column: str | None = None, vector_column: str | None = None
 ) -> Iterator[Foreign]:
     """A collection of others within the block. Raises InputError if the engine does not answer."""
-    require_kind_of(place.engine)
     module = import_module(f"vsehub.serving.databases.{place.engine}")
     with place.asking():
         found: Foreign = getattr(module, ENGINES[place.engine].foreign)(place, ids, scale, id_column, vector_column)
         with closing(found):
             yield found
-
-
-def require_kind_of(engine: str) -> None:
-    """Raise InputError for an engine whose rows cannot get a further field without their vectors being written."""
-    known = ", ".join(name for name, one in ENGINES.items() if one.foreign)
-    require(
-        bool(ENGINES[engine].foreign),
-        f"correct: {ENGINES[engine].title} writes whole rows only, vectors included, so the field cannot be added; "
-        f"choose one of {known}, or fill a collection with index={engine} index_name=NAME",
-    )
 
 
 def usage_of(collection: Foreign, normalize: bool | None, queries: str = "queries.npy", k: int = 10) -> str:

@@ -36,7 +36,7 @@ class LanceDB(Named):
 
     def shape(self) -> Shape | None:
         """See `Database`."""
-        if not self._has(self._name):
+        if not _has(self._base, self._name):
             return None
         import pyarrow as pa
 
@@ -159,21 +159,23 @@ class LanceDB(Named):
     def close(self) -> None:
         """See `Database`; there is no connection to end."""
 
-    def _has(self, name: str) -> bool:
-        token = None
-        while True:
-            page = self._base.list_tables(page_token=token)
-            if name in page.tables:
-                return True
-            token = page.page_token
-            if not token:
-                return False
-
     def _rows(self) -> Any:
         return self._table().search().select(["id", "label", "vector"])
 
     def _table(self) -> Any:
         return self._base.open_table(self._name)
+
+
+def _has(base: Any, name: str) -> bool:
+    """Whether a database has a table."""
+    token = None
+    while True:
+        page = base.list_tables(page_token=token)
+        if name in page.tables:
+            return True
+        token = page.page_token
+        if not token:
+            return False
 
 
 def _among(ids: Sequence[str]) -> str:
@@ -195,6 +197,8 @@ class LanceColumn(Foreign):
         import lancedb
 
         super().__init__(*given)
+        there = self.place.served or Path(self.place.uri).is_dir()  # connecting creates a folder
+        require(there, f"correct: there is no table {self.place.address}")
         settings: dict[str, Any] = (
             {"api_key": os.environ.get("LANCEDB_API_KEY")} if self.uri.startswith("db://") else {}
         )
@@ -206,7 +210,7 @@ class LanceColumn(Foreign):
 
         where = self.place.address
         require(
-            (self.place.served or Path(self.place.uri).is_dir()) and self.place.name in self._base.list_tables().tables,
+            _has(self._base, self.place.name),
             f"correct: there is no table {where}",
         )
         schema = self._table().schema
@@ -223,7 +227,8 @@ class LanceColumn(Foreign):
 
     def among(self, ids: Sequence[str]) -> set[str]:
         """See `Foreign`."""
-        found = self._table().search().where(self._condition(ids)).select([self.id_column]).limit(len(ids)).to_arrow()
+        asked = f"({self._condition(ids)}) AND {self.vector_column} IS NOT NULL"
+        found = self._table().search().where(asked).select([self.id_column]).to_arrow()
         return {str(one) for one in found[self.id_column].to_pylist()}
 
     def write(self, bias: Sequence[float]) -> None:

@@ -228,14 +228,19 @@ class PostgresColumn(Foreign):
 
         super().__init__(*given)
         self._base = psycopg.connect(self.uri, autocommit=True, connect_timeout=CONNECT_SECONDS)
+        require(
+            self._base.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone() is not None,
+            f"correct: there is no table of vectors {self.place.address}: the database has no extension vector",
+        )
         register_vector(self._base)
+        self._base.execute(_CANDIDATES)
 
     def check(self) -> bool:
         """See `Foreign`."""
         found = self._base.execute(
             "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = to_regclass(%s) "
             "AND attnum > 0 AND NOT attisdropped",
-            (f'"{self.place.name}"',),
+            (self._quoted(self.place.name),),
         ).fetchall()
         kinds: dict[str, str] = dict(found)
         require(bool(kinds), f"correct: there is no table {self.place.address}")
@@ -253,7 +258,10 @@ class PostgresColumn(Foreign):
 
     def among(self, ids: Sequence[str]) -> set[str]:
         """See `Foreign`."""
-        found = self._do("SELECT {id}::text FROM {table} WHERE {id}::text = ANY(%(ids)s)", {"ids": list(ids)})
+        found = self._do(
+            "SELECT {id}::text FROM {table} WHERE {id}::text = ANY(%(ids)s) AND {vector} IS NOT NULL",
+            {"ids": list(ids)},
+        )
         return {str(one) for (one,) in found.fetchall()}
 
     def write(self, bias: Sequence[float]) -> None:
@@ -280,13 +288,14 @@ class PostgresColumn(Foreign):
 
     def note(self, k: int) -> tuple[str, str]:
         """See `Foreign`."""
-        names = {"id": self.id_column, "vector": self.vector_column, "field": FIELD, "table": self.place.name}
-        text = _SQL.format(**{name: f'"{own}"' for name, own in names.items()})
+        text = _SQL.format(**{name: self._quoted(own) for name, own in self._names().items()})
         values = f'{{"q": Vector(one), "k": {k}, "a": {self.scale!r}, "n": {max(k, SHORTLIST)}}}'
         return (
             "import numpy as np\nimport psycopg\nfrom pgvector import Vector\n"
             "from pgvector.psycopg import register_vector\n",
             f"base = psycopg.connect({str(self.place.uri)!r}, autocommit=True)\nregister_vector(base)\n"
+            f"# An index of the vectors serves this if it is of vector_ip_ops; else each query reads the whole table.\n"
+            f"base.execute({_CANDIDATES!r})\n"
             f"ask = '''{text}'''\n"
             f"found = [base.execute(ask, {values}).fetchall() for one in vectors]\n"
             f"ids = [[str(one) for one, _ in hits] for hits in found]\n",
@@ -299,10 +308,25 @@ class PostgresColumn(Foreign):
     def _do(self, text: str, values: dict[str, Any] | None = None) -> Any:
         from psycopg.sql import SQL, Identifier
 
-        names = {"table": self.place.name, "id": self.id_column, "vector": str(self.vector_column), "field": FIELD}
-        return self._base.execute(SQL(text).format(**{name: Identifier(own) for name, own in names.items()}), values)
+        names = {name: Identifier(*own.split(".")) for name, own in self._names().items()}
+        return self._base.execute(SQL(text).format(**names), values)
+
+    def _names(self) -> dict[str, str]:
+        """The names in SQL; the table's may begin with that of its schema and a dot."""
+        return {"table": self.place.name, "id": self.id_column, "vector": str(self.vector_column), "field": FIELD}
+
+    @staticmethod
+    def _quoted(name: str) -> str:
+        return ".".join(f'"{part}"' for part in name.split("."))
 
 
+# Settings of pgvector by which an approximate index gives the whole shortlist; 0.8 and newer have the second ones. The
+# vector loads the library, without which Postgres lists none of them.
+_CANDIDATES = (
+    "SELECT set_config(name, CASE name WHEN 'hnsw.ef_search' THEN '1000' ELSE 'relaxed_order' END, FALSE) "
+    "FROM pg_settings WHERE name IN ('hnsw.ef_search', 'hnsw.iterative_scan', 'ivfflat.iterative_scan') "
+    "AND '[1]'::vector IS NOT NULL"
+)
 # The shortlist by plain similarity, which an index of the vectors serves, ranked by a·s - b.
 _SQL = (
     "SELECT {id}, score FROM (SELECT {id}, %(a)s * -({vector} <#> %(q)s) - {field} AS score FROM {table} "

@@ -200,9 +200,13 @@ class QdrantPayload(Foreign):
 
     def among(self, ids: Sequence[str]) -> set[str]:
         """See `Foreign`."""
+        from qdrant_client.models import Filter, HasIdCondition, HasVectorCondition
+
         points = [_point(one) for one in ids]
-        known = [one for one in points if one is not None]
-        found = {str(one.id) for one in self._client.retrieve(self.place.name, known, with_payload=False)}
+        known = HasIdCondition(has_id=[one for one in points if one is not None])
+        asked = Filter(must=[known, HasVectorCondition(has_vector=self.vector_column or "")])
+        held, _ = self._client.scroll(self.place.name, asked, limit=len(ids), with_payload=False)
+        found = {str(one.id) for one in held}
         return {one for one, point in zip(ids, points, strict=True) if str(point) in found}
 
     def write(self, bias: Sequence[float]) -> None:
