@@ -283,6 +283,24 @@ def test_a_call_of_milvus_whose_answer_is_lost(tmp_path):
     database.close()
 
 
+@pytest.mark.parametrize("place", ["milvus"], indirect=True)
+def test_an_unfinished_collection_of_milvus_is_counted(place):
+    """Every item once, whether the server has written it to a file or not; its index is that which `finish` is told."""
+    database = place.opened()
+    database.create(DIM, "")
+    rows = Rows(IDS, VECTORS.numpy(), LABELS)
+    for _ in range(2):
+        database.put(rows)
+        assert database.count() == ITEMS
+    for approximate, kind in ((True, "HNSW"), (False, "FLAT"), (True, "HNSW")):
+        database.finish(approximate)
+        (index,) = database._client.list_indexes("items")
+        assert database._client.describe_index("items", index)["index_type"] == kind
+        assert database.count() == ITEMS
+    database.drop()
+    database.close()
+
+
 def test_items_come_and_go(place):
     """What is added ranks as if it had been there when the collection was filled; removed items are found no more."""
     reference, most = unit(60, 3), ITEMS - 10

@@ -102,12 +102,28 @@ class Milvus(Aliased):
 
     def finish(self, approximate: bool) -> None:
         """See `Database`."""
+        self._client.flush(self._name)
+        self._index(_APPROXIMATE if approximate else _EXACT)
+
+    def count(self) -> int:
+        """See `Database`; the statistics of a server count flushed rows only, and replaced ones twice."""
+        if not self._client.list_indexes(self._name):  # nothing can be loaded, and counted, without an index
+            self._index(_EXACT)
+        self._client.load_collection(self._name)
+        found = self._client.query(self._name, output_fields=["count(*)"], consistency_level="Strong")
+        return int(found[0]["count(*)"])
+
+    def _index(self, wanted: dict[str, Any]) -> None:
+        """Let the vectors have this index, and no other, and load them."""
         from pymilvus import MilvusException
 
-        self._client.flush(self._name)
+        for earlier in self._client.list_indexes(self._name):
+            if self._client.describe_index(self._name, earlier)["index_type"] != wanted["index_type"]:
+                self._client.release_collection(self._name)
+                self._client.drop_index(self._name, earlier)
         if not self._client.list_indexes(self._name):
             index = self._client.prepare_index_params()
-            index.add_index("vector", metric_type="IP", **(_APPROXIMATE if approximate else _EXACT))
+            index.add_index("vector", metric_type="IP", **wanted)
             try:
                 self._client.create_index(self._name, index)
             except MilvusException:
@@ -115,14 +131,6 @@ class Milvus(Aliased):
                 if not self._client.list_indexes(self._name):
                     raise
         self._client.load_collection(self._name)
-
-    def count(self) -> int:
-        """See `Database`."""
-        if not self._client.list_indexes(self._name):  # nothing can be loaded, and counted, without an index
-            return int(self._client.get_collection_stats(self._name)["row_count"])
-        self._client.load_collection(self._name)
-        found = self._client.query(self._name, output_fields=["count(*)"], consistency_level="Strong")
-        return int(found[0]["count(*)"])
 
     def search(self, vectors: np.ndarray, k: int) -> list[list[tuple[str, float]]]:
         """See `Database`."""
