@@ -288,7 +288,7 @@ def test_an_unfinished_collection_of_milvus_is_counted(place):
     """Every item once, whether the server has written it to a file or not; its index is that which `finish` is told."""
     database = place.opened()
     database.create(DIM, "")
-    rows = Rows(IDS, VECTORS.numpy(), LABELS)
+    rows = ItemRows(IDS, VECTORS.numpy(), LABELS)
     for _ in range(2):
         database.put(rows)
         assert database.count() == ITEMS
