@@ -218,7 +218,7 @@ def test_an_index_that_gives_the_ranking(files, here, monkeypatch, kind, criteri
     wanted = {"ranking.parquet", "result.json", "index.html", "index.faiss", "USAGE.md", MARK}
     assert {path.name for path in (files / "there").iterdir()} == wanted
     told = record(files / "there")["index"]
-    assert (told["kind"], told["file"]) == (kind, "index.faiss")
+    assert (told["kind"], told["files"]) == (kind, ["index.faiss"])
     assert told["bytes"] == (files / "there" / "index.faiss").stat().st_size
     positions, scores = read_ranking(files / "there" / "ranking.parquet")
     values, found = load_index(files / "there" / "index.faiss").search(np.load(files / "q.npy"), 5)

@@ -3,8 +3,7 @@
 import logging
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
@@ -27,7 +26,6 @@ ALIKE = 0.9  # share of the plain ranking's items that a collection of the same 
 class RequestedCorrection:
     """A collection of others, `place`, whose items get their bias. id_column, vector_column: of `Foreign`."""
 
-    files: ClassVar[tuple[str, ...]] = (USAGE,)
     settings: Settings
     place: "Place"
     id_column: str | None = None
@@ -65,6 +63,10 @@ class RequestedCorrection:
         with open_foreign(self.place, item_ids(inputs), 1.0, self.id_column, self.vector_column) as collection:
             collection.require(replace=True)
 
+    def files(self, items: int) -> list[str]:
+        """The files that it adds to those of a reranking."""
+        return [USAGE]
+
     def write(self, found: "Comparison", criterion: "ItemBias") -> None:
         """Write the bias of each item and a note on ranking by it; add both to the record."""
         import torch
@@ -94,10 +96,10 @@ class RequestedCorrection:
             f"finds {SHORTLIST:,} candidates, and what it ranks lower is not seen. The vectors are as they were"
         )
         needs = f"Searching needs only {title}'s client and numpy"
-        write_text(Path(self.settings.out) / USAGE, usage(found.record, self.place.name, needs, code, rows))
+        write_text(self.settings.output / USAGE, usage(found.record, self.place.name, needs, code, rows))
         found.record["seconds"]["index"] = time.perf_counter() - began
 
     @property
     def _replaces(self) -> bool:
         """Whether a field that is there may be replaced: on demand, and if this command was stopped before."""
-        return self.settings.overwrite or self.settings.output().begun
+        return self.settings.overwrite or self.settings.output.begun

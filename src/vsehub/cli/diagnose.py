@@ -44,7 +44,7 @@ def diagnose(cfg: DictConfig) -> None:
     )
     # The plain ranking is measured in any case.
     corrections = {name: one for name, one in criteria.items() if not isinstance(one, NearestNeighbor)}
-    out = settings.output()
+    out = settings.output
     job = Job("diagnose", out, settings.local(corrections), settings.k, settings.seed)
     with compared(opened(settings, corrections), corrections, job) as found:
         out.begin(settings.written)

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from omegaconf import DictConfig, ListConfig
@@ -93,7 +94,7 @@ class Settings:
         boolean("normalize", self.normalize, or_none=True)
         boolean("skip_unreadable", self.skip_unreadable)
         whole_seed("seed", self.seed)
-        self.output()
+        _ = self.output  # opens it
         self._require_vectors_or_scores()
         for name in (*VECTORS, *SCORES):
             path = self.files[name]
@@ -140,6 +141,7 @@ class Settings:
 
         return Local.of(device_named(self.device), self.precision, criteria, self.scored)
 
+    @cached_property
     def output(self) -> Output:
         """The folder `out`. Raises InputError if it holds other files, or a result that must not be replaced."""
         return Output(self.out, self.kind, self.written, self.overwrite)

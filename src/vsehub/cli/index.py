@@ -2,12 +2,13 @@
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import boolean, existing, require
+from vsehub.checks import boolean, existing, require, whole
 from vsehub.cli.embeddings import Settings
 from vsehub.cli.nodes import components, plain
 
@@ -31,15 +32,15 @@ class RequestedIndex:
     """What `index=` asks for: a kind of FAISS index, or a place in a database.
 
     approximate: whether a database is to search an approximate index; None: from `APPROXIMATE_FROM` items on. columns:
-    a table of further columns for a database, or None.
+    a table of further columns for a database, or None. rows: items in each file of a FAISS index, None for one file.
     """
 
-    FILES: ClassVar[tuple[str, ...]] = (INDEX, USAGE)
     settings: Settings
     kind: str
     place: "Place | None" = None
     approximate: bool | None = None
     columns: Path | None = None
+    rows: int | None = None
 
     @classmethod
     def of(cls, cfg: DictConfig, settings: Settings) -> "RequestedIndex | None":
@@ -49,6 +50,11 @@ class RequestedIndex:
 
         kind, uri = cfg.index, None if cfg.index_uri is None else str(cfg.index_uri)
         boolean("index_approximate", cfg.index_approximate, or_none=True)
+        if cfg.index_rows is not None:
+            whole("index_rows", cfg.index_rows)
+            require(
+                kind in KINDS, f"index_rows is for {', '.join(KINDS)}, and index is {kind}; omit index_rows"
+            )
         require(
             kind is None or kind in (*KINDS, *ENGINES),
             f"index is {kind!r}; choose one of {', '.join((*KINDS, *ENGINES))}, or null for none",
@@ -57,19 +63,22 @@ class RequestedIndex:
             columns = None if cfg.item_columns is None else Path(str(cfg.item_columns))
             if columns is not None:
                 existing("item_columns", columns, "Give a table with the column id and those to store")
-            place = placed(kind, uri, str(cfg.index_name), Path(settings.out))
+            place = placed(kind, uri, str(cfg.index_name), None if settings.output.remote else settings.output.folder)
             return cls(settings, kind, place, cfg.index_approximate, columns)
         own = [name for name in ("index_uri", "index_approximate", "item_columns") if cfg[name] is not None]
         verb = "is" if len(own) == 1 else "are"
         require(
             not own, f"{', '.join(own)} {verb} for databases ({', '.join(ENGINES)}), and index is {kind}; omit them"
         )
-        return None if kind is None else cls(settings, kind)
+        return None if kind is None else cls(settings, kind, rows=cfg.index_rows)
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The files that it adds to those of a reranking."""
-        return self.FILES if self.place is None else (USAGE,)
+    def files(self, items: int) -> list[str]:
+        """The files that it adds to those of a reranking of so many items."""
+        from vsehub.serving.index_parts import part_names
+
+        if self.place is not None:
+            return [USAGE]
+        return [*([INDEX] if self.rows is None else part_names(items, self.rows)), USAGE]
 
     def require(self, name: str, criterion: "Criterion") -> None:
         """Raise InputError for a criterion that an index cannot hold, and if FAISS or the database cannot be used."""
@@ -81,7 +90,7 @@ class RequestedIndex:
         else:
             from vsehub.serving.databases.collection import require_free
 
-            require_free(self.place, self.settings.overwrite, self.settings.output().begun)
+            require_free(self.place, self.settings.overwrite, self.settings.output.begun)
 
     def check_items(self, inputs: "Inputs") -> None:
         """Raise InputError for further columns that do not fit the items."""
@@ -102,20 +111,32 @@ class RequestedIndex:
         write = self._write_faiss if self.place is None else self._write_database
         found.record["index"], note = write(found, criterion, bias)
         found.record["seconds"]["index"] = time.perf_counter() - began
-        write_text(Path(self.settings.out) / USAGE, note)
+        write_text(self.settings.output / USAGE, note)
 
     def _write_faiss(self, found: "Comparison", criterion: "ItemBias", bias: "Tensor") -> tuple[dict[str, Any], str]:
         """Write a FAISS index. Returns its part of the record and the note on searching it."""
-        from vsehub.serving import build_index, usage_note
+        from vsehub.serving import ServedIndex, build_index, usage_note
+        from vsehub.serving.index_parts import IndexParts
 
-        items, file = found.inputs.items, Path(self.settings.out) / INDEX
-        index = build_index(items, bias, criterion.scale, self.kind, self.settings.seed)
-        index.save(file)
-        facts = {"kind": self.kind, "file": INDEX, "bytes": file.stat().st_size}
+        items, out, seed = found.inputs.items, self.settings.output, self.settings.seed
+        where = "." if out.remote else str(out.folder.absolute())  # behind an address: where the files are fetched to
+        asked = {"k": self.settings.k, "normalize": self.settings.normalize}
+        index: ServedIndex | IndexParts
+        if self.rows is None:
+            index = build_index(items, bias, criterion.scale, self.kind, seed)
+            index.save(out / INDEX)
+            code = usage_note(index, f"{where}/{INDEX}", **asked)
+        else:
+            index = IndexParts.build(out.folder, items, bias, criterion.scale, self.kind, self.rows, seed)
+            code = index.usage_note(where, **asked)
+        names = self.files(len(items))[:-1]
+        size = sum((out / name).stat().st_size for name in names)
+        facts = {"kind": self.kind, "files": names, "bytes": size}
         rows = f"`positions` are rows of {found.record['items']['path']}, counted from 0"
         rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
-        code = usage_note(index, str(file.absolute()), k=self.settings.k, normalize=self.settings.normalize)
-        note = usage(found.record, INDEX, "Searching needs only FAISS and numpy", code, rows)
+        shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        needs = f"Fetch {shown} from {out.shown} first. " if out.remote else ""
+        note = usage(found.record, shown, f"{needs}Searching needs only FAISS and numpy", code, rows)
         return facts | measured(index, found, criterion, bias, self.settings), note
 
     def _write_database(self, found: "Comparison", criterion: "ItemBias", bias: "Tensor") -> tuple[dict[str, Any], str]:
@@ -182,10 +203,12 @@ def measured(
 ) -> dict[str, Any]:
     """Recall of an index against exact search, and its time for a query, of both rankings."""
     from vsehub.serving import measured_recall, measured_time
+    from vsehub.serving.index_parts import IndexParts
 
     queries, k = found.inputs.queries, settings.k
     recall = measured_recall(index, queries, found.inputs.items, bias, criterion.scale, k, seed=settings.seed)
-    return {"recall": {"k": k} | recall, "milliseconds": measured_time(index, queries, k, seed=settings.seed)}
+    timed = index.measured_time if isinstance(index, IndexParts) else partial(measured_time, index)
+    return {"recall": {"k": k} | recall, "milliseconds": timed(queries, k, seed=settings.seed)}
 
 
 def item_ids(inputs: "Inputs") -> "Sequence[str]":

@@ -9,7 +9,7 @@ from vsehub.checks import boolean, one_of, require
 from vsehub.cli import app
 from vsehub.cli.correct import RequestedCorrection
 from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, finish, opened
-from vsehub.cli.index import RequestedIndex, indexed_criteria
+from vsehub.cli.index import INDEX, USAGE, RequestedIndex, indexed_criteria
 from vsehub.cli.nodes import choice
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def main() -> None:
 
 def rerank(cfg: DictConfig) -> None:
     """Rank `cfg.items` for `cfg.queries` under `cfg.criterion`; write the ranking, its record and its page."""
-    settings = Settings.of(cfg, "rerank", "a reranking", (RESULT, PAGE, RANKING, BIASES, *RequestedIndex.FILES))
+    settings = Settings.of(cfg, "rerank", "a reranking", (RESULT, PAGE, RANKING, BIASES, INDEX, USAGE))
     name, index = choice("criterion"), requested(cfg, settings)
 
     from vsehub.criteria import Auto, ItemBias, NearestNeighbor
@@ -55,7 +55,7 @@ def rerank(cfg: DictConfig) -> None:
     )
     # The plain ranking is measured in any case.
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
-    out, where = settings.output(), workplace(cfg, settings, corrections)
+    out, where = settings.output, workplace(cfg, settings, corrections)
     job = Job("rerank", out, where, settings.k, settings.seed, tuning)
     inputs = opened(settings, corrections, where.fetched)
     if index is not None:
@@ -63,7 +63,11 @@ def rerank(cfg: DictConfig) -> None:
     with compared(inputs, corrections, job) as found:
         ranked, used = found.measured.rankings[-1], next(iter(found.criteria.values()), NearestNeighbor())
         names = found.inputs.query_names.ids, found.inputs.item_names.ids
-        written = [RANKING, *((BIASES,) if cfg.biases else ()), *(() if index is None else index.files)]
+        written = [
+            RANKING,
+            *((BIASES,) if cfg.biases else ()),
+            *(() if index is None else index.files(len(inputs.items))),
+        ]
         out.begin((RESULT, PAGE, *written))
         write_ranking(out / RANKING, ranked.positions, ranked.values, *names)
         if cfg.biases:

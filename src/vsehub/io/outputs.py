@@ -2,14 +2,17 @@
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from vsehub.checks import fail, require
-from vsehub.io.files import is_full_disk, read_object, remove_abandoned, write_json
+from vsehub.io.files import alone, is_full_disk, read_object, remove_abandoned, write_json
+from vsehub.io.stores import RemoteFolder, is_uri
 from vsehub.io.text import stays_inside
 from vsehub.io.unfinished import is_unfinished
 
+PARTS = "parts"  # the folder of unfinished work
 MARK = ".vsehub.json"  # lists the files of a folder that are vsehub's
 VERSION = 1
 
@@ -17,6 +20,7 @@ VERSION = 1
 def require_writable(folder: str | Path) -> None:
     """Raise InputError if the folder `out` cannot be written to; it need not exist yet."""
     require(str(folder).strip() != "", "out is empty; give out=FOLDER")
+    require(not is_uri(str(folder)), f"out is {folder}, and this command writes to folders of this machine; give one")
     place = Path(folder)
     require(place.is_dir() or not os.path.lexists(place), f"out: {folder} is a file; give out=FOLDER")
     near = next(path for path in (place, *place.absolute().parents) if path.exists())
@@ -36,43 +40,71 @@ def _takes_files(folder: Path) -> bool:
 
 
 class Output:
-    """A folder for the files of a command.
+    """A folder for the files of a command, which may lie behind an address: `s3://bucket/folder`.
 
     kind: what it writes, for example "a report". names: the files that it always writes. overwrite: whether to replace
     an earlier output of that kind, and to write among other files; an unfinished output is always replaced. Raises
     InputError, before any work, if the folder cannot be written to, if it holds files of those names that vsehub did
-    not write, if it holds a finished output that must not be replaced, or only files of others. `begun`: whether it
-    holds an unfinished output of that kind.
+    not write, if it holds a finished output that must not be replaced, or only files of others.
+
+    folder: where the files are written; that of an address is a local one, whose files are sent by `begin`, `finish`
+    and, while the work goes on, `held`. shown: what a message calls it. begun: whether it holds an unfinished output of
+    that kind.
     """
 
     def __init__(self, folder: str | Path, kind: str, names: Iterable[str], overwrite: bool = False):
-        self.folder, self.kind, self.overwrite, self._names = Path(folder), kind, overwrite, tuple(names)
-        require_writable(folder)
+        self.shown, self.kind, self.overwrite, self._names = str(folder), kind, overwrite, tuple(names)
+        self._remote = RemoteFolder("out", self.shown) if is_uri(self.shown) else None
+        self.folder = Path(folder) if self._remote is None else self._remote.local
         self.recheck()
+
+    @property
+    def remote(self) -> bool:
+        """Whether the folder lies behind an address."""
+        return self._remote is not None
 
     def recheck(self) -> None:
         """Look at the folder again: another process may have written to it. Raises InputError as the constructor."""
-        folder, kind, overwrite = self.folder, self.kind, self.overwrite
-        require_writable(folder)
+        require_writable(self.shown if self._remote is None else self.folder)
+        if self._remote is not None:
+            self._remote.require_writable()
+            self._remote.forget()
+            self._remote.fetch({MARK}.intersection(self._remote.names()))
         self.earlier, finished = self._mark()
         self.begun = bool(self.earlier) and not finished
         self._refuse_foreign(self._names)
-        others = [] if overwrite or self.earlier or not self.folder.is_dir() else self._others()
+        others = [] if self.overwrite or self.earlier else self._others()
         more = " and more" if len(others) > 3 else ""
         require(
             not others,
-            f"out: {folder} holds {', '.join(others[:3])}{more}, which vsehub did not write. Give a new folder, or "
+            f"out: {self.shown} holds {', '.join(others[:3])}{more}, which vsehub did not write. Give a new folder, or "
             "overwrite=true to write among them",
         )
         require(
-            overwrite or not finished,
-            f"out: {folder} already holds {kind}. Give another out=FOLDER, or overwrite=true to replace it",
+            self.overwrite or not finished,
+            f"out: {self.shown} already holds {self.kind}. Give another out=FOLDER, or overwrite=true to replace it",
         )
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder against other processes of this machine within the block.
+
+        The parts of unfinished work behind an address are fetched first, and what changes in them is sent.
+        """
+        with alone(self.folder, "writing"):
+            self.recheck()  # another process may have finished in the meantime
+            if self._remote is None:
+                yield
+                return
+            with self._remote.kept_equal(PARTS):
+                yield
 
     def begin(self, names: Iterable[str]) -> None:
         """Remove the files of an earlier command of this kind, and note in the folder what will be written."""
         names = list(names)
         self._refuse_foreign(names)
+        if self._remote is not None:
+            self._remote.remove(self.earlier)
         place = self.folder.resolve()
         for path in (self.folder / name for name in self.earlier):
             if not path.parent.resolve().is_relative_to(place):
@@ -83,20 +115,40 @@ class Output:
         self._note(finished=False)
 
     def finish(self) -> None:
-        """Note in the folder that the output is complete."""
+        """Note in the folder that the output is complete, after sending the files of one behind an address."""
+        if self._remote is not None:
+            self._remote.send(name for name in self.earlier if (self.folder / name).is_file())
         self._note(finished=True)
+        if self._remote is not None:
+            self._remote.forget()
 
     def __truediv__(self, name: str) -> Path:
         return self.folder / name
 
     def _others(self) -> list[str]:
         """The names in a folder without a mark, apart from hidden ones and folders of unfinished work."""
-        found = (path for path in self.folder.iterdir() if not path.name.startswith("."))
-        return sorted(path.name for path in found if not is_unfinished(path))
+        files: dict[str, list[str]] = {}
+        for name in self._listed():
+            top, _, rest = name.partition("/")
+            files.setdefault(top, []).append(rest)
+        unfinished = {top for top, inside in files.items() if "" not in inside and is_unfinished(inside)}
+        return sorted(top for top in files.keys() - unfinished if not top.startswith("."))
+
+    def _listed(self) -> list[str]:
+        """The names of files, and of what folders in the folder hold."""
+        if self._remote is not None:
+            return self._remote.names()
+        found = []
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            inside = [f"{path.name}/{one.name}" for one in path.iterdir()] if path.is_dir() else [path.name]
+            found += inside or [f"{path.name}/."]
+        return found
 
     def _note(self, finished: bool) -> None:
         mark = {"version": VERSION, "kind": self.kind, "finished": finished, "files": sorted(self.earlier)}
         write_json(self.folder / MARK, mark)
+        if self._remote is not None:
+            self._remote.send([MARK])
 
     def _mark(self) -> tuple[list[str], bool]:
         """The files of an earlier output of this kind, and whether it is complete."""
@@ -107,15 +159,20 @@ class Output:
         files = mark.get("files")
         if (mark.get("version"), mark.get("kind")) != (VERSION, self.kind) or not isinstance(files, list):
             fail(
-                f"out: {self.folder} holds {mark.get('kind', 'something else')}, not {self.kind} of this version. Give "
+                f"out: {self.shown} holds {mark.get('kind', 'something else')}, not {self.kind} of this version. Give "
                 "another out=FOLDER"
             )
         return [name for name in map(str, files) if stays_inside(name)], bool(mark.get("finished", True))
 
     def _refuse_foreign(self, names: Iterable[str]) -> None:
-        there = [name for name in names if name not in self.earlier and os.path.lexists(self.folder / name)]
+        listed = None if self._remote is None else set(self._remote.names())
+        there = [
+            name
+            for name in names
+            if name not in self.earlier and (os.path.lexists(self.folder / name) if listed is None else name in listed)
+        ]
         require(
             not there,
-            f"out: {self.folder} holds {', '.join(there[:3])}{' and more' if len(there) > 3 else ''}, which vsehub did "
+            f"out: {self.shown} holds {', '.join(there[:3])}{' and more' if len(there) > 3 else ''}, which vsehub did "
             "not write. Give another out=FOLDER",
         )

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,9 @@ ENDING = ".part.npz"  # a name that nobody else's files in the folder have
 _SHOWN = 40  # settings named in a message, and characters of each
 
 
-def is_unfinished(folder: Path) -> bool:
-    """Whether a folder holds parts of unfinished work alone, or nothing."""
-    return folder.is_dir() and all(
-        path.name == SETTINGS or path.name.startswith(".") or path.name.endswith(ENDING) for path in folder.iterdir()
-    )
+def is_unfinished(names: Iterable[str]) -> bool:
+    """Whether a folder of files of these names holds parts of unfinished work alone, or nothing."""
+    return all(name == SETTINGS or name.startswith(".") or name.endswith(ENDING) for name in names)
 
 
 class UnfinishedWork:

@@ -127,6 +127,21 @@ class Concatenated:
                 return found[0] if len(found) == 1 else torch.cat(found)
 
 
+class RowRange:
+    """The rows `start` to `stop` - 1 of another source."""
+
+    def __init__(self, vectors: VectorSource, start: int, stop: int):
+        self._vectors, self._start = vectors, start
+        self.shape = (stop - start, vectors.shape[1])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Rows `start` to `stop` - 1 of the range."""
+        return self._vectors.rows(self._start + start, min(self._start + stop, self._start + len(self)))
+
+
 class Chosen:
     """Some rows of another source. positions: of these rows, ascending, at least one."""
 

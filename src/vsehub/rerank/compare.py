@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 from vsehub import __version__
 from vsehub.checks import fail
-from vsehub.io.files import alone
-from vsehub.io.outputs import Output
+from vsehub.io.outputs import PARTS, Output
 from vsehub.io.progress import stage
 from vsehub.io.provenance import code_version, hardware, versions
 from vsehub.io.records import EMBEDDINGS
@@ -26,8 +25,6 @@ from vsehub.rerank.record import health, record
 from vsehub.rerank.sides import Sides
 
 log = logging.getLogger(__name__)
-
-PARTS = "parts"  # the folder of unfinished work
 
 
 class Workplace(Protocol):
@@ -94,8 +91,7 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
     began, started = job.began, datetime.now(UTC).isoformat(timespec="seconds")
     check_criteria(criteria, inputs.sides, job.k)
     job.where.require({} if job.tuning else criteria, inputs.sides)
-    with alone(job.out.folder, "writing"), job.where.started() as (engine, named):
-        job.out.recheck()  # another process may have finished in the meantime
+    with job.out.held(), job.where.started() as (engine, named):
         stage(log, f"looking through {len(inputs.queries):,} queries and {len(inputs.items):,} items")
         checking = time.perf_counter()
         checked = inputs.check(engine.look_through)

@@ -11,7 +11,7 @@ import statistics
 import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -98,14 +98,16 @@ class ServedIndex:
 
 
 @torch.no_grad()
-def build_index(items: Any, bias: Tensor, scale: float, kind: str = "flat", seed: int = 0) -> ServedIndex:
+def build_index(
+    items: Any, bias: Tensor, scale: float, kind: str = "flat", seed: int = 0, mean_bias: float | None = None
+) -> ServedIndex:
     """An index that ranks items (M, D) by a·s - b(item).
 
     items: a tensor, a numpy array, a memory map or an open file (`data.vectors`), read in blocks; the index holds them
     as float32. bias: b (M,), scale: a, of an `ItemBias`. kind: "flat" is exact; "ivf", "hnsw" and "ivfpq", which is
     small, are approximate (`measured_recall` says how much). seed: of the sample on which the lists of "ivf" and
-    "ivfpq" are trained. Raises InputError if FAISS is missing or the bias does not fit
-    the items.
+    "ivfpq" are trained. mean_bias: the mean of b; None: that of these items. Raises InputError if FAISS is missing or
+    the bias does not fit the items.
     """
     one_of("index", kind, KINDS)
     positive("scale", scale)
@@ -122,7 +124,7 @@ def build_index(items: Any, bias: Tensor, scale: float, kind: str = "flat", seed
     faiss = required_faiss(*FAISS_FOR)
     if kind != "flat":
         log.warning("an %s index is approximate: it misses some of the best items; flat finds all", kind)
-    last, mean = last_components(bias, scale)
+    last, mean = last_components(bias, scale, mean_bias)
     index = empty_index(faiss, kind, width(kind, items.shape[1]), len(items), seed)
     if training_vectors(index):
         rows, positions = sampled(items, training_vectors(index), seed)
@@ -257,20 +259,16 @@ def unit_rows(normalize: bool | None) -> str:
     return "queries /= np.linalg.norm(queries, axis=1, keepdims=True)  # as the items were\n"
 
 
-def usage_note(
-    index: ServedIndex,
-    file: str = "index.faiss",
-    queries: str = "queries.npy",
-    k: int = 10,
-    normalize: bool | None = None,
-) -> str:
-    """Python that searches the index in `file` for the vectors in `queries`: `positions` and `scores`, both (Q, k).
+class SearchLines(NamedTuple):
+    """Lines of Python of a note: what sets the effort of `index`, makes `vectors`, and turns `products` into scores."""
 
-    normalize: whether the items were divided by their norms.
-    """
-    facts = index.facts
-    effort = _EFFORT.get(facts.kind, "").format(effort=index.effort)
-    k = min(k, facts.items)
+    effort: str
+    vectors: str
+    formula: str
+
+
+def search_lines(facts: IndexFacts, effort: int | None, queries: str, normalize: bool | None) -> SearchLines:
+    """The lines of `usage_note` that depend on the facts of an index and its effort."""
     if facts.kind == "ivfpq":
         folds = (
             f'vectors = np.zeros((len(queries), {width(facts.kind, facts.dim)}), "float32")\n'
@@ -282,11 +280,29 @@ def usage_note(
             'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking and scores\n'
             "vectors = np.hstack([queries, last])\n"
         )
+    asked = f'queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim})\n{unit_rows(normalize)}'
+    return SearchLines(
+        _EFFORT.get(facts.kind, "").format(effort=effort), asked + folds, formula(facts.scale, facts.mean_bias)
+    )
+
+
+def usage_note(
+    index: ServedIndex,
+    file: str = "index.faiss",
+    queries: str = "queries.npy",
+    k: int = 10,
+    normalize: bool | None = None,
+) -> str:
+    """Python that searches the index in `file` for the vectors in `queries`: `positions` and `scores`, both (Q, k).
+
+    normalize: whether the items were divided by their norms.
+    """
+    facts, lines = index.facts, search_lines(index.facts, index.effort, queries, normalize)
+    k = min(k, facts.items)
     return f"""import faiss
 import numpy as np
 
 index = faiss.read_index({file!r})  # {facts.items:,} items
-{effort}queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim})
-{unit_rows(normalize)}{folds}products, positions = index.search(vectors, {k})  # best first; -1: none found
-scores = {formula(facts.scale, facts.mean_bias)}  # the corrected scores
+{lines.effort}{lines.vectors}products, positions = index.search(vectors, {k})  # best first; -1: none found
+scores = {lines.formula}  # the corrected scores
 """

@@ -178,7 +178,7 @@ def test_uris_that_will_not_do(memory, monkeypatch):
     absent = {"class": "absent_library.FileSystem", "err": "Install it"}
     monkeypatch.setitem(known_implementations, "absent", absent)
     for uri, said in {
-        "absent://b/v.npy": "items: the library for absent:// is not installed, so absent://b/v.npy cannot be read. "
+        "absent://b/v.npy": "items: the library for absent:// is not installed, so absent://b/v.npy cannot be opened. "
         "Install it: pip install absent-library",
         "absent://b/shards": "Install it: pip install absent-library",
         "nope://b/v.npy": "has the scheme 'nope', which fsspec does not know",

@@ -20,7 +20,6 @@ from vsehub.data.vectors.paths import (
     SUFFIXES,
     Stamps,
     chosen_side,
-    is_uri,
     require_vectors,
     shards,
     sides,
@@ -35,6 +34,7 @@ from vsehub.io.address import Address
 from vsehub.io.arrays import MappedRows
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import RowErrors, UnusableRows
+from vsehub.io.stores import is_uri
 
 READERS = dict(
     zip(

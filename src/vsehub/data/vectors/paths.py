@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from vsehub.checks import InputError, existing, fail, require
 from vsehub.io.rows import listed
+from vsehub.io.stores import is_uri, require_library
 
 Stamps = dict[Path, tuple[int, ...] | None]
 
@@ -41,11 +42,6 @@ def split_path(path: str) -> tuple[str, str | None]:
     return where, inside
 
 
-def is_uri(path: str) -> bool:
-    """Whether it begins with a scheme, such as `s3://`. A single letter is a drive of Windows."""
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path) is not None
-
-
 def suffix_of(path: str) -> str:
     """The ending of a path or URI in lower case, without the query that follows it in a web address."""
     name = urlsplit(path).path if path.startswith(("http://", "https://")) else path
@@ -63,7 +59,7 @@ def require_vectors(name: str, path: str) -> None:
             urlsplit(path)
         except ValueError as error:
             raise InputError(f"{name}: {path} is not a valid address ({error}); check its host") from error
-        _require_library(name, path)
+        require_library(name, path)
         suffix = suffix_of(path)
         require(suffix in SUFFIXES or not suffix, _other_format(name, path, suffix))
         return
@@ -82,31 +78,6 @@ def _other_format(name: str, path: str, suffix: str) -> str:
         f"{name}: {path} ends in {suffix!r}; vectors are read from {_FORMATS}. Save them as one of these, for "
         "example: np.save('vectors.npy', array)"
     )
-
-
-def _require_library(name: str, uri: str) -> None:
-    """Raise InputError unless the library for the scheme of a URI is installed. Does not connect."""
-    scheme = uri.partition("://")[0].lower()
-    try:
-        import fsspec
-        from fsspec.registry import known_implementations
-    except ImportError:
-        fail(
-            f"{name}: {uri} is a URI, which fsspec reads, and fsspec is not installed. Install it: pip install "
-            "'vsehub[fsspec]', or give a local path"
-        )
-    try:
-        fsspec.get_filesystem_class(scheme)
-    except ValueError:
-        fail(
-            f"{name}: {uri} has the scheme {scheme!r}, which fsspec does not know; expected one such as s3, gs, https "
-            "or file"
-        )
-    except ImportError as error:
-        package = str(known_implementations.get(scheme, {}).get("class", "fsspec")).partition(".")[0]
-        how = f"pip install {package.replace('_', '-')}"
-        how = f"Install it by pip ({error})" if package == "fsspec" else f"Install it: {how}"
-        fail(f"{name}: the library for {scheme}:// is not installed, so {uri} cannot be read. {how}")
 
 
 def sides(folder: Path) -> list[str]:

@@ -1,26 +1,26 @@
 """Vectors behind URIs, fetched by fsspec into a folder of the user's caches. Only opening them uses the network."""
 
 import bisect
-import hashlib
 import logging
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from vsehub.checks import InputError, is_out_of_memory, require
+from vsehub.checks import require
 from vsehub.data.vectors.formats import checked_kind
 from vsehub.data.vectors.paths import METADATA, SUFFIXES, chosen_side, shard_names, side_names, suffix_of
 from vsehub.io.address import Address, masked
-from vsehub.io.arrays import NpyHeader, shortened
-from vsehub.io.files import LOCK, atomic, cache_folder, is_full_disk, read_object, write_json
+from vsehub.io.arrays import NpyHeader
+from vsehub.io.files import LOCK, atomic, cache_folder, read_object, write_json
 from vsehub.io.progress import byte_bar
+from vsehub.io.stores import connected, hidden_name
 from vsehub.io.text import stays_inside
 
 if TYPE_CHECKING:
@@ -47,17 +47,17 @@ def fetch(name: str, uri: str, inside: str | None) -> Path:
     from fsspec.core import url_to_fs
 
     opened = Address(uri).opened(name)
-    with _connected(name, uri):
+    with connected(name, uri):
         files, path = url_to_fs(opened)
-    folder = cache_folder(None) / "vectors" / _folder_name(opened)
+    folder = cache_folder(None) / "vectors" / hidden_name(opened, "vectors")
     if suffix_of(uri) in SUFFIXES:
-        with _connected(name, uri):
+        with connected(name, uri):
             entry = files.info(path)
         if entry.get("type") != "directory":
             local = f"vectors{suffix_of(uri)}"
             _Copies(name, uri, folder, files).fetch({local: entry | {"name": path}})
             return folder / local
-    with _connected(name, uri):
+    with connected(name, uri):
         entries = _listing(files, path)
     sides = side_names(_folders(entries))
     if not sides:
@@ -65,7 +65,7 @@ def fetch(name: str, uri: str, inside: str | None) -> Path:
         return folder
     side = chosen_side(uri, sides, inside)
     for part in (side, METADATA) if METADATA in _folders(entries) else (side,):
-        with _connected(name, uri):
+        with connected(name, uri):
             own = _listing(files, entries[part]["name"])
         _fetch_shards(name, f"{uri}/{part}", folder / part, files, own)
     return folder
@@ -124,7 +124,7 @@ class RemoteRows:
 
     def _read(self, number: int, start: int, stop: int) -> np.ndarray:
         (path, begin), size = self._parts[number], self._columns * self.dtype.itemsize
-        with _connected(self._name, self._uri):
+        with connected(self._name, self._uri):
             got = self._files.cat_file(path, start=begin + start * size, end=begin + stop * size)
         require(
             len(got) == (stop - start) * size,
@@ -134,7 +134,7 @@ class RemoteRows:
         return np.frombuffer(got, self.dtype).reshape(stop - start, self._columns)
 
     def _header(self, path: str) -> tuple[NpyHeader, int]:
-        with _connected(self._name, self._uri), self._files.open(path, "rb", block_size=_HEADER_BYTES) as file:
+        with connected(self._name, self._uri), self._files.open(path, "rb", block_size=_HEADER_BYTES) as file:
             return NpyHeader.read(file), file.tell()
 
 
@@ -146,7 +146,7 @@ def in_place(name: str, uri: str) -> RemoteRows | None:
     from fsspec.core import url_to_fs
 
     opened = Address(uri).opened(name)
-    with _connected(name, uri):
+    with connected(name, uri):
         files, path = url_to_fs(opened)
         single = suffix_of(uri) == ".npy" and files.info(path).get("type") != "directory"
         entries = {} if single else _listing(files, path)
@@ -159,11 +159,6 @@ def in_place(name: str, uri: str) -> RemoteRows | None:
     if suffix_of(wanted[0]) != ".npy":
         return None
     return RemoteRows(name, uri, files, [entries[one]["name"] for one in wanted])
-
-
-def _folder_name(opened: str) -> str:
-    """A name for the copies of an address, from which a short password in the address cannot be guessed quickly."""
-    return hashlib.pbkdf2_hmac("sha256", opened.encode(), b"vsehub vectors", 100_000).hex()[:32]
 
 
 def _fetch_shards(
@@ -240,7 +235,7 @@ class _Copies:
     def _copy(self, local: str, entry: dict[str, Any], progress: Any) -> None:
         length = 0
         with (
-            _connected(self._name, self._uri),
+            connected(self._name, self._uri),
             atomic(self._folder / local) as out,
             self._files.open(entry["name"], "rb", block_size=_CHUNK_BYTES) as source,
         ):
@@ -285,19 +280,3 @@ def _version(entry: dict[str, Any]) -> dict[str, str] | None:
     plain = {re.sub("[^a-z0-9]", "", key.lower()): str(value) for key, value in entry.items() if value is not None}
     found = {key: plain[key] for key in _VERSION if key in plain}
     return found | {"size": plain["size"]} if found and "size" in plain else None
-
-
-@contextmanager
-def _connected(name: str, uri: str) -> Iterator[None]:
-    """Turn what a file system raises into an InputError: each library has errors of its own."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        if is_full_disk(error) or is_out_of_memory(error):
-            raise
-        raise InputError(
-            f"{name}: {uri} cannot be fetched ({type(error).__name__}: {shortened(masked(str(error)))}). Check the "
-            "address, the connection and the rights, or fetch the files yourself and give their path"
-        ) from error
