@@ -400,7 +400,8 @@ def _question(given: dict[str, str]) -> tuple[Question | None, str | None]:
 def _said(error: Any) -> str:
     """The first problem of a validation in words."""
     first = error.errors()[0]
-    place = ".".join(str(one) for one in first["loc"] if one not in ("body", "query", "path"))
+    place = first["loc"][1:] if len(first["loc"]) > 1 and first["loc"][0] in ("body", "query", "path") else first["loc"]
+    place = ".".join(map(str, place))
     return f"{place or 'the request'}: {first['msg']}"
 
 

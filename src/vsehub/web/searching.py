@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from vsehub.neighbors.tiles import nearest
-from vsehub.neighbors.vectors import as_vectors
-from vsehub.web.catalogue import DEPTH, PLAIN, Catalogue
+from vsehub.metrics.topk import top_k
+from vsehub.neighbors.rounded import at_least, products
+from vsehub.web.catalogue import DEPTH, Catalogue
 
 TOGETHER = 64  # queries that are ranked at once
+SCORES = 2**25  # at most that are held at once
+TILE, FEW = 4096, 8  # items and queries that are multiplied at a time
 WAITING = 512  # requests that may wait
 
 
@@ -52,7 +54,7 @@ class Searcher:
 
     def __init__(self, catalogue: Catalogue, encode: Callable[[Sequence[str]], Tensor] | None = None):
         self._catalogue, self._encode = catalogue, encode
-        self._items = as_vectors("items", catalogue.vectors)
+        self._scores = item_scores(catalogue.vectors)
         self._waiting: queue.Queue[_Question | None] = queue.Queue(WAITING)
         self._thread = threading.Thread(target=self._serve, daemon=True, name="vsehub-search")
         self._thread.start()
@@ -116,14 +118,42 @@ class Searcher:
                 _fail([one for one, _ in own], error)
 
     def _rank(self, name: str, asked: Sequence[tuple[_Question, Tensor]]) -> None:
-        depth = min(len(self._items), max(DEPTH, *(one.k for one, _ in asked)))
-        queries = as_vectors("queries", torch.cat([vector for _, vector in asked]))
+        depth = min(len(self._catalogue), max(DEPTH, *(one.k for one, _ in asked)))
+        at_once = max(1, SCORES // len(self._catalogue))
+        for first in range(0, len(asked), at_once):
+            self._rank_together(name, asked[first : first + at_once], depth)
+
+    def _rank_together(self, name: str, asked: Sequence[tuple[_Question, Tensor]], depth: int) -> None:
+        scores = self._scores(torch.cat([vector for _, vector in asked]))
         correction = self._catalogue.rankings[name].correction
-        found = nearest(queries, self._items, depth, [None] if name == PLAIN else [None, correction])
+        found = [top_k(scores, depth)]
+        if correction is not None:
+            everywhere = slice(None)
+            found.append(top_k(correction(scores, everywhere, everywhere), depth))
         for row, (one, _) in enumerate(asked):
             plain, corrected = (_cut(side, row, one.k) for side in (found[0], found[-1]))
             ranks = {item: rank for rank, item in enumerate(found[0][1][row].tolist(), 1)}
             one.future.set_result(Lists(plain, corrected, ranks, time.perf_counter() - one.began))
+
+
+def item_scores(items: Tensor) -> Callable[[Tensor], Tensor]:
+    """(queries (b, D)) -> their scores (b, M) with items (M, D), in which copies of an item are tied.
+
+    A few queries are multiplied as columns, a tile of items at a time: often faster than rows, of which a BLAS
+    wants many. All tiles are full, since their last rows would be added up in another order.
+    """
+    many, whole = products(items), len(items) // TILE * TILE
+    rest = torch.zeros(TILE if whole < len(items) else 0, items.shape[1])
+    rest[: len(items) - whole] = items[whole:]
+    tiles = [*items[:whole].split(TILE), *rest.split(TILE)] if len(items) else []
+
+    def scored(queries: Tensor) -> Tensor:
+        if len(queries) > FEW:
+            return many(queries, None)
+        columns = at_least(FEW, queries).T.contiguous()
+        return torch.cat([tile @ columns for tile in tiles])[: len(items), : len(queries)].T.contiguous()
+
+    return scored
 
 
 def _cut(side: tuple[Tensor, Tensor], row: int, k: int) -> tuple[Tensor, Tensor]:

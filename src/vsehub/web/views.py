@@ -72,7 +72,7 @@ class Views:
         one = self._catalogue
         found = []
         for query, rank in one.finders(row)[first : first + count]:
-            entry = self.query(query) | {"rank": rank, "answer": None}
+            entry = self.query(query) | {"rank": rank, "answer": None, "right": None}
             answer = one.rank_of_answer(query, PLAIN)
             if answer is not None:
                 after = one.rank_of_answer(query, criterion)
