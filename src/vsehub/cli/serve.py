@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
@@ -36,9 +36,10 @@ def serve(cfg: DictConfig) -> None:
 
     taken = listening(str(cfg.host), cfg.port)  # refused before anything is loaded
     from vsehub.web.application import application
-    from vsehub.web.catalogue import Catalogue
+    from vsehub.web.catalogue import Catalogue, terms_of_items
 
     criteria = {name: built(name, OmegaConf.load(path)) for name, path in files.items()}
+    terms_of_items(criteria)
     contents = opened(cfg)
     for name in contents.stored:
         if name not in criteria:
@@ -76,6 +77,10 @@ def refuse_early(cfg: DictConfig) -> None:
     for name in ("items", "queries", "reference"):
         if cfg[name] is not None and (name != "reference" or cfg["items"] is not None):
             require_vectors(name, split_path(str(cfg[name]))[0])
+    require(
+        cfg.truth is None or cfg.queries is not None,
+        "truth is given without queries; give queries=FILE, or omit truth",
+    )
     if cfg["items"] is None and cfg.index is None:
         from vsehub.data.sources import SPLITS
 
@@ -114,9 +119,8 @@ def opened(cfg: DictConfig) -> "Contents":
         return with_asker(found)
     from vsehub.rerank.inputs import open_inputs
 
-    files = {name: str(cfg[name]) for name in (*FILES, "reference") if cfg[name] is not None}
+    files: dict[str, Any] = {name: str(cfg[name]) for name in (*FILES, "reference") if cfg[name] is not None}
     itself = "queries" not in files
-    require(not itself or "truth" not in files, "truth is given without queries; give queries=FILE, or omit truth")
     inputs = open_inputs(
         **{"queries": str(cfg["items"]), **files}, items=str(cfg["items"]), normalize=cfg.normalize, item_images=images
     )

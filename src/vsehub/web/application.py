@@ -40,12 +40,12 @@ class Question(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    text: str | None = Field(None, description="a sentence", max_length=LETTERS)
-    item: str | None = Field(None, description="the id of an item, whose vector is asked", max_length=LETTERS)
-    query: int | None = Field(None, description="the number of a known query, from 0", ge=0)
-    vector: list[float] | None = Field(None, description="a vector of the items' dimension")
-    k: int = Field(10, description="items in each list", ge=1, le=MOST)
-    criterion: str | None = Field(None, description="a criterion of /api/collection; the first if not given")
+    text: str | None = Field(default=None, description="a sentence", max_length=LETTERS)
+    item: str | None = Field(default=None, description="the id of an item, whose vector is asked", max_length=LETTERS)
+    query: int | None = Field(default=None, description="the number of a known query, from 0", ge=0)
+    vector: list[float] | None = Field(default=None, description="a vector of the items' dimension")
+    k: int = Field(default=10, description="items in each list", ge=1, le=MOST)
+    criterion: str | None = Field(default=None, description="a criterion of /api/collection; the first if not given")
 
 
 class Refused(Exception):
@@ -385,7 +385,7 @@ def _question(given: dict[str, str]) -> tuple[Question | None, str | None]:
     asked = {name: given[name] for name in ("text", "item", "query", "vector", "k", "criterion") if name in given}
     if not asked.keys() & {"text", "item", "query", "vector"}:
         return None, None
-    values: dict[str, Any] = dict(asked)
+    values: dict[str, Any] = {**asked}
     if "vector" in asked:
         try:
             values["vector"] = json.loads(asked["vector"])

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vsehub.checks import require
-from vsehub.criteria.base import Correction, ItemBias, fit_all
+from vsehub.checks import fail
+from vsehub.criteria.base import Criterion, ItemBias, fit_all
 from vsehub.io.progress import stage
 from vsehub.metrics.occurrences import histogram, occurrence_metrics
 from vsehub.neighbors.tiles import Affine, nearest
@@ -55,13 +55,8 @@ class Catalogue:
     """
 
     @torch.no_grad()
-    def __init__(self, contents: Contents, criteria: Mapping[str, Correction], sample: int = 10_000, seed: int = 0):
-        for name, one in criteria.items():
-            require(
-                isinstance(one, ItemBias),
-                f"criteria: {name} does not rank by the score minus a term of the item, which a page can switch at "
-                "once; choose others, such as csls or is",
-            )
+    def __init__(self, contents: Contents, criteria: Mapping[str, Criterion], sample: int = 10_000, seed: int = 0):
+        known = terms_of_items(criteria)
         sides = contents.sides
         self.contents, self.k = contents, min(K, len(sides.items))
         self.vectors = sides.items.rows(0, len(sides.items)).float().cpu()
@@ -70,12 +65,12 @@ class Catalogue:
         self.queries: VectorSource = as_vectors("queries", queries.float().cpu())
         positives = None if sides.positives is None else sides.positives.of(self.rows)
         self.positives = positives
-        stage(log, f"fitting {', '.join(criteria) or 'no criterion'} and ranking {len(self.queries):,} queries")
-        fitted = [one for name, one in criteria.items() if name not in contents.stored]
+        stage(log, f"fitting {', '.join(known) or 'no criterion'} and ranking {len(self.queries):,} queries")
+        fitted = [one for name, one in known.items() if name not in contents.stored]
         seen = self.queries if sides.reference is None else sides.reference
         terms = iter(fit_all(fitted, self._items, seen, sides.reference_items) if fitted else [])
         corrections: dict[str, Affine | None] = {PLAIN: None}
-        for name, one in criteria.items():
+        for name, one in known.items():
             scale, bias = contents.stored[name] if name in contents.stored else (one.scale, _bias(next(terms), self))
             corrections[name] = Affine(scale, bias.float().cpu())
         depth = min(DEPTH, len(self._items))
@@ -172,6 +167,19 @@ class Catalogue:
         names, row = self.contents.query_names, int(self.rows[query])
         own = names.of(row)
         return str(own["label"] or own["id"] or f"query {row}")
+
+
+def terms_of_items(criteria: Mapping[str, Criterion]) -> dict[str, ItemBias]:
+    """The criteria. Raises InputError for one that is no term of the item."""
+    found = {}
+    for name, one in criteria.items():
+        if not isinstance(one, ItemBias):
+            fail(
+                f"criteria: {name} does not rank by the score minus a term of the item, which a page can switch at "
+                "once; choose others, such as csls or is"
+            )
+        found[name] = one
+    return found
 
 
 def _bias(terms: tuple[Tensor, ...], catalogue: Catalogue) -> Tensor:

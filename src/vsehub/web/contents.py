@@ -146,7 +146,7 @@ def of_split(model: DataModel, split: str, reference: str, images: str | None) -
     seen = None if reference == split else vectors(fitted.texts).detach().cpu()
     sides = Sides.of(captions, pictures, seen, positives=positives)
     texts = [loaded.text_of(row) for row in range(len(captions))]
-    first = {}
+    first: dict[int, str] = {}
     for row, image in enumerate(owner.tolist()):
         first.setdefault(image, texts[row])
     labels = [first.get(row, "") for row in range(len(pictures))]
