@@ -61,6 +61,10 @@ demo-embeddings: $(INSTALLED) ## measure and correct the hubness of made-up embe
 	$(BIN)/vsehub diagnose $(EMBEDDINGS) out=runs/embeddings/diagnose
 	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=auto index=flat out=runs/embeddings/rerank
 
+demo-page: $(INSTALLED) ## train on the embedded scenes (a minute) and show the result in a browser until Ctrl-C; ARGS="port=8001"
+	test -f runs/demo-page/checkpoints/best.safetensors || $(BIN)/vsehub train experiment=demo loss=hal bank=memory hydra.run.dir=runs/demo-page
+	$(BIN)/vsehub serve checkpoint=runs/demo-page/checkpoints/best.safetensors $(ARGS)
+
 test: $(INSTALLED) ## run all tests but those of test-long, or TESTS="tests/losses tests/criteria"; PYTHON=python3.13 VENV=.venv-3.13 for another Python
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(ARGS) $(TESTS)
 
@@ -168,4 +172,4 @@ wheel: $(INSTALLED) ## build a wheel that holds the configuration too
 clean: ## remove what was built, never runs
 	rm -rf build dist docs/api .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
-.PHONY: help setup demo demo-embeddings test test-layers test-long test-lowest coverage torture lint types docs reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search rehearsal gpu-check wheel clean
+.PHONY: help setup demo demo-embeddings demo-page test test-layers test-long test-lowest coverage torture lint types docs reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search rehearsal gpu-check wheel clean
