@@ -71,9 +71,10 @@ test: $(INSTALLED) ## run all tests but those of test-long, or TESTS="tests/loss
 test-layers: TESTS = $(LAYERS)
 test-layers: test ## run the tests of losses, similarities, metrics, neighbors and criteria
 
-test-long: TESTS = tests/commands/test_security.py tests/rerank/test_cluster.py tests/commands/test_processes.py tests/studies/test_grid.py
+test-long: TESTS = tests/commands/test_security.py tests/rerank/test_cluster.py tests/commands/test_processes.py tests/studies/test_grid.py \
+	  tests/studies/test_benchmarks.py tests/studies/test_torture_kills.py
 test-long: export VSEHUB_TEST_LONG = 1
-test-long: test ## the tests that start Ray, kill trainings or trace system calls, which `make test` leaves out (five minutes on two cores)
+test-long: test ## the tests that start Ray, kill trainings or trace system calls, which `make test` leaves out (eight minutes on two cores)
 
 test-lowest: ## the same with the lowest versions that pyproject.toml allows, in .venv-lowest
 	$(MAKE) test-layers VENV=.venv-lowest VERSIONS='--resolution lowest-direct' COMPILE=0
