@@ -53,7 +53,7 @@ def test_only_what_is_apart_is_said():
             apart | {"one": "MAX", "other": "SUM", "outcome": "–", "difference": 1.0},
         )
     )
-    assert said.startswith("Apart, over images and seeds: losses under nns: HAL above SUM and MAX.")
+    assert said.startswith("Apart, over images and seeds: under nns, HAL above SUM, MAX.")
     assert "MAX above" not in said
     nothing = outcomes(apart | {"one": "MAX", "other": "SUM", "outcome": "apart on other images", "difference": 1.0})
     assert conclusion(nothing).startswith("Nothing is apart")

@@ -7,6 +7,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from vsehub.checks import require
 from vsehub.cli import app
 from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, finish, opened
+from vsehub.cli.next_steps import next_steps
 from vsehub.cli.nodes import components
 
 UNHEALTHY = 3  # the exit status where fail_on is reached
@@ -47,9 +48,11 @@ def diagnose(cfg: DictConfig) -> None:
     out = settings.output
     job = Job("diagnose", out, settings.local(corrections), settings.k, settings.seed)
     with compared(opened(settings, corrections), corrections, job) as found:
+        found.record["next"] = next_steps(settings, found.record)
         out.begin(settings.written)
         written = finish(found, out)
-    print(f"{table(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
+    steps = "".join(f"\n  {step['command']}\n    {step['why']}" for step in found.record["next"])
+    print(f"{table(found.record)}\nwritten to {settings.out}: {', '.join(written)}\nnext:{steps}")
     level = found.record["verdict"]["level"]
     if fail_on is not None and LEVELS.index(level) >= LEVELS.index(fail_on):
         sys.exit(UNHEALTHY)

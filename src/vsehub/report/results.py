@@ -24,6 +24,9 @@ from vsehub.report.tables import (
 KEYS = ["dataset", "architecture", "label", "variant", "split", "protocol", "criterion", "parameters", "reference"]
 
 
+_UNDER, _AFTER = "losses under ", "criteria after "  # begin the names of families
+
+
 class Setting(NamedTuple):
     """Data set, architecture, split and protocol: only values under the same setting are compared."""
 
@@ -235,14 +238,29 @@ def conclusion(tests: pd.DataFrame) -> str:
     apart = tests[tests["outcome"] == APART]
     if apart.empty:
         return "Nothing is apart: other test images or other seeds could turn every difference round."
+    losses, after = apart[FAMILY].str.startswith(_UNDER), apart[FAMILY].str.startswith(_AFTER)
     words = []
-    for family, rows in apart.groupby(FAMILY, sort=False):
-        ahead: dict[str, list[str]] = {}
-        for _, row in rows.iterrows():
-            one, other = (row["one"], row["other"]) if row["difference"] > 0 else (row["other"], row["one"])
-            ahead.setdefault(one, []).append(other)
-        words.append(f"{family}: " + ", ".join(f"{one} above {' and '.join(rest)}" for one, rest in ahead.items()))
-    return f"Apart, over images and seeds: {'; '.join(words)}. All other differences may be chance."
+    for family, rows in list(apart[losses].groupby(FAMILY, sort=False))[:1]:  # the others are in the table of tests
+        ahead = _ahead(rows)
+        lists = [f"{one} above {', '.join(rest)}" for one, rest in ahead.items()]
+        words.append(f"{family.removeprefix('losses ')}, {'; '.join(lists)}")
+    named = apart[after].assign(loss=apart[FAMILY].str.removeprefix(_AFTER))
+    found: dict[tuple[str, str], list[str]] = {}
+    for loss, rows in named.groupby("loss", sort=False):
+        for one, rest in _ahead(rows).items():
+            for other in rest:
+                found.setdefault((one, other), []).append(str(loss))
+    words += [f"{one} above {other} after {', '.join(own)}" for (one, other), own in found.items()]
+    return f"Apart, over images and seeds: {'. '.join(words)}. All other differences may be chance."
+
+
+def _ahead(rows: pd.DataFrame) -> dict[str, list[str]]:
+    """Each case that is ahead of others, with these."""
+    found: dict[str, list[str]] = {}
+    for _, row in rows.iterrows():
+        one, other = (row["one"], row["other"]) if row["difference"] > 0 else (row["other"], row["one"])
+        found.setdefault(one, []).append(other)
+    return found
 
 
 class Case(NamedTuple):
@@ -283,12 +301,12 @@ def _families(
             for one, other in itertools.combinations(members, 2)
             if set(members[one]) & set(members[other]) and not data_keys(differing([recipes[one], recipes[other]]))
         ]
-        found[f"losses under {criterion}"] = ({one.title: parts for one, parts in members.items()}, pairs)
+        found[f"{_UNDER}{criterion}"] = ({one.title: parts for one, parts in members.items()}, pairs)
     for loss in losses:
         ranked = {case.criterion: parts for case, parts in cases.items() if case.series == loss}
         plain, distinct = ranked.get("nns", {}), _without_copies(ranked)
         pairs = [Pair(name, "nns") for name, parts in distinct.items() if name != "nns" and set(parts) & set(plain)]
-        found[f"criteria after {loss.title}"] = (ranked, pairs)
+        found[f"{_AFTER}{loss.title}"] = (ranked, pairs)
     return {name: family for name, family in found.items() if family[1]}
 
 

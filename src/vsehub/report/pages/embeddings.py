@@ -363,6 +363,7 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
         vectors=vectors_table(record),
         origin=made_with(record),
         index=index_facts(record),
+        next=record.get("next") or [],
         command=record.get("command"),
     )
 

@@ -1,0 +1,63 @@
+"""What to try after a diagnosis, as commands that can be run as they stand."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from vsehub.cli.embeddings import Settings
+from vsehub.cli.index import indexed_criteria
+
+CHOSEN_FROM = 50  # queries with answers, by which criterion=auto chooses
+
+
+def next_steps(settings: Settings, record: dict[str, Any]) -> list[dict[str, str]]:
+    """{"command", "why"} of what to try next with the inputs of a diagnosis, from the folder where it was run."""
+    given = {name: value for name, value in settings.files.items() if value is not None}
+    if settings.normalize is not None:
+        given["normalize"] = str(settings.normalize).lower()
+    best = _best(record)
+    found = []
+    if settings.place is None:
+        out = f"{settings.out.rstrip('/')}-reranked"
+        measured = (record["truth"] or {}).get("measured_queries", 0)
+        if measured >= CHOSEN_FROM:
+            why = "chooses the criterion by the known answers, and writes the corrected ranking"
+            found.append(_step("rerank", given, {"criterion": "auto", "out": _free(out)}, why))
+        elif best is not None:
+            why = f"writes the ranking corrected by {best}, whose largest hub is smallest here"
+            found.append(_step("rerank", given, {"criterion": best, "out": _free(out)}, why))
+        if best in indexed_criteria() and not settings.scored:
+            why = "also writes an index whose ordinary search returns the corrected ranking"
+            own = {"criterion": str(best), "index": "flat", "out": _free(f"{settings.out.rstrip('/')}-index")}
+            found.append(_step("rerank", given, own, why))
+    if settings.scored:
+        return found
+    shown = {name: value for name, value in given.items() if name != "reference_items"}
+    if "item_images" in shown:
+        shown["images"] = shown.pop("item_images")
+    if settings.place is not None:
+        place = settings.place
+        shown = {"index": place.engine, "index_uri": place.uri, "index_name": place.name} | {
+            name: value for name, value in shown.items() if name in ("queries", "images")
+        }
+    return [*found, _step("serve", shown, {}, "shows the hubs and what they displace in a browser, until Ctrl-C")]
+
+
+def _step(command: str, given: dict[str, str], own: dict[str, str], why: str) -> dict[str, str]:
+    words = [f"{name}={value}" for name, value in (given | own).items()]
+    return {"command": shlex.join(["vsehub", command, *words]), "why": why}
+
+
+def _best(record: dict[str, Any]) -> str | None:
+    """The correction with the smallest largest hub, where that is smaller than plain similarity's."""
+    key = f"largest_hub_{record['ks'][-1]}"
+    ranking = min(record["rankings"], key=lambda one: one["hubness"][key])
+    return None if ranking is record["rankings"][0] else str(ranking["criterion"])
+
+
+def _free(folder: str) -> str:
+    """The folder, with a number where there is one of that name."""
+    number, name = 2, folder
+    while Path(name).exists():
+        name, number = f"{folder}-{number}", number + 1
+    return name

@@ -1,0 +1,85 @@
+"""What `diagnose` advises is run as it is printed, from the folder where it was printed."""
+
+import json
+import shlex
+import signal
+import time
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def folder(tmp_path):
+    random = np.random.default_rng(0)
+    items = random.normal(size=(80, 8)).astype(np.float32) + 0.5
+    items /= np.linalg.norm(items, axis=1, keepdims=True)
+    queries = items[np.arange(120) % 80] + 0.5 * random.normal(size=(120, 8)).astype(np.float32)
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    place = tmp_path / "it's a $folder"
+    place.mkdir()
+    np.save(place / "my queries.npy", queries)
+    np.save(place / "items.npy", 2 * items)
+    np.save(place / "scores.npy", queries @ items.T)
+    (place / "truth.csv").write_text("query,item\n" + "".join(f"{row},{row % 80}\n" for row in range(120)))
+    return place
+
+
+def advised(folder, said, out):
+    steps = json.loads((folder / out / "result.json").read_text())["next"]
+    for step in steps:
+        assert step["command"] in said
+        assert step["why"] in said
+    return [shlex.split(step["command"]) for step in steps]
+
+
+def run(vsehub, folder, words):
+    assert words[0] == "vsehub"
+    if words[1] != "serve":
+        assert "written to" in vsehub(*words[1:], cwd=folder).out
+        return
+    served = vsehub(*words[1:], "port=0", cwd=folder, start=True)
+    deadline = time.monotonic() + 120
+    while "http://127.0.0.1:" not in (folder / "output.txt").read_text():
+        assert served.poll() is None, (folder / "output.txt").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    served.send_signal(signal.SIGINT)
+    assert served.wait(60) == 0
+
+
+def test_with_known_answers(folder, vsehub):
+    files = "queries=my queries.npy", "items=items.npy", "truth=truth.csv", "normalize=true"
+    said = vsehub("diagnose", *files, "out=found", cwd=folder).out
+    steps = advised(folder, said, "found")
+    assert [words[1] for words in steps] == ["rerank", "rerank", "serve"]
+    assert "criterion=auto" in steps[0]
+    assert "index=flat" in steps[1]
+    for words in steps:
+        run(vsehub, folder, words)
+    again = vsehub("diagnose", *files, "out=found", "overwrite=true", cwd=folder).out
+    assert "out=found-reranked-2" in again, "nothing that is there is in the way"
+    assert "What to try next" in (folder / "found" / "index.html").read_text()
+
+
+def test_without_answers_and_with_scores(folder, vsehub):
+    said = vsehub("diagnose", "scores=scores.npy", "criteria=[csls]", "out=scored", cwd=folder).out
+    for words in advised(folder, said, "scored"):
+        assert words[1] == "rerank"
+        run(vsehub, folder, words)
+    files = "queries=my queries.npy", "items=items.npy", "normalize=true", "criteria=[csls,nnn]"
+    steps = advised(folder, vsehub("diagnose", *files, "out=bare", cwd=folder).out, "bare")
+    assert not any("criterion=auto" in words for words in steps)
+    assert steps[-1][1] == "serve"
+    for words in steps:
+        run(vsehub, folder, words)
+
+
+def test_a_collection(folder, vsehub):
+    pytest.importorskip("lancedb", reason="lancedb is not installed")
+    pytest.importorskip("fastapi", reason="fastapi is not installed")
+    files = "queries=my queries.npy", "items=items.npy", "normalize=true"
+    vsehub("rerank", *files, "index=lancedb", "out=filled", cwd=folder)
+    place = "index=lancedb", "index_uri=filled/index.lancedb"
+    (words,) = advised(folder, vsehub("diagnose", *place, "out=of_base", cwd=folder).out, "of_base")
+    run(vsehub, folder, words)
