@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -12,17 +12,10 @@ import numpy as np
 
 from vsehub.checks import InputError, existing, fail, nearest, one_of, regular_members, require
 from vsehub.data.photos.files import FolderFiles
-from vsehub.data.photos.listing import (
-    COLUMNS,
-    ListedPhotos,
-    Listing,
-    chosen_columns,
-    flat_captions,
-    split_named,
-    split_words,
-)
-from vsehub.data.photos.reading import PictureReading
+from vsehub.data.photos.settings import PictureSettings
+from vsehub.data.photos.source import ListedPhotos, Listing, PhotoColumns, flat_captions
 from vsehub.data.photos.table import list_table
+from vsehub.data.splits import SplitDraw, split_named, split_words
 from vsehub.io.arrays import shortened
 from vsehub.io.files import read_object
 from vsehub.io.progress import bar
@@ -101,6 +94,10 @@ class DatasetFiles:
         names = [self.names[row] for row in rows.tolist()]
         return DatasetFiles(self.datasets, self.folder, self.stamps, self.part[rows], self.row[rows], names)
 
+    def located(self, split: str) -> "DatasetFiles":
+        """See `PictureCollection`: the pictures are in the dataset's own files."""
+        return self
+
     def states(self) -> list[list[int]]:
         """Place of each picture, and size and time of its part."""
         return [
@@ -118,68 +115,56 @@ class HuggingFace(ListedPhotos):
     are drawn from. name: for reports, by default the folder's.
 
     A saved dataset is read by the package `datasets`, which runs no code of it. outside: of an imagefolder, as in
-    `Table`. Other arguments: of `ListedPhotos` and `PictureReading`.
+    `Table`. draw, pictures: of `ListedPhotos`.
     """
 
     def __init__(
         self,
         folder: str | Path,
-        columns: dict[str, Any] | None = None,
+        columns: PhotoColumns | None = None,
         name: str | None = None,
-        val_share: float = 0.1,
-        test_share: float = 0.1,
-        seed: int = 0,
         outside: str = "refuse",
-        uncaptioned: str = "stop",
-        size: int = 224,
-        resize: int = 256,
-        crops: int = 1,
-        augment: str = "none",
-        unreadable: str = "stop",
-        threads: int | None = None,
-        cache: str | None = None,
+        draw: SplitDraw | None = None,
+        pictures: PictureSettings | None = None,
     ):
-        reading = PictureReading(size, resize, crops, augment, unreadable, threads, cache)
-        super().__init__(reading, val_share, test_share, seed, uncaptioned)
         self.folder = existing("folder", folder, f"Give {_WANTED}")
         require(self.folder.is_dir(), f"folder: {folder} is a file; give {_WANTED}")
         one_of("outside", outside, ("refuse", "allow"))
         self._outside = outside == "allow"
-        self._image, self._captions, self._split = chosen_columns(columns)
-        self.name = self.folder.resolve().name if name is None else name
+        self._columns = columns or PhotoColumns()
+        super().__init__(self.folder.resolve().name if name is None else name, pictures, draw)
 
-    def _listed(self) -> Listing:
+    def read_listing(self) -> Listing:
+        """See `ListedPhotos`."""
         if (self.folder / _PARTS).is_file() or (self.folder / _STATE).is_file():
             return self._saved()
         parts = _parts_with_metadata(self.folder)
         if not parts:
             fail(f"folder: {self.folder} is not {_WANTED}")
         if None in parts:
-            image, captions, split = _FILE_NAME, self._captions, self._split
-            return list_table(parts[None], self.folder, image, captions, split, self._outside)
+            return list_table(parts[None], self.folder, replace(self._columns, image=_FILE_NAME), self._outside)
         return self._imagefolders({one: path for one, path in parts.items() if one is not None})
-
-    def _require_files(self, split: str, files: FolderFiles | DatasetFiles) -> None:
-        if isinstance(files, FolderFiles):
-            files.require(split, self._outside)
 
     def _imagefolders(self, parts: Mapping[str, Path]) -> Listing:
         """An imagefolder whose splits are folders with metadata of their own."""
+        columns = replace(self._columns, image=_FILE_NAME, split=None)
         names: list[str] = []
         images, captions, splits = [], [], []
         for folder, path in parts.items():
-            one = list_table(path, path.parent, _FILE_NAME, self._captions, None, self._outside)
+            one = list_table(path, path.parent, columns, self._outside)
             images.append(one.images + len(names))
             captions += one.captions
             names += [os.path.join(folder, name) for name in one.files.names]
             splits += [split_named(folder)] * len(one.files)
-        files = FolderFiles(self.folder, names)
-        return Listing(files, np.concatenate(images), captions, None if self._split is None else np.array(splits))
+        files = FolderFiles(self.folder, names, self._outside)
+        return Listing(
+            files, np.concatenate(images), captions, None if self._columns.split is None else np.array(splits)
+        )
 
     def _saved(self) -> Listing:
         """What `save_to_disk` wrote: one dataset, or several parts."""
         parts = _loaded(self.folder)
-        named = self._split is not None and None not in parts
+        named = self._columns.split is not None and None not in parts
         if named:
             others = [name for name in parts if not split_named(name)]
             parts = {name: one for name, one in parts.items() if split_named(name)}
@@ -190,9 +175,9 @@ class HuggingFace(ListedPhotos):
             )
             if others:
                 log.info("%s: parts that are no split are not used: %s", self.name, listed(others))
-        column = None
-        if None in parts and (self._split in parts[None].features or self._split != COLUMNS["split"]):
-            column = self._split
+        column, usual = self._columns.split, PhotoColumns.split
+        if None not in parts or (column == usual and column not in parts[None].features):
+            column = None
         found = [self._part(one, column) for one in parts.values()]
         counts = np.array([len(one.names) for one in found])
         firsts = np.cumsum(counts) - counts
@@ -211,32 +196,32 @@ class HuggingFace(ListedPhotos):
         from datasets import Image, Value
 
         features = dataset.features
-        columns = [*self._captions, *([] if split is None else [split])]
-        for column in (self._image, *columns):
+        image, columns = self._columns.image, [*self._columns.captions, *([] if split is None else [split])]
+        for column in (image, *columns):
             require(
                 column in features,
                 f"folder: {self.folder} has no column {column!r}{nearest(column, features)}; expected one. Columns "
                 f"there: {', '.join(features)}. Name them with data.columns.image, data.columns.caption and "
                 "data.columns.split",
             )
-        kind = features[self._image]
+        kind = features[image]
         stored = isinstance(kind, Value) and kind.dtype in ("binary", "large_binary")
         require(
             isinstance(kind, Image) or stored,
-            f"folder: the column {self._image} of {self.folder} holds {kind}; expected pictures. If it holds paths, "
+            f"folder: the column {image} of {self.folder} holds {kind}; expected pictures. If it holds paths, "
             "write the dataset as a table, dataset.to_parquet(FILE), and give data=table",
         )
         with _readable(self.folder):
             dataset.data.table.validate(full=True)  # Arrow itself trusts the file: damage would end the process
-            pictures = dataset.with_format(None).select_columns([self._image])
-            pictures = pictures if stored else pictures.cast_column(self._image, Image(decode=False))
-            names = _names(self.folder, pictures, self._image, stored)
+            pictures = dataset.with_format(None).select_columns([image])
+            pictures = pictures if stored else pictures.cast_column(image, Image(decode=False))
+            names = _names(self.folder, pictures, image, stored)
             table = dataset.with_format("arrow").select_columns(columns)[:]
             entries = {column: table.column(column).to_pylist() for column in columns}
-        cells = [(column, entries[column]) for column in self._captions]
+        cells = [(column, entries[column]) for column in self._columns.captions]
         images, captions = flat_captions(np.arange(len(names)), cells, self._refuse_caption)
         words = None if split is None else self._splits([_word(features[split], one) for one in entries[split]])
-        pictures = pictures.rename_column(self._image, _IMAGE) if self._image != _IMAGE else pictures
+        pictures = pictures.rename_column(image, _IMAGE) if image != _IMAGE else pictures
         return _SavedDataset(pictures, _stamp(dataset), names, images, captions, words)
 
     def _refuse_caption(self, row: int, column: str, found: Any) -> NoReturn:

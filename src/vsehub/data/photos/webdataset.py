@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vsehub.checks import InputError, existing, fail, nearest, regular, require
-from vsehub.data.photos.listing import ListedPhotos, Listing
-from vsehub.data.photos.reading import PictureReading
-from vsehub.data.sources import SPLITS
+from vsehub.data.photos.settings import PictureSettings
+from vsehub.data.photos.source import ListedPhotos, Listing
+from vsehub.data.splits import SplitDraw, SplitFiles, files_or_all
 from vsehub.io.arrays import DAMAGE, load_archive
-from vsehub.io.files import atomic, cache_folder
+from vsehub.io.files import atomic
 from vsehub.io.progress import bar
 from vsehub.io.rows import listed
 from vsehub.io.text import stays_inside
@@ -97,6 +97,10 @@ class ShardFiles:
         names = [self.names[row] for row in rows.tolist()]
         return ShardFiles(self.shards, self.stamps, self.shard[rows], self.offset[rows], self.size[rows], names)
 
+    def located(self, split: str) -> "ShardFiles":
+        """See `PictureCollection`: a shard that was indexed is there."""
+        return self
+
     def states(self) -> list[list[int]]:
         """Place of each picture, and the modification time of its shard."""
         places = zip(self.shard.tolist(), self.offset.tolist(), self.size.tolist(), strict=True)
@@ -107,60 +111,41 @@ class WebDataset(ListedPhotos):
     """Tar shards in which files of one name belong together: a picture (jpg, jpeg, png, webp) and its captions.
 
     shards: a folder of .tar files, one file, or a pattern (train-{000..099}.tar, train-*.tar), or a list of these;
-    splits are drawn from them by seed, picture by picture. train, val, test: or the shards of each split. caption: None
-    takes the .txt, one caption; else the key of the .json, or a list of keys, that holds a caption or a list of them.
-    name: for reports, by default the name of the shards' folder.
+    splits are drawn from them by seed, picture by picture. splits: or the shards of each split. caption: None takes the
+    .txt, one caption; else the key of the .json, or a list of keys, that holds a caption or a list of them. name: for
+    reports, by default the name of the shards' folder. draw, pictures: of `ListedPhotos`.
 
-    Each shard is read through once; where its pictures begin, and the captions, are kept in `cache` as long as the
-    shard has the same size and modification time. Other arguments: of `ListedPhotos` and `PictureReading`.
+    Each shard is read through once; where its pictures begin, and the captions, are remembered in `pictures.cache` as
+    long as the shard has the same size and modification time.
     """
 
-    redraw = "data.shards=SHARDS in the place of data.train, data.val and data.test"
+    redraw = "data.shards=SHARDS instead of data.splits"
 
     def __init__(
         self,
         shards: str | list[str] | None = None,
-        train: str | list[str] | None = None,
-        val: str | list[str] | None = None,
-        test: str | list[str] | None = None,
+        splits: SplitFiles | None = None,
         caption: str | list[str] | None = None,
         name: str | None = None,
-        val_share: float = 0.1,
-        test_share: float = 0.1,
-        seed: int = 0,
-        uncaptioned: str = "stop",
-        size: int = 224,
-        resize: int = 256,
-        crops: int = 1,
-        augment: str = "none",
-        unreadable: str = "stop",
-        threads: int | None = None,
-        cache: str | None = None,
+        draw: SplitDraw | None = None,
+        pictures: PictureSettings | None = None,
     ):
-        reading = PictureReading(size, resize, crops, augment, unreadable, threads, cache)
-        super().__init__(reading, val_share, test_share, seed, uncaptioned)
-        splits = dict(zip(SPLITS, (train, val, test), strict=True))
-        given = {split: pattern for split, pattern in splits.items() if pattern is not None}
-        require(
-            (shards is None) != (not given),
-            f"{'no shards' if shards is None else 'shards and ' + ', '.join(given)} came; expected the shards of each "
-            "split, data.train=SHARDS data.val=SHARDS data.test=SHARDS, or those of all, data.shards=SHARDS",
-        )
-        asked = given if shards is None else {"shards": shards}
-        self._shards = {split: shard_files(split, pattern) for split, pattern in asked.items()}
+        asked = files_or_all("shards", shards, splits)
+        prefix = "splits." if shards is None else ""
+        self._shards = {role: shard_files(f"{prefix}{role}", pattern) for role, pattern in asked.items()}
         files = [os.path.realpath(one) for found in self._shards.values() for one in found]
         twice = sorted({one for one in files if files.count(one) > 1}) if len(set(files)) < len(files) else []
         require(not twice, f"shards come twice: {listed(twice)}. A shard belongs to one split, and once to it")
         self._keys = [caption] if isinstance(caption, str) else caption
         require(self._keys is None or len(self._keys) > 0, "caption is an empty list; give a key of the json, or null")
-        self.name = Path(files[0]).parent.name if name is None else name
+        super().__init__(Path(files[0]).parent.name if name is None else name, pictures, draw)
 
-    def _listed(self) -> Listing:
+    def read_listing(self) -> Listing:
+        """See `ListedPhotos`."""
         paths = [path for found in self._shards.values() for path in found]
-        folder = cache_folder(self._reading.cache) / "shards"
-        indexed = partial(index_of, keys=self._keys, folder=folder)
+        indexed = partial(index_of, keys=self._keys, folder=self._pictures.folder / "shards")
         shown = bar("indexing shards", total=len(paths), unit=" shards")
-        with shown, ThreadPoolExecutor(self._reading.threads) as pool:
+        with shown, ThreadPoolExecutor(self._pictures.workers) as pool:
             indexes = [(index, shown.update())[0] for index in pool.map(indexed, paths)]
         files, images, captions = put_together(paths, indexes)
         if "shards" in self._shards:
