@@ -78,7 +78,7 @@ def test_train_resume_evaluate_and_search(run_here, vsehub, tmp_path):
         assert record(tmp_path / name)["status"] == "finished"
 
     train("table", "data=table", "data.table=captions.csv", "data.images=photos", "trainer.max_epochs=2")
-    shards = [f"data.{split}={split}.tar" for split in SPLITS]
+    shards = [f"data.splits.{split}={split}.tar" for split in SPLITS]
     train("shards", "data=webdataset", *shards, "data.caption=caption", "trainer.max_epochs=1")
     train("saved", "data=huggingface", "data.folder=dataset", "trainer.max_epochs=1")
     data = record(tmp_path / "table")["data"]
