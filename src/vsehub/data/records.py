@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Generator, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from vsehub.io.text import long_fields
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OTHERS = ";\t"  # what programs write to a .csv where the comma separates decimals
-_MOST_CELLS = 1 << 16  # that are read at a time
+_MOST_CELLS = 1 << 11  # that are read at a time: of more, Python's garbage collection takes longer than reading
 _QUOTES = 'Put entries with separators, line breaks or quotes in quotes, and write a quote within as ""'
 
 
@@ -34,30 +35,31 @@ def csv_rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     Read by the csv module, strictly: Arrow takes what follows an open quote, lines and all, as one entry. Raises
     InputError naming the line if the file is not UTF-8, if a quote is open, or if rows differ in length.
     """
+    return chain.from_iterable(_csv_blocks(path, delimiter))
+
+
+def _csv_blocks(path: Path, delimiter: str) -> Iterator[list[tuple[int, list[str]]]]:
     with regular(path).open("rb") as raw, byte_bar(f"reading {path.name}", path.stat().st_size) as bar:
         reader = csv.reader(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""), delimiter=delimiter, strict=True)
-        width, cells = 0, 1
+        filled, width, count = filter(None, reader), 0, 1
         while True:
-            rows = []
             try:
                 with long_fields():  # not while the caller has a row, who may never ask for the next one
-                    for entries in filter(None, reader):
-                        width = width or len(entries)
-                        if len(entries) != width:
-                            counts = f"{len(entries)} entries; expected {width}, as the first line has"
-                            fail(f"{path}:{reader.line_num}: {counts}. {_QUOTES}")
-                        rows.append((reader.line_num, entries))
-                        if len(rows) * width >= cells:
-                            break
+                    rows = [(reader.line_num, entries) for entries in islice(filled, count)]
             except csv.Error as error:
                 raise InputError(f"{path}:{reader.line_num}: {error}. {_QUOTES}") from error
             except UnicodeDecodeError as error:
                 raise InputError(f"{path}{undecodable_line(path)}") from error
             if not rows:
                 return
-            yield from rows
+            width = width or len(rows[0][1])
+            for line, entries in rows:
+                if len(entries) != width:
+                    counts = f"{len(entries)} entries; expected {width}, as the first line has"
+                    fail(f"{path}:{line}: {counts}. {_QUOTES}")
+            yield rows
             bar.update(raw.tell() - bar.n)
-            cells = min(8 * cells, _MOST_CELLS)
+            count = min(8 * count, max(1, _MOST_CELLS // width))
 
 
 def undecodable_line(path: Path) -> str:
