@@ -39,7 +39,7 @@ from vsehub.data import (
     WebDataset,
 )
 from vsehub.data.foils import read_foils
-from vsehub.data.noise import Noise, drawn, read_index
+from vsehub.data.noise import Noise, draw_noise, read_index
 from vsehub.data.photos.files import FolderFiles
 from vsehub.data.photos.pictures import check_pictures, inspect, memory_file
 from vsehub.data.text.word_vectors import read_word_vectors
@@ -481,7 +481,7 @@ def clean_split() -> CaptionedImages:
 
 
 def save_noise(path: Path) -> None:
-    index = drawn(Noise("captions", 0.4, seed=1), clean_split())
+    index = draw_noise(Noise("captions", 0.4, seed=1), clean_split())
     np.save(path, index.numbers) if path.suffix == ".npy" else index.write(path)
 
 

@@ -225,7 +225,7 @@ def _is_permutation(numbers: np.ndarray, size: int) -> bool:
     return np.array_equal(np.sort(numbers), np.arange(size))
 
 
-def drawn(noise: Noise, split: CaptionedImages) -> NoiseIndex:
+def draw_noise(noise: Noise, split: CaptionedImages) -> NoiseIndex:
     """An index in which round(rate x n) of the n captions or images, drawn by seed, are permuted at random.
 
     As in the published protocols, a permuted caption may by chance keep its place or move within the same image.
@@ -250,12 +250,12 @@ def _permuted(size: int, rate: float, rng: np.random.Generator) -> np.ndarray:
 class NoisySource:
     """A source with noise in its training captions; validation and test are unchanged.
 
-    kept: the index file of a resumed run; if it exists, it is used instead of a new draw.
+    resumed: the index file of a resumed run; if it exists, it is used instead of a new draw.
     """
 
-    def __init__(self, source: Source, noise: Noise, kept: str | Path | None = None):
+    def __init__(self, source: Source, noise: Noise, resumed: str | Path | None = None):
         self._source, self._noise, self.name = source, noise, source.name
-        self._kept = None if kept is None or not Path(kept).is_file() else kept
+        self._resumed = None if resumed is None or not Path(resumed).is_file() else resumed
         self.index: NoiseIndex | None = None
         self.facts: dict[str, Any] | None = None
 
@@ -292,9 +292,9 @@ class NoisySource:
 
     def _index(self, clean: CaptionedImages) -> NoiseIndex:
         noise = self._noise
-        path = self._kept or noise.index
+        path = self._resumed or noise.index
         if path is None:
-            return drawn(noise, clean)
+            return draw_noise(noise, clean)
         index = read_index(path, clean, noise.protocol, noise.rate or 0)
         require(
             noise.index is not None or index.seed == noise.seed,

@@ -132,8 +132,8 @@ class Pairs:
             pairs = self._rows(np.unique(keys["pairs"]))
             return draw_pairs(pairs, self._draw, str(self._paths["pairs"]))
         roles = list(keys)
-        for place, role in enumerate(roles):
-            for before in roles[:place]:
+        for number, role in enumerate(roles):
+            for before in roles[:number]:
                 twice = np.isin(keys[role], keys[before])
                 if twice.any():
                     what = f"hold pairs that {self._paths[before]} holds too: {role} and {before} overlap"

@@ -78,10 +78,10 @@ def test_parts_are_splits(tmp_path, saved, caplog):
         found = data.load(split)
         assert len(found.images) == len(parts[part])
         assert found.images[:][:, 0, -1, -1].tolist() == [5 * n for n in parts[part]]
-    assert "saved: parts that are no split are not used: extra" in caplog.text
+    assert "saved: members that are no split are not used: extra" in caplog.text
     drawn = source(folder, columns=PhotoColumns(split=None), **ALL).load("train")
     assert len(drawn.images) == 14
-    assert drawn.names[-1] == "extra-000001"  # two parts have pictures of one name
+    assert drawn.names[-1] == "extra/001.png"  # two members have pictures of one name
     shutil.rmtree(folder)
     saved(datasets.DatasetDict({"train": as_dataset(NUMBERS), "test": as_dataset(NUMBERS[:1])}))
     message = refused(folder, "val")
@@ -89,7 +89,7 @@ def test_parts_are_splits(tmp_path, saved, caplog):
     assert "data.columns.split=null" in message
     shutil.rmtree(folder)
     saved(datasets.DatasetDict({"one": as_dataset(NUMBERS)}))
-    assert "no part of" in refused(folder)
+    assert "no member of" in refused(folder)
 
 
 def test_columns(tmp_path, saved):

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vsehub.checks import InputError, existing, fail, nearest, regular, require
+from vsehub.data.photos.contained import Content, list_contents
 from vsehub.data.photos.settings import PictureSettings
 from vsehub.data.photos.source import ListedPhotos, Listing
 from vsehub.data.splits import SplitDraw, SplitFiles, files_or_all
@@ -60,51 +61,24 @@ class Member(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ShardFiles:
-    """Pictures in shards.
+class Shard:
+    """A tar file of pictures; a `PictureContainer`.
 
-    shards: their paths. stamps: size and modification time of each. shard, offset, size: (I,) the place of each
-    picture. names: (I,) their names.
+    changed: its modification time. offset, size: (I,) where each picture is in it.
     """
 
-    shards: list[str]
-    stamps: list[list[int]]
-    shard: np.ndarray
+    path: str
+    changed: int
     offset: np.ndarray
     size: np.ndarray
-    names: list[str]
 
-    setting = "shards"
+    def picture(self, row: int, name: str) -> Member:
+        """See `PictureContainer`."""
+        return Member(self.path, int(self.offset[row]), int(self.size[row]), name)
 
-    @property
-    def title(self) -> str:
-        """The number of shards."""
-        return f"{len(self.shards)} shard{'s' if len(self.shards) > 1 else ''}"
-
-    @property
-    def identity(self) -> str:
-        """The folders and names of the shards."""
-        return "\n".join(os.path.realpath(one) for one in self.shards)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, row: int) -> Member:
-        return Member(self.shards[self.shard[row]], int(self.offset[row]), int(self.size[row]), self.names[row])
-
-    def take(self, rows: np.ndarray) -> "ShardFiles":
-        """The pictures of these rows."""
-        names = [self.names[row] for row in rows.tolist()]
-        return ShardFiles(self.shards, self.stamps, self.shard[rows], self.offset[rows], self.size[rows], names)
-
-    def located(self, split: str) -> "ShardFiles":
-        """See `PictureCollection`: a shard that was indexed is there."""
-        return self
-
-    def states(self) -> list[list[int]]:
-        """Place of each picture, and the modification time of its shard."""
-        places = zip(self.shard.tolist(), self.offset.tolist(), self.size.tolist(), strict=True)
-        return [[offset, size, self.stamps[shard][1]] for shard, offset, size in places]
+    def state(self, row: int) -> list[int]:
+        """Where the picture is, and the modification time."""
+        return [int(self.offset[row]), int(self.size[row]), self.changed]
 
 
 class WebDataset(ListedPhotos):
@@ -147,11 +121,20 @@ class WebDataset(ListedPhotos):
         shown = bar("indexing shards", total=len(paths), unit=" shards")
         with shown, ThreadPoolExecutor(self._pictures.workers) as pool:
             indexes = [(index, shown.update())[0] for index in pool.map(indexed, paths)]
-        files, images, captions = put_together(paths, indexes)
-        if "shards" in self._shards:
-            return Listing(files, images, captions)
-        owner = np.repeat(list(self._shards), [len(found) for found in self._shards.values()])
-        return Listing(files, images, captions, owner[files.shard])
+        roles = [role for role, found in self._shards.items() for _ in found]
+        contents = [
+            Content(
+                Shard(path, index.stamp[1], index.offset, index.size),
+                Path(path).stem,
+                index.names,
+                index.images,
+                index.captions,
+                None if "shards" in self._shards else np.repeat(role, len(index.names)),
+            )
+            for path, index, role in zip(paths, indexes, roles, strict=True)
+        ]
+        title = f"{len(paths)} shard{'s' if len(paths) > 1 else ''}"
+        return list_contents(contents, "shards", title, "\n".join(os.path.realpath(one) for one in paths))
 
 
 def shard_files(setting: str, given: str | Sequence[str]) -> list[str]:
@@ -305,10 +288,10 @@ def _indexed(path: str, stamp: list[int], keys: Sequence[str] | None) -> ShardIn
     require(len(texts) > 0, f"{path} holds no .{wanted} with captions; it has {_kinds(kinds)}. {advice}")
     names = [_clean(path, name) for name, _, _ in pictures.values()]
     require(len(set(names)) == len(names), f"{path}: the names of its pictures differ by '..' or '/' only; rename them")
-    places = np.array([place[1:] for place in pictures.values()], np.int64)
+    spans = np.array([(offset, size) for _, offset, size in pictures.values()], np.int64)
     owned = [texts.get(key, []) for key in pictures]
     images = np.repeat(np.arange(len(owned)), [len(one) for one in owned])
-    return ShardIndex(stamp, names, places[:, 0], places[:, 1], images, [one for some in owned for one in some])
+    return ShardIndex(stamp, names, spans[:, 0], spans[:, 1], images, [one for some in owned for one in some])
 
 
 def _members(path: str, raw: Any) -> Iterator[tarfile.TarInfo]:
@@ -383,22 +366,3 @@ def _clean(path: str, name: str) -> str:
 
 def _kinds(kinds: set[str]) -> str:
     return listed([f".{kind}" for kind in sorted(kinds)]) or "no files"
-
-
-def put_together(paths: list[str], indexes: list[ShardIndex]) -> tuple[ShardFiles, np.ndarray, list[str]]:
-    """The pictures of all shards, (C,) the picture of each caption, and the captions.
-
-    A name that several shards have is given the shard's before it.
-    """
-    counts = np.array([len(index.names) for index in indexes])
-    firsts = np.cumsum(counts) - counts
-    names = [name for index in indexes for name in index.names]
-    if len(set(names)) < len(names):
-        stems = [Path(path).stem for path in paths]
-        titles = stems if len(set(stems)) == len(stems) else [str(number) for number in range(len(paths))]
-        names = [f"{title}/{name}" for title, index in zip(titles, indexes, strict=True) for name in index.names]
-    shard = np.repeat(np.arange(len(paths)), counts)
-    offset, size = (np.concatenate([getattr(index, key) for index in indexes]) for key in ("offset", "size"))
-    images = np.concatenate([index.images + first for index, first in zip(indexes, firsts, strict=True)])
-    captions = [caption for index in indexes for caption in index.captions]
-    return ShardFiles(paths, [index.stamp for index in indexes], shard, offset, size, names), images, captions

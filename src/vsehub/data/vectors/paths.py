@@ -143,8 +143,8 @@ def shard_names(name: str, label: str, files: Iterable[str], folders: Iterable[s
 
 def natural(name: str) -> Any:
     """A key that sorts names by the numbers in them: img_emb_2 before img_emb_10."""
-    parts = re.split("([0-9]+)", name)  # text and numbers in turn
-    return [int(part) if place % 2 else part for place, part in enumerate(parts)], name
+    pieces = re.split("([0-9]+)", name)  # text and numbers in turn
+    return [int(piece) if number % 2 else piece for number, piece in enumerate(pieces)], name
 
 
 def _hidden(name: str) -> bool:
