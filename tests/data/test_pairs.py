@@ -212,8 +212,8 @@ def test_bad_tables(folder, pairs, message):
 def test_bad_settings(folder):
     everything = {"splits": SplitFiles(folder / "train.csv", folder / "val.csv")}
     for settings, message in (
-        ({}, "no pairs came; expected the files of each split, data.splits.train=FILE"),
-        (everything | {"pairs": folder / "train.csv"}, "pairs and splits train, val came; expected the files of each"),
+        ({}, "neither pairs nor splits came; expected the files of each split, data.splits.train=FILE"),
+        (everything | {"pairs": folder / "train.csv"}, "both pairs and splits came; expected the files of each"),
         (
             {"splits": SplitFiles(folder / "absent.csv")},
             r"splits.train: no such file or folder: .*absent.csv. Give a .csv or .parquet with",

@@ -47,7 +47,7 @@ def files_or_all(setting: str, all_files: Any, splits: SplitFiles | None) -> dic
     example = " ".join(f"data.splits.{split}=FILE" for split in SPLITS)
     require(
         (all_files is None) != (not given),
-        f"{f'no {setting}' if all_files is None else f'{setting} and splits ' + ', '.join(given)} came; expected the "
+        f"{f'neither {setting} nor splits' if all_files is None else f'both {setting} and splits'} came; expected the "
         f"files of each split, {example}, or those of all splits, data.{setting}=FILE",
     )
     return given if all_files is None else {setting: all_files}

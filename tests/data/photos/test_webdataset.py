@@ -246,8 +246,8 @@ def test_bad_settings(tmp_path):
     as_shards(tmp_path, NUMBERS)
     one, other = (str(tmp_path / f"photos-00{n}.tar") for n in (0, 1))
     for given, message in (
-        ({}, "no shards came; expected the files of each split, data.splits.train=FILE"),
-        ({"shards": one, "splits": SplitFiles(val=other)}, "shards and splits val came"),
+        ({}, "neither shards nor splits came; expected the files of each split, data.splits.train=FILE"),
+        ({"shards": one, "splits": SplitFiles(val=other)}, "both shards and splits came"),
         (
             {"splits": SplitFiles(one, str(tmp_path / "x" / ".." / "photos-000.tar"))},
             "shards come twice: .*photos-000.tar",
