@@ -182,30 +182,29 @@ class HuggingFace(ListedPhotos):
             names = _names(self.folder, pictures, image, stored)
             table = dataset.with_format("arrow").select_columns(columns)[:]
             entries = {one: table.column(one).to_pylist() for one in columns}
+
+        def refuse(row: int, column: str, found: Any) -> NoReturn:
+            fail(
+                f"folder: {self.folder}: row {row}, counted from 0, holds {str(found)[:60]!r} in the column {column}; "
+                "expected a text or a list of texts"
+            )
+
         cells = [(one, entries[one]) for one in self._columns.captions]
-        images, captions = flat_captions(np.arange(len(names)), cells, self._refuse_caption)
+        images, captions = flat_captions(np.arange(len(names)), cells, refuse)
         splits = None if name is None else np.repeat(str(split_named(name)), len(names))
         if column is not None:
-            splits = self._splits([_word(features[column], one) for one in entries[column]])
+            words = [_word(features[column], one) for one in entries[column]]
+            unknown = [word for word in dict.fromkeys(words) if split_named(word) is None]
+            require(
+                not unknown,
+                f"folder: {self.folder} has the splits {listed(unknown)}; known are {split_words()}. Correct them, or "
+                "draw the splits by seed with data.columns.split=null",
+            )
+            splits = np.array([split_named(word) for word in words])
         stats = [os.stat(file["filename"]) for file in dataset.cache_files]
         stamp = [sum(one.st_size for one in stats), max((one.st_mtime_ns for one in stats), default=0)]
         container = SavedDataset(pictures.rename_column(image, _IMAGE) if image != _IMAGE else pictures, stamp)
         return Content(container, name or "row", names, images, captions, splits)
-
-    def _refuse_caption(self, row: int, column: str, found: Any) -> NoReturn:
-        fail(
-            f"folder: {self.folder}: row {row}, counted from 0, holds {str(found)[:60]!r} in the column {column}; "
-            "expected a text or a list of texts"
-        )
-
-    def _splits(self, words: list[Any]) -> np.ndarray:
-        unknown = [word for word in dict.fromkeys(words) if split_named(word) is None]
-        require(
-            not unknown,
-            f"folder: {self.folder} has the splits {listed(unknown)}; known are {split_words()}. Correct them, or draw "
-            "the splits by seed with data.columns.split=null",
-        )
-        return np.array([split_named(word) for word in words])
 
 
 def _loaded(folder: Path) -> "dict[str | None, Dataset]":

@@ -154,7 +154,10 @@ def _upright_rgb(file: Image.Image, orientation: int) -> Image.Image:
 
 def _rgb(file: Image.Image) -> Image.Image:
     if file.mode == "I" or file.mode.startswith("I;16"):
-        return _from_16_bits(np.asarray(file)).convert("RGB")
+        values = np.asarray(file)
+        if values.min() < 0 or values.max() > 65535:
+            raise ValueError("its pixels are integers of more than 16 bits, of no known range")
+        return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8)).convert("RGB")
     if file.mode == "F":
         raise ValueError("its pixels are floating-point numbers of no known range")
     if file.has_transparency_data:
@@ -162,12 +165,6 @@ def _rgb(file: Image.Image) -> Image.Image:
         return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
     file.load()
     return file if file.mode == "RGB" else file.convert("RGB")
-
-
-def _from_16_bits(values: np.ndarray) -> Image.Image:
-    if values.min() < 0 or values.max() > 65535:
-        raise ValueError("its pixels are integers of more than 16 bits, of no known range")
-    return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
 
 
 def resized_crop(width: int, height: int, resize: int) -> Crop:
@@ -372,7 +369,9 @@ def check_pictures(
     written, a warning is logged and nothing is remembered. title: of the progress bar. threads: how many decode at a
     time.
     """
-    intact = _remembered(memory)
+    remembered = read_object(memory)
+    stored = remembered.get("whole") if remembered.get("version") == _VERSION else None
+    intact: dict[str, Any] = stored if isinstance(stored, dict) else {}
     contents, unknown = np.empty(len(files), _CONTENT), []
     for row, (key, state) in enumerate(zip(keys, states, strict=True)):
         found = intact.get(key)
@@ -395,7 +394,11 @@ def check_pictures(
                     shown.update()
     finally:  # pictures that passed before the check was killed need not be decoded again
         if unknown:
-            _remember(memory, intact)
+            try:
+                write_text(memory, json.dumps({"version": _VERSION, "whole": intact}, indent=0))
+            except (OSError, ValueError) as error:
+                said = "%s cannot be written (%s): the pictures will be checked again at the next start"
+                log.warning(said, memory, error)
     return CheckedPictures(contents, damaged)
 
 
@@ -405,16 +408,3 @@ def memory_file(cache: Path, of: str) -> Path:
     cache: its folder.
     """
     return cache / f"pictures-{hashlib.sha256(of.encode()).hexdigest()[:16]}.json"
-
-
-def _remembered(memory: Path) -> dict[str, list[Any]]:
-    found = read_object(memory)
-    whole = found.get("whole") if found.get("version") == _VERSION else None
-    return whole if isinstance(whole, dict) else {}
-
-
-def _remember(memory: Path, whole: dict[str, list[Any]]) -> None:
-    try:
-        write_text(memory, json.dumps({"version": _VERSION, "whole": whole}, indent=0))
-    except (OSError, ValueError) as error:
-        log.warning("%s cannot be written (%s): the pictures will be checked again at the next start", memory, error)
