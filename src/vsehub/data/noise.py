@@ -128,7 +128,15 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
     numbers = numbers.astype(np.int64)
     if own:
         _require_facts(path, facts)
-    index = _own(path, numbers, facts, clean) if own else _published(path, numbers, clean, protocol, rate)
+        fingerprint = clean.fingerprint()
+        require(
+            facts["clean_fingerprint"] == fingerprint,
+            f"data.noise.index: {path} was made of other training data ({facts['clean_fingerprint']}) than this "
+            f"({fingerprint}); give an index of this data, or draw a new one",
+        )
+        index = NoiseIndex(facts["protocol"], facts["rate"], facts.get("seed"), numbers, fingerprint)
+    else:
+        index = _published(path, numbers, clean, protocol, rate)
     require(
         protocol in (None, index.protocol) and rate in (0, index.rate),
         f"data.noise asks for protocol {protocol} and rate {rate:g}, but {path} is of protocol {index.protocol} and "
@@ -160,16 +168,6 @@ def _require_facts(path: Path, facts: Any) -> None:
         f"data.noise.index: {path} does not say which protocol, rate, seed and data it is of; give a run's "
         f"{INDEX_FILE}",
     )
-
-
-def _own(path: Path, numbers: np.ndarray, facts: dict[str, Any], clean: CaptionedImages) -> NoiseIndex:
-    fingerprint = clean.fingerprint()
-    require(
-        facts["clean_fingerprint"] == fingerprint,
-        f"data.noise.index: {path} was made of other training data ({facts['clean_fingerprint']}) than this "
-        f"({fingerprint}); give an index of this data, or draw a new one",
-    )
-    return NoiseIndex(facts["protocol"], facts["rate"], facts.get("seed"), numbers, fingerprint)
 
 
 def _published(

@@ -84,7 +84,8 @@ class RemoteRows:
         self.shards: list[tuple[str, int]] = []
         self.dtype, self._columns = np.dtype(np.float32), 0
         for path in paths:
-            header, begin = self._header(path)
+            with connected(name, uri), files.open(path, "rb", block_size=_HEADER_BYTES) as file:
+                header, begin = NpyHeader.read(file), file.tell()
             checked_kind(masked(path), header.shape, header.dtype.name)
             alike = header.dtype, header.shape[1]
             if not self._numbers_at:
@@ -132,10 +133,6 @@ class RemoteRows:
             f"{start} to {stop - 1} came. Write it again",
         )
         return np.frombuffer(got, self.dtype).reshape(stop - start, self._columns)
-
-    def _header(self, path: str) -> tuple[NpyHeader, int]:
-        with connected(self._name, self._uri), self._files.open(path, "rb", block_size=_HEADER_BYTES) as file:
-            return NpyHeader.read(file), file.tell()
 
 
 def in_place(name: str, uri: str) -> RemoteRows | None:
