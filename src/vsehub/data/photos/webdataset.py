@@ -61,7 +61,7 @@ class Member(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shard:
+class TarShard:
     """A tar file of pictures; a `PictureContainer`.
 
     changed: its modification time. offset, size: (I,) where each picture is in it.
@@ -124,7 +124,7 @@ class WebDataset(ListedPhotos):
         roles = [role for role, found in self._shards.items() for _ in found]
         contents = [
             Content(
-                Shard(path, index.stamp[1], index.offset, index.size),
+                TarShard(path, index.stamp[1], index.offset, index.size),
                 Path(path).stem,
                 index.names,
                 index.images,
