@@ -185,7 +185,7 @@ def of_collection(place: "Place") -> dict[str, Any]:
 
     with opened(place) as collection:
         facts = collection.facts
-        vectors, ids, labels = collection.items()
+        vectors, _, ids, labels = collection.items()
         shown = labels if any(labels) else None
         held = {"items": VectorFile("items", vectors, torch.float32, ids, place.address, facts.normalize, shown)}
         if facts.reference_rows:

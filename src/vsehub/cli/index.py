@@ -52,9 +52,7 @@ class RequestedIndex:
         boolean("index_approximate", cfg.index_approximate, or_none=True)
         if cfg.index_rows is not None:
             whole("index_rows", cfg.index_rows)
-            require(
-                kind in KINDS, f"index_rows is for {', '.join(KINDS)}, and index is {kind}; omit index_rows"
-            )
+            require(kind in KINDS, f"index_rows is for {', '.join(KINDS)}, and index is {kind}; omit index_rows")
         require(
             kind is None or kind in (*KINDS, *ENGINES),
             f"index is {kind!r}; choose one of {', '.join((*KINDS, *ENGINES))}, or null for none",
@@ -120,15 +118,15 @@ class RequestedIndex:
 
         items, out, seed = found.inputs.items, self.settings.output, self.settings.seed
         where = "." if out.remote else str(out.folder.absolute())  # behind an address: where the files are fetched to
-        asked = {"k": self.settings.k, "normalize": self.settings.normalize}
+        k, normalize = self.settings.k, self.settings.normalize
         index: ServedIndex | IndexParts
         if self.rows is None:
             index = build_index(items, bias, criterion.scale, self.kind, seed)
             index.save(out / INDEX)
-            code = usage_note(index, f"{where}/{INDEX}", **asked)
+            code = usage_note(index, f"{where}/{INDEX}", k=k, normalize=normalize)
         else:
             index = IndexParts.build(out.folder, items, bias, criterion.scale, self.kind, self.rows, seed)
-            code = index.usage_note(where, **asked)
+            code = index.usage_note(where, k=k, normalize=normalize)
         names = self.files(len(items))[:-1]
         size = sum((out / name).stat().st_size for name in names)
         facts = {"kind": self.kind, "files": names, "bytes": size}

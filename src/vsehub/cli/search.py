@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from vsehub.checks import existing, fail, nearest, one_of, require, whole
+from vsehub.checks import existing, fail, one_of, require, whole
 from vsehub.cli import app
 from vsehub.cli.nodes import build, components, plain
 from vsehub.cli.overrides import bare_texts, with_texts
 from vsehub.cli.published import MODEL_SETTINGS, require_checkpoint_alone
 
 if TYPE_CHECKING:
-    from vsehub.data.text.vocabulary import Words
     from vsehub.evaluation.trained import DataModel
     from vsehub.report.pages.gallery import Gallery
 
@@ -54,6 +53,7 @@ def search(cfg: DictConfig, command: str) -> None:
 
     from vsehub.cli.searched import RankedBy, open_searched
     from vsehub.criteria.auto import Auto
+    from vsehub.evaluation.words import word_notes
     from vsehub.report.pages.gallery import gallery_output, write_gallery
 
     gallery_output(cfg.out, cfg.overwrite)  # refused before anything is encoded
@@ -146,23 +146,3 @@ def listed(gallery: "Gallery") -> str:
     widths = {n: max(len(row[n]) for row in rows) for n in used}
     lines = ["  ".join(f"{row[n]:{'<' if n > 2 else '>'}{widths[n]}}" for n in used)[:width].rstrip() for row in rows]
     return "\n".join([gallery.heading, *gallery.notes, "", *lines])
-
-
-def word_notes(text: str, vocabulary: "Words", max_words: int | None) -> list[str]:
-    """Notes on words that the checkpoint does not know or did not read. Raises InputError if it knows none."""
-    from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, tokenize
-
-    if not isinstance(vocabulary, Vocabulary):  # subwords spell every word
-        is_cut = len(vocabulary.encode(text)) > len(vocabulary.encode(text, max_words))
-        return [f"Read to its subword {max_words}, as in training."] if is_cut else []
-    words = tokenize(text)
-    require(bool(words), f"the text {text!r} holds no word; give one or more words")
-    numbers = vocabulary.numbers(text)[:max_words]
-    unknown = [word for word, number in zip(words, numbers, strict=False) if number == UNKNOWN]
-    said = ", ".join(f"{word}{nearest(word, vocabulary.words[4:])}" for word in dict.fromkeys(unknown))
-    require(
-        len(unknown) < len(numbers),
-        f"the checkpoint knows no word of the text {text!r}: {said}. Give words of its training captions",
-    )
-    cut = [f"Read to its word {max_words}, as in training."] if len(numbers) < len(words) else []
-    return [*([f"Not known to the checkpoint: {said}."] if unknown else []), *cut]

@@ -15,7 +15,7 @@ from vsehub.components import Components, changed, conf_folder, without_own_file
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.photos.folder import folder_pictures
-from vsehub.data.photos.pictures import Pictures
+from vsehub.data.photos.pictures import Pictures, StoredPicture
 from vsehub.data.photos.prepared import prepared
 from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, Source
 from vsehub.data.text.vocabulary import Words
@@ -123,18 +123,38 @@ class DataModel:
         """To what the shorter side of a picture is resized before its middle is cropped; None: to the crop's size."""
         return None
 
+    @property
+    def takes_pictures(self) -> bool:
+        """Whether images are pictures, not vectors of features."""
+        shape = self.model.image_shape
+        return len(shape) > 2 and shape[-3] == 3
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """The side of a picture in pixels, and the number of crops."""
+        shape = self.model.image_shape
+        return shape[-1], shape[0] if len(shape) == 4 else 1
+
+    def encode_picture(self, picture: StoredPicture) -> Encoding:
+        """Encode one picture of a model that `takes_pictures`: (1, D), not normalised.
+
+        Raises InputError if it cannot be decoded.
+        """
+        size, crops = self._sizes
+        how, pictures = self.model.image_encoder.preparation, Pictures([picture], size, self.resize or size, crops)
+        return self.encode_images((pictures if how is None else pictures.prepared(how))[np.arange(1)])
+
     def use_folder(self, folder: str | Path) -> CaptionedImages:
         """The pictures of a folder as the split `FOLDER`, which has no captions.
 
         Raises InputError for a model that was trained on vectors, and if the folder holds no picture.
         """
-        shape = self.model.image_shape
         require(
-            len(shape) > 2 and shape[-3] == 3,
+            self.takes_pictures,
             f"folder: {self.name} was trained on vectors, not on pictures. Give a model of pictures, such as "
             "model=open_clip:ViT-B-32/laion2b_s34b_b79k",
         )
-        size, crops = shape[-1], shape[0] if len(shape) == 4 else 1
+        size, crops = self._sizes
         found = folder_pictures(folder, size, self.resize or size, crops)
         self.splits[FOLDER] = prepared(found, self.model.image_encoder.preparation)
         self._folder_file = f"folder-{hashlib.sha256(str(Path(folder).resolve()).encode()).hexdigest()[:16]}"

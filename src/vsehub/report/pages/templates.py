@@ -4,6 +4,7 @@ import base64
 import io
 import logging
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import jinja2
@@ -21,15 +22,22 @@ SIDE = 128
 
 def render_page(template: str, **values: object) -> str:
     """The page from `template` (a file beside this one) and `values`; a missing value is an error."""
+    return page_environment().get_template(template).render(values)
+
+
+@cache
+def page_environment(*packages: str) -> jinja2.Environment:
+    """What renders the templates beside this file, and those in the folder `templates` of other packages."""
+    loaders = [jinja2.PackageLoader(package, "templates") for package in packages]
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("vsehub.report.pages", ""),
+        loader=jinja2.ChoiceLoader([*loaders, jinja2.PackageLoader("vsehub.report.pages", "")]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {"image": image, "narrow_image": narrow_image, "beside": beside}
-    return environment.get_template(template).render(values)
+    return environment
 
 
 def beside(cell: Cell) -> tuple[str, str]:
@@ -86,6 +94,11 @@ class Thumbnails:
         self._asked, self._first = 0, ""
 
     def __call__(self, picture: str | Path | np.ndarray, name: str) -> str | None:
+        """The data URL of `jpeg`."""
+        content = self.jpeg(picture, name)
+        return None if content is None else data_url("image/jpeg", content)
+
+    def jpeg(self, picture: str | Path | np.ndarray, name: str) -> bytes | None:
         """The thumbnail of an image file or of pixels (3, H, W), uint8 or floats in 0..1; never enlarged.
 
         None if the file is absent or damaged; `name` is then added to `missing`. Raises InputError for other arrays.
@@ -104,7 +117,7 @@ class Thumbnails:
         small.thumbnail((self.side, self.side), Image.Resampling.LANCZOS)
         content = io.BytesIO()
         small.save(content, "JPEG", quality=82)
-        return data_url("image/jpeg", content.getvalue())
+        return content.getvalue()
 
     def absent(self, name: str, why: str) -> None:
         """Count an image that cannot be shown and add `name` to `missing`. why: for the warning about the first one."""

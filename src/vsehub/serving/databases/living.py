@@ -192,11 +192,12 @@ class Living:
             changed += bool(len(products)) and int((self.facts.scale * products - moved).argmax()) != 0
         return Drift(len(hits), changed / len(hits))
 
-    def items(self) -> tuple[Tensor, list[str], list[str]]:
-        """All items without their bias (M, D), their ids and labels; in memory."""
+    def items(self) -> tuple[Tensor, Tensor, list[str], list[str]]:
+        """All items without their bias (M, D), the bias b (M,), their ids and labels; in memory."""
         held = _joined(self.database.read(), self.facts.dim + 1)
         require(len(held.ids) > 0, f"index_uri: {self.place.address} holds no items")
-        return torch.from_numpy(held.vectors[:, :-1].copy()), list(held.ids), list(held.labels or ())
+        bias = self.facts.mean_bias - self.facts.scale * torch.from_numpy(held.vectors[:, -1].copy())
+        return torch.from_numpy(held.vectors[:, :-1].copy()), bias, list(held.ids), list(held.labels or ())
 
     @property
     def _balance(self) -> tuple[Sinkhorn, Tensor, Tensor] | None:

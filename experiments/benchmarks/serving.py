@@ -1,0 +1,152 @@
+"""Requests to `vsehub serve`: one client beside a plain product of numpy, then many clients at once.
+
+Generated items (generated.py) are served by the command. One client asks by known query and by vector; an answer holds
+both lists with all facts of their items. The plain baseline is numpy's product with the items and the k best of it, of
+the same queries, in the same run. Then so many clients ask without a pause.
+
+    python experiments/benchmarks/serving.py [--items 100000] [--dim 512] [--clients 50] [--seconds 60]
+"""
+
+import http.client
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import common
+import generated
+import numpy as np
+
+WARM = 20
+
+
+def measure(options, folder: Path) -> dict:
+    """Milliseconds of one client and of many, and the memory of the server."""
+    items = generated.vectors(options.items, options.dim, 1).numpy()
+    queries = generated.vectors(options.queries, options.dim, 2).numpy()
+    np.save(folder / "items.npy", items)
+    np.save(folder / "queries.npy", queries)
+    began = time.perf_counter()
+    files = [f"items={folder}/items.npy", f"queries={folder}/queries.npy", "normalize=true"]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "vsehub", "serve", *files, "port=0"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        port = next(int(line.split(":")[2].split()[0]) for line in server.stdout if line.startswith("http://"))
+        started = time.perf_counter() - began
+        plain = baseline(items, queries, options.requests)
+        by_query = one_client(port, [(f"/api/search?query={n}", None) for n in range(options.requests + WARM)])
+        vectors = [json.dumps({"vector": queries[n].tolist()}) for n in range(options.requests + WARM)]
+        by_vector = one_client(port, [("/api/search", body) for body in vectors])
+        before = resident(server.pid)
+        many, failed, most = clients(port, options, server.pid)
+        return {
+            "items": options.items,
+            "dim": options.dim,
+            "clients": options.clients,
+            "seconds": options.seconds,
+            "started": started,
+            "plain": common.summary(plain),
+            "by query": common.summary(by_query),
+            "by vector": common.summary(by_vector),
+            "many": common.summary(many),
+            "requests": len(many),
+            "failed": failed,
+            "resident": [before, most, resident(server.pid)],
+        }
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def baseline(items: np.ndarray, queries: np.ndarray, count: int) -> list[float]:
+    """Seconds of the product and the ten best, query by query."""
+    spent = []
+    for query in queries[: count + WARM]:
+        began = time.perf_counter()
+        scores = items @ query
+        best = np.argpartition(-scores, 10)[:10]
+        best[np.argsort(-scores[best])]
+        spent.append(time.perf_counter() - began)
+    return spent[WARM:]
+
+
+def one_client(port: int, requests: list[tuple[str, str | None]]) -> list[float]:
+    """Seconds of each request on one connection, after the first few."""
+    connection, spent = http.client.HTTPConnection("127.0.0.1", port), []
+    for path, body in requests:
+        began = time.perf_counter()
+        ask(connection, path, body)
+        spent.append(time.perf_counter() - began)
+    return spent[WARM:]
+
+
+def ask(connection: http.client.HTTPConnection, path: str, body: str | None) -> None:
+    """One request; raises AssertionError unless it is answered with lists."""
+    connection.request("GET" if body is None else "POST", path, body, {"content-type": "application/json"})
+    answer = connection.getresponse()
+    found = json.loads(answer.read())
+    assert found.get("corrected"), found
+
+
+def clients(port: int, options, pid: int) -> tuple[list[float], int, int]:
+    """Seconds of each request of all clients, the failed ones, and the most memory seen."""
+    spent, failed, ends = [], [], time.perf_counter() + options.seconds
+    most = 0
+
+    def client(number: int) -> None:
+        connection, asked = http.client.HTTPConnection("127.0.0.1", port), number
+        while (began := time.perf_counter()) < ends:
+            try:
+                ask(connection, f"/api/search?query={asked % options.queries}", None)
+                spent.append(time.perf_counter() - began)
+            except Exception as error:
+                failed.append(str(error))
+                connection.close()
+            asked += options.clients
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(options.clients)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        most = max(most, resident(pid))
+        time.sleep(0.5)
+    return spent, len(failed), most
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure, print and write."""
+    parser = common.arguments(__doc__)
+    for name, value in (("items", 100_000), ("dim", 512), ("queries", 10_000), ("requests", 200), ("clients", 50)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        record = measure(options, Path(folder))
+    rows = []
+    for name in ("plain", "by query", "by vector", "many"):
+        times = record[name]
+        ratio = times["median"] / record["plain"]["median"]
+        rows.append((name, f"{1e3 * times['median']:.1f}", f"{ratio:.2f}"))
+    memory = " / ".join(f"{one / 1e6:,.0f}" for one in record["resident"])
+    text = common.table(("asked", "median, ms", "times the plain product"), rows)
+    text += (
+        f"\n\n{record['requests']:,} requests of {record['clients']} clients in {record['seconds']:g} s, "
+        f"{record['failed']} failed; memory of the server before, at most and after: {memory} MB; ready after "
+        f"{record['started']:.0f} s.\n"
+    )
+    title = f"vsehub serve, {record['items']:,} items of {record['dim']} dimensions"
+    common.report("serving", title, record, text, common.device_of("cpu"), options.out)
+
+
+if __name__ == "__main__":
+    main()

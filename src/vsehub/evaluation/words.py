@@ -1,0 +1,22 @@
+"""Notes on a text that a model is asked: words that are unknown to it, and where it stops reading."""
+
+from vsehub.checks import nearest, require
+from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, Words, tokenize
+
+
+def word_notes(text: str, vocabulary: Words, max_words: int | None) -> list[str]:
+    """Notes on words that the model does not know or does not read. Raises InputError if it knows none."""
+    if not isinstance(vocabulary, Vocabulary):  # subwords spell every word
+        is_cut = len(vocabulary.encode(text)) > len(vocabulary.encode(text, max_words))
+        return [f"Read to its subword {max_words}, as in training."] if is_cut else []
+    words = tokenize(text)
+    require(bool(words), f"the text {text!r} holds no word; give one or more words")
+    numbers = vocabulary.numbers(text)[:max_words]
+    unknown = [word for word, number in zip(words, numbers, strict=False) if number == UNKNOWN]
+    said = ", ".join(f"{word}{nearest(word, vocabulary.words[4:])}" for word in dict.fromkeys(unknown))
+    require(
+        len(unknown) < len(numbers),
+        f"the checkpoint knows no word of the text {text!r}: {said}. Give words of its training captions",
+    )
+    cut = [f"Read to its word {max_words}, as in training."] if len(numbers) < len(words) else []
+    return [*([f"Not known to the checkpoint: {said}."] if unknown else []), *cut]

@@ -1,0 +1,186 @@
+"""What is known of the items before anyone asks: rankings of the known queries, N_k, hubs, suspects, neighbours."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vsehub.checks import fail
+from vsehub.criteria.base import Criterion, ItemBias, fit_all
+from vsehub.io.progress import stage
+from vsehub.metrics.occurrences import histogram, occurrence_metrics
+from vsehub.neighbors.tiles import Affine, nearest
+from vsehub.neighbors.vectors import VectorSource, as_vectors, drawn, sampled
+from vsehub.rerank.suspects import Suspect, suspects
+from vsehub.rerank.verdict import verdict
+from vsehub.web.contents import Contents
+
+log = logging.getLogger(__name__)
+
+PLAIN = "nns"
+K = 10  # of N_k
+DEPTH = 100  # of the lists in which moves are seen
+
+
+@dataclass(frozen=True, eq=False)
+class KnownRanking:
+    """The lists of the known queries under one criterion.
+
+    correction: a and b (M,) of a·s - b; None for plain similarity. positions: (Q, depth). counts: N_k (M,). wrong: BN_k
+    (M,), lists of queries that the item does not answer; None without known answers. hubness: metrics of N_k. recalls:
+    R@1, R@5 and R@10 in %, None without known answers. answered: (Q,) the rank of each query's best ranked answer, from
+    1, 0 beyond the lists; None without known answers.
+    """
+
+    name: str
+    correction: Affine | None
+    positions: Tensor
+    counts: Tensor
+    wrong: Tensor | None
+    hubness: dict[str, float]
+    recalls: dict[str, float] | None
+    answered: Tensor | None
+
+
+class Catalogue:
+    """Contents with the rankings of their known queries. Nothing changes after it is made.
+
+    criteria: name -> criterion, each a term of the item. sample: known queries at most; of more some are drawn by
+    `seed`. contents: what is looked at. vectors: the items (M, D), float32, in memory. k: of N_k. rows: the queries
+    that were taken (n,). Raises InputError for a criterion that is no term of the item.
+    """
+
+    @torch.no_grad()
+    def __init__(self, contents: Contents, criteria: Mapping[str, Criterion], sample: int = 10_000, seed: int = 0):
+        known = terms_of_items(criteria)
+        sides = contents.sides
+        self.contents, self.k = contents, min(K, len(sides.items))
+        self.vectors = sides.items.rows(0, len(sides.items)).float().cpu()
+        self._items = as_vectors("items", self.vectors)
+        queries, self.rows = sampled(sides.queries, sample, seed)
+        self.queries: VectorSource = as_vectors("queries", queries.float().cpu())
+        positives = None if sides.positives is None else sides.positives.of(self.rows)
+        self.positives = positives
+        stage(log, f"fitting {', '.join(known) or 'no criterion'} and ranking {len(self.queries):,} queries")
+        fitted = [one for name, one in known.items() if name not in contents.stored]
+        seen = self.queries if sides.reference is None else sides.reference
+        terms = iter(fit_all(fitted, self._items, seen, sides.reference_items) if fitted else [])
+        corrections: dict[str, Affine | None] = {PLAIN: None}
+        for name, one in known.items():
+            scale, bias = contents.stored[name] if name in contents.stored else (one.scale, _bias(next(terms), self))
+            corrections[name] = Affine(scale, bias.float().cpu())
+        depth = min(DEPTH, len(self._items))
+        lists = nearest(self.queries, self._items, depth, list(corrections.values()))
+        self.rankings = {
+            name: self._ranking(name, correction, positions)
+            for (name, correction), (_, positions) in zip(corrections.items(), lists, strict=True)
+        }
+        plain = self.rankings[PLAIN]
+        self.suspects: list[Suspect] = suspects(plain.positions[:, : self.k], self.queries, self._items, seed)
+        self.verdict: dict[str, Any] = verdict(
+            plain.hubness, self.k, len(self.queries), len(self._items), self.suspects
+        )
+        never = int((plain.counts == 0).sum())
+        self.antihubs = (plain.counts == 0).nonzero().flatten()[drawn(never, 1000, seed)] if never else torch.zeros(0)
+
+    def _ranking(self, name: str, correction: Affine | None, positions: Tensor) -> KnownRanking:
+        shallow = positions[:, : self.k]
+        counts = torch.bincount(shallow.flatten(), minlength=len(self._items))
+        if self.positives is None:
+            return KnownRanking(
+                name, correction, positions, counts, None, occurrence_metrics({self.k: counts}), None, None
+            )
+        hits, judged = self.positives.hits(positions), self.positives.counts > 0
+        wrong = (~hits[:, : self.k]) & judged[:, None]
+        bad = torch.bincount(shallow[wrong], minlength=len(self._items))
+        metrics = occurrence_metrics({self.k: counts}, {self.k: bad}, int(judged.sum()))
+        found = hits[judged]
+        recalls = {f"R@{k}": 100 * found[:, :k].any(1).double().mean().item() for k in (1, 5, 10)}
+        answered = torch.where(hits.any(1), hits.int().argmax(1) + 1, 0)
+        return KnownRanking(name, correction, positions, counts, bad, metrics, recalls, answered)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @cached_property
+    def row_of(self) -> dict[str, int]:
+        """The row of each id; where items have none, row numbers are ids."""
+        ids = self.contents.item_names.ids
+        return {str(one): row for row, one in enumerate(ids if ids is not None else range(len(self)))}
+
+    def id_of(self, row: int) -> str:
+        """The id of an item, its row number if it has none."""
+        ids = self.contents.item_names.ids
+        return str(row if ids is None else ids[row])
+
+    @cached_property
+    def hub_from(self) -> float:
+        """N_k of a hub: more than the mean by two standard deviations (Radovanović et al. 2010)."""
+        counts = self.rankings[PLAIN].counts.double()
+        return float(counts.mean() + 2 * counts.std(correction=0))
+
+    @cached_property
+    def by_count(self) -> Tensor:
+        """The items by N_k of plain similarity, the largest hub first (M,)."""
+        return self.rankings[PLAIN].counts.argsort(descending=True, stable=True)
+
+    def histograms(self) -> dict[str, dict[str, list[int]]]:
+        """The distribution of N_k under each ranking."""
+        return {name: histogram(ranking.counts) for name, ranking in self.rankings.items()}
+
+    def finders(self, row: int) -> list[tuple[int, int]]:
+        """(known query, rank from 1) of the queries whose plain k nearest hold an item.
+
+        Those whose right answer it displaces come first, which is one that ranks lower; then the best ranks.
+        """
+        plain = self.rankings[PLAIN]
+        query, place = (plain.positions[:, : self.k] == row).nonzero(as_tuple=True)
+        rank = place + 1
+        displaces = torch.zeros(len(query), dtype=torch.bool)
+        if plain.answered is not None and self.positives is not None:
+            answered = plain.answered[query]
+            displaces = ((answered == 0) | (answered > rank)) & (self.positives.counts[query] > 0)
+        order = (rank + len(self) * ~displaces).argsort(stable=True)
+        return list(zip(query[order].tolist(), rank[order].tolist(), strict=True))
+
+    def rank_of_answer(self, query: int, name: str) -> tuple[int, int | None] | None:
+        """(item, rank) of the best ranked answer of a known query; rank None beyond the lists; None without answers."""
+        ranking, answers = self.rankings[name], self.answers(query)
+        if not answers or ranking.answered is None:
+            return None
+        rank = int(ranking.answered[query])
+        return (int(ranking.positions[query, rank - 1]), rank) if rank else (answers[0], None)
+
+    def answers(self, query: int) -> list[int]:
+        """The items that answer a known query."""
+        if self.positives is None:
+            return []
+        here = slice(*torch.searchsorted(self.positives.query, torch.tensor([query, query + 1])).tolist())
+        return self.positives.item[here].tolist()
+
+    def query_name(self, query: int) -> str:
+        """The text of a known query, else its id, else its row."""
+        names, row = self.contents.query_names, int(self.rows[query])
+        own = names.of(row)
+        return str(own["label"] or own["id"] or f"query {row}")
+
+
+def terms_of_items(criteria: Mapping[str, Criterion]) -> dict[str, ItemBias]:
+    """The criteria. Raises InputError for one that is no term of the item."""
+    found = {}
+    for name, one in criteria.items():
+        if not isinstance(one, ItemBias):
+            fail(
+                f"criteria: {name} does not rank by the score minus a term of the item, which a page can switch at "
+                "once; choose others, such as csls or is"
+            )
+        found[name] = one
+    return found
+
+
+def _bias(terms: tuple[Tensor, ...], catalogue: Catalogue) -> Tensor:
+    return terms[0] if terms else torch.zeros(len(catalogue))

@@ -1,0 +1,250 @@
+"""What is looked at: a split of a model's data, files of vectors, or a collection in a database."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vsehub.checks import existing, require
+from vsehub.data.sources import CaptionedImages
+from vsehub.evaluation.trained import DataModel
+from vsehub.evaluation.words import word_notes
+from vsehub.metrics.positives import Positives
+from vsehub.neighbors.vectors import as_vectors
+from vsehub.rerank.inputs import Inputs, Names
+from vsehub.rerank.sides import Sides
+from vsehub.serving.databases.engines import Place
+from vsehub.serving.databases.living import opened
+
+MOST_PIXELS = 64_000_000  # of a picture that is asked
+
+
+class Picture(Protocol):
+    """Gives the file or the pixels (3, H, W) of a row; None where there is none."""
+
+    def __call__(self, row: int) -> Path | np.ndarray | None: ...
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """A picture that a request brings, in memory."""
+
+    content: bytes
+
+    def read(self) -> bytes:
+        """The bytes of the file."""
+        return self.content
+
+    def __str__(self) -> str:
+        return "the picture"
+
+
+class Asker:
+    """Turns sentences and pictures into queries by a model whose similarity is an inner product of vectors.
+
+    Raises InputError for another similarity.
+    """
+
+    def __init__(self, model: DataModel, normalize: bool | None = None):
+        require(
+            model.similarity.inner_product,
+            f"{model.name} was trained with {type(model.similarity).__name__}, which is not an inner product of "
+            "vectors; serve needs one",
+        )
+        self._model, self._normalize = model, normalize
+
+    @property
+    def reads(self) -> bool:
+        """Whether it takes sentences."""
+        return self._model.vocabulary is not None
+
+    @property
+    def sees(self) -> bool:
+        """Whether it takes pictures."""
+        return self._model.takes_pictures
+
+    def notes(self, text: str) -> list[str]:
+        """Notes on words of a text that the model does not know or read. Raises InputError if it knows none."""
+        assert self._model.vocabulary is not None
+        return word_notes(text, self._model.vocabulary, self._model.max_words)
+
+    @torch.no_grad()
+    def texts(self, texts: Sequence[str]) -> Tensor:
+        """(n, D), on the CPU."""
+        return self._unit(self._model.similarity.vectors(self._model.encode_texts(list(texts))))
+
+    @torch.no_grad()
+    def picture(self, content: bytes) -> Tensor:
+        """(1, D), on the CPU. Raises InputError for what is no picture, and for more than `MOST_PIXELS`."""
+        require_small(content)
+        return self._unit(self._model.similarity.vectors(self._model.encode_picture(Uploaded(content))))
+
+    def _unit(self, vectors: Tensor) -> Tensor:
+        vectors = vectors.detach().float().cpu()
+        return torch.nn.functional.normalize(vectors, dim=1) if self._normalize else vectors
+
+
+def require_small(content: bytes) -> None:
+    """Raise InputError for what is no picture, or has more than `MOST_PIXELS`; only the header is read."""
+    import io
+    import warnings
+
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(content)) as file:
+                width, height = file.size
+    except Exception:  # Pillow's readers can raise almost anything for damaged files
+        width = height = 0
+    require(width > 0 and height > 0, "the picture cannot be read; send a JPEG, PNG or WebP file")
+    require(
+        width * height <= MOST_PIXELS,
+        f"the picture has {width:,} x {height:,} pixels; expected at most {MOST_PIXELS // 10**6} million",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What an opener found.
+
+    title: what is looked at, in words. sides: queries, items, what criteria are fitted on, and which items answer which
+    query. names of both sides. picture: of an item. asker: what encodes sentences and pictures, None if vectors only
+    are asked. normalize: whether vectors that are asked are divided by their norms. stored: criterion -> (a, b) of an
+    index that has its own correction. changed: whether what was opened has changed since. asked_by_items: whether the
+    queries are the items themselves, for want of others.
+    """
+
+    title: str
+    sides: Sides
+    item_names: Names
+    query_names: Names
+    picture: Picture
+    facts: Sequence[tuple[str, str]] = ()
+    asker: Asker | None = None
+    normalize: bool | None = None
+    stored: Mapping[str, tuple[float, Tensor]] = field(default_factory=dict)
+    changed: Callable[[], bool] = lambda: False
+    asked_by_items: bool = False
+
+
+def of_split(model: DataModel, split: str, reference: str, images: str | None) -> Contents:
+    """A split of a model's data: captions find images. reference: the split whose captions fit the criteria."""
+    asker, loaded = Asker(model), model.split(split)
+    vectors = model.similarity.vectors
+    found, fitted = model.encode(split), model.encode(reference)
+    # The captions of one image lie in any order: their images are given by number.
+    captions, pictures = vectors(found.texts).detach().cpu(), vectors(found.images).detach().cpu()
+    owner = torch.as_tensor(np.asarray(loaded.image_index))
+    positives = Positives.from_pairs(torch.arange(len(captions)), owner, len(captions), len(pictures), complete=False)
+    seen = None if reference == split else vectors(fitted.texts).detach().cpu()
+    sides = Sides.of(captions, pictures, seen, positives=positives)
+    texts = [loaded.text_of(row) for row in range(len(captions))]
+    first: dict[int, str] = {}
+    for row, image in enumerate(owner.tolist()):
+        first.setdefault(image, texts[row])
+    labels = [first.get(row, "") for row in range(len(pictures))]
+    files = None if images is None else existing("images", images, "Give the folder of the image files")
+    item_names = Names("items", len(pictures), ids=loaded.names, labels=labels, images=files)
+    title = f"The {split} split of {model.source.name}: {len(pictures):,} images, {len(captions):,} captions"
+    fitted_on = "the captions themselves" if seen is None else f"{len(seen):,} captions of the {reference} split"
+    return Contents(
+        title,
+        sides,
+        item_names,
+        Names("queries", len(captions), labels=texts),
+        _pixels_or_files(loaded, item_names, files is not None),
+        [("criteria are fitted on", f"{fitted_on} ({'transductive' if seen is None else 'inductive'})")],
+        asker,
+    )
+
+
+def _pixels_or_files(loaded: CaptionedImages, names: Names, files: bool) -> Picture:
+    pixels = loaded.images.ndim == 4 and loaded.images.shape[1] == 3
+
+    def picture(row: int) -> Path | np.ndarray | None:
+        if files:
+            return None if (file := names.image(row)) is None else Path(file)
+        return np.asarray(loaded.images[row]) if pixels else None
+
+    return picture
+
+
+def of_files(inputs: Inputs, itself: bool, asker: Asker | None, normalize: bool | None) -> Contents:
+    """Opened files of vectors. itself: whether the queries are the items, for want of others."""
+    items = inputs.item_names
+    title = f"{len(inputs.items):,} items of {len_of(inputs.items):,} dimensions"
+    title += "" if itself else f", {len(inputs.queries):,} queries"
+    reference = "the queries themselves (transductive)"
+    if itself:
+        reference = "the items themselves: without queries, each item asks"
+    elif inputs.reference is not None:
+        reference = f"{len(inputs.reference):,} other queries (inductive)"
+
+    def picture(row: int) -> Path | None:
+        return None if (file := items.image(row)) is None else Path(file)
+
+    return Contents(
+        title,
+        inputs.sides,
+        items,
+        items if itself else inputs.query_names,
+        picture,
+        [("criteria are fitted on", reference)],
+        asker,
+        normalize,
+        changed=lambda: bool(inputs.changed()),
+        asked_by_items=itself,
+    )
+
+
+def len_of(vectors: Any) -> int:
+    """The dimension of vectors (n, D)."""
+    return int(vectors.shape[1])
+
+
+def of_collection(place: Place, queries: Any | None, images: str | None, asker: Asker | None) -> Contents:
+    """A collection that vsehub filled, with its own correction. queries: (Q, D); None: those kept beside it, or the
+    items themselves.
+    """
+    with opened(place) as collection:
+        facts, count = collection.facts, len(collection)
+        vectors, bias, ids, labels = collection.items()
+        kept = collection.kept.reference if facts.reference_rows else None
+    files = None if images is None else existing("images", images, "Give the folder of the pictures")
+    names = Names("items", len(ids), ids=ids, labels=labels if any(labels) else None, images=files)
+    itself = queries is None and kept is None
+    asked = as_vectors("queries", queries if queries is not None else vectors if kept is None else kept)
+    text = ", ".join(f"{key} {value}" for key, value in facts.parameters.items())
+
+    def picture(row: int) -> Path | None:
+        return None if (file := names.image(row)) is None else Path(file)
+
+    def changed() -> bool:
+        with opened(place) as now:
+            return (len(now), now.facts.digest, now.facts.generation) != (count, facts.digest, facts.generation)
+
+    return Contents(
+        f"{place.address}: {len(ids):,} items of {facts.dim:,} dimensions",
+        Sides.of(asked, vectors),
+        names,
+        names if itself else Names("queries", len(asked)),
+        picture,
+        [("filled under", f"{facts.criterion}{f' ({text})' if text else ''}, reference: {facts.reference}")],
+        asker,
+        facts.normalize,
+        {facts.criterion: (facts.scale, bias)},
+        changed,
+        itself,
+    )
+
+
+def finite(numbers: Sequence[float]) -> bool:
+    """Whether all numbers are finite."""
+    return all(math.isfinite(number) for number in numbers)

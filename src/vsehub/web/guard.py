@@ -1,0 +1,83 @@
+"""What every request passes: its host, its size, and the headers of its answer."""
+
+import logging
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MOST_BYTES = 16 << 20  # of a request's body
+HEADERS = {
+    "content-security-policy": "default-src 'none'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+    "script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+log = logging.getLogger(__name__)
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class Guard:
+    """Refuses requests to other hosts, so that no page elsewhere can ask through a browser, and bodies that are large.
+
+    hosts: the names by which the server may be asked, without ports. Every answer gets `HEADERS`.
+    """
+
+    def __init__(self, application: ASGIApp, hosts: frozenset[str]):
+        self._application, self._hosts = application, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request, as ASGI asks."""
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        began, refused, taken = False, False, 0
+        too_large = JSONResponse(
+            {"error": f"the request is larger than {MOST_BYTES >> 20} MB"}, 413, {"connection": "close"}
+        )
+
+        async def answering(message: Message) -> None:
+            nonlocal began
+            if message["type"] == "http.response.start":
+                began = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        async def taking() -> Message:
+            nonlocal refused, taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > MOST_BYTES:
+                refused = True
+                raise _TooLarge
+            return message
+
+        async def answering_unless_refused(message: Message) -> None:
+            if not refused:
+                await answering(message)
+
+        headers = Headers(scope=scope)
+        host, length = headers.get("host", ""), headers.get("content-length", "0")
+        name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
+        if name.lower() not in self._hosts:
+            said = "this host name is not served; use the address that `vsehub serve` printed, or give host="
+            await JSONResponse({"error": said}, 421)(scope, receive, answering)
+            return
+        if not length.isdecimal() or int(length) > MOST_BYTES:
+            await too_large(scope, receive, answering)
+            return
+        try:
+            await self._application(scope, taking, answering_unless_refused)
+        except Exception:  # answered already, where there was an answer
+            if not refused:
+                log.exception("a request failed: %s", scope["path"])
+        if refused and not began:
+            await too_large(scope, receive, answering)

@@ -1,0 +1,166 @@
+"""Answers to queries as they come: those that wait are asked together, so that many cost little more than one."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from vsehub.metrics.topk import top_k
+from vsehub.neighbors.rounded import at_least, products
+from vsehub.web.catalogue import DEPTH, Catalogue
+
+TOGETHER = 64  # queries that are ranked at once
+SCORES = 2**25  # at most that are held at once
+TILE, FEW = 4096, 8  # items and queries that are multiplied at a time
+WAITING = 512  # requests that may wait
+
+
+class Busy(Exception):
+    """More requests wait than are taken."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """The plain and the corrected list of a query: values and positions (k,) each; ranks: item -> plain rank, as deep
+    as was looked. seconds: from the question to the lists.
+    """
+
+    plain: tuple[Tensor, Tensor]
+    corrected: tuple[Tensor, Tensor]
+    ranks: dict[int, int]
+    seconds: float
+
+
+@dataclass(eq=False)
+class _Question:
+    vectors: Callable[[], Tensor]  # (1, D)
+    text: str | None
+    k: int
+    criterion: str
+    future: "Future[Lists]" = field(default_factory=Future)
+    began: float = field(default_factory=time.perf_counter)
+
+
+class Searcher:
+    """Ranks items for queries in one thread, which takes all that wait at once.
+
+    encode: turns texts into vectors (n, D); None where none are taken.
+    """
+
+    def __init__(self, catalogue: Catalogue, encode: Callable[[Sequence[str]], Tensor] | None = None):
+        self._catalogue, self._encode = catalogue, encode
+        self._scores = item_scores(catalogue.vectors)
+        self._waiting: queue.Queue[_Question | None] = queue.Queue(WAITING)
+        self._thread = threading.Thread(target=self._serve, daemon=True, name="vsehub-search")
+        self._thread.start()
+
+    def ask(
+        self, k: int, criterion: str, text: str | None = None, vectors: Callable[[], Tensor] | None = None
+    ) -> "Future[Lists]":
+        """The lists of a text, or of what `vectors` gives (1, D), which is called in the thread of the searcher.
+
+        Raises Busy where too many requests wait.
+        """
+        question = _Question(vectors or (lambda: torch.zeros(0)), text, k, criterion)
+        try:
+            self._waiting.put_nowait(question)
+        except queue.Full:
+            raise Busy from None
+        return question.future
+
+    def close(self) -> None:
+        """End the thread after the questions that wait."""
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while (first := self._waiting.get()) is not None:
+            together = [first]
+            ended = False
+            while len(together) < TOGETHER and not ended:
+                try:
+                    more = self._waiting.get_nowait()
+                except queue.Empty:
+                    break
+                ended = more is None
+                if more is not None:
+                    together.append(more)
+            self._answer([one for one in together if one.future.set_running_or_notify_cancel()])
+            if ended:
+                return
+
+    @torch.inference_mode()
+    def _answer(self, questions: list[_Question]) -> None:
+        asked: list[tuple[_Question, Tensor]] = []
+        texts = [one for one in questions if one.text is not None]
+        try:
+            if texts:
+                assert self._encode is not None
+                asked += zip(texts, self._encode([str(one.text) for one in texts]).split(1), strict=True)
+        except Exception as error:
+            _fail(texts, error)
+        for one in questions:
+            if one.text is None:
+                try:
+                    asked.append((one, one.vectors()))
+                except Exception as error:
+                    _fail([one], error)
+        for name in {one.criterion for one, _ in asked}:
+            own = [(one, vector) for one, vector in asked if one.criterion == name]
+            try:
+                self._rank(name, own)
+            except Exception as error:
+                _fail([one for one, _ in own], error)
+
+    def _rank(self, name: str, asked: Sequence[tuple[_Question, Tensor]]) -> None:
+        depth = min(len(self._catalogue), max(DEPTH, *(one.k for one, _ in asked)))
+        at_once = max(1, SCORES // len(self._catalogue))
+        for first in range(0, len(asked), at_once):
+            self._rank_together(name, asked[first : first + at_once], depth)
+
+    def _rank_together(self, name: str, asked: Sequence[tuple[_Question, Tensor]], depth: int) -> None:
+        scores = self._scores(torch.cat([vector for _, vector in asked]))
+        correction = self._catalogue.rankings[name].correction
+        found = [top_k(scores, depth)]
+        if correction is not None:
+            everywhere = slice(None)
+            found.append(top_k(correction(scores, everywhere, everywhere), depth))
+        for row, (one, _) in enumerate(asked):
+            plain, corrected = (_cut(side, row, one.k) for side in (found[0], found[-1]))
+            ranks = {item: rank for rank, item in enumerate(found[0][1][row].tolist(), 1)}
+            one.future.set_result(Lists(plain, corrected, ranks, time.perf_counter() - one.began))
+
+
+def item_scores(items: Tensor) -> Callable[[Tensor], Tensor]:
+    """(queries (b, D)) -> their scores (b, M) with items (M, D), in which copies of an item are tied.
+
+    A few queries are multiplied as columns, a tile of items at a time: often faster than rows, of which a BLAS
+    wants many. All tiles are full, since their last rows would be added up in another order.
+    """
+    many, whole = products(items), len(items) // TILE * TILE
+    rest = torch.zeros(TILE if whole < len(items) else 0, items.shape[1])
+    rest[: len(items) - whole] = items[whole:]
+    tiles = [*items[:whole].split(TILE), *rest.split(TILE)] if len(items) else []
+
+    def scored(queries: Tensor) -> Tensor:
+        if len(queries) > FEW:
+            return many(queries, None)
+        columns = at_least(FEW, queries).T.contiguous()
+        return torch.cat([tile @ columns for tile in tiles])[: len(items), : len(queries)].T.contiguous()
+
+    return scored
+
+
+def _cut(side: tuple[Tensor, Tensor], row: int, k: int) -> tuple[Tensor, Tensor]:
+    return side[0][row, :k].clone(), side[1][row, :k].clone()
+
+
+def _fail(questions: Sequence[_Question], error: Exception) -> None:
+    for one in questions:
+        if not one.future.done():
+            one.future.set_exception(error)

@@ -1,0 +1,77 @@
+"""The server: a socket that is taken before anything is loaded, and uvicorn on it until it is interrupted."""
+
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+
+from vsehub.checks import InputError
+from vsehub.web.guard import Guard
+
+AT_ONCE = 200  # connections; further ones are answered with status 503
+IDLE_SECONDS = 5
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket bound to a port; 0 takes a free one. Raises InputError if it is in use or not this machine's."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        taken = socket.socket(family, socket.SOCK_STREAM)
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((host, port))
+        taken.listen(2048)  # so that another program that takes the port is refused from here on
+    except OSError as error:
+        raise InputError(
+            f"nothing can be served at {host}:{port} ({error.strerror or error}); give another port=, or port=0 for a "
+            "free one"
+        ) from error
+    return taken
+
+
+def address(taken: socket.socket) -> str:
+    """What to open in a browser."""
+    host, port = taken.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else shown}:{port}"
+
+
+def hosts_of(host: str) -> frozenset[str]:
+    """The names by which the server may be asked."""
+    return frozenset({"127.0.0.1", "localhost", "[::1]", host.lower(), f"[{host.lower()}]"})
+
+
+class _Server(uvicorn.Server):
+    """Ends at a signal without passing it on: an interrupt is how serving ends."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        def end(number: int, frame: FrameType | None) -> None:
+            self.force_exit = self.should_exit
+            self.should_exit = True
+
+        before = {one: signal.signal(one, end) for one in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+
+def run(application: Guard, taken: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve until SIGINT or SIGTERM. ready: called when requests are answered."""
+    config = uvicorn.Config(
+        application,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=AT_ONCE,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=IDLE_SECONDS,
+        lifespan="off",
+        ws="none",
+    )
+    ready()
+    _Server(config).run(sockets=[taken])

@@ -1,0 +1,178 @@
+"""`vsehub serve` as its user starts it: files, a collection and a checkpoint; refusals; how it ends."""
+
+import http.client
+import json
+import signal
+import socket
+import time
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'vsehub[serve]'")
+
+IDS = ["a/b", 'it\'s "one"', "ü %2F?&#", *(f"m{row}" for row in range(3, 60))]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served")
+    random = np.random.default_rng(0)
+    items = random.normal(size=(60, 8)).astype(np.float32) + 0.4
+    items /= np.linalg.norm(items, axis=1, keepdims=True)
+    queries = items[np.arange(90) % 60] + 0.3 * random.normal(size=(90, 8)).astype(np.float32)
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    np.save(folder / "items.npy", items)
+    np.save(folder / "queries.npy", queries)
+    (folder / "ids.txt").write_text("\n".join(IDS) + "\n")
+    (folder / "truth.csv").write_text("query,item\n" + "".join(f"{row},{json_id(row % 60)}\n" for row in range(90)))
+    return folder
+
+
+def json_id(row):
+    return '"' + IDS[row].replace('"', '""') + '"'
+
+
+class Served:
+    """A running `vsehub serve`."""
+
+    def __init__(self, vsehub, cwd, *arguments):
+        self.folder, self.process = cwd, vsehub("serve", *arguments, "port=0", cwd=cwd, start=True)
+        deadline, self.said = time.monotonic() + 120, ""
+        while "http://" not in self.said:
+            assert self.process.poll() is None, self.output()
+            assert time.monotonic() < deadline, self.output()
+            time.sleep(0.1)
+            self.said = self.output()
+        self.port = int(self.said.rpartition("http://127.0.0.1:")[2].split()[0])
+
+    def output(self):
+        return (self.folder / "output.txt").read_text()
+
+    def get(self, path, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET" if body is None else "POST", path, body, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+    def json(self, path, body=None):
+        status, content = self.get(path, body)
+        assert status == 200, content
+        return json.loads(content)
+
+    def wait_for_change(self):
+        deadline = time.monotonic() + 60
+        while not self.json("/health")["changed"]:  # it looks every few seconds
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+
+    def end(self, number=signal.SIGINT):
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+
+def test_files_are_served_until_an_interrupt_and_nothing_is_written(files, vsehub, tmp_path):
+    settings = ("items", "queries"), (files / "items.npy", files / "queries.npy")
+    own = [f"{name}={path}" for name, path in zip(*settings, strict=True)]
+    before = sorted(path.name for path in files.iterdir())
+    served = Served(
+        vsehub, tmp_path, *own, f"truth={files}/truth.csv", f"item_ids={files}/ids.txt", "criteria=[csls,is,nnn]"
+    )
+    assert "60 items of 8 dimensions, 90 queries" in served.said
+    collection = served.json("/api/collection")
+    assert collection["criteria"] == ["nns", "csls", "is", "nnn"]
+    assert collection["hubness"][0]["recalls"]["R@10"] > 50
+    for name in IDS[:3]:
+        assert served.json(f"/api/items/{quote(name, safe='')}")["id"] == name
+        assert served.get(f"/items/{quote(name, safe='')}")[0] == 200
+    found = served.json("/api/search", json.dumps({"query": 3, "criterion": "nnn", "k": 4}))
+    items, queries = np.load(files / "items.npy"), np.load(files / "queries.npy")
+    order = np.argsort(-(items @ queries[3]), kind="stable")[:4]
+    assert [one["id"] for one in found["plain"]] == [IDS[row] for row in order]
+    assert b"question" not in served.get("/?query=3")[1]
+    status, said = served.get("/..%2f..%2fetc/passwd")
+    assert status == 404
+    assert b"root:" not in said
+    np.save(files / "items.npy", items[::-1])
+    served.wait_for_change()
+    np.save(files / "items.npy", items)
+    assert served.end() == 0
+    assert "Traceback" not in served.output()
+    assert sorted(path.name for path in files.iterdir()) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["output.txt"]
+
+
+def test_items_alone_ask_themselves(files, vsehub, tmp_path):
+    served = Served(vsehub, tmp_path, f"items={files}/items.npy", "criteria=csls")
+    assert served.json("/api/collection")["asked_by_items"] is True
+    assert served.json("/api/search?item=7&k=1")["plain"][0]["id"] == "7"
+    assert b"each finds itself" in served.get("/hubs")[1]
+    assert served.end(signal.SIGTERM) == 0
+
+
+def test_a_client_that_stops_reading_holds_nobody_up(files, vsehub, tmp_path):
+    served = Served(vsehub, tmp_path, f"items={files}/items.npy")
+    stuck = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(20)]
+    for one in stuck:
+        one.sendall(b"GET /hubs HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50)
+    half = socket.create_connection(("127.0.0.1", served.port))
+    half.sendall(b"POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
+    assert served.json("/api/search?item=7")["k"] == 10
+    assert served.end() == 0
+    for one in (*stuck, half):
+        one.close()
+
+
+def test_a_filled_collection_is_served_with_its_own_correction(files, vsehub, tmp_path):
+    pytest.importorskip("lancedb", reason="lancedb is not installed")
+    own = f"items={files}/items.npy", f"queries={files}/queries.npy", f"item_ids={files}/ids.txt"
+    vsehub("rerank", *own, "criterion=csls", "index=lancedb", "k=5", "out=filled", cwd=tmp_path)
+    place = ("index=lancedb", f"index_uri={tmp_path}/filled/index.lancedb")
+    served = Served(vsehub, tmp_path, *place, f"queries={files}/queries.npy", "criteria=is")
+    assert served.json("/api/collection")["criteria"] == ["nns", "csls", "is"]
+    import pyarrow.parquet as pq
+
+    ranking = pq.read_table(tmp_path / "filled" / "ranking.parquet").to_pylist()
+    for query in (0, 7, 50):
+        corrected = served.json(f"/api/search?query={query}&k=5&criterion=csls")["corrected"]
+        assert [one["id"] for one in corrected] == [row["item"] for row in ranking if row["query"] == query]
+    np.save(tmp_path / "more.npy", np.eye(8, dtype=np.float32)[:1])
+    (tmp_path / "more.txt").write_text("new\n")
+    vsehub("add", *place, "items=more.npy", "item_ids=more.txt", cwd=tmp_path)
+    served.wait_for_change()
+    assert b"has changed since it was opened" in served.get("/?query=0")[1]
+    assert served.end() == 0
+
+
+def test_a_checkpoint_with_its_scenes(vsehub, tmp_path):
+    vsehub("train", "hydra.run.dir=run", cwd=tmp_path, small=True)
+    checkpoint = "checkpoint=run/checkpoints/best.safetensors"
+    served = Served(vsehub, tmp_path, checkpoint)
+    collection = served.json("/api/collection")
+    assert collection["takes"] == {"text": True, "picture": True}
+    assert collection["facts"]["criteria are fitted on"].endswith("of the train split (inductive)")
+    found = served.json("/api/search?text=a+red+circle&k=3")
+    said = vsehub("search", checkpoint, "a red circle", "k=3", "out=found", cwd=tmp_path).out
+    assert all(one["id"] in said for one in found["plain"])
+    status, jpeg = served.get(found["plain"][0]["picture"])
+    assert (status, jpeg[:3]) == (200, b"\xff\xd8\xff")
+    # A picture of the split finds itself: it is encoded as the split's pictures are.
+    pictures = [one for one in served.json("/api/items?limit=5")["items"]]
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+    nearest = []
+    for one in pictures:
+        connection.request("POST", "/api/search/picture?k=3", served.get(one["picture"])[1])
+        nearest.append(one["id"] in [hit["id"] for hit in json.loads(connection.getresponse().read())["plain"]])
+    assert sum(nearest) >= 4
+    status, said = served.get("/api/search?text=xyzzy")
+    assert status == 422
+    assert b"knows no word of the text" in said
+    assert served.end() == 0
+
+
+def test_a_port_in_use(files, vsehub, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = vsehub("serve", f"items={files}/items.npy", f"port={port}", cwd=tmp_path, status=2).err
+    assert f"nothing can be served at 127.0.0.1:{port} (Address already in use); give another port=" in said

@@ -1,0 +1,43 @@
+"""Small contents to serve, with hubs, copies, and names that are hard to write in an address or a page."""
+
+import numpy as np
+import torch
+from torch.nn.functional import normalize
+
+from vsehub.criteria import CSLS, InvertedSoftmax
+from vsehub.metrics.positives import Positives
+from vsehub.rerank.inputs import Names
+from vsehub.rerank.sides import Sides
+from vsehub.web.catalogue import Catalogue
+from vsehub.web.contents import Contents
+
+ITEMS, QUERIES, DIM = 90, 150, 6
+NASTY = ["a/b", "..", 'it\'s "one"', "<script>alert(1)</script>", "ü ?&#=100%", " "]
+CRITERIA = {"csls": CSLS(k=3), "is": InvertedSoftmax()}
+
+
+def contents(**changes):
+    """Items of which one is a hub and two are copies; each query has one or two right answers, some none."""
+    random = torch.Generator().manual_seed(1)
+    items = normalize(torch.randn(ITEMS, DIM, generator=random) + 0.3, dim=1)
+    items[7] = normalize(items.mean(0, keepdim=True))  # a hub
+    items[50] = items[3]
+    queries = normalize(items[torch.arange(QUERIES) % ITEMS] + 0.4 * torch.randn(QUERIES, DIM, generator=random), dim=1)
+    pairs = [(query, query % ITEMS) for query in range(0, QUERIES, 2)] + [(0, 11), (4, 3)]
+    positives = Positives.from_pairs(*torch.tensor(pairs).T, QUERIES, ITEMS, complete=False)
+    ids = [*NASTY, *(f"item {row}" for row in range(len(NASTY), ITEMS))]
+    labels = [f"<b>caption</b> {row}" for row in range(ITEMS)]
+    pixels = (np.arange(ITEMS * 3 * 8 * 8) % 255).astype(np.uint8).reshape(ITEMS, 3, 8, 8)
+    own = {
+        "title": "made up",
+        "sides": Sides.of(queries, items, positives=positives),
+        "item_names": Names("items", ITEMS, ids, labels),
+        "query_names": Names("queries", QUERIES, labels=[f"question {row} & <i>" for row in range(QUERIES)]),
+        "picture": lambda row: None if row == 5 else pixels[row],
+    }
+    return Contents(**(own | changes))
+
+
+def catalogue(**changes):
+    """The catalogue of `contents`."""
+    return Catalogue(contents(**changes), CRITERIA)

@@ -1,0 +1,164 @@
+"""N_k, hubs, finders and answers of a catalogue, and lists that come as they are asked, against naive oracles."""
+
+import threading
+
+import pytest
+import torch
+from collections_served import CRITERIA, ITEMS, QUERIES, catalogue, contents
+
+from vsehub.checks import InputError
+from vsehub.criteria import DualSoftmax
+from vsehub.web.catalogue import PLAIN, Catalogue
+from vsehub.web.searching import FEW, Busy, Searcher, item_scores
+
+
+@pytest.fixture(scope="module")
+def found():
+    return catalogue()
+
+
+def lists(catalogue, name):
+    """All items for each query, best first; equal scores in the order of the rows."""
+    queries, items = catalogue.queries.rows(0, QUERIES).double(), catalogue.vectors.double()
+    correction = catalogue.rankings[name].correction
+    scores = queries @ items.T
+    if correction is not None:
+        scores = CRITERIA[name].scale * scores - correction.bias.double()
+    return scores.argsort(dim=1, descending=True, stable=True)
+
+
+@pytest.mark.parametrize("name", [PLAIN, *CRITERIA])
+def test_counts_and_answers_are_those_of_sorting_everything(found, name):
+    everything, ranking = lists(found, name), found.rankings[name]
+    assert torch.equal(ranking.positions, everything[:, : ranking.positions.shape[1]])
+    counts = [int((everything[:, :10] == row).sum()) for row in range(ITEMS)]
+    assert ranking.counts.tolist() == counts
+    pairs = list(zip(found.positives.query.tolist(), found.positives.item.tolist(), strict=True))
+    judged = {query for query, _ in pairs}
+    wrong = [
+        sum((query, row) not in pairs for query in judged if row in everything[query, :10].tolist())
+        for row in range(ITEMS)
+    ]
+    assert ranking.wrong.tolist() == wrong
+    for query in range(QUERIES):
+        ranks = [everything[query].tolist().index(item) + 1 for asked, item in pairs if asked == query]
+        told = found.rank_of_answer(query, name)
+        assert (told is None) == (not ranks)
+        assert told is None or told[1] == min(ranks)
+    first = sum(everything[query, 0].item() in found.answers(query) for query in judged)
+    assert ranking.recalls["R@1"] == pytest.approx(100 * first / len(judged))
+
+
+def test_finders_begin_with_those_whose_answer_is_displaced(found):
+    hub = int(found.by_count[0])
+    finders = found.finders(hub)
+    assert len(finders) == int(found.rankings[PLAIN].counts[hub])
+    displaces = [
+        (answer := found.rank_of_answer(query, PLAIN)) is not None and (answer[1] is None or answer[1] > rank)
+        for query, rank in finders
+    ]
+    assert displaces == sorted(displaces, reverse=True)
+    assert any(displaces)
+
+
+def test_a_sample_of_the_queries_keeps_their_answers():
+    few = Catalogue(contents(), CRITERIA, sample=20)
+    everything = catalogue()
+    assert len(few.queries) == 20
+    for query, row in enumerate(few.rows.tolist()):
+        assert few.answers(query) == everything.answers(row)
+        assert few.query_name(query) == everything.query_name(row)
+
+
+def test_without_names_and_answers():
+    from vsehub.rerank.inputs import Names
+    from vsehub.rerank.sides import Sides
+
+    known = contents()
+    bare = Sides.of(known.sides.queries, known.sides.items)
+    nameless = catalogue(sides=bare, item_names=Names("items", ITEMS), query_names=Names("queries", QUERIES))
+    assert nameless.id_of(3) == "3"
+    assert nameless.row_of["3"] == 3
+    assert nameless.query_name(4) == "query 4"
+    assert nameless.rank_of_answer(4, PLAIN) is None
+    assert nameless.rankings[PLAIN].recalls is None
+
+
+def test_what_is_no_term_of_the_item_is_refused():
+    with pytest.raises(InputError, match="criteria: dual_softmax does not rank by the score minus a term of the item"):
+        Catalogue(contents(), {"dual_softmax": DualSoftmax()})
+
+
+def test_a_bias_that_is_stored_is_taken():
+    bias = torch.linspace(0, 1, ITEMS)
+    stored = catalogue(stored={"csls": (2.0, bias)})
+    assert torch.equal(stored.rankings["csls"].correction.bias, bias)
+    assert not torch.equal(stored.rankings["is"].correction.bias, bias)
+
+
+@pytest.mark.parametrize("count", [1, FEW, FEW + 1, 70])
+def test_scores_of_copies_are_tied(count):
+    random = torch.Generator().manual_seed(count)
+    items = torch.randn(9001, 33, generator=random)
+    items[5000:5100], items[-100:] = items[:100], items[:100]
+    queries = torch.randn(count, 33, generator=random)
+    scores = item_scores(items)(queries)
+    assert torch.allclose(scores, queries @ items.T, atol=1e-4)
+    assert torch.equal(scores[:, 5000:5100], scores[:, :100])
+    assert torch.equal(scores[:, -100:], scores[:, :100])
+
+
+def test_lists_asked_at_once_are_those_asked_alone(found):
+    searcher = Searcher(found, lambda texts: torch.stack([found.vectors[len(text)] for text in texts]))
+    expected = {name: lists(found, name) for name in found.rankings}
+    asked = [(query, name, 1 + query % 40) for query in range(QUERIES) for name in found.rankings]
+    futures = [
+        searcher.ask(k, name, vectors=lambda query=query: found.queries.rows(query, query + 1))
+        for query, name, k in asked
+    ]
+    for (query, name, k), future in zip(asked, futures, strict=True):
+        told = future.result(30)
+        assert told.plain[1].tolist() == expected[PLAIN][query, :k].tolist()
+        assert told.corrected[1].tolist() == expected[name][query, :k].tolist()
+        assert [told.ranks[item] for item in told.plain[1].tolist()] == list(range(1, k + 1))
+    assert searcher.ask(1, PLAIN, text="xxx").result(30).plain[1].tolist() == [3], "of the copies the first"
+    searcher.close()
+
+
+def test_one_that_fails_fails_alone(found):
+    def encode(texts):
+        raise InputError("unreadable")
+
+    held = threading.Event()
+
+    def fail():
+        held.wait(30)
+        raise InputError("no picture")
+
+    searcher = Searcher(found, encode)
+    first = searcher.ask(3, PLAIN, vectors=fail)
+    text = searcher.ask(3, "is", text="a")
+    vector = searcher.ask(3, "csls", vectors=lambda: found.vectors[:1])
+    held.set()
+    for future, message in ((first, "no picture"), (text, "unreadable")):
+        with pytest.raises(InputError, match=message):
+            future.result(30)
+    assert vector.result(30).plain[1][0] == 0
+    searcher.close()
+
+
+def test_more_than_may_wait_are_turned_away(found, monkeypatch):
+    monkeypatch.setattr("vsehub.web.searching.WAITING", 3)
+    held = threading.Event()
+    searcher = Searcher(found)
+    futures = [searcher.ask(1, PLAIN, vectors=lambda: held.wait(30) and found.vectors[:1])]
+
+    def fill():
+        while True:
+            futures.append(searcher.ask(1, PLAIN, vectors=lambda: found.vectors[:1]))
+
+    with pytest.raises(Busy):
+        fill()
+    held.set()
+    assert all(future.result(30).plain[1].tolist() == [0] for future in futures)
+    searcher.close()
