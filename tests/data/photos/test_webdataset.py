@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from vsehub.checks import InputError
 from vsehub.data import SplitDraw, SplitFiles, WebDataset
-from vsehub.data.photos import webdataset
+from vsehub.data.photos import tar_shards
 from vsehub.data.photos.webdataset import shard_files
 
 NUMBERS = list(range(12))
@@ -79,8 +79,8 @@ def test_captions_of_text_files_and_several_keys(tmp_path):
 
 def test_a_shard_is_read_through_once(tmp_path, monkeypatch):
     as_shards(tmp_path, NUMBERS)
-    read, members = [], webdataset._members
-    monkeypatch.setattr(webdataset, "_members", lambda path, raw: (read.append(path), members(path, raw))[1])
+    read, members = [], tar_shards._members
+    monkeypatch.setattr(tar_shards, "_members", lambda path, raw: (read.append(path), members(path, raw))[1])
     first = source(tmp_path, **ALL).load("train")
     assert len(read) == 3
     again = source(tmp_path, **ALL).load("train")
@@ -105,7 +105,7 @@ def test_an_index_that_cannot_be_written(tmp_path, caplog, monkeypatch):
     def full(file, index):
         raise OSError("no room")
 
-    monkeypatch.setattr("vsehub.data.photos.webdataset._store", full)
+    monkeypatch.setattr("vsehub.data.photos.tar_shards._store", full)
     assert len(source(tmp_path, **ALL).load("train").images) == 12
     assert "the shard will be indexed again at the next start" in caplog.text
 
