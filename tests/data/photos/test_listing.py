@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from photo_files import as_folder, name_of
 
 from vsehub.checks import InputError
 from vsehub.components import make
-from vsehub.data import PhotoColumns, SplitDraw
-from vsehub.data.photos.source import draw_splits, merge_captions
+from vsehub.data import PhotoColumns, PictureSettings, SplitDraw
+from vsehub.data.photos.files import FolderFiles
+from vsehub.data.photos.source import ListedPhotos, Listing, draw_splits, merge_captions
 from vsehub.data.splits import split_named
 
 
@@ -68,3 +70,29 @@ def test_names_of_columns():
     ):
         with pytest.raises(InputError, match=message):
             make("data.columns", PhotoColumns, given)
+
+
+class Numbered(ListedPhotos):
+    """Pictures 0 to n - 1 of a folder, every third one without a split, with two captions each."""
+
+    def __init__(self, folder, count, **settings):
+        self.folder, self.count = folder, count
+        super().__init__("numbered", **settings)
+
+    def read_listing(self):
+        names = [name_of(number) for number in range(self.count)]
+        captions = [f"a thing {number // 2}" for number in range(2 * self.count)]
+        splits = np.array(["train", "train", "none"] * self.count)[: self.count]
+        return Listing(FolderFiles(self.folder, names), np.arange(2 * self.count) // 2, captions, splits)
+
+
+def test_a_listing_makes_a_source(tmp_path):
+    as_folder(tmp_path / "photos", range(5))
+    pictures = PictureSettings(size=8, resize=8, cache=str(tmp_path / "cache"))
+    found = Numbered(tmp_path / "photos", 5, pictures=pictures).load("train")
+    assert (found.names, found.images.shape) == ([name_of(n) for n in (0, 1, 3, 4)], (4, 3, 8, 8))
+    assert found.images[:][:, 0, -1, -1].tolist() == [5 * n for n in (0, 1, 3, 4)]
+    assert (found.captions, found.image_index.tolist()) == ([f"a thing {n}" for n in (0, 1, 3, 4)], [0, 1, 2, 3])
+    (tmp_path / "photos" / name_of(4)).rename(tmp_path / "photos" / "x.png")
+    with pytest.raises(InputError, match=r"1 of 4 pictures of the split 'train' are missing in .*photos: 004.png"):
+        Numbered(tmp_path / "photos", 6, pictures=pictures).load("train")
