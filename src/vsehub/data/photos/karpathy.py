@@ -133,12 +133,13 @@ class KarpathyFiles(FolderFiles):
 
     def take(self, rows: np.ndarray) -> "KarpathyFiles":
         """The files of these rows."""
-        names, flat = ([one[row] for row in rows.tolist()] for one in (self.names, self._flat))
-        return KarpathyFiles(self.folder, names, flat)
+        chosen = rows.tolist()
+        return KarpathyFiles(self.folder, [self.names[row] for row in chosen], [self._flat[row] for row in chosen])
 
     def located(self, split: str) -> FolderFiles:
         """The files under the names that they have. Raises InputError if some are missing."""
-        found, missing = [], []
+        found: list[str] = []
+        missing: list[str] = []
         for name, flat in zip(self.names, self._flat, strict=True):
             both = (name,) if flat is None else (name, flat)
             known = next((one for one in both if os.path.isfile(self.folder / one)), None)

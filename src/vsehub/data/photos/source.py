@@ -84,7 +84,8 @@ class ListedPhotos(Component):
         new_rows[rows] = np.arange(len(rows))
         index = new_rows[listing.images]
         texts = [listing.captions[number] for number in np.flatnonzero(index >= 0).tolist()]
-        index, pairs = index[index >= 0], None
+        index = index[index >= 0]
+        pairs: np.ndarray | None = None
         if listing.shared:
             texts, index, pairs = merge_captions(index, texts)
         each = np.bincount(index if pairs is None else pairs[:, 0], minlength=len(rows))
