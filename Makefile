@@ -61,15 +61,20 @@ demo-embeddings: $(INSTALLED) ## measure and correct the hubness of made-up embe
 	$(BIN)/vsehub diagnose $(EMBEDDINGS) out=runs/embeddings/diagnose
 	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=auto index=flat out=runs/embeddings/rerank
 
+demo-page: $(INSTALLED) ## train on the embedded scenes (a minute) and show the result in a browser until Ctrl-C; ARGS="port=8001"
+	test -f runs/demo-page/checkpoints/best.safetensors || $(BIN)/vsehub train experiment=demo loss=hal bank=memory hydra.run.dir=runs/demo-page
+	$(BIN)/vsehub serve checkpoint=runs/demo-page/checkpoints/best.safetensors $(ARGS)
+
 test: $(INSTALLED) ## run all tests but those of test-long, or TESTS="tests/losses tests/criteria"; PYTHON=python3.13 VENV=.venv-3.13 for another Python
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(ARGS) $(TESTS)
 
 test-layers: TESTS = $(LAYERS)
 test-layers: test ## run the tests of losses, similarities, metrics, neighbors and criteria
 
-test-long: TESTS = tests/commands/test_security.py tests/rerank/test_cluster.py tests/commands/test_processes.py tests/studies/test_grid.py
+test-long: TESTS = tests/commands/test_security.py tests/rerank/test_cluster.py tests/commands/test_processes.py tests/studies/test_grid.py \
+	  tests/studies/test_benchmarks.py tests/studies/test_torture_kills.py
 test-long: export VSEHUB_TEST_LONG = 1
-test-long: test ## the tests that start Ray, kill trainings or trace system calls, which `make test` leaves out (five minutes on two cores)
+test-long: test ## the tests that start Ray, kill trainings or trace system calls, which `make test` leaves out (eight minutes on two cores)
 
 test-lowest: ## the same with the lowest versions that pyproject.toml allows, in .venv-lowest
 	$(MAKE) test-layers VENV=.venv-lowest VERSIONS='--resolution lowest-direct' COMPILE=0
@@ -168,4 +173,4 @@ wheel: $(INSTALLED) ## build a wheel that holds the configuration too
 clean: ## remove what was built, never runs
 	rm -rf build dist docs/api .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
-.PHONY: help setup demo demo-embeddings test test-layers test-long test-lowest coverage torture lint types docs reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search rehearsal gpu-check wheel clean
+.PHONY: help setup demo demo-embeddings demo-page test test-layers test-long test-lowest coverage torture lint types docs reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search rehearsal gpu-check wheel clean

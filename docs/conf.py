@@ -51,6 +51,7 @@ CONTENTS = """
 
 docs/guide
 docs/embeddings
+docs/browser
 docs/serving
 docs/results
 docs/*

@@ -120,7 +120,7 @@ def test_what_another_command_reads_does_not_count():
     for key, commands in {
         "index_approximate": "rerank",
         "remove_ids": "add",
-        "criteria": "diagnose",
+        "fail_on": "diagnose",
         "retry_failed": "train",
         "foil": "evaluate",
     }.items():

@@ -222,6 +222,7 @@ def started(how, place, environment, *arguments, own=((), ())):
     return [one.returncode for one in started], [out for out, _ in found], [err for _, err in found]
 
 
+@long
 def test_two_train_what_one_does(alone, place, environment):
     """As srun starts them, their bank divided; the folder's name is the clock's, read once."""
     states, out, err = started("srun", place, environment, "bank.shard_above=1")

@@ -174,6 +174,9 @@ def test_a_phone_shows_the_outcome_of_paired_tests_and_their_pair(browser, tmp_p
             write_run(label, seed, evaluations=[make_evaluation(parts.mean(), seed, contributions=parts.tolist())])
     page = build_report([tmp_path / "runs"], tmp_path / "out")["index.html"]
     browser.open(page, 390)
+    shown = "[...document.querySelectorAll('main > section:first-of-type > *')].map(one => one.tagName)"
+    assert browser.evaluate(shown)[:3] == ["H2", "FIGURE", "UL"], "the chart, then what it shows"
+    browser.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
     edges = browser.evaluate(
         """[...document.querySelectorAll('table')].filter(one => one.innerText.includes('95 % over images')).map(one =>
             [...one.querySelectorAll('thead th')].slice(0, 3).map(cell =>

@@ -17,13 +17,15 @@ from vsehub.report.results import (
     Setting,
     aggregate,
     by_setting,
+    conclusion,
+    intervals,
     paired,
     paired_table,
     results,
     results_table,
     short_table,
 )
-from vsehub.report.run_plots import draw
+from vsehub.report.run_plots import OVERVIEW, draw
 from vsehub.report.runs import Run, read_runs
 from vsehub.report.sweeps import sweep_sections
 from vsehub.report.tables import ReportTable, count_text, frame_csv, markdown_text
@@ -60,7 +62,7 @@ def build_report(
     frame = results(shown, series)
     means = aggregate(frame)
     tests = paired(shown, series, frame, recipes)
-    pictures = draw(shown, series, means)
+    pictures = draw(shown, series, means, intervals(shown, series, frame))
     title = title or f"vsehub report: {', '.join(sorted({str(run.record['dataset']) for run in runs}))}"
     measured = [
         _setting_section(setting, rows, frame, shown, tests, pictures) for setting, rows in by_setting(means).items()
@@ -138,10 +140,15 @@ def _setting_section(
 ) -> Section:
     """The results of one setting, with its paired tests, facts and plots."""
     own = tests[(tests[list(Setting._fields)] == list(setting)).all(axis=1)]
-    tables = [page_table(results_table(rows)), *([paired_table(own)] if len(own) else [])]
+    tables = [page_table(results_table(rows))]
+    folded = [(count_text(len(own), "paired test"), paired_table(own))] if len(own) else []
     facts = setting_facts(setting, frame, runs)
     facts += [("paired tests", UNTESTED)] if len(rows) > 1 and own.empty else []
-    return Section(setting.title, (), tables, facts, [picture for picture in pictures if picture.setting == setting])
+    drawn = [picture for picture in pictures if picture.setting == setting]
+    lead = [picture for picture in drawn if picture.name.startswith(OVERVIEW)]
+    notes = [conclusion(own)] if len(rows) > 1 else []
+    rest = [picture for picture in drawn if picture not in lead]
+    return Section(setting.title, notes, tables, facts, rest, lead, folded)
 
 
 def _table_page(
@@ -150,7 +157,7 @@ def _table_page(
     """The text of table.md: the table, the paired tests and facts of each setting, then the sweeps and the notes."""
     parts = [f"# {markdown_text(title)}"]
     parts.append("No run was evaluated." if whole is None else whole._replace(caption="").markdown())
-    parts += [section._replace(tables=section.tables[1:]).markdown() for section in measured]
+    parts += [section._replace(tables=()).markdown() for section in measured]
     parts += [sections_markdown(swept).strip()] if swept else []
     parts += ["## Notes", bullets(notes)] if notes else []
     return "\n\n".join(parts) + "\n"

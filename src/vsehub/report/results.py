@@ -10,8 +10,8 @@ import pandas as pd
 
 from vsehub.report.recipes import Series, data_keys, differing, label_rank
 from vsehub.report.runs import Run
+from vsehub.report.statistics import APART, FEWEST_SEEDS, TOO_FEW, Pair, Parts, bootstrap_interval, compare
 from vsehub.report.statistics import COLUMNS as COMPARED
-from vsehub.report.statistics import Pair, Parts, compare
 from vsehub.report.tables import (
     ReportTable,
     criterion_text,
@@ -206,6 +206,43 @@ def paired(
                 found.append(compare(members, pairs).assign(**setting._asdict(), **{FAMILY: name}))
     columns = [*Setting._fields, FAMILY, *COMPARED]
     return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
+
+
+def intervals(runs: Sequence[Run], series: dict[str, Series], frame: pd.DataFrame) -> pd.DataFrame:
+    """rsum of each loss under each criterion, with its interval over images and its range over seeds.
+
+    A row for each case with values of single images: the setting, "series" (title), "criterion", "seeds", "rsum" (mean
+    over the seeds), "low" and "high" (95 % bootstrap interval over images of that mean), "least" and "most" of the
+    seeds. frame: `results` of the runs.
+    """
+    found = []
+    for setting, rows in by_setting(by_parameters(frame)).items():
+        for case, parts in _cases(runs, series, rows).items():
+            values = np.stack(list(parts.values()))  # (S, I)
+            (low,), (high,) = bootstrap_interval(values.mean(axis=0)[:, None])
+            sums = values.mean(axis=1)
+            own = {"seeds": len(sums), "rsum": sums.mean(), "low": low, "high": high}
+            own |= {"least": sums.min(), "most": sums.max()}
+            found.append({**setting._asdict(), "series": case.series.title, "criterion": case.criterion} | own)
+    columns = [*Setting._fields, "series", "criterion", "seeds", "rsum", "low", "high", "least", "most"]
+    return pd.DataFrame(found, columns=columns)
+
+
+def conclusion(tests: pd.DataFrame) -> str:
+    """What is apart from what, in one sentence. tests: rows of `paired` of one setting."""
+    if tests.empty or set(tests["outcome"]) == {TOO_FEW}:
+        return f"No difference is a claim: that takes {FEWEST_SEEDS} seeds of each loss, and paired tests of both."
+    apart = tests[tests["outcome"] == APART]
+    if apart.empty:
+        return "Nothing is apart: other test images or other seeds could turn every difference round."
+    words = []
+    for family, rows in apart.groupby(FAMILY, sort=False):
+        ahead: dict[str, list[str]] = {}
+        for _, row in rows.iterrows():
+            one, other = (row["one"], row["other"]) if row["difference"] > 0 else (row["other"], row["one"])
+            ahead.setdefault(one, []).append(other)
+        words.append(f"{family}: " + ", ".join(f"{one} above {' and '.join(rest)}" for one, rest in ahead.items()))
+    return f"Apart, over images and seeds: {'; '.join(words)}. All other differences may be chance."
 
 
 class Case(NamedTuple):

@@ -21,6 +21,7 @@ from vsehub.report.plots import (
     label_counts,
     new_figure,
     plain,
+    ranking_colours,
     render,
 )
 from vsehub.report.recipes import LABEL_ORDER, Series, label_rank, series_rank
@@ -29,6 +30,7 @@ from vsehub.report.runs import Run
 from vsehub.report.tables import criterion_text
 
 RECALLS = RANKS[:3]
+OVERVIEW = "overview"
 
 
 def styles(series: Iterable[Series]) -> dict[str, dict]:
@@ -77,14 +79,20 @@ def _style(colour: int, line: int, marker: int) -> dict:
     }
 
 
-def draw(runs: Sequence[Run], series: dict[str, Series], table: pd.DataFrame) -> list[Picture]:
-    """All plots for which the runs have data; `table` is their aggregated table."""
+def draw(runs: Sequence[Run], series: dict[str, Series], table: pd.DataFrame, spread: pd.DataFrame) -> list[Picture]:
+    """All plots for which the runs have data; `table` is their aggregated table, `spread` their `intervals`.
+
+    The overview of a setting is the first of its plots.
+    """
     look = styles(series.values())
     places = sorted({one[:2] for one in series.values()})
     settings = by_setting(table)
     with matplotlib.rc_context(RC):
         pictures = [curves(runs, series, place, look, _name("rsum-over-epochs", place, places)) for place in places]
         for setting, rows in settings.items():
+            own = spread[(spread[list(Setting._fields)] == list(setting)).all(axis=1)]
+            if len(own):
+                pictures.append(overview(own, setting, list(look), _name(OVERVIEW, setting, list(settings))))
             pictures.append(recalls(rows, setting, look, _name("recalls", setting, list(settings))))
             pictures.append(occurrences(runs, series, setting, look, _name("occurrences", setting, list(settings))))
     return [picture for picture in pictures if picture]
@@ -192,6 +200,39 @@ def pool_histograms(
                     key = (series[run.path], side)
                     pooled[key] = pooled[key].add(counts, fill_value=0) if key in pooled else counts
     return pooled
+
+
+def overview(rows: pd.DataFrame, setting: Setting, order: Sequence[str], name: str) -> Picture:
+    """Plot of rsum of each loss, plain and under each criterion. rows: `results.intervals`. order: of the losses."""
+    several = rows["seeds"].max() > 1
+    caption = "rsum of each loss, plain (nns) and corrected; bars: 95 % over test images"
+    caption += ", thin lines: lowest to highest seed." if several else "; one seed."
+    wide, narrow = (_overview(rows, order, width) for width in (9.4, NARROW))
+    return render(wide, name, caption, setting, narrow)
+
+
+def _overview(rows: pd.DataFrame, order: Sequence[str], width: float) -> Figure:
+    losses = [title for title in order if title in set(rows["series"])]
+    criteria = sorted(set(rows["criterion"]), key=lambda one: (one != "nns", one))
+    colours = ranking_colours(criteria)
+    step = 0.8 / len(criteria)
+    figure = new_figure(width, 1.1 + len(losses) * max(0.42, 0.17 * len(criteria)))
+    axes = figure.add_subplot()
+    for number, criterion in enumerate(criteria):
+        own = rows[rows["criterion"] == criterion]
+        places = [losses.index(title) + (number - (len(criteria) - 1) / 2) * step for title in own["series"]]
+        marker = MARKERS[number % len(MARKERS)]
+        axes.hlines(places, own["low"], own["high"], color=colours[criterion], linewidth=4, alpha=0.35)
+        axes.hlines(places, own["least"], own["most"], color=colours[criterion], linewidth=1.2)
+        axes.plot(own["rsum"], places, marker, color=colours[criterion], markersize=6, label=plain(criterion))
+    axes.set_yticks(range(len(losses)), map(plain, losses))
+    axes.set_ylim(len(losses) - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
+    for edge in np.arange(0.5, len(losses) - 1):
+        axes.axhline(edge, color="#c8c8c8", linewidth=0.8)
+    axes.set_xlabel("rsum")
+    figure.legend(loc="outside upper left", ncols=2 if is_narrow(figure) else 6)
+    return figure
 
 
 def recalls(rows: pd.DataFrame, setting: Setting, look: dict[str, dict], name: str) -> Picture:

@@ -48,7 +48,7 @@ class Question(BaseModel):
     criterion: str | None = Field(default=None, description="a criterion of /api/collection; the first if not given")
 
 
-class Refused(Exception):
+class Declined(Exception):
     """A request that cannot be answered. status: of HTTP."""
 
     def __init__(self, message: str, status: int = 422):
@@ -92,25 +92,25 @@ class Service:
         return self._changed
 
     def row(self, name: str) -> int:
-        """The row of an item's id. Raises Refused for an unknown one."""
+        """The row of an item's id. Raises Declined for an unknown one."""
         row = self.catalogue.row_of.get(name)
         if row is None:
-            raise Refused(f"there is no item {name[:100]!r}", 404)
+            raise Declined(f"there is no item {name[:100]!r}", 404)
         return row
 
     def criterion(self, name: str | None) -> str:
-        """A criterion of the catalogue, the first if None. Raises Refused for an unknown one."""
+        """A criterion of the catalogue, the first if None. Raises Declined for an unknown one."""
         if name in (None, ""):
             return self.criteria[0]
         if name not in self.catalogue.rankings:
-            raise Refused(f"criterion is {str(name)[:40]!r}; choose one of {', '.join(self.catalogue.rankings)}")
+            raise Declined(f"criterion is {str(name)[:40]!r}; choose one of {', '.join(self.catalogue.rankings)}")
         return str(name)
 
     async def search(self, question: Question) -> dict[str, Any]:
         """Both lists of a question, and what was asked."""
         given = [name for name in ("text", "item", "query", "vector") if getattr(question, name) is not None]
         if len(given) != 1:
-            raise Refused(f"give one of text, item, query and vector; {len(given)} were given")
+            raise Declined(f"give one of text, item, query and vector; {len(given)} were given")
         k, criterion = min(question.k, len(self.catalogue)), self.criterion(question.criterion)
         asked: dict[str, Any] = {"kind": given[0]}
         notes: list[str] = []
@@ -135,7 +135,7 @@ class Service:
         """Both lists of a picture's bytes."""
         asker = self.asker
         if asker is None or not asker.sees:
-            raise Refused("no model that sees pictures was given; start serve with checkpoint= or model=")
+            raise Declined("no model that sees pictures was given; start serve with checkpoint= or model=")
         name = self.criterion(criterion)
         future = self.searcher.ask(min(k, len(self.catalogue)), name, vectors=lambda: asker.picture(content))
         lists = await asyncio.wait_for(asyncio.wrap_future(future), SECONDS)
@@ -145,13 +145,13 @@ class Service:
 
     def _notes(self, text: str) -> list[str]:
         if self.asker is None or not self.asker.reads:
-            raise Refused("no model that reads sentences was given; start serve with checkpoint= or model=")
+            raise Declined("no model that reads sentences was given; start serve with checkpoint= or model=")
         if not text.strip():
-            raise Refused("text is empty; give a sentence")
+            raise Declined("text is empty; give a sentence")
         try:
             return self.asker.notes(text)
         except InputError as error:
-            raise Refused(str(error)) from error
+            raise Declined(str(error)) from error
 
     def _vector(self, question: Question) -> tuple[Tensor, Sequence[int], str]:
         """The vector that is asked (1, D), the items that answer it if they are known, and a title."""
@@ -161,18 +161,18 @@ class Service:
             return one.vectors[row : row + 1], (), f"Near {question.item}"
         if question.query is not None:
             if question.query >= len(one.queries):
-                raise Refused(f"query is {question.query}; expected 0 to {len(one.queries) - 1}", 404)
+                raise Declined(f"query is {question.query}; expected 0 to {len(one.queries) - 1}", 404)
             query = question.query
             return one.queries.rows(query, query + 1), one.answers(query), one.query_name(query)
         numbers, dim = question.vector or [], one.vectors.shape[1]
         if len(numbers) != dim:
-            raise Refused(f"vector has {len(numbers)} numbers; the items have {dim} dimensions")
+            raise Declined(f"vector has {len(numbers)} numbers; the items have {dim} dimensions")
         vector = torch.tensor([numbers], dtype=torch.float32)
         if not finite(numbers) or not bool(vector.isfinite().all()):
-            raise Refused("vector has entries that are NaN, infinite or too large")
+            raise Declined("vector has entries that are NaN, infinite or too large")
         if one.contents.normalize:
             if not bool(vector.any()):
-                raise Refused("vector is zero, which cannot be normalised")
+                raise Declined("vector is zero, which cannot be normalised")
             vector = torch.nn.functional.normalize(vector, dim=1)
         return vector, (), f"A vector of {dim} numbers"
 
@@ -320,7 +320,7 @@ def _interface(app: FastAPI, service: Service) -> None:
         known = 0 <= row < len(service.catalogue)
         content = await asyncio.to_thread(service.picture, row) if known else None
         if content is None:
-            raise Refused("there is no such picture", 404)
+            raise Declined("there is no such picture", 404)
         return Response(content, media_type="image/jpeg", headers={"cache-control": "max-age=600"})
 
 
@@ -337,7 +337,7 @@ def _pages(app: FastAPI, service: Service) -> None:
             return None, problem
         try:
             return await service.search(question), None
-        except Refused as error:
+        except Declined as error:
             return None, str(error)
 
     @app.get("/", include_in_schema=False)
@@ -385,7 +385,7 @@ def _question(given: dict[str, str]) -> tuple[Question | None, str | None]:
     asked = {name: given[name] for name in ("text", "item", "query", "vector", "k", "criterion") if name in given}
     if not asked.keys() & {"text", "item", "query", "vector"}:
         return None, None
-    values: dict[str, Any] = {**asked}
+    values: dict[str, Any] = {str(name): value for name, value in asked.items()}
     if "vector" in asked:
         try:
             values["vector"] = json.loads(asked["vector"])
@@ -414,8 +414,8 @@ def _errors(app: FastAPI, service: Service) -> None:
         values = {"service": service, "collection": service.collection(), "message": message, "status": status}
         return HTMLResponse(_rendered("problem.html.j2", **values), status)
 
-    @app.exception_handler(Refused)
-    async def refused(request: Request, error: Refused) -> Response:
+    @app.exception_handler(Declined)
+    async def declined(request: Request, error: Declined) -> Response:
         return answer(request, str(error), error.status)
 
     @app.exception_handler(InputError)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,10 +24,8 @@ from vsehub.serving.databases.living import opened
 MOST_PIXELS = 64_000_000  # of a picture that is asked
 
 
-class Picture(Protocol):
-    """Gives the file or the pixels (3, H, W) of a row; None where there is none."""
-
-    def __call__(self, row: int) -> Path | np.ndarray | None: ...
+# row -> its picture's file or pixels (3, H, W); None where there is none
+Pictured = Callable[[int], Path | np.ndarray | None]
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ class Contents:
     sides: Sides
     item_names: Names
     query_names: Names
-    picture: Picture
+    picture: Pictured
     facts: Sequence[tuple[str, str]] = ()
     asker: Asker | None = None
     normalize: bool | None = None
@@ -165,7 +163,7 @@ def of_split(model: DataModel, split: str, reference: str, images: str | None) -
     )
 
 
-def _pixels_or_files(loaded: CaptionedImages, names: Names, files: bool) -> Picture:
+def _pixels_or_files(loaded: CaptionedImages, names: Names, files: bool) -> Pictured:
     pixels = loaded.images.ndim == 4 and loaded.images.shape[1] == 3
 
     def picture(row: int) -> Path | np.ndarray | None:

@@ -65,13 +65,13 @@ class Browser:
         assert "error" not in answer, (method, answer)
         return answer["result"]
 
-    def open(self, page: Path, width: int, height: int = 900, dark: bool = False, print_: bool = False) -> None:
-        """Load a page in a window of `width` CSS pixels."""
+    def open(self, page: Path | str, width: int, height: int = 900, dark: bool = False, print_: bool = False) -> None:
+        """Load a file or an address in a window of `width` CSS pixels."""
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", media="print" if print_ else "screen", features=[scheme])
         self.events.clear()
-        self.send("Page.navigate", url=page.resolve().as_uri())
+        self.send("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         deadline = time.monotonic() + 60
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             assert time.monotonic() < deadline, f"{page} did not load"

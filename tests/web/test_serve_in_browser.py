@@ -1,0 +1,95 @@
+"""The pages of `vsehub serve` in a browser: no error, nothing cut off, a picture that is chosen, keys alone."""
+
+import base64
+import io
+import threading
+import time
+
+import pytest
+from browser import CHROMIUM, Browser
+from collections_served import catalogue
+from PIL import Image
+from test_application import Asked
+
+pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'vsehub[serve]'")
+import uvicorn
+
+from vsehub.web.application import application
+from vsehub.web.server import hosts_of, listening
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: install it to have the pages opened"),
+    pytest.mark.xdist_group("browser"),
+]
+
+PAGES = ("/", "/?query=0", "/?text=7", "/?vector=x", "/hubs", "/hubs?kind=suspects", "/items/item%2020", "/docs")
+
+
+@pytest.fixture(scope="module")
+def address():
+    known = catalogue()
+    app = application(catalogue(asker=Asked(known.vectors)), hosts_of("127.0.0.1"))
+    taken = listening("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+    server.should_exit = True
+    thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    opened = Browser(tmp_path_factory.mktemp("chromium") / "profile")
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nothing_is_broken_or_cut_off(browser, address, path):
+    for width, dark in ((360, False), (1200, True)):
+        browser.open(address + path, width, dark=dark)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        assert not browser.told("Runtime.exceptionThrown")
+        assert not browser.told("Log.entryAdded"), [one["entry"]["text"] for one in browser.told("Log.entryAdded")]
+        asked = [one["request"]["url"] for one in browser.told("Network.requestWillBeSent")]
+        assert all(url.startswith((address, "data:")) for url in asked), asked
+        unnamed = "[...document.querySelectorAll('input, select')].filter(one => !one.labels.length).length"
+        assert browser.evaluate(unnamed) == 0
+
+
+def test_a_picture_is_sent_and_its_lists_are_shown(browser, address):
+    content = io.BytesIO()
+    Image.new("RGB", (4, 4), "red").save(content, "PNG")
+    browser.open(f"{address}/", 1200)
+    put = """(async (text, name) => {
+      const bytes = Uint8Array.from(atob(text), one => one.charCodeAt(0)), chosen = new DataTransfer();
+      chosen.items.add(new File([bytes], name));
+      const input = document.getElementById('picture');
+      input.files = chosen.files;
+      input.dispatchEvent(new Event('change'));
+    })"""
+    browser.evaluate(f"{put}('{base64.b64encode(content.getvalue()).decode()}', 'red.png')")
+    wait(browser, "document.getElementById('status').textContent", "Found with red.png.")
+    assert browser.evaluate("document.querySelectorAll('#results ol.hits > li').length") == 20
+    browser.evaluate(f"{put}('{base64.b64encode(b'none').decode()}', 'none.txt')")
+    wait(browser, "document.getElementById('status').textContent", "the picture cannot be read")
+
+
+def test_keys_alone_search(browser, address):
+    browser.open(f"{address}/", 1200)
+    browser.evaluate("document.getElementById('text').focus()")
+    browser.send("Input.insertText", text="7")
+    for kind in ("keyDown", "keyUp"):
+        browser.send(
+            "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r"
+        )
+    wait(browser, "document.querySelector('#results h2')?.textContent ?? ''", "“7”")
+    assert "text=7" in browser.evaluate("location.search")
+
+
+def wait(browser, expression, words):
+    deadline = time.monotonic() + 30
+    while words not in browser.evaluate(expression):
+        assert time.monotonic() < deadline, browser.evaluate(expression)
+        time.sleep(0.1)
