@@ -4,11 +4,22 @@ import csv
 import io
 import json
 import tarfile
+from dataclasses import fields
 
 import numpy as np
 from PIL import Image
 
+from vsehub.data import PictureSettings
+
 SIDE = 12
+_OF_PICTURES = {one.name for one in fields(PictureSettings)}
+
+
+def arranged(given):
+    """The arguments of a source, those that are settings of pictures as one object."""
+    own = {key: value for key, value in given.items() if key in _OF_PICTURES}
+    others = {key: value for key, value in given.items() if key not in _OF_PICTURES}
+    return others | {"pictures": PictureSettings(**own)}
 
 
 def captions_of(number):

@@ -16,6 +16,7 @@ from torch import nn
 
 from vsehub.checks import InputError
 from vsehub.cli.nodes import build
+from vsehub.components import nested
 from vsehub.evaluation import Protocol
 from vsehub.sets import Sets, concatenated
 from vsehub.types import NeighborStats
@@ -85,7 +86,18 @@ def components(group, cfg):
             OmegaConf.masked_copy(node, [key for key in node if key != "noise"]),
             OmegaConf.create(OmegaConf.to_container(node.noise) | {"_target_": "vsehub.data.noise.Noise"}),
         ]
-    return [one for one in nodes if one]
+    return [one for one in nodes if one] + [one for node in nodes if node for one in inner_components(node)]
+
+
+def inner_components(node):
+    """The settings of a component's arguments that are objects of one class, as nodes of their own."""
+    found = get_object(node["_target_"]) if "_target_" in node else None
+    kinds = {} if found is None else nested(found)
+    settings = {name: OmegaConf.to_container(node[name], resolve=False) for name in kinds}
+    return [
+        OmegaConf.create(settings[name] | {"_target_": f"{kind.__module__}.{kind.__name__}"})
+        for name, kind in kinds.items()
+    ]
 
 
 def parameters(node):

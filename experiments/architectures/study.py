@@ -50,9 +50,9 @@ PHOTOS = (
     "data=karpathy",
     "data.json={}/dataset_flickr8k.json",
     "data.images={}/images",
-    "data.size=112",
-    "data.resize=128",
-    "data.augment=vsepp",
+    "data.pictures.size=112",
+    "data.pictures.resize=128",
+    "data.pictures.augment=vsepp",
     "image_encoder=image_cnn",
 )
 # Chosen on val with seed 0 among the papers' settings (README): gamma, epsilon of Flickr30k for vectors, of COCO, the

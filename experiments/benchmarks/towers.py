@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vsehub.data import Table
+from vsehub.data import PictureSettings, SplitDraw, Table
 from vsehub.data.photos.prepared import prepared
 from vsehub.data.text.vocabulary import restored
 from vsehub.encoders import ImageTower, TextTower
@@ -84,7 +84,8 @@ def photos(folder: Path, count: int) -> Table:
             pixels = (smooth + random.integers(-12, 13, smooth.shape)).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(folder / f"{number}.jpg", quality=90)
             rows.writerow([f"{number}.jpg", CAPTION])
-    return Table(folder / "captions.csv", val_share=0, test_share=0, cache=str(folder / "cache"))
+    pictures = PictureSettings(cache=str(folder / "cache"))
+    return Table(folder / "captions.csv", draw=SplitDraw(0, 0), pictures=pictures)
 
 
 def extracting(model: str, batch: int, count: int, device: torch.device, folder: Path) -> dict[str, Callable]:

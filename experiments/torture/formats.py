@@ -27,11 +27,21 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from vsehub.checks import InputError
-from vsehub.data import CaptionedImages, HuggingFace, Karpathy, Pairs, Precomp, Table, WebDataset
+from vsehub.data import (
+    CaptionedImages,
+    HuggingFace,
+    Karpathy,
+    Pairs,
+    PictureSettings,
+    Precomp,
+    SplitDraw,
+    Table,
+    WebDataset,
+)
 from vsehub.data.foils import read_foils
-from vsehub.data.noise import Noise, drawn, read_index
+from vsehub.data.noise import Noise, draw_noise, read_index
 from vsehub.data.photos.files import FolderFiles
-from vsehub.data.photos.pictures import checked, inspect, memory_file
+from vsehub.data.photos.pictures import check_pictures, inspect, memory_file
 from vsehub.data.text.word_vectors import read_word_vectors
 from vsehub.data.truth import read_ids, read_labels, read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors
@@ -243,7 +253,7 @@ def make_split_pairs(folder: Path) -> Path:
 
 
 def split_pairs(path: Path) -> None:
-    given = Pairs(path.parent / "images.npy", path.parent / "texts.npy", pairs=path, val_share=0, test_share=0)
+    given = Pairs(path.parent / "images.npy", path.parent / "texts.npy", pairs=path, draw=SplitDraw(0, 0))
     train = given.load("train")
     assert train.pairs.min() >= 0
     assert (train.pairs.max(axis=0) < (len(train.images), len(train.captions))).all()
@@ -279,7 +289,7 @@ def make_karpathy(folder: Path) -> Path:
 
 
 def karpathy(path: Path) -> None:
-    source = Karpathy(path, path.parent / "pictures", size=8, resize=8, cache=str(path.parent / "cache"), threads=1)
+    source = Karpathy(path, path.parent / "pictures", pictures=reading(path.parent / "cache"))
     seen: list[str] = []
     for split in ("train", "val", "test"):
         found = source.load(split)
@@ -293,7 +303,8 @@ def karpathy(path: Path) -> None:
     assert all(file.startswith(str((path.parent / "pictures").resolve())) for file in seen)
 
 
-READING = {"size": 8, "resize": 8, "threads": 1}
+def reading(cache: Path) -> PictureSettings:
+    return PictureSettings(size=8, resize=8, uncaptioned="leave_out", threads=1, cache=str(cache))
 
 
 def listed_photos(source: Any, folder: Path) -> None:
@@ -346,8 +357,7 @@ def make_photo_table(folder: Path, name: str) -> Path:
 
 def photo_table(path: Path) -> None:
     folder = path.parent / "pictures"
-    cache = str(path.parent / "cache")
-    source = Table(path, folder, name=path.name, cache=cache, uncaptioned="leave_out", **READING)
+    source = Table(path, folder, name=path.name, pictures=reading(path.parent / "cache"))
     listed_photos(source, folder)
     for split in ("train", "val", "test"):
         with suppress(InputError):
@@ -370,9 +380,7 @@ def make_tar(folder: Path) -> Path:
 
 
 def tar(path: Path) -> None:
-    source = WebDataset(
-        str(path), caption="caption", cache=str(path.parent.parent / "cache"), uncaptioned="leave_out", **READING
-    )
+    source = WebDataset(str(path), caption="caption", pictures=reading(path.parent.parent / "cache"))
     listed_photos(source, path.parent)
 
 
@@ -398,7 +406,7 @@ def make_saved_dataset(folder: Path, name: str) -> Path:
 
 
 def saved_dataset(path: Path) -> None:
-    source = HuggingFace(path.parent, cache=str(path.parent.parent / "cache"), uncaptioned="leave_out", **READING)
+    source = HuggingFace(path.parent, pictures=reading(path.parent.parent / "cache"))
     listed_photos(source, path.parent)
 
 
@@ -473,7 +481,7 @@ def clean_split() -> CaptionedImages:
 
 
 def save_noise(path: Path) -> None:
-    index = drawn(Noise("captions", 0.4, seed=1), clean_split())
+    index = draw_noise(Noise("captions", 0.4, seed=1), clean_split())
     np.save(path, index.numbers) if path.suffix == ".npy" else index.write(path)
 
 
@@ -602,7 +610,7 @@ def make_memory(folder: Path) -> Path:
     (folder / "photos").mkdir()
     for name in ("a.png", "b.png"):
         save_picture(folder / "photos" / name)
-    path = memory_file(str(folder / "cache"), "photos")
+    path = memory_file(folder / "cache", "photos")
     memory(path, folder)
     return path
 
@@ -610,7 +618,7 @@ def make_memory(folder: Path) -> Path:
 def memory(path: Path, folder: Path | None = None) -> None:
     folder = path.parent.parent if folder is None else folder
     files = FolderFiles(folder / "photos", ["a.png", "b.png"])
-    assert checked(files, files.names, files.states(), path, "photos", 1).damaged == {}
+    assert check_pictures(files, files.names, files.states(), path, "photos", 1).damaged == {}
 
 
 READERS: dict[str, Reader] = {

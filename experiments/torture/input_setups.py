@@ -149,8 +149,9 @@ TRAINED = {
     "vector_run": (
         ("pairs",),
         [
-            "train data=pairs data.images=left.npy data.texts=right.npy data.train=train.csv data.val=val.csv "
-            "data.test=test.csv embedding_dim=8 loader.batch_size=16 trainer.max_epochs=1 hydra.run.dir=vector_run"
+            "train data=pairs data.images=left.npy data.texts=right.npy data.splits.train=train.csv "
+            "data.splits.val=val.csv data.splits.test=test.csv embedding_dim=8 loader.batch_size=16 "
+            "trainer.max_epochs=1 hydra.run.dir=vector_run"
         ],
     ),
     "report": (("run",), ["report run out=report"]),

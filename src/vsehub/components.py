@@ -89,21 +89,25 @@ class Components:
         """The component that `node` describes, or a function that makes it if its yaml says `_partial_`.
 
         node: `_target_`, the class, and plain values for its arguments. Arguments that are components themselves are
-        those of `Component.SLOTS`. given: arguments that come from elsewhere. restored: the node comes from a
-        checkpoint, so that `Component.rebuilt` replaces arguments that would read or write other files. Raises
+        those of `Component.SLOTS`; an argument whose annotation is a `Component` is made from its own settings. given:
+        arguments that come from elsewhere. restored: the node comes from a checkpoint, so that `Component.rebuilt`
+        replaces arguments that would read or write other files. Raises
         InputError for a class that no yaml of the group names, for settings that are unknown, missing or of the wrong
         type, and for everything that the constructor refuses.
         """
         made = self.find(group, node)
         settings = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)} | given
         if restored:
-            settings |= declared(made).rebuilt
+            settings = without_own_files(made, settings)
             declared(made).admit(settings, self.trust)
         is_partial = self._targets(group).get(node[TARGET], bool(node.get(PARTIAL)))
         _check_settings(group, made, settings, given, is_partial)
         for name, slot in declared(made).SLOTS.items():
             if name in settings:
                 settings[name] = self._slot(slot, settings[name], restored)
+        for name, kind in nested(made).items():
+            if name not in given and settings.get(name) is not None:
+                settings[name] = make(f"{group}.{name}", kind, settings[name])
         call = partial(_called, group, made)
         return partial(call, **settings) if is_partial else call(**settings)
 
@@ -231,7 +235,9 @@ def _check_settings(
             require(value != MISSING, f"{group}.{name} is not set; give {group}.{name}=VALUE")
             if name not in declared(made).SLOTS:
                 _require_plain(f"{group}.{name}", value)
-            require_kind(f"{group}.{name}", value, kinds.get(name, Any))
+            own = nested(made).get(name)
+            kind = kinds.get(name, Any)
+            require_kind(f"{group}.{name}", value, kind if own is None else Mapping[str, Any] | None)
     required = [name for name, one in named.items() if one.default is one.empty]
     lacking = [name for name in required[1 if is_partial else 0 :] if name not in settings]
     require(not lacking, f"{group}: {title} needs {', '.join(lacking)}; give {group}.{(lacking or [''])[0]}=VALUE")
@@ -242,6 +248,40 @@ def _annotations(made: Callable[..., Any]) -> dict[str, Any]:
         return typing.get_type_hints(made.__init__ if inspect.isclass(made) else made)
     except (NameError, TypeError):  # an annotation that only a type checker can evaluate
         return {}
+
+
+def nested(made: Callable[..., Any]) -> dict[str, type[Component]]:
+    """The arguments that are objects of one class with settings of their own, such as `pictures` of a source.
+
+    The annotation chooses the class; the configuration gives its settings only.
+    """
+    found = {}
+    for name, kind in _annotations(made).items():
+        classes = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+        own = [one for one in classes if isinstance(one, type) and issubclass(one, Component)]
+        if own and name != "return" and name not in declared(made).SLOTS:
+            found[name] = own[0]
+    return found
+
+
+def without_own_files(made: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a checkpoint with `Component.rebuilt` in the place of files that the checkpoint may not name."""
+    inner = {
+        name: without_own_files(kind, settings[name])
+        for name, kind in nested(made).items()
+        if isinstance(settings.get(name), Mapping)
+    }
+    return {**settings, **inner, **declared(made).rebuilt}
+
+
+def changed(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with changes; a change of one nested setting leaves the others beside it."""
+    found = dict(settings)
+    for name, value in changes.items():
+        before = found.get(name)
+        both = isinstance(value, Mapping) and isinstance(before, Mapping)
+        found[name] = changed(before, value) if both else value
+    return found
 
 
 def require_kind(name: str, value: Any, kind: Any) -> None:
@@ -330,7 +370,7 @@ def _called(group: str, made: Callable[..., Any], /, *args: Any, **settings: Any
         return made(*args, **settings)
     except InputError as error:
         first, _, rest = str(error).partition(" ")
-        if first.rstrip(":") in settings:  # named in full, as on the command line
+        if first.rstrip(":").partition(".")[0] in settings:  # named in full, as on the command line
             raise InputError(f"{group}.{first} {rest}") from error
         raise
     except _NOT_REFUSALS:

@@ -47,7 +47,7 @@ def run(lexicon, vsehub):
 
 
 def files(folder):
-    tables = [f"data.{split}={folder / split}.csv" for split in SIZES]
+    tables = [f"data.splits.{split}={folder / split}.csv" for split in SIZES]
     return [f"data.images={folder / 'here.npy'}", f"data.texts={folder / 'there.npy'}", *tables]
 
 
@@ -74,8 +74,8 @@ def test_its_checkpoint_is_self_contained(run, lexicon, vsehub, tmp_path):
     assert (checkpoint.image_shape, checkpoint.text_shape) == ((12,), (10,))
     for name in ("here.npy", "there.npy", "test.csv"):
         shutil.copy(lexicon / name, tmp_path / name)
-    moved = [f"data.images={tmp_path / 'here.npy'}", f"data.texts={tmp_path / 'there.npy'}", "data.val=null"]
-    moved += ["data.train=null", f"data.test={tmp_path / 'test.csv'}"]
+    moved = [f"data.images={tmp_path / 'here.npy'}", f"data.texts={tmp_path / 'there.npy'}", "data.splits.val=null"]
+    moved += ["data.splits.train=null", f"data.splits.test={tmp_path / 'test.csv'}"]
     vsehub("evaluate", f"checkpoint={alone}", *moved, f"out={tmp_path}", cwd=tmp_path)
     again, first = (read(next(folder.glob("test-single-nns-*.json"))) for folder in (tmp_path, run / "evaluations"))
     assert again["metrics"] == first["metrics"]
@@ -106,8 +106,8 @@ def test_a_resumed_run_ends_as_the_unbroken_one(run, lexicon, vsehub, tmp_path):
     shutil.copy(lexicon / "here.npy", tmp_path / "moved.npy")
     refused = vsehub("train", "resume=broken", "data=scenes", cwd=tmp_path, status=2)
     assert "resume: data=scenes would make the run's record false" in refused.err
-    refused = vsehub("train", "resume=broken", "data.val_share=0.2", cwd=tmp_path, status=2)
-    assert "resume: data.val_share=0.2 would make the run's record false" in refused.err
+    refused = vsehub("train", "resume=broken", "data.draw.val=0.2", cwd=tmp_path, status=2)
+    assert "resume: data.draw.val=0.2 would make the run's record false" in refused.err
     vsehub("train", "resume=broken", "data.images=moved.npy", "trainer.max_epochs=3", cwd=tmp_path)
     assert rows(tmp_path / "broken") == rows(run)
     ours, theirs = (read(folder / "run.json")["metrics"] for folder in (tmp_path / "broken", run))

@@ -13,7 +13,8 @@ from PIL import Image
 from vsehub.data import Scenes
 
 TINY = (
-    *("image_encoder=image_cnn", "image_encoder.width=4", "data.size=32", "data.resize=32", "embedding_dim=16"),
+    *("image_encoder=image_cnn", "image_encoder.width=4", "embedding_dim=16"),
+    *("data.pictures.size=32", "data.pictures.resize=32"),
     *("text_encoder.word_dim=8", "loader.batch_size=16", "loader.min_count=1", "callbacks.warmup.steps=2", "loss=hal"),
     *("trainer.precision=32-true", "trainer.accelerator=cpu", "bank=memory", "bank.fraction=0.5", "bank.k=3"),
 )
@@ -77,7 +78,7 @@ def test_train_resume_evaluate_and_search(run_here, vsehub, tmp_path):
         assert record(tmp_path / name)["status"] == "finished"
 
     train("table", "data=table", "data.table=captions.csv", "data.images=photos", "trainer.max_epochs=2")
-    shards = [f"data.{split}={split}.tar" for split in SPLITS]
+    shards = [f"data.splits.{split}={split}.tar" for split in SPLITS]
     train("shards", "data=webdataset", *shards, "data.caption=caption", "trainer.max_epochs=1")
     train("saved", "data=huggingface", "data.folder=dataset", "trainer.max_epochs=1")
     data = record(tmp_path / "table")["data"]
@@ -114,7 +115,8 @@ def test_extract(run_here, tmp_path):
     rows = written(tmp_path)
     torch.manual_seed(0)
     torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "weights.pth")
-    given = ("data=table", "data.table=captions.csv", "data.images=photos", "data.size=32", "data.resize=32")
+    size = ("data.pictures.size=32", "data.pictures.resize=32")
+    given = ("data=table", "data.table=captions.csv", "data.images=photos", *size)
     encoder = ("image_encoder=torchvision", "image_encoder.model=resnet18", "image_encoder.weights=weights.pth")
     run_here("extract", *given, *encoder, "splits=[test]", "out=features")
     assert np.load(tmp_path / "features" / "test_ims.npy").shape[0] == 8

@@ -69,15 +69,22 @@ def test_the_digest_sees_what_decides_a_run_and_no_place():
     decided += ["data.noise.seed=3", "data.size=tiny", "trainer.max_epochs=3", "positives=pair"]
     assert len({settings(one) for one in decided} | {plain}) == len(decided) + 1
     assert settings("data=precomp", "data.root=a") != settings("data=precomp", "data.root=b"), "other data"
+    table = ("data=table", "data.table=a.csv")
+    assert settings(*table) == settings(*table, "data.pictures.cache=elsewhere", "data.pictures.threads=2")
+    others = ("data.pictures.size=32", "data.draw.seed=1", "data.draw.val=0.2", "data.columns.split=null")
+    assert len({settings(*table, one) for one in others} | {settings(*table)}) == len(others) + 1
     assert settings("data=precomp") != settings("data=precomp", "data.root=a"), "a missing setting is no error here"
 
 
-@looped("key", ["seed", "bank.seed", "criterion", "criterion.k", "data.noise.rate", "loss.gamma"])
+@looped("key", ["seed", "bank.seed", "criterion", "criterion.k", "data.noise.rate", "loss.gamma", "data.pictures.size"])
 def test_what_counts(key):
     assert decides(key)
 
 
-@looped("key", ["logger", "hydra.sweep.dir", "run_folder", "study", "data.cache", "label", "resume"])
+PLACES = ["logger", "hydra.sweep.dir", "run_folder", "study", "data.cache", "data.pictures.cache", "label", "resume"]
+
+
+@looped("key", [*PLACES, "data.pictures.threads"])
 def test_what_does_not_count(key):
     assert not decides(key)
 

@@ -11,7 +11,7 @@ from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.data import CaptionedImages
-from vsehub.data.noise import Noise, NoiseIndex, NoisySource, drawn, read_index
+from vsehub.data.noise import Noise, NoiseIndex, NoisySource, draw_noise, read_index
 
 
 def split(images=40, each=5, start=0):
@@ -75,7 +75,7 @@ def test_exactly_the_share_is_chosen(monkeypatch):
     )
     for size in (10, 11, 40):
         for rate in (0.2, 0.25, 0.5, 0.9):
-            index = drawn(Noise("images", rate), split(size))
+            index = draw_noise(Noise("images", rate), split(size))
             assert (index.numbers != np.arange(size)).sum() == round(rate * size)
 
 
@@ -268,7 +268,7 @@ def test_a_run_that_goes_on_takes_its_own_index(tmp_path):
     with pytest.raises(InputError, match="started with the noise of seed 4"):
         NoisySource(Source(), Noise("images", 0.2, seed=5), kept).load("train")
     fresh = NoisySource(Source(), noise, tmp_path / "not written yet.npz").load("train")
-    assert np.array_equal(fresh.image_index, drawn(noise, clean).image_index(clean))
+    assert np.array_equal(fresh.image_index, draw_noise(noise, clean).image_index(clean))
 
 
 def test_a_protocol_of_noise_needs_a_rate():

@@ -5,7 +5,8 @@ import pytest
 from looped import looped
 
 from vsehub.checks import InputError
-from vsehub.data.pairs import Pairs, drawn
+from vsehub.data import SplitDraw, SplitFiles
+from vsehub.data.pairs import Pairs, draw_pairs
 
 IMAGES, TEXTS, DIM = 9, 12, 5
 SIDES = {"images": (IMAGES, 4), "texts": (TEXTS, DIM)}
@@ -34,7 +35,7 @@ def folder(tmp_path):
 
 
 def source(folder, *splits, **settings):
-    tables = {split: folder / f"{split}.csv" for split in splits}
+    tables = {"splits": SplitFiles(**{split: folder / f"{split}.csv" for split in splits})}
     return Pairs(**({side: folder / f"{side}.npy" for side in SIDES} | tables | settings))
 
 
@@ -112,7 +113,7 @@ def groups_by_search(pairs):
 def test_drawn_splits_have_nothing_in_common(seed, shares):
     generator = np.random.default_rng(seed)
     pairs = np.unique(np.stack([generator.integers(0, 70, 60), generator.integers(0, 50, 60)], axis=1), axis=0)
-    found = drawn(pairs, shares, seed, "table")
+    found = draw_pairs(pairs, SplitDraw(**shares, seed=seed), "table")
     assert set(found) == {"train"} | {split for split, share in shares.items() if share}
     together = np.concatenate(list(found.values()))
     np.testing.assert_array_equal(np.unique(together, axis=0), pairs)
@@ -123,13 +124,13 @@ def test_drawn_splits_have_nothing_in_common(seed, shares):
         assert owners.setdefault(group, where[tuple(pair)]) == where[tuple(pair)]
     for split, share in shares.items():
         assert len(found.get(split, [])) <= share * len(pairs)
-    again = drawn(pairs, shares, seed, "table")
+    again = draw_pairs(pairs, SplitDraw(**shares, seed=seed), "table")
     assert all(np.array_equal(again[split], own) for split, own in found.items())
 
 
 def test_one_to_one_pairs_are_drawn_to_their_shares():
     pairs = np.stack([np.arange(200), np.arange(200)[::-1]], axis=1)
-    sets = [drawn(pairs, {"test": 0.1, "val": 0.2}, seed, "table") for seed in (0, 1)]
+    sets = [draw_pairs(pairs, SplitDraw(0.2, 0.1, seed), "table") for seed in (0, 1)]
     assert [{split: len(own) for split, own in found.items()} for found in sets] == [
         {"train": 140, "val": 40, "test": 20}
     ] * 2
@@ -140,24 +141,22 @@ def test_a_group_of_most_pairs_stays_in_train_and_is_said(caplog):
     star = [(0, text) for text in range(30)]
     pairs = np.array(star + [(one, one + 40) for one in range(1, 21)])
     with caplog.at_level(logging.WARNING):
-        found = drawn(pairs, {"test": 0.1, "val": 0.1}, 0, "table.csv")
+        found = draw_pairs(pairs, SplitDraw(), "table.csv")
     assert "table.csv: 30 of 50 pairs are connected" in caplog.text
     assert {split: len(own) for split, own in found.items()} == {"train": 40, "val": 5, "test": 5}
     assert (found["train"][:, 0] == 0).sum() == 30
     with pytest.raises(InputError, match=r"no pairs for val and test: the 30 pairs form 1 groups .* largest of 30"):
-        drawn(np.array(star), {"test": 0.1, "val": 0.1}, 0, "table.csv")
+        draw_pairs(np.array(star), SplitDraw(), "table.csv")
 
 
 def test_a_table_split_by_shares(folder):
     table(folder / "all.csv", [(one, one) for one in range(9)] + [(0, 0)])
-    split = {name: source(folder, pairs=folder / "all.csv", val_share=0.2, test_share=0.3) for name in ("val", "test")}
+    split = {name: source(folder, pairs=folder / "all.csv", draw=SplitDraw(0.2, 0.3)) for name in ("val", "test")}
     sizes = {name: len(one.load(name).pairs) for name, one in split.items()}
     assert sizes == {"val": 1, "test": 2}
     assert split["val"].name == folder.name
-    with pytest.raises(
-        InputError, match=r"there is no split 'val'; there are: train, test. Give data.val_share a share"
-    ):
-        source(folder, pairs=folder / "all.csv", val_share=0.0, test_share=0.3).load("val")
+    with pytest.raises(InputError, match=r"there is no split 'val'; there are: train, test. Give data.draw.val=SHARE"):
+        source(folder, pairs=folder / "all.csv", draw=SplitDraw(0.0, 0.3)).load("val")
 
 
 def test_a_pair_in_two_tables_is_refused(folder):
@@ -211,22 +210,23 @@ def test_bad_tables(folder, pairs, message):
 
 
 def test_bad_settings(folder):
-    everything = {"train": folder / "train.csv", "val": folder / "val.csv"}
+    everything = {"splits": SplitFiles(folder / "train.csv", folder / "val.csv")}
     for settings, message in (
-        ({}, "no table of pairs came; expected one table for each split, data.train=FILE"),
-        (everything | {"pairs": folder / "train.csv"}, "pairs and train, val came; expected one table for each"),
-        ({"pairs": folder / "train.csv", "val_share": 0.5, "test_share": 0.5}, "val_share is 0.5 and test_share 0.5"),
-        ({"pairs": folder / "train.csv", "val_share": -0.1}, "val_share is -0.1"),
+        ({}, "neither pairs nor splits came; expected the files of each split, data.splits.train=FILE"),
+        (everything | {"pairs": folder / "train.csv"}, "both pairs and splits came; expected the files of each"),
         (
-            {"train": folder / "absent.csv"},
-            r"train: no such file or folder: .*absent.csv. Give a .csv or .parquet with",
+            {"splits": SplitFiles(folder / "absent.csv")},
+            r"splits.train: no such file or folder: .*absent.csv. Give a .csv or .parquet with",
         ),
+        ({"splits": SplitFiles(["a.csv", "b.csv"])}, r"splits.train is \['a.csv', 'b.csv'\]; expected one table"),
         (everything | {"images": folder / "absent.npy"}, r"images: no such file or folder: .*absent.npy"),
         (everything | {"text_ids": folder / "absent.txt"}, r"text_ids: no such file or folder"),
     ):
         with pytest.raises(InputError, match=message):
             source(folder, **settings)
-    with pytest.raises(InputError, match=r"there is no split 'test'; there are: train, val. Give data.test=FILE"):
+    with pytest.raises(
+        InputError, match=r"there is no split 'test'; there are: train, val. Give data.splits.test=FILE"
+    ):
         source(folder, **everything).load("test")
     with pytest.raises(InputError, match="split is 'dev'"):
         source(folder, **everything).load("dev")

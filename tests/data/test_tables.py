@@ -94,13 +94,13 @@ def test_bad_files(tmp_path):
     for name, content, message in (
         ("a.csv", "", "is empty; expected a table of pictures"),
         ("a.xlsx", "x", "is not a .csv, .tsv, .jsonl or .parquet file"),
-        ("a.csv", "image,caption\na,b\nc,d,e\n", "a.csv:3: 3 entries; expected 2, as the header has. Put entries"),
+        ("a.csv", "image,caption\na,b\nc,d,e\n", "a.csv:3: 3 entries; expected 2, as the first line has. Put entries"),
         # an open quote, which a lenient reader takes for one entry with all that follows
         ("a.csv", 'image,caption\na,"b\nc,d\n', "a.csv:3: unexpected end of data"),
         ("b.tsv", 'image\tcaption\na\t"he\nc\td\ne\t"she said\n', "b.tsv:4: '\t' expected after '\"'"),
         ("a.csv", b"image,caption\na,\xe9\n", "a.csv:2: byte 0xe9 is not UTF-8"),
         ("a.csv", "image,caption,image\na,b,c\n", "has 2 columns 'image'"),
-        ("a.jsonl", '{"image": "a", "caption": "b"}\n{"image"\n', "a.jsonl:2: no json"),
+        ("a.jsonl", '{"image": "a", "caption": "b"}\n{"image"\n', "a.jsonl:2: no JSON"),
         ("a.jsonl", '{"image": "a", "caption": "b"}\n[1]\n', r"a.jsonl:2: '[1]' is no object"),
         ("a.parquet", "PAR1 no", "cannot be read as .parquet"),
     ):

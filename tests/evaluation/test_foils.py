@@ -134,20 +134,30 @@ def test_reads_names_rows_and_columns_in_any_order(tmp_path):
         assert (numbered.images.tolist(), numbered.types) == ([2, 0], None)
 
 
+def test_other_tables(tmp_path):
+    """A row number may be a number where the table has numbers."""
+    (tmp_path / "f.jsonl").write_text('{"image": 2, "caption": "a", "foil": "b"}\n\n{"image": 0, "caption": "c"}\n')
+    with pytest.raises(InputError, match=r"f.jsonl: line 3 has no foil. Give every pair one"):
+        read_foils(tmp_path / "f.jsonl", 3)
+    (tmp_path / "f.tsv").write_text("image\tcaption\tfoil\n1\ta, b\tc\n")
+    found = read_foils(tmp_path / "f.tsv", 3)
+    assert (found.images.tolist(), found.captions, found.foils, found.types) == ([1], ["a, b"], ["c"], None)
+
+
 @pytest.mark.parametrize(
     ("rows", "names", "said"),
     [
         ([], None, "has no pairs"),
-        ([("0", "a", "b", "x"), ("0", " a", "a ", "x")], None, "line 3 have a foil that is the caption itself"),
-        ([("0", "a", " ", "x")], None, "line 2 have no foil"),
-        ([("0", "a", "b", "")], None, "line 2 have no type"),
-        ([("3", "a", "b", "x")], None, "line 2 name images that the split does not have. It has 3, numbered from 0"),
+        ([("0", "a", "b", "x"), ("0", " a", "a ", "x")], None, "line 3 has a foil that is the caption itself"),
+        ([("0", "a", " ", "x")], None, "line 2 has no foil"),
+        ([("0", "a", "b", "")], None, "line 2 has no type"),
+        ([("3", "a", "b", "x")], None, "line 2 names images that the split does not have. It has 3, numbered from 0"),
         ([("-1", "a", "b", "x")], None, "numbered from 0, without names"),
         ([("²", "a", "b", "x")], None, "numbered from 0, without names"),
         ([("a.jpg", "a", "b", "x")] + [("0", "a", "b", "x")] * 7, ["a.jpg"] * 3, r"3, 4, 5, 6, 7, \.\.\. \(7 in all\)"),
         ([("c.jpg", "a", "b", "x")], ["a.jpg", "b.jpg", "d.jpg"], "or named as 'a.jpg'"),
-        ([("0", "a", "b")], None, ":2: other than 4 entries"),
-        ([("0", "a", "b", "x", "y")], None, ":2: other than 4 entries"),
+        ([("0", "a", "b")], None, ":2: 3 entries; expected 4"),
+        ([("0", "a", "b", "x", "y")], None, ":2: 5 entries; expected 4"),
     ],
 )
 def test_bad_pairs(tmp_path, rows, names, said):
@@ -161,7 +171,7 @@ def test_captions_of_any_length(tmp_path):
     path = written(tmp_path, ("0", long, "b", "x"), ("1", "a", long + "c", "y"))
     assert read_foils(path, 3).captions == [long.strip(), "a"]
     path.write_text(path.read_text() + '2,"a,b,x\n' + long)
-    with pytest.raises(InputError, match=r"foils.csv cannot be read as a UTF-8 .csv \(unexpected end of data\)"):
+    with pytest.raises(InputError, match=r"foils.csv:5: unexpected end of data. Put entries with separators"):
         read_foils(path, 3)
     assert csv.field_size_limit() == 131_072
 
@@ -171,10 +181,10 @@ def test_bad_files(tmp_path):
     with pytest.raises(InputError, match="no column 'foil'"):
         read_foils(path, 3)
     path.write_bytes(b"image,caption,foil\n0,caf\xe9,b\n")
-    with pytest.raises(InputError, match="cannot be read as a UTF-8"):
+    with pytest.raises(InputError, match=r"foils.csv:2: byte 0xe9 is not UTF-8"):
         read_foils(path, 3)
     path.write_bytes(b"")
-    with pytest.raises(InputError, match="no column 'image'"):
+    with pytest.raises(InputError, match=r"foils.csv is empty; expected a table with the columns image, caption, foil"):
         read_foils(path, 3)
     with pytest.raises(InputError, match="no such file or folder"):
         read_foils(tmp_path / "absent.csv", 3)

@@ -1,11 +1,15 @@
 from .pairs import Pairs as Pairs
 from .photos.huggingface import HuggingFace as HuggingFace
 from .photos.karpathy import Karpathy as Karpathy
+from .photos.settings import PictureSettings as PictureSettings
+from .photos.source import PhotoColumns as PhotoColumns
 from .photos.table import Table as Table
 from .photos.webdataset import WebDataset as WebDataset
 from .precomp import Precomp as Precomp
 from .scenes.source import Scenes as Scenes
 from .sources import CaptionedImages as CaptionedImages
 from .sources import Source as Source
+from .splits import SplitDraw as SplitDraw
+from .splits import SplitFiles as SplitFiles
 from .truth import read_truth as read_truth
 from .vectors.embeddings import open_vectors as open_vectors

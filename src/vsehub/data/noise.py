@@ -128,7 +128,15 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
     numbers = numbers.astype(np.int64)
     if own:
         _require_facts(path, facts)
-    index = _own(path, numbers, facts, clean) if own else _published(path, numbers, clean, protocol, rate)
+        fingerprint = clean.fingerprint()
+        require(
+            facts["clean_fingerprint"] == fingerprint,
+            f"data.noise.index: {path} was made of other training data ({facts['clean_fingerprint']}) than this "
+            f"({fingerprint}); give an index of this data, or draw a new one",
+        )
+        index = NoiseIndex(facts["protocol"], facts["rate"], facts.get("seed"), numbers, fingerprint)
+    else:
+        index = _published(path, numbers, clean, protocol, rate)
     require(
         protocol in (None, index.protocol) and rate in (0, index.rate),
         f"data.noise asks for protocol {protocol} and rate {rate:g}, but {path} is of protocol {index.protocol} and "
@@ -160,16 +168,6 @@ def _require_facts(path: Path, facts: Any) -> None:
         f"data.noise.index: {path} does not say which protocol, rate, seed and data it is of; give a run's "
         f"{INDEX_FILE}",
     )
-
-
-def _own(path: Path, numbers: np.ndarray, facts: dict[str, Any], clean: CaptionedImages) -> NoiseIndex:
-    fingerprint = clean.fingerprint()
-    require(
-        facts["clean_fingerprint"] == fingerprint,
-        f"data.noise.index: {path} was made of other training data ({facts['clean_fingerprint']}) than this "
-        f"({fingerprint}); give an index of this data, or draw a new one",
-    )
-    return NoiseIndex(facts["protocol"], facts["rate"], facts.get("seed"), numbers, fingerprint)
 
 
 def _published(
@@ -225,7 +223,7 @@ def _is_permutation(numbers: np.ndarray, size: int) -> bool:
     return np.array_equal(np.sort(numbers), np.arange(size))
 
 
-def drawn(noise: Noise, split: CaptionedImages) -> NoiseIndex:
+def draw_noise(noise: Noise, split: CaptionedImages) -> NoiseIndex:
     """An index in which round(rate x n) of the n captions or images, drawn by seed, are permuted at random.
 
     As in the published protocols, a permuted caption may by chance keep its place or move within the same image.
@@ -250,12 +248,12 @@ def _permuted(size: int, rate: float, rng: np.random.Generator) -> np.ndarray:
 class NoisySource:
     """A source with noise in its training captions; validation and test are unchanged.
 
-    kept: the index file of a resumed run; if it exists, it is used instead of a new draw.
+    resumed: the index file of a resumed run; if it exists, it is used instead of a new draw.
     """
 
-    def __init__(self, source: Source, noise: Noise, kept: str | Path | None = None):
+    def __init__(self, source: Source, noise: Noise, resumed: str | Path | None = None):
         self._source, self._noise, self.name = source, noise, source.name
-        self._kept = None if kept is None or not Path(kept).is_file() else kept
+        self._resumed = None if resumed is None or not Path(resumed).is_file() else resumed
         self.index: NoiseIndex | None = None
         self.facts: dict[str, Any] | None = None
 
@@ -292,9 +290,9 @@ class NoisySource:
 
     def _index(self, clean: CaptionedImages) -> NoiseIndex:
         noise = self._noise
-        path = self._kept or noise.index
+        path = self._resumed or noise.index
         if path is None:
-            return drawn(noise, clean)
+            return draw_noise(noise, clean)
         index = read_index(path, clean, noise.protocol, noise.rate or 0)
         require(
             noise.index is not None or index.seed == noise.seed,

@@ -1,9 +1,10 @@
 """Images and captions that two splits of a data set share, which would make a test too easy."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 # use few words, 26 %. A split that is part of another shares all of them.
 ALLOWED_CAPTIONS = 1 / 3
 _BLOCK_BYTES = 16 << 20
+_Identities = tuple[Any, Any]  # the kind of rows, and a key of each: a list of texts, or an array
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
         if found.images:
             log.warning(
                 "%d of the %d images of %s are also in %s, %s for example: results on %s are too good",
-                *(found.images, images, second, first, _name(splits[second], found.example), second),
+                *(found.images, images, second, first, splits[second].name_of(found.example or 0), second),
             )
         if found.captions > ALLOWED_CAPTIONS * captions:
             log.warning(
@@ -67,56 +69,35 @@ class _Content:
     """The identities of a split's images and captions, computed once."""
 
     def __init__(self, split: CaptionedImages):
-        images, captions = split.images, split.captions
-        self.images = _Files(images) if isinstance(images, Pictures) else _Hashes(images)
-        self.captions = _Texts(captions) if isinstance(captions, list) else _Hashes(captions)
+        self.images, self.captions = _identities(split.images), _identities(split.captions)
+
+
+def _identities(rows: list[str] | ArrayLike) -> _Identities:
+    """The kind of images or captions, and a key (n,) of each; only keys of one kind can be compared.
+
+    Picture files have the hashes that were taken when they were checked.
+    """
+    if isinstance(rows, list):
+        return "texts", rows
+    if isinstance(rows, Pictures):
+        return "files", rows.contents
+    step = max(1, _BLOCK_BYTES // max(1, int(np.prod(rows.shape[1:])) * np.dtype(rows.dtype).itemsize))
+    blocks = (rows[first : first + step] for first in range(0, len(rows), step))
+    return (tuple(rows.shape[1:]), np.dtype(rows.dtype)), np.concatenate([row_hashes(block) for block in blocks])
+
+
+def _in_common(a: _Identities, b: _Identities) -> np.ndarray:
+    """Which rows of `b` are also in `a`: (n,)."""
+    (kind, there), (own_kind, own) = a, b
+    if kind != own_kind:
+        return np.zeros(len(own), bool)
+    if isinstance(own, list):
+        there = set(there)
+        return np.array([one in there for one in own], bool)
+    return np.isin(own, there)
 
 
 def _compared(a: _Content, b: _Content) -> Shared:
-    images = b.images.in_common(a.images)
+    images = _in_common(a.images, b.images)
     example = int(images.argmax()) if images.any() else None
-    return Shared(int(images.sum()), int(b.captions.in_common(a.captions).sum()), example)
-
-
-def _name(split: CaptionedImages, row: int | None) -> str:
-    """An image of a split, as a message calls it."""
-    return f"image {row}" if split.names is None or row is None else split.names[row]
-
-
-class _Texts:
-    def __init__(self, texts: Sequence[str]):
-        self._texts, self._distinct = texts, set(texts)
-
-    def in_common(self, other: object) -> np.ndarray:
-        """Which of these are also in the other split: (n,)."""
-        there = other._distinct if isinstance(other, _Texts) else set()
-        return np.array([text in there for text in self._texts], bool)
-
-
-class _Hashes:
-    """Rows by hashes of their bytes."""
-
-    def __init__(self, rows: ArrayLike):
-        self._kind = (tuple(rows.shape[1:]), np.dtype(rows.dtype))
-        step = max(1, _BLOCK_BYTES // max(1, int(np.prod(rows.shape[1:])) * self._kind[1].itemsize))
-        blocks = (rows[first : first + step] for first in range(0, len(rows), step))
-        self._hashes = np.concatenate([row_hashes(block) for block in blocks])
-
-    def in_common(self, other: object) -> np.ndarray:
-        """See `_Texts.in_common`."""
-        if not isinstance(other, _Hashes) or self._kind != other._kind:
-            return np.zeros(len(self._hashes), bool)
-        return np.isin(self._hashes, other._hashes)
-
-
-class _Files:
-    """Picture files by hashes of their bytes, which were taken when the pictures were checked."""
-
-    def __init__(self, pictures: Pictures):
-        self._contents = pictures.contents
-
-    def in_common(self, other: object) -> np.ndarray:
-        """See `_Texts.in_common`."""
-        if not isinstance(other, _Files):
-            return np.zeros(len(self._contents), bool)
-        return np.isin(self._contents, other._contents)
+    return Shared(int(images.sum()), int(_in_common(a.captions, b.captions).sum()), example)

@@ -9,8 +9,9 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from vsehub.checks import existing, fail, one_of, require, whole_seed
+from vsehub.checks import existing, fail, one_of, require
 from vsehub.data.sources import SPLITS, CaptionedImages
+from vsehub.data.splits import SplitDraw, SplitFiles, files_or_all
 from vsehub.data.truth import PairTable, read_ids
 from vsehub.data.vectors.embeddings import VectorFile, open_vectors, row_norms
 from vsehub.io.rows import UnusableRows
@@ -69,50 +70,35 @@ class VectorRows:
 class Pairs:
     """Vectors of two modalities, called images and texts; each may belong to any number of the other.
 
-    Each split has a table (`train`, `val`, `test`), or all are drawn by shares from one table `pairs`: pairs that share
+    Each split has a table in `splits`, or all are drawn by shares from one table `pairs`: pairs that share
     an image or a text, directly or through other pairs, stay in one split, so that no image or text is in two. A table
     has the columns query, the text, and item, the image: ids if the side has ids, else row numbers counted from 0. A
     pair given twice counts once. A split only holds the rows that its pairs name.
 
-    images, texts: .npy, .npz, .safetensors or .parquet, as in `open_vectors`. train, val, test, pairs: .csv or
-    .parquet. val_share, test_share, seed: for drawn splits; a share of 0 makes no split. image_ids, text_ids: text
-    files of one id per line, if the file of vectors has none. name: for reports, by default the name of the table's
-    folder. Raises InputError if files are missing, if both or neither way of splitting is given, if a share is
-    negative, or if the shares leave nothing for training.
+    images, texts: .npy, .npz, .safetensors or .parquet, as in `open_vectors`. pairs, splits: .csv or .parquet. draw:
+    for drawn splits; None: the defaults. image_ids, text_ids: text files of one id per line, if the file of vectors has
+    none. name: for reports, by default the name of the table's folder. Raises InputError if files are missing, or if
+    both or neither way of splitting is given.
     """
 
     def __init__(
         self,
         images: str | Path,
         texts: str | Path,
-        train: str | Path | None = None,
-        val: str | Path | None = None,
-        test: str | Path | None = None,
         pairs: str | Path | None = None,
-        val_share: float = 0.1,
-        test_share: float = 0.1,
-        seed: int = 0,
+        splits: SplitFiles | None = None,
+        draw: SplitDraw | None = None,
         image_ids: str | Path | None = None,
         text_ids: str | Path | None = None,
         name: str | None = None,
     ):
-        given: dict[str, str | Path] = {
-            split: path for split, path in zip(SPLITS, (train, val, test), strict=True) if path is not None
-        }
-        require(
-            (pairs is None) != (not given),
-            f"{'no table of pairs' if pairs is None else 'pairs and ' + ', '.join(given)} came; expected one table for "
-            "each split, data.train=FILE data.val=FILE data.test=FILE, or one that is split by shares, data.pairs=FILE",
-        )
-        require(
-            min(val_share, test_share) >= 0 and val_share + test_share < 1,
-            f"val_share is {val_share} and test_share {test_share}; expected shares of the pairs that leave some for "
-            "train, e.g. 0.1 and 0.1",
-        )
-        named = given if pairs is None else {"pairs": pairs}
-        self._paths = {role: existing(role, path, _TABLE) for role, path in named.items()}
-        whole_seed("seed", seed)
-        self._shares, self._seed = {"test": test_share, "val": val_share}, seed
+        named = files_or_all("pairs", pairs, splits)
+        self._paths: dict[str, Path] = {}
+        for role, path in named.items():
+            setting = role if pairs is not None else f"splits.{role}"
+            require(isinstance(path, str | Path), f"{setting} is {path!r}; expected one table. {_TABLE}")
+            self._paths[role] = existing(setting, path, _TABLE)
+        self._draw = draw or SplitDraw()
         self._images, self._texts = _opened(images, "images", image_ids), _opened(texts, "texts", text_ids)
         self.name = next(iter(self._paths.values())).resolve().parent.name if name is None else name
 
@@ -126,7 +112,7 @@ class Pairs:
         if split not in self._splits:
             fail(
                 f"there is no split {split!r}; there are: {', '.join(self._splits)}. "
-                + (f"Give data.{split}_share a share" if "pairs" in self._paths else f"Give data.{split}=FILE")
+                + (f"Give data.draw.{split}=SHARE" if "pairs" in self._paths else f"Give data.splits.{split}=FILE")
             )
         pairs = self._splits[split]
         image_rows, images = np.unique(pairs[:, 0], return_inverse=True)
@@ -144,10 +130,10 @@ class Pairs:
         keys = {role: self._keys(table) for role, table in tables.items()}
         if "pairs" in keys:
             pairs = self._rows(np.unique(keys["pairs"]))
-            return drawn(pairs, self._shares, self._seed, str(self._paths["pairs"]))
+            return draw_pairs(pairs, self._draw, str(self._paths["pairs"]))
         roles = list(keys)
-        for place, role in enumerate(roles):
-            for before in roles[:place]:
+        for number, role in enumerate(roles):
+            for before in roles[:number]:
                 twice = np.isin(keys[role], keys[before])
                 if twice.any():
                     what = f"hold pairs that {self._paths[before]} holds too: {role} and {before} overlap"
@@ -166,8 +152,8 @@ class Pairs:
         return np.stack([keys % len(self._images), keys // len(self._images)], axis=1)
 
 
-def drawn(pairs: np.ndarray, shares: dict[str, float], seed: int, name: str) -> dict[str, np.ndarray]:
-    """Pairs (P, 2) split into "train" and the splits of `shares`, drawn by seed; connected pairs stay together.
+def draw_pairs(pairs: np.ndarray, draw: SplitDraw, name: str) -> dict[str, np.ndarray]:
+    """Pairs (P, 2) split into "train" and the splits that have a share, drawn by seed; connected pairs stay together.
 
     A split gets complete groups of connected pairs, up to its share of all pairs; train gets the rest and all groups
     that are larger than the smallest share. name: for messages. Raises InputError if a split would be empty.
@@ -185,8 +171,8 @@ def drawn(pairs: np.ndarray, shares: dict[str, float], seed: int, name: str) -> 
             sizes.max(),
             len(pairs),
         )
-    room = {split: share * len(pairs) for split, share in shares.items() if share > 0}
-    order = np.random.default_rng(seed).permutation(len(sizes))
+    room = {split: share * len(pairs) for split, share in (("test", draw.test), ("val", draw.val)) if share > 0}
+    order = np.random.default_rng(draw.seed).permutation(len(sizes))
     order = order[sizes[order] <= min(room.values(), default=0)]
     filled = sizes[order].cumsum()
     owner, full = np.full(len(sizes), "train"), 0
@@ -199,8 +185,8 @@ def drawn(pairs: np.ndarray, shares: dict[str, float], seed: int, name: str) -> 
     require(
         not empty,
         f"{name}: no pairs for {' and '.join(empty)}: the {len(pairs)} pairs form {len(sizes)} groups without an image "
-        f"or text in common, the largest of {sizes.max()} pairs. Give other shares, or a table per split: data.train, "
-        "data.val, data.test",
+        f"or text in common, the largest of {sizes.max()} pairs. Give other shares, data.draw.val and "
+        "data.draw.test, or a table for each split, data.splits.train=FILE and so on",
     )
     return found
 

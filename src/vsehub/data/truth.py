@@ -55,17 +55,17 @@ class PairTable:
             self.refuse(entries.is_null().to_numpy(), f"have no {column}", "Give every pair both")
         if ids is not None:
             found = pc.index_in(entries.cast(pa.string()), value_set=pa.array(ids, pa.string())).fill_null(-1)
-            places = torch.from_numpy(np.array(found.to_numpy(), dtype=np.int64))
+            rows = torch.from_numpy(np.array(found.to_numpy(), dtype=np.int64))
             what = f"name ids that the {side} do not have"
             advice = f"The {side} have {count} ids, {ids[0]!r} the first; give these, or remove the lines"
         else:
-            places = torch.from_numpy(np.array(self._whole(column, side, entries), dtype=np.int64))
+            rows = torch.from_numpy(np.array(self._whole(column, side, entries), dtype=np.int64))
             what = f"name rows that the {side} do not have"
             advice = f"The {side} are numbered from 0 to {count - 1}; as long as they have no ids, give these numbers"
-        outside = ((places < 0) | (places >= count)).numpy()
+        outside = ((rows < 0) | (rows >= count)).numpy()
         if outside.any():
             self.refuse(outside, what, advice, column)
-        return places
+        return rows
 
     def refuse(self, mask: np.ndarray, what: str, advice: str, column: str | None = None) -> NoReturn:
         """Raise InputError naming the lines of pairs where mask (P,) is true, and the first one's entry in `column`.
@@ -122,13 +122,13 @@ def distinct_ids(name: str, ids: Sequence[str]) -> None:
     if len(set(ids)) == len(ids):
         return
     seen: dict[str, int] = {}
-    for place, one in enumerate(ids):
+    for row, one in enumerate(ids):
         if one in seen:
             raise InputError(
-                f"{name}: {one!r} comes twice, as number {seen[one]} and {place}, counted from 0 "
+                f"{name}: {one!r} comes twice, as number {seen[one]} and {row}, counted from 0 "
                 f"({len(ids) - len(set(ids))} repeats in all); expected each id once"
             )
-        seen[one] = place
+        seen[one] = row
 
 
 def read_truth(

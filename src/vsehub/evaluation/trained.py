@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail, nearest, require, whole
-from vsehub.components import Components, conf_folder, declared
+from vsehub.components import Components, changed, conf_folder, without_own_files
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.photos.folder import folder_pictures
@@ -30,6 +30,7 @@ from vsehub.evaluation.checkpoint import (
 from vsehub.evaluation.checkpoint_file import checkpoint_file
 from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts, text_table
 from vsehub.io.address import require_given
+from vsehub.recipes import flatten
 from vsehub.sets import Encoding
 from vsehub.types import Similarity
 
@@ -321,7 +322,7 @@ class TrainedModel(DataModel):
     @property
     def resize(self) -> int | None:
         """See `DataModel`; that of the data of the training."""
-        found = self.config["data"].get("resize")
+        found = (self.config["data"].get("pictures") or {}).get("resize")
         return None if found is None else int(found)
 
     @cached_property
@@ -338,10 +339,11 @@ class TrainedModel(DataModel):
                 f"data.{key} is not a setting of the checkpoint's data{nearest(str(key), settings)}; choose among "
                 f"{', '.join(settings)}",
             )
-        require_given({f"data.{key}": value for key, value in node.items() if key not in self._changes})
+        asked = flatten(self._changes, "data")
+        require_given({name: value for name, value in flatten(node, "data").items() if name not in asked})
         # What a checkpoint does not decide: where caches are written, say.
-        rebuilt = declared(self._components.find("data", node)).rebuilt
-        source: Source = self._components.build("data", {**node, **rebuilt, **self._changes})
+        own = without_own_files(self._components.find("data", node), node)
+        source: Source = self._components.build("data", changed(own, self._changes))
         return source
 
 

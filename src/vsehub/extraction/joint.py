@@ -7,7 +7,7 @@
     OUT/train/images, OUT/train/texts    the shards of a split alone, as links to the same files
 
 `rerank` and `diagnose` read queries=OUT/test/texts::text_emb items=OUT/test/images::img_emb truth=OUT/test.csv, and
-data=pairs reads data.images=OUT/images::img_emb data.texts=OUT/texts::text_emb data.train=OUT/train.csv.
+data=pairs reads data.images=OUT/images::img_emb data.texts=OUT/texts::text_emb data.splits.train=OUT/train.csv.
 """
 
 import io

@@ -28,7 +28,7 @@ def cache_folder(chosen: str | None) -> Path:
         return platformdirs.user_cache_path("vsehub", appauthor=False)
     folder = Path(chosen).expanduser()
     near = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
-    require(near.is_dir(), f"cache: {near} is not a folder; give data.cache=FOLDER")
+    require(near.is_dir(), f"cache: {near} is not a folder; give a folder, or null for the one in the user's caches")
     return folder
 
 

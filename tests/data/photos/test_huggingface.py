@@ -9,19 +9,18 @@ import shutil
 
 import numpy as np
 import pytest
-from photo_files import SIDE, as_dataset, as_folder, as_shards, as_table, captions_of, name_of
+from photo_files import SIDE, arranged, as_dataset, as_folder, as_shards, as_table, captions_of, name_of
 
 from vsehub.checks import InputError
-from vsehub.data import HuggingFace, Table, WebDataset
+from vsehub.data import HuggingFace, PhotoColumns, SplitDraw, Table, WebDataset
 
 NUMBERS = list(range(12))
-SHARES = {"val_share": 0.25, "test_share": 0.25}
-ALL = {"val_share": 0.0, "test_share": 0.0}
+ALL = {"draw": SplitDraw(0.0, 0.0)}
 
 
 def source(folder, **changed):
     settings = {"size": SIDE, "resize": SIDE, "cache": str(folder.parent / "cache")}
-    return HuggingFace(folder, **settings | changed)
+    return HuggingFace(folder, **arranged(settings | changed))
 
 
 def refused(folder, split="train", **changed):
@@ -55,7 +54,8 @@ def saved(tmp_path):
 
 def test_the_same_pictures_from_every_source(tmp_path, saved):
     """Table, shards, saved dataset and imagefolder: equal pixels, captions, splits and fingerprints."""
-    settings = {"size": SIDE, "resize": SIDE, "cache": str(tmp_path / "cache"), **SHARES, "seed": 3}
+    cache = str(tmp_path / "cache")
+    settings = arranged({"size": SIDE, "resize": SIDE, "cache": cache, "draw": SplitDraw(0.25, 0.25, 3)})
     table = Table(as_table(tmp_path, NUMBERS), tmp_path / "photos", **settings)
     assert table.load("train").pairs is not None
     require_same(table, WebDataset(str(as_shards(tmp_path / "shards", NUMBERS)), caption="captions", **settings))
@@ -78,10 +78,10 @@ def test_parts_are_splits(tmp_path, saved, caplog):
         found = data.load(split)
         assert len(found.images) == len(parts[part])
         assert found.images[:][:, 0, -1, -1].tolist() == [5 * n for n in parts[part]]
-    assert "saved: parts that are no split are not used: extra" in caplog.text
-    drawn = source(folder, columns={"split": None}, **ALL).load("train")
+    assert "saved: members that are no split are not used: extra" in caplog.text
+    drawn = source(folder, columns=PhotoColumns(split=None), **ALL).load("train")
     assert len(drawn.images) == 14
-    assert drawn.names[-1] == "extra-000001"  # two parts have pictures of one name
+    assert drawn.names[-1] == "extra/001.png"  # two members have pictures of one name
     shutil.rmtree(folder)
     saved(datasets.DatasetDict({"train": as_dataset(NUMBERS), "test": as_dataset(NUMBERS[:1])}))
     message = refused(folder, "val")
@@ -89,7 +89,7 @@ def test_parts_are_splits(tmp_path, saved, caplog):
     assert "data.columns.split=null" in message
     shutil.rmtree(folder)
     saved(datasets.DatasetDict({"one": as_dataset(NUMBERS)}))
-    assert "no part of" in refused(folder)
+    assert "no member of" in refused(folder)
 
 
 def test_columns(tmp_path, saved):
@@ -99,7 +99,7 @@ def test_columns(tmp_path, saved):
     dataset = as_dataset(NUMBERS).add_column("part", ["train", "valid", "test"] * 4)
     dataset = dataset.class_encode_column("part").add_column("more", [f"more {n}" for n in NUMBERS])
     dataset = dataset.rename_column("image", "picture").select([3, 1, 5, 0])
-    columns = {"image": "picture", "caption": ["caption", "more"], "split": "part"}
+    columns = PhotoColumns("picture", ["caption", "more"], "part")
     folder = saved(dataset)
     found = source(folder, columns=columns).load("train")
     assert found.names == ["003.png", "000.png"]
@@ -118,12 +118,12 @@ def test_columns(tmp_path, saved):
     assert found.names == ["row-000000", "row-000001"]
     assert found.images[:][:, 0, -1, -1].tolist() == [5, 10]
     assert "has no column 'captoin' (did you mean caption?); expected one" in refused(
-        folder, columns={"image": "picture", "caption": "captoin"}
+        folder, columns=PhotoColumns("picture", "captoin")
     )
-    assert "has no column 'prat' (did you mean part?)" in refused(folder, columns={"image": "picture", "split": "prat"})
-    assert "holds List" in refused(folder, columns={"image": "caption"})
+    assert "has no column 'prat' (did you mean part?)" in refused(folder, columns=PhotoColumns("picture", split="prat"))
+    assert "holds List" in refused(folder, columns=PhotoColumns("caption"))
     assert "row 0, counted from 0, holds '1' in the column part" in refused(
-        folder, columns={"image": "picture", "caption": "part"}
+        folder, columns=PhotoColumns("picture", "part")
     )
 
 
@@ -168,15 +168,17 @@ def test_imagefolders(tmp_path):
             csv.writer(file).writerows(
                 [("file_name", "text"), *[(name_of(n), caption) for n in numbers for caption in captions_of(n)]]
             )
-    data = source(folder, columns={"caption": "text"})
+    data = source(folder, columns=PhotoColumns(caption="text"))
     assert data.load("val").names == ["val/006.png", "val/007.png", "val/008.png"]
     assert data.load("train").images[:][:, 0, -1, -1].tolist() == [0, 5, 10, 15, 20, 25]
     (folder / "test" / "metadata.csv").write_text("file_name,text\n../val/006.png,a\n")
-    assert "line 2 names files by an absolute path or one with '..'" in refused(folder, columns={"caption": "text"})
+    assert "line 2 names files by an absolute path or one with '..'" in refused(
+        folder, columns=PhotoColumns(caption="text")
+    )
     shutil.rmtree(folder / "test")
-    message = refused(folder, "test", columns={"caption": "text"})
+    message = refused(folder, "test", columns=PhotoColumns(caption="text"))
     assert "pets has no pictures of the split 'test'; it has 6 of train, 3 of val" in message
-    assert len(source(folder, columns={"caption": "text", "split": None}, **ALL).load("train").images) == 9
+    assert len(source(folder, columns=PhotoColumns(caption="text", split=None), **ALL).load("train").images) == 9
     shutil.rmtree(folder)
     as_folder(folder, NUMBERS)
     assert f"folder: {folder} is not a folder that datasets' save_to_disk wrote" in refused(folder)

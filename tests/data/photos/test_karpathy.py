@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from photo_files import arranged
 from PIL import Image
 
 from vsehub.checks import InputError
@@ -37,7 +38,7 @@ def coco(root, images=COCO, flat=False):
 
 def source(root, **changed):
     settings = {"size": 8, "resize": 8, "cache": str(root / "cache")}
-    return Karpathy(root / "splits.json", root / "pictures", **settings | changed)
+    return Karpathy(root / "splits.json", root / "pictures", **arranged(settings | changed))
 
 
 def greys(found):
@@ -68,9 +69,8 @@ def test_splits_as_the_json_says(tmp_path, restval, flat, caplog):
         assert len(found.fingerprint()) == 16
     whole = "splits.json: 1 images of restval, 2 images of test, 2 images of train, 1 images of val"
     assert caplog.text.count(whole) == 1
-    train = {"train": "1 images of restval, 2 images of train, 5 to 7", "leave": "2 images of train, 5 to 7"}[restval]
-    assert f"train: read {train} captions per image" in caplog.text
-    assert "val: read 1 images of val, 5 captions per image" in caplog.text
+    assert f"train: read {3 if restval == 'train' else 2} pictures, 5 to 7 captions per picture" in caplog.text
+    assert "val: read 1 pictures, 5 captions per picture" in caplog.text
 
 
 def test_names(tmp_path):
@@ -99,6 +99,25 @@ def test_only_training_is_augmented(tmp_path):
     assert source(tmp_path, crops=10).load("test").images.shape == (2, 10, 3, 8, 8)
 
 
+def test_pictures_without_captions(tmp_path, caplog):
+    coco(tmp_path, [("train", "", count) for count in (2, 0, 3)], flat=True)
+    message = refused(tmp_path)
+    assert "coco: 1 of 3 pictures have no caption: 1.png. Write captions, or leave these pictures out" in message
+    assert message.endswith("with data.pictures.uncaptioned=leave_out")
+    found = source(tmp_path, uncaptioned="leave_out").load("train")
+    assert (found.names, greys(found), found.image_index.tolist()) == (["0.png", "2.png"], [0, 20], [0, 0, 1, 1, 1])
+    assert "1 of 3 pictures have no caption: 1.png. They are left out" in caplog.text
+
+
+def test_equal_captions_of_two_images_are_two(tmp_path):
+    entries = coco(tmp_path, [("train", "", 1)] * 2, flat=True)
+    for entry in entries:
+        entry["sentences"] = [{"raw": "a dog"}, {"raw": "a dog"}]
+    (tmp_path / "splits.json").write_text(json.dumps({"images": entries}))
+    found = source(tmp_path).load("train")
+    assert (found.captions, found.image_index.tolist(), found.pairs) == (["a dog"] * 4, [0, 0, 1, 1], None)
+
+
 def break_files(root, rows):
     for row in rows:
         next((root / "pictures").rglob(f"{row}.png")).write_text("no picture")
@@ -113,7 +132,7 @@ def test_damaged_files_stop_or_are_left_out(tmp_path, caplog):
         in message
     )
     assert "8.png (not a picture), ... (12 in all). Copy them again, or leave them" in message
-    assert message.endswith("with data.unreadable=leave_out")
+    assert message.endswith("with data.pictures.unreadable=leave_out")
     assert "10.png" not in message
     found = source(tmp_path, unreadable="leave_out").load("train")
     assert found.names == [f"{n}.png" for n in range(1, 24, 2)]
@@ -194,7 +213,7 @@ class TestMemory:
         coco(tmp_path)
         (tmp_path / "cache").write_text("a file, no folder")
         for cache in ("cache", "cache/below"):
-            with pytest.raises(InputError, match=r"cache: .*cache is not a folder; give data.cache=FOLDER"):
+            with pytest.raises(InputError, match=r"cache: .*cache is not a folder; give a folder"):
                 source(tmp_path, cache=str(tmp_path / cache))
 
     def test_nowhere_to_write(self, tmp_path, decoded, caplog, monkeypatch):
@@ -250,7 +269,7 @@ def test_links_in_the_folder_are_followed(tmp_path):
 def test_missing_splits(tmp_path):
     coco(tmp_path, COCO[:2])
     message = refused(tmp_path, "test")
-    assert "splits.json has no split 'test'; it has 1 images of train, 1 images of val" in message
+    assert message == "coco has no pictures of the split 'test'; it has 1 of train, 1 of val. Give pictures of it"
     assert "split is 'dev'; choose one of 'train', 'val', 'test'" in refused(tmp_path, "dev")
 
 
@@ -270,8 +289,11 @@ IMAGE = {"filename": "0.png", "split": "train", "sentences": [{"raw": "a"}]}
         ({"images": [{"file_name": "0.png", "id": 3}]}, "image 0, counted from 0, has filename None, no text"),
         ({"images": [IMAGE | {"split": None}]}, "has split None, no text"),
         ({"images": [IMAGE | {"filepath": 7}]}, "has filepath 7, no text"),
-        ({"images": [IMAGE, IMAGE | {"filename": "b", "sentences": []}]}, r"image 1, b, has no captions \(sentences\)"),
-        ({"images": [IMAGE | {"sentences": None}]}, "image 0, 0.png, has no captions"),
+        (
+            {"images": [IMAGE, IMAGE | {"filename": "b", "sentences": {}}]},
+            r"image 1, b, has no list of captions \(sent",
+        ),
+        ({"images": [IMAGE | {"sentences": None}]}, "image 0, 0.png, has no list of captions"),
         ({"images": [IMAGE | {"sentences": ["a"]}]}, r"0.png, has a caption without words \(raw is None\)"),
         ({"images": [IMAGE | {"sentences": [{"raw": " \n"}]}]}, r"without words \(raw is ' \\n'\)"),
         (
@@ -337,9 +359,8 @@ def test_bad_settings(tmp_path):
 @pytest.mark.skipif(not FLICKR8K.is_dir(), reason="the real photos are not here: ../shared/data/flickr8k")
 def test_real_photos(tmp_path):
     photos = FLICKR8K / "images"
-    data = Karpathy(
-        FLICKR8K / "dataset_flickr8k.json", photos, size=112, resize=128, augment="vsepp", cache=str(tmp_path)
-    )
+    settings = {"size": 112, "resize": 128, "augment": "vsepp", "cache": str(tmp_path)}
+    data = Karpathy(FLICKR8K / "dataset_flickr8k.json", photos, **arranged(settings))
     assert data.name == "flickr8k"
     for split, file, images in (("train", "train", 6000), ("val", "dev", 500), ("test", "test", 500)):
         found = data.load(split)

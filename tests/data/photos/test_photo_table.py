@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from photo_files import SIDE, as_folder, as_table, captions_of, name_of, picture
+from photo_files import SIDE, arranged, as_folder, as_table, captions_of, name_of, picture
 
 from vsehub.checks import InputError
 from vsehub.criteria import NearestNeighbor
-from vsehub.data import Table
+from vsehub.data import PhotoColumns, SplitDraw, Table
 from vsehub.data.overlap import warn_of_shared
 from vsehub.data.photos import files
 from vsehub.data.photos.files import look_up
@@ -31,7 +31,7 @@ SPLITS = ["train"] * 6 + ["validation"] * 3 + ["test"] * 3
 
 def source(root, table="captions.csv", **changed):
     settings = {"size": SIDE, "resize": SIDE, "cache": str(root / "cache"), "images": root / "photos"}
-    return Table(root / table, **settings | changed)
+    return Table(root / table, **arranged(settings | changed))
 
 
 def shown(data):
@@ -72,7 +72,7 @@ def test_every_form_of_the_same_table(tmp_path):
     written(tmp_path, [("file", "one", "two", "three", "part"), *wide], "wide.csv")
     with (tmp_path / "wide.tsv").open("w", newline="") as file:
         csv.writer(file, delimiter="\t").writerows([("file", "one", "two", "three", "part"), *wide])
-    named = {"image": "file", "caption": ["one", "two", "three"], "split": "part"}
+    named = PhotoColumns("file", ["one", "two", "three"], "part")
     lines = [{"caption": captions_of(n), "image": name_of(n), "split": SPLITS[n]} for n in NUMBERS]
     (tmp_path / "lists.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
     pq.write_table(pa.Table.from_pylist(lines), tmp_path / "lists.parquet")
@@ -118,7 +118,7 @@ def test_shared_captions_in_batches_and_in_metrics(tmp_path):
 def test_splits_are_drawn_by_picture(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     as_table(tmp_path, NUMBERS)
-    found = shown(source(tmp_path, val_share=0.25, test_share=0.25))
+    found = shown(source(tmp_path, draw=SplitDraw(0.25, 0.25)))
     assert sorted(name for names, _, _ in found.values() for name in names) == [name_of(n) for n in NUMBERS]
     for names, pixels, captions in found.values():
         assert names == sorted(names)
@@ -126,9 +126,9 @@ def test_splits_are_drawn_by_picture(tmp_path, caplog):
             assert set(own) == set(captions_of(int(name[:3])))
             assert one[0][-1][-1] == 5 * int(name[:3])
     assert "captions: no splits are given; drawn from 12 pictures by seed 0: 6 train, 3 val, 3 test" in caplog.text
-    assert shown(source(tmp_path, val_share=0.25, test_share=0.25, seed=1)) != found
+    assert shown(source(tmp_path, draw=SplitDraw(0.25, 0.25, 1))) != found
     with_splits(tmp_path)
-    assert len(source(tmp_path, columns={"split": None}).load("val").images) == 1
+    assert len(source(tmp_path, columns=PhotoColumns(split=None)).load("val").images) == 1
 
 
 def test_paths_that_lead_out_of_the_folder(tmp_path):
@@ -140,7 +140,7 @@ def test_paths_that_lead_out_of_the_folder(tmp_path):
     (tmp_path / "elsewhere" / "far.png").write_bytes(picture(51))
     (tmp_path / "photos" / "sub").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "photos" / "own.png").symlink_to(tmp_path / "photos" / "000.png")
-    shares = {"val_share": 0.0, "test_share": 0.0}
+    shares = {"draw": SplitDraw(0.0, 0.0)}
     for path, message in (
         (outside, f"line 3 names files by an absolute path or one with '..' (the first: {outside!r})"),
         ("../secret.png", "line 3 names files by an absolute path or one with '..' (the first: '../secret.png')"),
@@ -179,7 +179,7 @@ def test_files_are_found_by_listing_each_folder_once(tmp_path, monkeypatch):
 def test_missing_files(tmp_path):
     as_table(tmp_path, NUMBERS)
     written(tmp_path, [("image", "caption"), *[(f"{n:03d}", "a") for n in range(3)]])
-    message = refused(tmp_path, val_share=0.0, test_share=0.0)
+    message = refused(tmp_path, draw=SplitDraw(0.0, 0.0))
     assert (
         f"images: 3 of 3 pictures of the split 'train' are missing in {tmp_path / 'photos'}: 000, 001, 002" in message
     )
@@ -189,7 +189,7 @@ def test_missing_files(tmp_path):
 def test_captions_that_are_empty(tmp_path, caplog):
     rows = [(name_of(n), f"caption {n}", " \n" if n % 2 else "more") for n in NUMBERS]
     written(tmp_path, [("image", "a", "b"), *rows])
-    settings = {"columns": {"caption": ["a", "b"]}, "val_share": 0.0, "test_share": 0.0}
+    settings = {"columns": PhotoColumns(caption=["a", "b"]), "draw": SplitDraw(0.0, 0.0)}
     found = source(tmp_path, **settings).load("train")
     assert [len(found.captions_of(row)) for row in range(12)] == [2, 1] * 6
     assert "captions: 6 empty captions are left out" in caplog.text
@@ -262,7 +262,7 @@ def test_bad_tables(tmp_path):
     message = refused(tmp_path, "test")
     assert "captions has no pictures of the split 'test'; it has 1 of train, 1 of val. Give pictures of it" in message
     assert "data.columns.split=null" in message
-    assert "has no column 'part'" in refused(tmp_path, columns={"split": "part"})
+    assert "has no column 'part'" in refused(tmp_path, columns=PhotoColumns(split="part"))
     (tmp_path / "bad.jsonl").write_text('{"image": "000.png", "caption": "a"}\n{"image": "001.png", "caption": [1]}\n')
     assert "bad.jsonl: line 2 has a caption that is no text (the first: '1')" in refused(tmp_path, table="bad.jsonl")
     (tmp_path / "bad.jsonl").write_text('{"image": "000.png", "caption": "a \\ud83d"}\n')
@@ -276,8 +276,6 @@ def test_bad_settings(tmp_path):
     for changed, message in (
         ({"outside": "yes"}, "outside is 'yes'; choose one of 'refuse', 'allow'"),
         ({"uncaptioned": "skip"}, "uncaptioned is 'skip'"),
-        ({"val_share": 0.5, "test_share": 0.5}, "val_share is 0.5 and test_share 0.5; expected shares"),
-        ({"seed": -1}, "seed is -1"),
         ({"images": tmp_path / "none"}, "images: no such file or folder"),
         ({"images": tmp_path / "captions.csv"}, "is a file; give the folder"),
         ({"table": "none.csv"}, "table: no such file or folder"),

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
 from vsehub.checks import InputError
-from vsehub.data.photos.pictures import Pictures, inspect, random
+from vsehub.data.photos.pictures import Pictures, inspect, random_crop
 
 # What the EXIF orientations say has to be done to the stored pixels, after the standard's table.
 UPRIGHT = {
@@ -304,7 +304,7 @@ class TestAugmented:
     def test_parts_follow_torchvisions_law(self):
         """Mean and spread of place and size, against as many draws of torchvision's own."""
         rng = np.random.default_rng(0)
-        parts = [random(300, 200, 8, rng) for _ in range(4000)]
+        parts = [random_crop(300, 200, 8, rng) for _ in range(4000)]
         assert {part.size for part in parts} == {(8, 8)}
         ours = np.array([part[:4] for part in parts])
         assert (ours >= (0, 0, 1, 1)).all()
@@ -322,7 +322,7 @@ class TestAugmented:
             def uniform(self, low, high):
                 return high  # the whole area at 4:3, which never fits
 
-        assert random(width, height, 8, Refusing())[:5] == (*expected, (8, 8))
+        assert random_crop(width, height, 8, Refusing())[:5] == (*expected, (8, 8))
 
     def test_a_picture_of_one_pixel(self, tmp_path):
         pictures = Pictures([saved(tmp_path / "one.png", noise(1, 1))], 4, 4)

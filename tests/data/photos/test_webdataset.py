@@ -11,21 +11,21 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from looped import looped
-from photo_files import SIDE, add, as_shards, captions_of, name_of, picture
+from photo_files import SIDE, add, arranged, as_shards, captions_of, name_of, picture
 from torch.utils.data import DataLoader
 
 from vsehub.checks import InputError
-from vsehub.data import WebDataset
-from vsehub.data.photos import webdataset
+from vsehub.data import SplitDraw, SplitFiles, WebDataset
+from vsehub.data.photos import tar_shards
 from vsehub.data.photos.webdataset import shard_files
 
 NUMBERS = list(range(12))
-ALL = {"val_share": 0.0, "test_share": 0.0}
+ALL = {"draw": SplitDraw(0.0, 0.0)}
 
 
 def source(root, **changed):
     settings = {"size": SIDE, "resize": SIDE, "cache": str(root / "cache"), "caption": "captions"}
-    return WebDataset(**settings | ({} if "train" in changed else {"shards": str(root)}) | changed)
+    return WebDataset(**arranged(settings | ({} if "splits" in changed else {"shards": str(root)}) | changed))
 
 
 def refused(root, split="train", **changed):
@@ -51,9 +51,9 @@ def test_shards_of_splits_and_captions_of_json(tmp_path):
         as_shards(tmp_path, numbers, prefix=split)
     data = source(
         tmp_path,
-        train=str(tmp_path / "train-{000..001}.tar"),
-        val=str(tmp_path / "val-*.tar"),
-        test=[str(tmp_path / "test-000.tar")],
+        splits=SplitFiles(
+            str(tmp_path / "train-{000..001}.tar"), str(tmp_path / "val-*.tar"), [str(tmp_path / "test-000.tar")]
+        ),
     )
     assert data.name == tmp_path.name
     for split, numbers in (("train", NUMBERS[:6]), ("val", NUMBERS[6:9]), ("test", NUMBERS[9:])):
@@ -79,8 +79,8 @@ def test_captions_of_text_files_and_several_keys(tmp_path):
 
 def test_a_shard_is_read_through_once(tmp_path, monkeypatch):
     as_shards(tmp_path, NUMBERS)
-    read, members = [], webdataset._members
-    monkeypatch.setattr(webdataset, "_members", lambda path, raw: (read.append(path), members(path, raw))[1])
+    read, members = [], tar_shards._members
+    monkeypatch.setattr(tar_shards, "_members", lambda path, raw: (read.append(path), members(path, raw))[1])
     first = source(tmp_path, **ALL).load("train")
     assert len(read) == 3
     again = source(tmp_path, **ALL).load("train")
@@ -105,7 +105,7 @@ def test_an_index_that_cannot_be_written(tmp_path, caplog, monkeypatch):
     def full(file, index):
         raise OSError("no room")
 
-    monkeypatch.setattr("vsehub.data.photos.webdataset._store", full)
+    monkeypatch.setattr("vsehub.data.photos.tar_shards._store", full)
     assert len(source(tmp_path, **ALL).load("train").images) == 12
     assert "the shard will be indexed again at the next start" in caplog.text
 
@@ -246,9 +246,13 @@ def test_bad_settings(tmp_path):
     as_shards(tmp_path, NUMBERS)
     one, other = (str(tmp_path / f"photos-00{n}.tar") for n in (0, 1))
     for given, message in (
-        ({}, "no shards came; expected the shards of each split, data.train=SHARDS"),
-        ({"shards": one, "val": other}, "shards and val came"),
-        ({"train": one, "val": str(tmp_path / "x" / ".." / "photos-000.tar")}, "shards come twice: .*photos-000.tar"),
+        ({}, "neither shards nor splits came; expected the files of each split, data.splits.train=FILE"),
+        ({"shards": one, "splits": SplitFiles(val=other)}, "both shards and splits came"),
+        (
+            {"splits": SplitFiles(one, str(tmp_path / "x" / ".." / "photos-000.tar"))},
+            "shards come twice: .*photos-000.tar",
+        ),
+        ({"splits": SplitFiles("absent.tar")}, "splits.train: no such file or folder: absent.tar"),
         ({"shards": one, "caption": []}, "caption is an empty list"),
     ):
         (tmp_path / "x").mkdir(exist_ok=True)
@@ -257,7 +261,7 @@ def test_bad_settings(tmp_path):
     with pytest.raises(
         InputError, match=r"no pictures of the split 'test'; it has 4 of train, 4 of val. .*data.shards=S"
     ):
-        source(tmp_path, train=one, val=other).load("test")
+        source(tmp_path, splits=SplitFiles(one, other)).load("test")
 
 
 @looped(

@@ -18,13 +18,14 @@ _MOST_LISTED = 1000  # files of a folder that are compared with a missing one
 class FolderFiles:
     """Pictures that are files in a folder.
 
-    folder: the folder. names: (I,) their paths in it. title: what a progress bar calls them.
+    folder: the folder. names: (I,) their paths in it. outside: whether links may lead to files outside the folder.
+    title: what a progress bar calls them.
     """
 
     setting = "images"
 
-    def __init__(self, folder: Path, names: Sequence[str]):
-        self.folder, self.names = folder, list(names)
+    def __init__(self, folder: Path, names: Sequence[str], outside: bool = False):
+        self.folder, self.names, self._outside = folder, list(names), outside
         self.title, self.identity = folder.name, str(folder.resolve())
 
     def __len__(self) -> int:
@@ -35,15 +36,15 @@ class FolderFiles:
 
     def take(self, rows: np.ndarray) -> "FolderFiles":
         """The files of these rows."""
-        return FolderFiles(self.folder, [self.names[row] for row in rows.tolist()])
+        return FolderFiles(self.folder, [self.names[row] for row in rows.tolist()], self._outside)
 
     def states(self) -> list[list[int]]:
         """Size and modification time of each file."""
         found = (os.stat(self[row]) for row in range(len(self)))
         return [[one.st_size, one.st_mtime_ns] for one in found]
 
-    def require(self, split: str, outside: bool) -> None:
-        """Raise InputError if files are missing or, unless `outside`, if links lead to files outside the folder."""
+    def located(self, split: str) -> "FolderFiles":
+        """See `PictureCollection`. Raises InputError if links lead to files outside the folder and may not."""
         found = look_up(self.folder, self.names)
         if found.missing:
             fail(
@@ -51,12 +52,13 @@ class FolderFiles:
                 f"{self.folder}: {listed(found.missing)}{_near(self.folder, found.missing[0])}. Give the folder that "
                 "the paths begin in, or copy the pictures there"
             )
-        if found.leaving and not outside:
+        if found.leaving and not self._outside:
             fail(
                 f"images: {len(found.leaving):,} of {len(self):,} pictures of the split {split!r} are links, or lie "
                 f"behind links, that lead out of {self.folder}: {listed(found.leaving)}. Copy the pictures there, give "
                 "the folder where they are, or, if you trust the table, data.outside=allow"
             )
+        return self
 
 
 class LookedUp(NamedTuple):
@@ -79,19 +81,19 @@ def look_up(folder: Path, names: Sequence[str]) -> LookedUp:
         wanted[head].add(tail)
     missing, leaving = set(), set()
     for head, tails in bar(f"finding pictures in {folder.name}", wanted.items()):
-        place = os.path.join(folder, head)
-        left = tails - _plain_files(place, tails)
-        absent = {tail for tail in left if not os.path.isfile(os.path.join(place, tail))}
-        out = tails if not _within(place, root) else {t for t in left if not _within(os.path.join(place, t), root)}
+        inner = os.path.join(folder, head)
+        left = tails - _plain_files(inner, tails)
+        absent = {tail for tail in left if not os.path.isfile(os.path.join(inner, tail))}
+        out = tails if not _within(inner, root) else {t for t in left if not _within(os.path.join(inner, t), root)}
         missing |= {os.path.join(head, tail) for tail in absent}
         leaving |= {os.path.join(head, tail) for tail in out - absent}
     return LookedUp([name for name in names if name in missing], [name for name in names if name in leaving])
 
 
-def _plain_files(place: str, tails: set[str]) -> set[str]:
+def _plain_files(folder: str, tails: set[str]) -> set[str]:
     """Which of the names are files, not links, in the listing of a folder."""
     try:
-        with os.scandir(place) as entries:
+        with os.scandir(folder) as entries:
             return {one.name for one in entries if one.name in tails and one.is_file(follow_symlinks=False)}
     except OSError:
         return set()

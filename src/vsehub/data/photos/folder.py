@@ -7,7 +7,7 @@ import numpy as np
 
 from vsehub.checks import existing, require
 from vsehub.data.photos.files import FolderFiles
-from vsehub.data.photos.reading import PictureReading
+from vsehub.data.photos.settings import PictureSettings
 from vsehub.data.sources import CaptionedImages
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
@@ -24,18 +24,18 @@ def folder_pictures(folder: str | Path, size: int, resize: int, crops: int = 1) 
     names = sorted(_names(path))
     require(bool(names), f"folder: {folder} holds no pictures ({', '.join(SUFFIXES)}), nor do the folders below it")
     files = FolderFiles(path, names)
-    reading = PictureReading(size, resize, crops, unreadable="leave_out")
-    kept, contents = reading.check("folder", files)
-    files = files.take(kept)
+    settings = PictureSettings(size, resize, crops, unreadable="leave_out")
+    intact, contents = settings.check("folder", files)
+    files = files.take(intact)
     nothing = np.empty(0, np.int64)
-    return CaptionedImages(reading.pictures("folder", files, contents), [], nothing, list(files.names))
+    return CaptionedImages(settings.opened("folder", files, contents), [], nothing, list(files.names))
 
 
 def _names(folder: Path) -> list[str]:
     found = []
-    for place, inner, files in os.walk(folder):
+    for inside, inner, files in os.walk(folder):
         inner[:] = [name for name in inner if not name.startswith(".")]
-        below = os.path.relpath(place, folder)
+        below = os.path.relpath(inside, folder)
         found += [
             os.path.normpath(os.path.join(below, name))
             for name in files

@@ -4,25 +4,19 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from vsehub.checks import InputError, existing, fail, nearest, one_of, regular_members, require
+from vsehub.data.photos.contained import Content, list_contents
 from vsehub.data.photos.files import FolderFiles
-from vsehub.data.photos.listing import (
-    COLUMNS,
-    ListedPhotos,
-    Listing,
-    chosen_columns,
-    flat_captions,
-    split_named,
-    split_words,
-)
-from vsehub.data.photos.reading import PictureReading
+from vsehub.data.photos.settings import PictureSettings
+from vsehub.data.photos.source import ListedPhotos, Listing, PhotoColumns, flat_captions
 from vsehub.data.photos.table import list_table
+from vsehub.data.splits import SplitDraw, split_named, split_words
 from vsehub.io.arrays import shortened
 from vsehub.io.files import read_object
 from vsehub.io.progress import bar
@@ -36,11 +30,12 @@ log = logging.getLogger(__name__)
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _FILE_NAME = "file_name"  # the column of an imagefolder's metadata that holds paths
-_PARTS, _STATE = "dataset_dict.json", "state.json"  # which save_to_disk writes
+_MEMBERS, _STATE = "dataset_dict.json", "state.json"  # which save_to_disk writes
 _IMAGE = "image"  # the column of pictures, as it is renamed
 _AT_ONCE = 1000  # rows whose names are read at a time
 _WANTED = (
-    f"a folder that datasets' save_to_disk wrote ({_PARTS} or {_STATE}), or an imagefolder with {', '.join(_METADATA)}"
+    f"a folder that datasets' save_to_disk wrote ({_MEMBERS} or {_STATE}), or an imagefolder with "
+    f"{', '.join(_METADATA)}"
 )
 _INSTALL = "data=huggingface reads saved datasets with the package datasets. Install it: pip install 'vsehub[datasets]'"
 
@@ -64,219 +59,156 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DatasetFiles:
-    """Pictures in the rows of saved datasets.
+class SavedDataset:
+    """A saved dataset; a `PictureContainer`.
 
-    datasets: one for each part, with the column image as it is stored. folder: for messages. stamps: size and
-    modification time of each part. part, row: (I,) the place of each picture. names: (I,) their names.
+    rows: with the column image as it is stored. stamp: size and modification time of its files.
     """
 
-    datasets: "list[Dataset]"
-    folder: Path
-    stamps: list[list[int]]
-    part: np.ndarray
-    row: np.ndarray
-    names: list[str]
+    rows: "Dataset"
+    stamp: list[int]
 
-    setting = "folder"
+    def picture(self, row: int, name: str) -> Cell:
+        """See `PictureContainer`."""
+        return Cell(self.rows, row, name)
 
-    @property
-    def title(self) -> str:
-        """The folder's name."""
-        return self.folder.name
-
-    @property
-    def identity(self) -> str:
-        """The folder."""
-        return f"dataset {self.folder.resolve()}"
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, row: int) -> Cell:
-        return Cell(self.datasets[self.part[row]], int(self.row[row]), self.names[row])
-
-    def take(self, rows: np.ndarray) -> "DatasetFiles":
-        """The pictures of these rows."""
-        names = [self.names[row] for row in rows.tolist()]
-        return DatasetFiles(self.datasets, self.folder, self.stamps, self.part[rows], self.row[rows], names)
-
-    def states(self) -> list[list[int]]:
-        """Place of each picture, and size and time of its part."""
-        return [
-            [part, row, *self.stamps[part]] for part, row in zip(self.part.tolist(), self.row.tolist(), strict=True)
-        ]
+    def state(self, row: int) -> list[int]:
+        """See `PictureContainer`."""
+        return self.stamp
 
 
 class HuggingFace(ListedPhotos):
     """A Hugging Face dataset on disk: what `save_to_disk` wrote, or an imagefolder with metadata.
 
     folder: the dataset's. columns: the names of its columns: image (of an imagefolder always file_name); caption, one
-    or a list of them, of texts or lists of texts; split. The parts of a DatasetDict, or of an imagefolder with
-    metadata in each, are its splits: train, val (valid, validation, dev) and test, others are not used. A single
-    dataset has a column of splits, or they are drawn by seed, picture by picture; with `columns` split None, all parts
-    are drawn from. name: for reports, by default the folder's.
+    or a list of them, of texts or lists of texts; split. The members of a DatasetDict, or the folders of an imagefolder
+    with metadata in each, are its splits: train, val (valid, validation, dev) and test, others are not used. A single
+    dataset has a column of splits, or they are drawn by seed, picture by picture; with `columns` split None, from all
+    members. name: for reports, by default the folder's.
 
     A saved dataset is read by the package `datasets`, which runs no code of it. outside: of an imagefolder, as in
-    `Table`. Other arguments: of `ListedPhotos` and `PictureReading`.
+    `Table`. draw, pictures: of `ListedPhotos`.
     """
 
     def __init__(
         self,
         folder: str | Path,
-        columns: dict[str, Any] | None = None,
+        columns: PhotoColumns | None = None,
         name: str | None = None,
-        val_share: float = 0.1,
-        test_share: float = 0.1,
-        seed: int = 0,
         outside: str = "refuse",
-        uncaptioned: str = "stop",
-        size: int = 224,
-        resize: int = 256,
-        crops: int = 1,
-        augment: str = "none",
-        unreadable: str = "stop",
-        threads: int | None = None,
-        cache: str | None = None,
+        draw: SplitDraw | None = None,
+        pictures: PictureSettings | None = None,
     ):
-        reading = PictureReading(size, resize, crops, augment, unreadable, threads, cache)
-        super().__init__(reading, val_share, test_share, seed, uncaptioned)
         self.folder = existing("folder", folder, f"Give {_WANTED}")
         require(self.folder.is_dir(), f"folder: {folder} is a file; give {_WANTED}")
         one_of("outside", outside, ("refuse", "allow"))
         self._outside = outside == "allow"
-        self._image, self._captions, self._split = chosen_columns(columns)
-        self.name = self.folder.resolve().name if name is None else name
+        self._columns = columns or PhotoColumns()
+        super().__init__(self.folder.resolve().name if name is None else name, pictures, draw)
 
-    def _listed(self) -> Listing:
-        if (self.folder / _PARTS).is_file() or (self.folder / _STATE).is_file():
+    def read_listing(self) -> Listing:
+        """See `ListedPhotos`."""
+        if (self.folder / _MEMBERS).is_file() or (self.folder / _STATE).is_file():
             return self._saved()
-        parts = _parts_with_metadata(self.folder)
-        if not parts:
-            fail(f"folder: {self.folder} is not {_WANTED}")
-        if None in parts:
-            image, captions, split = _FILE_NAME, self._captions, self._split
-            return list_table(parts[None], self.folder, image, captions, split, self._outside)
-        return self._imagefolders({one: path for one, path in parts.items() if one is not None})
+        columns = replace(self._columns, image=_FILE_NAME)
+        own = next((self.folder / name for name in _METADATA if (self.folder / name).is_file()), None)
+        if own is not None:
+            return list_table(own, self.folder, columns, self._outside)
+        inside = sorted(one for one in self.folder.iterdir() if one.is_dir() and split_named(one.name))
+        tables = {one.name: one / name for one in inside for name in _METADATA[::-1] if (one / name).is_file()}
+        require(len(tables) > 0, f"folder: {self.folder} is not {_WANTED}")
+        return self._imagefolders(tables)
 
-    def _require_files(self, split: str, files: FolderFiles | DatasetFiles) -> None:
-        if isinstance(files, FolderFiles):
-            files.require(split, self._outside)
-
-    def _imagefolders(self, parts: Mapping[str, Path]) -> Listing:
+    def _imagefolders(self, tables: Mapping[str, Path]) -> Listing:
         """An imagefolder whose splits are folders with metadata of their own."""
+        columns = replace(self._columns, image=_FILE_NAME, split=None)
         names: list[str] = []
         images, captions, splits = [], [], []
-        for folder, path in parts.items():
-            one = list_table(path, path.parent, _FILE_NAME, self._captions, None, self._outside)
+        for folder, path in tables.items():
+            one = list_table(path, path.parent, columns, self._outside)
             images.append(one.images + len(names))
             captions += one.captions
             names += [os.path.join(folder, name) for name in one.files.names]
             splits += [split_named(folder)] * len(one.files)
-        files = FolderFiles(self.folder, names)
-        return Listing(files, np.concatenate(images), captions, None if self._split is None else np.array(splits))
+        files = FolderFiles(self.folder, names, self._outside)
+        return Listing(
+            files, np.concatenate(images), captions, None if self._columns.split is None else np.array(splits)
+        )
 
     def _saved(self) -> Listing:
-        """What `save_to_disk` wrote: one dataset, or several parts."""
-        parts = _loaded(self.folder)
-        named = self._split is not None and None not in parts
-        if named:
-            others = [name for name in parts if not split_named(name)]
-            parts = {name: one for name, one in parts.items() if split_named(name)}
+        """What `save_to_disk` wrote: one dataset, or several, the members of a DatasetDict."""
+        members = _loaded(self.folder)
+        if self._columns.split is not None and None not in members:
+            others = [name for name in members if not split_named(name)]
+            members = {name: one for name, one in members.items() if split_named(name)}
             require(
-                len(parts) > 0,
-                f"folder: no part of {self.folder} has the name of a split; known are {split_words()}. Give "
-                "data.columns.split=null to draw the splits from all parts by seed",
+                len(members) > 0,
+                f"folder: no member of {self.folder} has the name of a split; known are {split_words()}. Give "
+                "data.columns.split=null to draw the splits from all members by seed",
             )
             if others:
-                log.info("%s: parts that are no split are not used: %s", self.name, listed(others))
-        column = None
-        if None in parts and (self._split in parts[None].features or self._split != COLUMNS["split"]):
-            column = self._split
-        found = [self._part(one, column) for one in parts.values()]
-        counts = np.array([len(one.names) for one in found])
-        firsts = np.cumsum(counts) - counts
-        names = [name for one in found for name in one.names]
-        if len(set(names)) < len(names):
-            titles = [name or "row" for name in parts]
-            names = [f"{title}-{row:06d}" for title, count in zip(titles, counts, strict=True) for row in range(count)]
-        places = np.repeat(np.arange(len(found)), counts), np.concatenate([np.arange(count) for count in counts])
-        files = DatasetFiles([one.pictures for one in found], self.folder, [one.stamp for one in found], *places, names)
-        images = np.concatenate([one.images + first for one, first in zip(found, firsts, strict=True)])
-        splits = np.repeat([str(split_named(name)) for name in parts], counts) if named else found[0].splits
-        return Listing(files, images, [caption for one in found for caption in one.captions], splits)
+                log.info("%s: members that are no split are not used: %s", self.name, listed(others))
+        column, usual = self._columns.split, PhotoColumns.split
+        if None not in members or (column == usual and column not in members[None].features):
+            column = None
+        contents = [self._content(name, one, column) for name, one in members.items()]
+        listing = list_contents(contents, "folder", self.folder.name, f"dataset {self.folder.resolve()}")
+        return replace(listing, splits=None) if self._columns.split is None else listing
 
-    def _part(self, dataset: "Dataset", split: str | None) -> "_SavedDataset":
-        """The pictures, captions and, from the column `split`, splits of one dataset."""
+    def _content(self, name: str | None, dataset: "Dataset", column: str | None) -> Content:
+        """The pictures and captions of one dataset, and the splits: those of a column, or all that of its name."""
         from datasets import Image, Value
 
         features = dataset.features
-        columns = [*self._captions, *([] if split is None else [split])]
-        for column in (self._image, *columns):
+        image, columns = self._columns.image, [*self._columns.captions, *([] if column is None else [column])]
+        for one in (image, *columns):
             require(
-                column in features,
-                f"folder: {self.folder} has no column {column!r}{nearest(column, features)}; expected one. Columns "
+                one in features,
+                f"folder: {self.folder} has no column {one!r}{nearest(one, features)}; expected one. Columns "
                 f"there: {', '.join(features)}. Name them with data.columns.image, data.columns.caption and "
                 "data.columns.split",
             )
-        kind = features[self._image]
+        kind = features[image]
         stored = isinstance(kind, Value) and kind.dtype in ("binary", "large_binary")
         require(
             isinstance(kind, Image) or stored,
-            f"folder: the column {self._image} of {self.folder} holds {kind}; expected pictures. If it holds paths, "
+            f"folder: the column {image} of {self.folder} holds {kind}; expected pictures. If it holds paths, "
             "write the dataset as a table, dataset.to_parquet(FILE), and give data=table",
         )
         with _readable(self.folder):
             dataset.data.table.validate(full=True)  # Arrow itself trusts the file: damage would end the process
-            pictures = dataset.with_format(None).select_columns([self._image])
-            pictures = pictures if stored else pictures.cast_column(self._image, Image(decode=False))
-            names = _names(self.folder, pictures, self._image, stored)
+            pictures = dataset.with_format(None).select_columns([image])
+            pictures = pictures if stored else pictures.cast_column(image, Image(decode=False))
+            names = _names(self.folder, pictures, image, stored)
             table = dataset.with_format("arrow").select_columns(columns)[:]
-            entries = {column: table.column(column).to_pylist() for column in columns}
-        cells = [(column, entries[column]) for column in self._captions]
-        images, captions = flat_captions(np.arange(len(names)), cells, self._refuse_caption)
-        words = None if split is None else self._splits([_word(features[split], one) for one in entries[split]])
-        pictures = pictures.rename_column(self._image, _IMAGE) if self._image != _IMAGE else pictures
-        return _SavedDataset(pictures, _stamp(dataset), names, images, captions, words)
+            entries = {one: table.column(one).to_pylist() for one in columns}
 
-    def _refuse_caption(self, row: int, column: str, found: Any) -> NoReturn:
-        fail(
-            f"folder: {self.folder}: row {row}, counted from 0, holds {str(found)[:60]!r} in the column {column}; "
-            "expected a text or a list of texts"
-        )
+        def refuse(row: int, column: str, found: Any) -> NoReturn:
+            fail(
+                f"folder: {self.folder}: row {row}, counted from 0, holds {str(found)[:60]!r} in the column {column}; "
+                "expected a text or a list of texts"
+            )
 
-    def _splits(self, words: list[Any]) -> np.ndarray:
-        unknown = [word for word in dict.fromkeys(words) if split_named(word) is None]
-        require(
-            not unknown,
-            f"folder: {self.folder} has the splits {listed(unknown)}; known are {split_words()}. Correct them, or draw "
-            "the splits by seed with data.columns.split=null",
-        )
-        return np.array([split_named(word) for word in words])
-
-
-class _SavedDataset(NamedTuple):
-    """One saved dataset: its pictures and their names, the picture of each caption, captions, and splits."""
-
-    pictures: "Dataset"
-    stamp: list[int]
-    names: list[str]
-    images: np.ndarray
-    captions: list[str]
-    splits: np.ndarray | None
-
-
-def _parts_with_metadata(folder: Path) -> dict[str | None, Path]:
-    """The metadata of an imagefolder (None), or of its folders that are named as splits are."""
-    for name in _METADATA:
-        if (folder / name).is_file():
-            return {None: folder / name}
-    inside = sorted(one for one in folder.iterdir() if one.is_dir() and split_named(one.name))
-    return {one.name: one / name for one in inside for name in _METADATA[::-1] if (one / name).is_file()}
+        cells = [(one, entries[one]) for one in self._columns.captions]
+        images, captions = flat_captions(np.arange(len(names)), cells, refuse)
+        splits = None if name is None else np.repeat(str(split_named(name)), len(names))
+        if column is not None:
+            words = [_word(features[column], one) for one in entries[column]]
+            unknown = [word for word in dict.fromkeys(words) if split_named(word) is None]
+            require(
+                not unknown,
+                f"folder: {self.folder} has the splits {listed(unknown)}; known are {split_words()}. Correct them, or "
+                "draw the splits by seed with data.columns.split=null",
+            )
+            splits = np.array([split_named(word) for word in words])
+        stats = [os.stat(file["filename"]) for file in dataset.cache_files]
+        stamp = [sum(one.st_size for one in stats), max((one.st_mtime_ns for one in stats), default=0)]
+        container = SavedDataset(pictures.rename_column(image, _IMAGE) if image != _IMAGE else pictures, stamp)
+        return Content(container, name or "row", names, images, captions, splits)
 
 
 def _loaded(folder: Path) -> "dict[str | None, Dataset]":
-    """The parts of a saved dataset by name; {None: the dataset} if it has none.
+    """The members of a saved DatasetDict by name; {None: the dataset} of a single one.
 
     Raises InputError if the package datasets is missing, if the folder is damaged, or if it names files elsewhere.
     """
@@ -285,10 +217,10 @@ def _loaded(folder: Path) -> "dict[str | None, Dataset]":
     except ImportError as error:
         raise InputError(_INSTALL) from error
     folders = [folder]
-    if (folder / _PARTS).is_file():
-        names = read_object(folder / _PARTS).get("splits")
+    if (folder / _MEMBERS).is_file():
+        names = read_object(folder / _MEMBERS).get("splits")
         if not isinstance(names, list) or not all(isinstance(one, str) and stays_inside(one) for one in names):
-            fail(f"folder: {folder / _PARTS} is damaged, or names folders elsewhere. Copy or save the dataset again")
+            fail(f"folder: {folder / _MEMBERS} is damaged, or names folders elsewhere. Copy or save the dataset again")
         folders = [folder / name for name in names]
     for one in folders:
         files = read_object(one / _STATE).get("_data_files")
@@ -316,12 +248,6 @@ def _readable(folder: Path) -> Iterator[None]:
             f"folder: {folder} cannot be read as a saved dataset ({type(error).__name__}: {shortened(error)}). Copy or "
             "save it again"
         ) from error
-
-
-def _stamp(dataset: "Dataset") -> list[int]:
-    """The size of the files of a dataset, and the time of the latest."""
-    stats = [os.stat(file["filename"]) for file in dataset.cache_files]
-    return [sum(one.st_size for one in stats), max((one.st_mtime_ns for one in stats), default=0)]
 
 
 def _names(folder: Path, pictures: "Dataset", column: str, stored: bool) -> list[str]:

@@ -4,7 +4,7 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vsehub.checks import InputError, existing, fail, one_of, require
-from vsehub.components import Component
 from vsehub.data.photos.files import FolderFiles
-from vsehub.data.photos.reading import PictureReading
-from vsehub.data.sources import SPLITS, CaptionedImages
+from vsehub.data.photos.settings import PictureSettings
+from vsehub.data.photos.source import ListedPhotos, Listing, is_unicode
 from vsehub.io.rows import listed
 from vsehub.io.text import stays_inside
 
@@ -39,7 +38,7 @@ class KarpathyImage(NamedTuple):
     captions: list[str]
 
     @property
-    def place(self) -> str:
+    def path(self) -> str:
         """The path of the file in the folder of images."""
         return os.path.normpath(os.path.join(self.folder, self.filename))
 
@@ -48,8 +47,8 @@ def read_entries(path: Path) -> tuple[str | None, list[KarpathyImage]]:
     """The data set's name, None if the file has none, and its images in the order of the file.
 
     White space in captions becomes single spaces, so that a caption is one line. Raises InputError if the file is
-    damaged or has another layout; if an image has no captions or an empty one, is of an unknown split or is repeated;
-    or if its path leads outside the folder of images.
+    damaged or has another layout; if an image has no list of captions or an empty caption, is of an unknown split or is
+    repeated; or if its path leads outside the folder of images.
     """
     try:
         content = json.loads(path.read_bytes())
@@ -63,7 +62,7 @@ def read_entries(path: Path) -> tuple[str | None, list[KarpathyImage]]:
     name = content.get("dataset")
     entries = [_entry(path, number, one) for number, one in enumerate(images)]
     _refuse_repeats(path, entries)
-    return name if isinstance(name, str) and _encodes(name) else None, entries
+    return name if isinstance(name, str) and is_unicode(name) else None, entries
 
 
 def _entry(path: Path, number: int, image: Any) -> KarpathyImage:
@@ -71,13 +70,13 @@ def _entry(path: Path, number: int, image: Any) -> KarpathyImage:
         value = image.get(key, default)
         if not isinstance(value, str):
             fail(f"json: {path}: image {number}, counted from 0, has {key} {value!r}, no text; expected {_LAYOUT}")
-        require(_encodes(value), f"json: {path}: image {number}, counted from 0: {key} {value!r} {_HALF}")
+        require(is_unicode(value), f"json: {path}: image {number}, counted from 0: {key} {value!r} {_HALF}")
         return value
 
     require(isinstance(image, dict), f"json: {path}: image {number}, counted from 0, is no object; expected {_LAYOUT}")
     filename, sentences = text("filename"), image.get("sentences")
-    if not isinstance(sentences, list) or not sentences:
-        fail(f"json: {path}: image {number}, {filename}, has no captions (sentences); expected {_LAYOUT}")
+    if not isinstance(sentences, list):
+        fail(f"json: {path}: image {number}, {filename}, has no list of captions (sentences); expected {_LAYOUT}")
     captions = []
     for sentence in sentences:
         raw = sentence.get("raw") if isinstance(sentence, dict) else None
@@ -86,7 +85,7 @@ def _entry(path: Path, number: int, image: Any) -> KarpathyImage:
                 f"json: {path}: image {number}, {filename}, has a caption without words (raw is {raw!r}); write the "
                 "missing text, or remove the sentence"
             )
-        require(_encodes(raw), f"json: {path}: image {number}, {filename}: the caption {raw!r} {_HALF}")
+        require(is_unicode(raw), f"json: {path}: image {number}, {filename}: the caption {raw!r} {_HALF}")
         captions.append(" ".join(raw.split()))
     require(
         not {"\n", "\r"} & set(filename),
@@ -110,10 +109,10 @@ def _refuse_repeats(path: Path, entries: list[KarpathyImage]) -> None:
     """Raise InputError if a picture is repeated, in one split or in two."""
     splits: dict[str, list[str]] = {}
     for entry in entries:
-        splits.setdefault(entry.place, []).append(entry.split)
-    twice = {place: found for place, found in splits.items() if len(found) > 1}
+        splits.setdefault(entry.path, []).append(entry.split)
+    twice = {name: found for name, found in splits.items() if len(found) > 1}
     if twice:
-        named = listed([f"{place} ({', '.join(found)})" for place, found in twice.items()])
+        named = listed([f"{name} ({', '.join(found)})" for name, found in twice.items()])
         apart = sum(len(set(found)) > 1 for found in twice.values())
         fail(
             f"json: {path}: {len(twice):,} pictures come more than once, {apart:,} of them in several splits: {named}. "
@@ -121,21 +120,53 @@ def _refuse_repeats(path: Path, entries: list[KarpathyImage]) -> None:
         )
 
 
-def _encodes(text: str) -> bool:
-    """Whether the text is valid Unicode; JSON can escape half of a surrogate pair, which is not."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+class KarpathyFiles(FolderFiles):
+    """Files below a folder, or directly in the folder where that is no other's name.
+
+    names: (I,) the paths that the json gives. flat: (I,) names of files directly in the folder, None where another
+    picture has the same. Links are followed.
+    """
+
+    def __init__(self, folder: Path, names: Sequence[str], flat: Sequence[str | None]):
+        super().__init__(folder, names, outside=True)
+        self._flat = list(flat)
+
+    def take(self, rows: np.ndarray) -> "KarpathyFiles":
+        """The files of these rows."""
+        chosen = rows.tolist()
+        return KarpathyFiles(self.folder, [self.names[row] for row in chosen], [self._flat[row] for row in chosen])
+
+    def located(self, split: str) -> FolderFiles:
+        """The files under the names that they have. Raises InputError if some are missing."""
+        found: list[str] = []
+        missing: list[str] = []
+        for name, flat in zip(self.names, self._flat, strict=True):
+            both = (name,) if flat is None else (name, flat)
+            known = next((one for one in both if os.path.isfile(self.folder / one)), None)
+            if known is None:
+                missing.append(os.path.basename(name))
+            else:
+                found.append(known)
+        if missing:
+            folders = sorted({os.path.dirname(name) for name in self.names} | {""})
+            fail(
+                f"images: {len(missing):,} of {len(self):,} files of the split {split!r} are missing: "
+                f"{listed(missing)}. Looked in {', '.join(str(self.folder / one) for one in folders)}. Unpack the "
+                "images there, or give the folder where they are"
+            )
+        return FolderFiles(self.folder, found)
 
 
-class Karpathy(Component):
+class Karpathy(ListedPhotos):
     """The json of the splits and a folder of image files, decoded on demand.
 
     json: dataset_coco.json, dataset_flickr30k.json, dataset_flickr8k.json or a file of that layout. images: the folder
     of the files, or of COCO's folders train2014 and val2014; the json may only name files inside it, whose links are
     followed. name: for reports, by default the json's. restval: "train" adds COCO's restval images to train, "leave"
-    omits them. Other arguments: of `PictureReading`.
+    omits them. pictures: of `ListedPhotos`. Each image has captions of its own, also where two are equal.
     """
 
-    rebuilt: Mapping[str, Any] = {"cache": None}  # a checkpoint does not say where files are written
+    redraw = None
 
     def __init__(
         self,
@@ -143,21 +174,15 @@ class Karpathy(Component):
         images: str | Path,
         name: str | None = None,
         restval: str = "train",
-        size: int = 224,
-        resize: int = 256,
-        crops: int = 1,
-        augment: str = "none",
-        unreadable: str = "stop",
-        threads: int | None = None,
-        cache: str | None = None,
+        pictures: PictureSettings | None = None,
     ):
         self.json = existing("json", json, "Give Karpathy's json of the splits, for example dataset_flickr30k.json")
         self.images = existing("images", images, "Give the folder that holds the image files")
         require(self.images.is_dir(), f"images: {images} is a file; give the folder that holds the image files")
         require(self.json.is_file(), f"json: {json} is a folder; give the json file of the splits")
         one_of("restval", restval, ("train", "leave"))
-        self._name, self._restval = name, restval
-        self._reading = PictureReading(size, resize, crops, augment, unreadable, threads, cache)
+        super().__init__(name or "", pictures)
+        self._joins_restval = restval == "train"
 
     @property
     def name(self) -> str:
@@ -167,60 +192,21 @@ class Karpathy(Component):
     @cached_property
     def _read(self) -> tuple[str | None, list[KarpathyImage]]:
         name, entries = read_entries(self.json)
-        log.info("%s: %s", self.json, _counted(entries))
+        counts = sorted(Counter(entry.split for entry in entries).items())
+        log.info("%s: %s", self.json, ", ".join(f"{count:,} images of {split}" for split, count in counts))
         return name, entries
 
-    def load(self, split: str) -> CaptionedImages:
-        """The split "train", "val" or "test", in the json's order; the first time, every file is decoded as a check.
-
-        Raises InputError if the json is damaged or lacks the split, if files are missing or, with `unreadable` "stop",
-        if files cannot be decoded.
-        """
-        one_of("split", split, SPLITS)
-        entries = self._entries(split)
-        files = FolderFiles(self.images, self._located(split, entries))
-        rows, contents = self._reading.check(split, files)
-        kept = [entries[row] for row in rows.tolist()]
-        captions = [caption for entry in kept for caption in entry.captions]
-        index = np.repeat(np.arange(len(kept)), [len(entry.captions) for entry in kept])
-        pictures = self._reading.pictures(split, files.take(rows), contents)
-        return CaptionedImages(pictures, captions, index, [entry.filename for entry in kept])
-
-    def _entries(self, split: str) -> list[KarpathyImage]:
-        """The json's images of a split; train may include restval. Raises InputError if there are none."""
-        joined = {split, _RESTVAL} if split == self._restval else {split}
-        entries = [entry for entry in self._read[1] if entry.split in joined]
-        require(len(entries) > 0, f"json: {self.json} has no split {split!r}; it has {_counted(self._read[1])}")
-        captions = [len(entry.captions) for entry in entries]
-        each = f"{min(captions)}" if min(captions) == max(captions) else f"{min(captions)} to {max(captions)}"
-        log.info("%s: read %s, %s captions per image", split, _counted(entries), each)
-        return entries
-
-    def _located(self, split: str, entries: list[KarpathyImage]) -> list[str]:
-        """Each image's path in the folder. Raises InputError if files are missing."""
-        paths = [self._path(entry) for entry in entries]
-        found = [path for path in paths if path is not None]
-        missing = [entry.filename for entry, path in zip(entries, paths, strict=True) if path is None]
-        if missing:
-            folders = sorted({entry.folder for entry in entries} | {""})
-            fail(
-                f"images: {len(missing):,} of {len(entries):,} files of the split {split!r} are missing: "
-                f"{listed(missing)}. Looked in {', '.join(str(self.images / one) for one in folders)}. "
-                "Unpack the images there, or give the folder where they are"
-            )
-        return found
-
-    def _path(self, entry: KarpathyImage) -> str | None:
-        """The path in the image's folder, or directly in `images` if no other image has the same file name."""
-        alone = self._filenames[entry.filename] == 1
-        places = (os.path.join(entry.folder, entry.filename), *((entry.filename,) if alone else ()))
-        return next((place for place in places if os.path.isfile(self.images / place)), None)
-
-    @cached_property
-    def _filenames(self) -> Counter[str]:
-        return Counter(entry.filename for entry in self._read[1])
-
-
-def _counted(entries: list[KarpathyImage]) -> str:
-    counts = Counter(entry.split for entry in entries)
-    return ", ".join(f"{count:,} images of {split}" for split, count in sorted(counts.items()))
+    def read_listing(self) -> Listing:
+        """See `ListedPhotos`."""
+        entries = self._read[1]
+        uses = Counter(entry.filename for entry in entries)
+        flat = [entry.filename if uses[entry.filename] == 1 else None for entry in entries]
+        splits = ["train" if entry.split == _RESTVAL and self._joins_restval else entry.split for entry in entries]
+        return Listing(
+            KarpathyFiles(self.images, [entry.path for entry in entries], flat),
+            np.repeat(np.arange(len(entries)), [len(entry.captions) for entry in entries]),
+            [caption for entry in entries for caption in entry.captions],
+            np.array(splits),
+            [entry.filename for entry in entries],
+            shared=False,
+        )

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from vsehub.checks import InputError, one_of, regular, require, whole
-from vsehub.io.files import cache_folder, read_object, write_text
+from vsehub.io.files import read_object, write_text
 from vsehub.io.progress import bar
 
 if TYPE_CHECKING:
@@ -56,18 +56,18 @@ class StoredPicture(Protocol):
         """The bytes of the picture's file."""
 
 
-Place = str | Path | StoredPicture  # of a picture: a file, or a part of one
+PictureFile = str | Path | StoredPicture  # a file, or a part of a larger one
 
 
 class PictureFiles(Protocol):
-    """Where the I pictures of a split are: a sequence of places."""
+    """The files of the I pictures of a split."""
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, row: int, /) -> Place: ...
+    def __getitem__(self, row: int, /) -> PictureFile: ...
 
 
-class Part(NamedTuple):
+class Crop(NamedTuple):
     """A part of an upright picture, in pixels, and the width and height to which it is resized.
 
     interpolation: a name of Pillow's, antialiased. exact: decode a JPEG at its full size, however small the part gets.
@@ -82,7 +82,7 @@ class Part(NamedTuple):
     exact: bool = False
 
 
-def read_part(place: Place, choose: Callable[[int, int], Part]) -> np.ndarray:
+def read_crop(file: PictureFile, choose: Callable[[int, int], Crop]) -> np.ndarray:
     """The part of a picture that `choose(width, height)` returns, resized: (height, width, 3) uint8.
 
     Resizing is antialiased. The file's content becomes upright (EXIF) 8-bit RGB: transparency becomes
@@ -90,19 +90,20 @@ def read_part(place: Place, choose: Callable[[int, int], Part]) -> np.ndarray:
     InputError if the file cannot be decoded.
     """
     try:
-        with _opened(place) as raw, Image.open(raw) as file:
-            orientation = _orientation(file)
-            width, height = file.size[::-1] if orientation in _LYING else file.size
-            part = choose(width, height)
-            if not part.exact:
-                _decode_smaller(file, min(part.width / part.size[0], part.height / part.size[1]))
-            picture = _upright_rgb(file, orientation)
+        with _opened(file) as raw, Image.open(raw) as image:
+            orientation = _orientation(image)
+            width, height = image.size[::-1] if orientation in _LYING else image.size
+            crop = choose(width, height)
+            shrink = min(crop.width / crop.size[0], crop.height / crop.size[1])
+            if not crop.exact and shrink >= 2 * _SPARE:
+                image.draft(None, (int(image.width * _SPARE / shrink), int(image.height * _SPARE / shrink)))
+            picture = _upright_rgb(image, orientation)
     except Exception as error:
-        raise InputError(f"{place} cannot be decoded ({_reason(error)})") from error
+        raise InputError(f"{file} cannot be decoded ({_reason(error)})") from error
     x, y = picture.width / width, picture.height / height  # below 1 where it was decoded smaller
-    right, bottom = min((part.left + part.width) * x, picture.width), min((part.top + part.height) * y, picture.height)
-    box = part.left * x, part.top * y, right, bottom
-    return np.asarray(picture.resize(part.size, Image.Resampling[part.interpolation.upper()], box))
+    right, bottom = min((crop.left + crop.width) * x, picture.width), min((crop.top + crop.height) * y, picture.height)
+    box = crop.left * x, crop.top * y, right, bottom
+    return np.asarray(picture.resize(crop.size, Image.Resampling[crop.interpolation.upper()], box))
 
 
 class Inspected(NamedTuple):
@@ -112,22 +113,22 @@ class Inspected(NamedTuple):
     damage: str | None
 
 
-def inspect(place: Place) -> Inspected:
+def inspect(file: PictureFile) -> Inspected:
     """Read a picture's file and decode it completely, at full size."""
     content = ""
     try:
-        with _opened(place) as raw:
+        with _opened(file) as raw:
             content = hashlib.file_digest(raw, partial(hashlib.blake2b, digest_size=_CONTENT_BYTES)).hexdigest()
             raw.seek(0)
-            with Image.open(raw) as file:
-                _upright_rgb(file, _orientation(file))
+            with Image.open(raw) as image:
+                _upright_rgb(image, _orientation(image))
     except Exception as error:
         return Inspected(content, _reason(error))
     return Inspected(content, None)
 
 
-def _opened(place: Place) -> io.BufferedReader | io.BytesIO:
-    return regular(Path(place)).open("rb") if isinstance(place, str | Path) else io.BytesIO(place.read())
+def _opened(file: PictureFile) -> io.BufferedReader | io.BytesIO:
+    return regular(Path(file)).open("rb") if isinstance(file, str | Path) else io.BytesIO(file.read())
 
 
 def _reason(error: Exception) -> str:
@@ -146,12 +147,6 @@ def _orientation(file: Image.Image) -> int:
         return 1
 
 
-def _decode_smaller(file: Image.Image, shrink: float) -> None:
-    """Decode a JPEG at a fraction of its size. shrink: its pixels per wanted pixel."""
-    if shrink >= 2 * _SPARE:
-        file.draft(None, (int(file.width * _SPARE / shrink), int(file.height * _SPARE / shrink)))
-
-
 def _upright_rgb(file: Image.Image, orientation: int) -> Image.Image:
     picture = _rgb(file)
     return picture.transpose(_TURNS[orientation]) if orientation in _TURNS else picture
@@ -159,7 +154,10 @@ def _upright_rgb(file: Image.Image, orientation: int) -> Image.Image:
 
 def _rgb(file: Image.Image) -> Image.Image:
     if file.mode == "I" or file.mode.startswith("I;16"):
-        return _from_16_bits(np.asarray(file)).convert("RGB")
+        values = np.asarray(file)
+        if values.min() < 0 or values.max() > 65535:
+            raise ValueError("its pixels are integers of more than 16 bits, of no known range")
+        return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8)).convert("RGB")
     if file.mode == "F":
         raise ValueError("its pixels are floating-point numbers of no known range")
     if file.has_transparency_data:
@@ -169,31 +167,25 @@ def _rgb(file: Image.Image) -> Image.Image:
     return file if file.mode == "RGB" else file.convert("RGB")
 
 
-def _from_16_bits(values: np.ndarray) -> Image.Image:
-    if values.min() < 0 or values.max() > 65535:
-        raise ValueError("its pixels are integers of more than 16 bits, of no known range")
-    return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
-
-
-def resized(width: int, height: int, resize: int) -> Part:
+def resized_crop(width: int, height: int, resize: int) -> Crop:
     """The whole picture with its shorter side resized to `resize`; if it is longer than 16:1, its middle 16:1."""
     across, down = min(width, _LONGEST * height), min(height, _LONGEST * width)
     shorter = min(across, down)
-    return Part(
+    return Crop(
         *_middle(width, height, across, down), across, down, (resize * across // shorter, resize * down // shorter)
     )
 
 
-def prepared(width: int, height: int, how: "Preparation") -> Part:
-    """The whole picture resized as an encoder wants it, except that `resized` cuts what is longer than 16:1."""
-    part = resized(width, height, how.resize)
-    across, down = part.size
+def prepared_crop(width: int, height: int, how: "Preparation") -> Crop:
+    """The whole picture resized as an encoder wants it, except that `resized_crop` cuts what is longer than 16:1."""
+    crop = resized_crop(width, height, how.resize)
+    across, down = crop.size
     if how.mode == "squash":
         across, down = how.resize, how.resize
     elif how.mode == "longest":
-        longer = max(part.width, part.height)
-        across, down = (max(1, round(how.resize * side / longer)) for side in (part.width, part.height))
-    return part._replace(size=(across, down), interpolation=how.interpolation, exact=True)
+        longer = max(crop.width, crop.height)
+        across, down = (max(1, round(how.resize * side / longer)) for side in (crop.width, crop.height))
+    return crop._replace(size=(across, down), interpolation=how.interpolation, exact=True)
 
 
 def padded(picture: np.ndarray, how: "Preparation") -> np.ndarray:
@@ -213,7 +205,7 @@ def corners_and_centre(width: int, height: int, size: int) -> list[tuple[int, in
     return [(0, 0), (right, 0), (0, bottom), (right, bottom), *centre(width, height, size)]
 
 
-def random(width: int, height: int, size: int, rng: np.random.Generator) -> Part:
+def random_crop(width: int, height: int, size: int, rng: np.random.Generator) -> Crop:
     """A part of 8 to 100 % of the area and of 3:4 to 4:3, resized to size x size (torchvision's RandomResizedCrop).
 
     As in VSE++'s training. If ten tries do not fit into a long picture: its middle, as long as the ratio allows.
@@ -224,9 +216,9 @@ def random(width: int, height: int, size: int, rng: np.random.Generator) -> Part
         across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < across <= width and 0 < down <= height:
             left, top = int(rng.integers(width - across + 1)), int(rng.integers(height - down + 1))
-            return Part(left, top, across, down, (size, size))
+            return Crop(left, top, across, down, (size, size))
     across, down = min(width, round(height * _RATIO[1])), min(height, round(width / _RATIO[0]))
-    return Part(*_middle(width, height, across, down), across, down, (size, size))
+    return Crop(*_middle(width, height, across, down), across, down, (size, size))
 
 
 def _middle(width: int, height: int, across: int, down: int) -> tuple[int, int]:
@@ -274,8 +266,8 @@ class Pictures:
         """(I,) hashes of the bytes of the files, by which equal files are found."""
         if self._contents is None:
             with ThreadPoolExecutor(self.threads) as pool:
-                places = (self.files[row] for row in range(len(self)))
-                self._contents = np.array([one.content for one in pool.map(inspect, places)], _CONTENT)
+                files = (self.files[row] for row in range(len(self)))
+                self._contents = np.array([one.content for one in pool.map(inspect, files)], _CONTENT)
         return self._contents
 
     def prepared(self, how: "Preparation") -> "Pictures":
@@ -283,7 +275,7 @@ class Pictures:
         require(
             self.crops == 1,
             f"crops is {self.crops}, but the image encoder brings its own preprocessing, of one whole picture; leave "
-            "data.crops out",
+            "data.pictures.crops out",
         )
         one_of("mode", how.mode, ("shortest", "longest", "squash"))
         one_of("interpolation", how.interpolation, tuple(one.name.lower() for one in Image.Resampling))
@@ -337,9 +329,11 @@ class Pictures:
 
     def _evaluated(self, pixels: np.ndarray, row: int) -> None:
         how = self.preparation
-        picture = read_part(
+        picture = read_crop(
             self.files[row],
-            lambda width, height: resized(width, height, self.resize) if how is None else prepared(width, height, how),
+            lambda width, height: (
+                resized_crop(width, height, self.resize) if how is None else prepared_crop(width, height, how)
+            ),
         ).transpose(2, 0, 1)
         if how is not None:
             picture = padded(picture, how)
@@ -354,7 +348,7 @@ class Pictures:
     def _drawn(self, pixels: np.ndarray, row: int, key: tuple[int, ...]) -> None:
         rng = np.random.default_rng(key)
         mirrored = rng.random() < 0.5
-        crop = read_part(self.files[row], lambda width, height: random(width, height, self.size, rng))
+        crop = read_crop(self.files[row], lambda width, height: random_crop(width, height, self.size, rng))
         pixels[:] = (crop[:, ::-1] if mirrored else crop).transpose(2, 0, 1)
 
 
@@ -365,7 +359,7 @@ class CheckedPictures(NamedTuple):
     damaged: dict[int, str]
 
 
-def checked(
+def check_pictures(
     files: PictureFiles, keys: Sequence[str], states: Sequence[list[int]], memory: Path, title: str, threads: int
 ) -> CheckedPictures:
     """Decode all pictures once and hash their files.
@@ -375,7 +369,9 @@ def checked(
     written, a warning is logged and nothing is remembered. title: of the progress bar. threads: how many decode at a
     time.
     """
-    intact = _remembered(memory)
+    remembered = read_object(memory)
+    stored = remembered.get("whole") if remembered.get("version") == _VERSION else None
+    intact: dict[str, Any] = stored if isinstance(stored, dict) else {}
     contents, unknown = np.empty(len(files), _CONTENT), []
     for row, (key, state) in enumerate(zip(keys, states, strict=True)):
         found = intact.get(key)
@@ -398,26 +394,17 @@ def checked(
                     shown.update()
     finally:  # pictures that passed before the check was killed need not be decoded again
         if unknown:
-            _remember(memory, intact)
+            try:
+                write_text(memory, json.dumps({"version": _VERSION, "whole": intact}, indent=0))
+            except (OSError, ValueError) as error:
+                said = "%s cannot be written (%s): the pictures will be checked again at the next start"
+                log.warning(said, memory, error)
     return CheckedPictures(contents, damaged)
 
 
-def memory_file(cache: str | None, of: str) -> Path:
+def memory_file(cache: Path, of: str) -> Path:
     """The file that remembers the intact pictures of a folder or another collection, which `of` names.
 
-    cache: its folder; None is vsehub's folder in the user's caches (`io.files.cache_folder`).
+    cache: its folder.
     """
-    return cache_folder(cache) / f"pictures-{hashlib.sha256(of.encode()).hexdigest()[:16]}.json"
-
-
-def _remembered(memory: Path) -> dict[str, list[Any]]:
-    found = read_object(memory)
-    whole = found.get("whole") if found.get("version") == _VERSION else None
-    return whole if isinstance(whole, dict) else {}
-
-
-def _remember(memory: Path, whole: dict[str, list[Any]]) -> None:
-    try:
-        write_text(memory, json.dumps({"version": _VERSION, "whole": whole}, indent=0))
-    except (OSError, ValueError) as error:
-        log.warning("%s cannot be written (%s): the pictures will be checked again at the next start", memory, error)
+    return cache / f"pictures-{hashlib.sha256(of.encode()).hexdigest()[:16]}.json"

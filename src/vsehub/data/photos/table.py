@@ -8,16 +8,9 @@ import numpy as np
 
 from vsehub.checks import existing, one_of, require
 from vsehub.data.photos.files import FolderFiles
-from vsehub.data.photos.listing import (
-    COLUMNS,
-    ListedPhotos,
-    Listing,
-    chosen_columns,
-    flat_captions,
-    split_named,
-    split_words,
-)
-from vsehub.data.photos.reading import PictureReading
+from vsehub.data.photos.settings import PictureSettings
+from vsehub.data.photos.source import ListedPhotos, Listing, PhotoColumns, flat_captions, is_unicode
+from vsehub.data.splits import SplitDraw, split_named, split_words
 from vsehub.data.tables import KINDS, TableFile
 from vsehub.io.text import stays_inside
 
@@ -28,69 +21,52 @@ class Table(ListedPhotos):
     """A table of pictures and captions, and a folder of the picture files, decoded on demand.
 
     table: .csv or .tsv (UTF-8, with a header), .jsonl or .parquet. images: the folder that its paths begin in, by
-    default the table's. columns: the names of its columns: image, of paths; caption, one or a list of them; split, or
-    None. A row is a picture with any number of captions: in several columns, or as a list in .jsonl and .parquet;
-    rows of the same path are one picture. A split is train, val (valid, validation, dev) or test; without a column of
-    splits they are drawn by seed, picture by picture. name: for reports, by default the table's.
-
-    outside: "refuse" absolute paths, those with "..", and links that lead out of the folder, or "allow" them. Other
-    arguments: of `ListedPhotos` and `PictureReading`.
+    default the table's. columns: the names of its columns, the images' being paths. A row is a picture with any number
+    of captions: in several columns, or as a list in .jsonl and .parquet; rows of the same path are one picture. A split
+    is train, val (valid, validation, dev) or test; without a column of splits they are drawn by seed, picture by
+    picture. name: for reports, by default the table's. outside: "refuse" absolute paths, those with "..", and links
+    that lead out of the folder, or "allow" them. draw, pictures: of `ListedPhotos`.
     """
 
     def __init__(
         self,
         table: str | Path,
         images: str | Path | None = None,
-        columns: dict[str, Any] | None = None,
+        columns: PhotoColumns | None = None,
         name: str | None = None,
-        val_share: float = 0.1,
-        test_share: float = 0.1,
-        seed: int = 0,
         outside: str = "refuse",
-        uncaptioned: str = "stop",
-        size: int = 224,
-        resize: int = 256,
-        crops: int = 1,
-        augment: str = "none",
-        unreadable: str = "stop",
-        threads: int | None = None,
-        cache: str | None = None,
+        draw: SplitDraw | None = None,
+        pictures: PictureSettings | None = None,
     ):
-        reading = PictureReading(size, resize, crops, augment, unreadable, threads, cache)
-        super().__init__(reading, val_share, test_share, seed, uncaptioned)
         self.table = existing("table", table, f"Give {_EXPECTED}: {', '.join(KINDS)}")
+        super().__init__(self.table.stem if name is None else name, pictures, draw)
         self.images = existing(
             "images", self.table.parent if images is None else images, "Give the folder that the table's paths begin in"
         )
         require(self.images.is_dir(), f"images: {images} is a file; give the folder that the table's paths begin in")
         one_of("outside", outside, ("refuse", "allow"))
         self._outside = outside == "allow"
-        self._columns = chosen_columns(columns)
-        self.name = self.table.stem if name is None else name
+        self._columns = columns or PhotoColumns()
 
-    def _listed(self) -> Listing:
-        return list_table(self.table, self.images, *self._columns, self._outside)
-
-    def _require_files(self, split: str, files: FolderFiles) -> None:
-        files.require(split, self._outside)
+    def read_listing(self) -> Listing:
+        """See `ListedPhotos`."""
+        return list_table(self.table, self.images, self._columns, self._outside)
 
 
-def list_table(path: Path, folder: Path, image: str, captions: list[str], split: str | None, outside: bool) -> Listing:
+def list_table(path: Path, folder: Path, columns: PhotoColumns, outside: bool) -> Listing:
     """The pictures and captions of a table.
 
-    image, captions, split: the names of its columns. A table may lack the column "split"; then its splits are None.
-    outside: whether paths may lead out of `folder`. Raises InputError naming the lines that have no path, one that
-    leads elsewhere, an unknown split, another split than an earlier line of the same picture, or a caption that is no
-    text.
+    A table may lack the column "split"; then its splits are None. outside: whether paths may lead out of `folder`.
+    Raises InputError naming the lines that have no path, one that leads elsewhere, an unknown split, another split than
+    an earlier line of the same picture, or a caption that is no text.
     """
     table = TableFile(path, _EXPECTED)
-    names = table.names()
-    split = None if split == COLUMNS["split"] and split not in names else split
-    columns = [image, *captions, *([] if split is None else [split])]
-    table.require_columns(columns, "Name them with data.columns.image, data.columns.caption and data.columns.split")
-    entries = table.entries(list(dict.fromkeys(columns)))
-    require(len(entries[image]) > 0, f"{path} has no rows; expected one or more for each picture")
-    paths = _paths(table, entries[image], outside)
+    split = None if columns.split == PhotoColumns.split and columns.split not in table.names() else columns.split
+    wanted = [columns.image, *columns.captions, *([] if split is None else [split])]
+    table.require_columns(wanted, "Name them with data.columns.image, data.columns.caption and data.columns.split")
+    entries = table.entries(list(dict.fromkeys(wanted)))
+    require(len(entries[columns.image]) > 0, f"{path} has no rows; expected one or more for each picture")
+    paths = _paths(table, entries[columns.image], outside)
     numbers: dict[str, int] = {}
     rows = np.fromiter((numbers.setdefault(one, len(numbers)) for one in paths), np.int64, len(paths))
     splits = None if split is None else _splits(table, entries[split], rows, len(numbers))
@@ -99,8 +75,8 @@ def list_table(path: Path, folder: Path, image: str, captions: list[str], split:
         advice = f"The column {column} should hold texts or lists of texts"
         table.refuse(np.arange(len(rows)) == row, "have a caption that is no text", advice, {row: found})
 
-    images, texts = flat_captions(rows, [(column, entries[column]) for column in captions], refuse)
-    return Listing(FolderFiles(folder, list(numbers)), images, texts, splits)
+    images, texts = flat_captions(rows, [(column, entries[column]) for column in columns.captions], refuse)
+    return Listing(FolderFiles(folder, list(numbers), outside), images, texts, splits)
 
 
 def _paths(table: TableFile, entries: list[Any], outside: bool) -> list[str]:
@@ -121,17 +97,13 @@ def _paths(table: TableFile, entries: list[Any], outside: bool) -> list[str]:
         "Download the pictures first, and give the paths of their files",
     )
     refuse(["\n" in one or "\r" in one or "\0" in one for one in entries], "name files with line breaks", "Rename them")
-    refuse([not one.isascii() and not _encodes(one) for one in entries], "name files by no valid text", "Rename them")
+    refuse([not is_unicode(one) for one in entries], "name files by no valid text", "Rename them")
     refuse(
         [not outside and not stays_inside(one) for one in entries],
         "name files by an absolute path or one with '..'",
         "Give paths in the folder of images, data.images=FOLDER, or, if you trust the table, data.outside=allow",
     )
     return [os.path.normpath(one) for one in entries]
-
-
-def _encodes(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _splits(table: TableFile, entries: list[Any], rows: np.ndarray, count: int) -> np.ndarray:

@@ -1,172 +1,85 @@
 """Photos in tar shards (WebDataset): indexed once, then read by position, so that they can be shuffled as files can."""
 
 import glob
-import hashlib
-import json
-import logging
 import math
 import os
 import re
-import tarfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from vsehub.checks import InputError, existing, fail, nearest, regular, require
-from vsehub.data.photos.listing import ListedPhotos, Listing
-from vsehub.data.photos.reading import PictureReading
-from vsehub.data.sources import SPLITS
-from vsehub.io.arrays import DAMAGE, load_archive
-from vsehub.io.files import atomic, cache_folder
+from vsehub.checks import existing, require
+from vsehub.data.photos.contained import Content, list_contents
+from vsehub.data.photos.settings import PictureSettings
+from vsehub.data.photos.source import ListedPhotos, Listing
+from vsehub.data.photos.tar_shards import TarShard, index_of
+from vsehub.data.splits import SplitDraw, SplitFiles, files_or_all
 from vsehub.io.progress import bar
 from vsehub.io.rows import listed
-from vsehub.io.text import stays_inside
 
-log = logging.getLogger(__name__)
-
-_PICTURES = ("jpg", "jpeg", "png", "webp")
-_BLOCK = 512  # bytes of a tar header; members begin at multiples
-_VERSION = 1  # of the index; indexes of other versions are made again
-_UNREADABLE: tuple[type[Exception], ...] = (*DAMAGE, KeyError)
 _MOST_BRACES = 1_000_000  # files that {000..999} may stand for
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _SHARDS = "Give a folder of .tar files, one of them, or a pattern such as train-{000..099}.tar or train-*.tar"
-
-
-class Member(NamedTuple):
-    """A picture in a shard: `size` bytes from `offset`."""
-
-    shard: str
-    offset: int
-    size: int
-    name: str
-
-    def read(self) -> bytes:
-        """The bytes. Opens the shard anew: threads and processes share no position in it."""
-        with regular(Path(self.shard)).open("rb") as file:
-            file.seek(self.offset)
-            found = file.read(self.size)
-        require(len(found) == self.size, f"the shard ends after {len(found)} of its {self.size} bytes")
-        return found
-
-    def __str__(self) -> str:
-        return f"{self.name} in {self.shard}"
-
-
-@dataclass(frozen=True)
-class ShardFiles:
-    """Pictures in shards.
-
-    shards: their paths. stamps: size and modification time of each. shard, offset, size: (I,) the place of each
-    picture. names: (I,) their names.
-    """
-
-    shards: list[str]
-    stamps: list[list[int]]
-    shard: np.ndarray
-    offset: np.ndarray
-    size: np.ndarray
-    names: list[str]
-
-    setting = "shards"
-
-    @property
-    def title(self) -> str:
-        """The number of shards."""
-        return f"{len(self.shards)} shard{'s' if len(self.shards) > 1 else ''}"
-
-    @property
-    def identity(self) -> str:
-        """The folders and names of the shards."""
-        return "\n".join(os.path.realpath(one) for one in self.shards)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, row: int) -> Member:
-        return Member(self.shards[self.shard[row]], int(self.offset[row]), int(self.size[row]), self.names[row])
-
-    def take(self, rows: np.ndarray) -> "ShardFiles":
-        """The pictures of these rows."""
-        names = [self.names[row] for row in rows.tolist()]
-        return ShardFiles(self.shards, self.stamps, self.shard[rows], self.offset[rows], self.size[rows], names)
-
-    def states(self) -> list[list[int]]:
-        """Place of each picture, and the modification time of its shard."""
-        places = zip(self.shard.tolist(), self.offset.tolist(), self.size.tolist(), strict=True)
-        return [[offset, size, self.stamps[shard][1]] for shard, offset, size in places]
 
 
 class WebDataset(ListedPhotos):
     """Tar shards in which files of one name belong together: a picture (jpg, jpeg, png, webp) and its captions.
 
     shards: a folder of .tar files, one file, or a pattern (train-{000..099}.tar, train-*.tar), or a list of these;
-    splits are drawn from them by seed, picture by picture. train, val, test: or the shards of each split. caption: None
-    takes the .txt, one caption; else the key of the .json, or a list of keys, that holds a caption or a list of them.
-    name: for reports, by default the name of the shards' folder.
+    splits are drawn from them by seed, picture by picture. splits: or the shards of each split. caption: None takes the
+    .txt, one caption; else the key of the .json, or a list of keys, that holds a caption or a list of them. name: for
+    reports, by default the name of the shards' folder. draw, pictures: of `ListedPhotos`.
 
-    Each shard is read through once; where its pictures begin, and the captions, are kept in `cache` as long as the
-    shard has the same size and modification time. Other arguments: of `ListedPhotos` and `PictureReading`.
+    Each shard is read through once; where its pictures begin, and the captions, are remembered in `pictures.cache` as
+    long as the shard has the same size and modification time.
     """
 
-    redraw = "data.shards=SHARDS in the place of data.train, data.val and data.test"
+    redraw = "data.shards=SHARDS instead of data.splits"
 
     def __init__(
         self,
         shards: str | list[str] | None = None,
-        train: str | list[str] | None = None,
-        val: str | list[str] | None = None,
-        test: str | list[str] | None = None,
+        splits: SplitFiles | None = None,
         caption: str | list[str] | None = None,
         name: str | None = None,
-        val_share: float = 0.1,
-        test_share: float = 0.1,
-        seed: int = 0,
-        uncaptioned: str = "stop",
-        size: int = 224,
-        resize: int = 256,
-        crops: int = 1,
-        augment: str = "none",
-        unreadable: str = "stop",
-        threads: int | None = None,
-        cache: str | None = None,
+        draw: SplitDraw | None = None,
+        pictures: PictureSettings | None = None,
     ):
-        reading = PictureReading(size, resize, crops, augment, unreadable, threads, cache)
-        super().__init__(reading, val_share, test_share, seed, uncaptioned)
-        splits = dict(zip(SPLITS, (train, val, test), strict=True))
-        given = {split: pattern for split, pattern in splits.items() if pattern is not None}
-        require(
-            (shards is None) != (not given),
-            f"{'no shards' if shards is None else 'shards and ' + ', '.join(given)} came; expected the shards of each "
-            "split, data.train=SHARDS data.val=SHARDS data.test=SHARDS, or those of all, data.shards=SHARDS",
-        )
-        asked = given if shards is None else {"shards": shards}
-        self._shards = {split: shard_files(split, pattern) for split, pattern in asked.items()}
+        asked = files_or_all("shards", shards, splits)
+        prefix = "splits." if shards is None else ""
+        self._shards = {role: shard_files(f"{prefix}{role}", pattern) for role, pattern in asked.items()}
         files = [os.path.realpath(one) for found in self._shards.values() for one in found]
         twice = sorted({one for one in files if files.count(one) > 1}) if len(set(files)) < len(files) else []
         require(not twice, f"shards come twice: {listed(twice)}. A shard belongs to one split, and once to it")
         self._keys = [caption] if isinstance(caption, str) else caption
         require(self._keys is None or len(self._keys) > 0, "caption is an empty list; give a key of the json, or null")
-        self.name = Path(files[0]).parent.name if name is None else name
+        super().__init__(Path(files[0]).parent.name if name is None else name, pictures, draw)
 
-    def _listed(self) -> Listing:
+    def read_listing(self) -> Listing:
+        """See `ListedPhotos`."""
         paths = [path for found in self._shards.values() for path in found]
-        folder = cache_folder(self._reading.cache) / "shards"
-        indexed = partial(index_of, keys=self._keys, folder=folder)
+        indexed = partial(index_of, keys=self._keys, folder=self._pictures.folder / "shards")
         shown = bar("indexing shards", total=len(paths), unit=" shards")
-        with shown, ThreadPoolExecutor(self._reading.threads) as pool:
+        with shown, ThreadPoolExecutor(self._pictures.workers) as pool:
             indexes = [(index, shown.update())[0] for index in pool.map(indexed, paths)]
-        files, images, captions = put_together(paths, indexes)
-        if "shards" in self._shards:
-            return Listing(files, images, captions)
-        owner = np.repeat(list(self._shards), [len(found) for found in self._shards.values()])
-        return Listing(files, images, captions, owner[files.shard])
+        roles = [role for role, found in self._shards.items() for _ in found]
+        contents = [
+            Content(
+                TarShard(path, index.stamp[1], index.offset, index.size),
+                Path(path).stem,
+                index.names,
+                index.images,
+                index.captions,
+                None if "shards" in self._shards else np.repeat(role, len(index.names)),
+            )
+            for path, index, role in zip(paths, indexes, roles, strict=True)
+        ]
+        title = f"{len(paths)} shard{'s' if len(paths) > 1 else ''}"
+        return list_contents(contents, "shards", title, "\n".join(os.path.realpath(one) for one in paths))
 
 
 def shard_files(setting: str, given: str | Sequence[str]) -> list[str]:
@@ -211,209 +124,3 @@ def _expanded(setting: str, pattern: str) -> Iterator[str]:
     for numbers in product(*ranges):
         words = [f"{number:0{width}d}" for number, width in zip(numbers, widths, strict=True)]
         yield "".join(part for pair in zip(texts, [*words, ""], strict=True) for part in pair)
-
-
-class ShardIndex(NamedTuple):
-    """Where the pictures of a shard are, and their captions.
-
-    stamp: size and modification time of the shard. names, offset, size: (I,) of each picture. images: (C,) the picture
-    of each caption. captions: C strings.
-    """
-
-    stamp: list[int]
-    names: list[str]
-    offset: np.ndarray
-    size: np.ndarray
-    images: np.ndarray
-    captions: list[str]
-
-
-def index_of(path: str, keys: Sequence[str] | None, folder: Path) -> ShardIndex:
-    """The index of a shard: from its file in `folder` while the shard is unchanged, else made anew and stored there.
-
-    keys: of the captions in the .json; None: the .txt is the caption. Raises InputError if the shard is cut off,
-    damaged or without captions.
-    """
-    stat = os.stat(path)
-    stamp = [stat.st_size, stat.st_mtime_ns]
-    what = json.dumps([os.path.realpath(path), None if keys is None else list(keys)])
-    file = folder / f"{hashlib.sha256(what.encode()).hexdigest()[:24]}.npz"
-    found = _stored(file, stamp)
-    if found is None:
-        found = _indexed(path, stamp, keys)
-        try:
-            _store(file, found)
-        except OSError as error:
-            log.warning("%s cannot be written (%s): the shard will be indexed again at the next start", file, error)
-    return found
-
-
-def _stored(file: Path, stamp: list[int]) -> ShardIndex | None:
-    """The index in a file; None if it is absent, damaged, or of another state of the shard."""
-    try:
-        held = load_archive(file)
-        if held["stamp"].tolist() != [_VERSION, *stamp]:
-            return None
-        names, captions = (json.loads(held[key].tobytes()) for key in ("names", "captions"))
-        offset, size, images = (held[key].astype(np.int64) for key in ("offset", "size", "images"))
-    except _UNREADABLE:
-        return None
-    index = ShardIndex(stamp, names, offset, size, images, captions)
-    return index if _is_whole(index) else None
-
-
-def _is_whole(index: ShardIndex) -> bool:
-    """Whether an index that was read from a file is one of a shard of its size."""
-    stamp, names, offset, size, images, captions = index
-    return (
-        all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in (names, captions))
-        and offset.shape == size.shape == (len(names),)
-        and images.shape == (len(captions),)
-        and bool(((images >= 0) & (images < len(names))).all())
-        and bool(((offset >= 0) & (size >= 0) & (offset <= stamp[0] - size)).all())
-    )
-
-
-def _store(file: Path, index: ShardIndex) -> None:
-    names, captions = (np.frombuffer(json.dumps(one).encode(), np.uint8) for one in (index.names, index.captions))
-    stamp = np.array([_VERSION, *index.stamp], np.int64)
-    with atomic(file) as handle:
-        np.savez(
-            handle,
-            stamp=stamp,
-            names=names,
-            offset=index.offset,
-            size=index.size,
-            images=index.images,
-            captions=captions,
-        )
-
-
-def _indexed(path: str, stamp: list[int], keys: Sequence[str] | None) -> ShardIndex:
-    """Read a shard through once: the headers of all members, and the contents of those with captions."""
-    pictures: dict[str, tuple[str, int, int]] = {}
-    texts: dict[str, list[str]] = {}
-    wanted = "txt" if keys is None else "json"
-    kinds: set[str] = set()
-    with regular(Path(path)).open("rb") as raw:
-        for member in _members(path, raw):
-            head, tail = os.path.split(member.name)
-            stem, _, kind = tail.partition(".")
-            key, kind = os.path.join(head, stem), kind.lower()
-            kinds.add(kind)
-            if kind in _PICTURES:
-                if key in pictures:
-                    fail(f"{path} holds two pictures {key!r}. Write it again, one picture for each name")
-                pictures[key] = (member.name, member.offset_data, member.size)
-            elif kind == wanted:
-                raw.seek(member.offset_data)
-                texts[key] = _captions(path, member.name, raw.read(member.size), keys)
-    require(
-        len(pictures) > 0,
-        f"{path} holds no pictures (.{', .'.join(_PICTURES)}); it has {_kinds(kinds)}",
-    )
-    advice = (
-        "Name the key of the captions in the json with data.caption"
-        if keys is None and "json" in kinds
-        else "Write the captions beside the pictures, under the same name"
-    )
-    require(len(texts) > 0, f"{path} holds no .{wanted} with captions; it has {_kinds(kinds)}. {advice}")
-    names = [_clean(path, name) for name, _, _ in pictures.values()]
-    require(len(set(names)) == len(names), f"{path}: the names of its pictures differ by '..' or '/' only; rename them")
-    places = np.array([place[1:] for place in pictures.values()], np.int64)
-    owned = [texts.get(key, []) for key in pictures]
-    images = np.repeat(np.arange(len(owned)), [len(one) for one in owned])
-    return ShardIndex(stamp, names, places[:, 0], places[:, 1], images, [one for some in owned for one in some])
-
-
-def _members(path: str, raw: Any) -> Iterator[tarfile.TarInfo]:
-    """The files in a shard. Raises InputError if it is damaged or cut off, which tarfile in part reads as its end."""
-    last = -1
-    try:
-        with tarfile.open(fileobj=raw, mode="r:") as tar:
-            while (member := tar.next()) is not None:
-                require(
-                    member.offset > last and member.size >= 0,
-                    f"{path} is damaged: its members do not follow each other. Copy or download it again",
-                )
-                last = member.offset
-                tar.members = []  # type: ignore[attr-defined]  # else it keeps all of them
-                if member.isreg() and not member.issparse():
-                    yield member
-            raw.seek(tar.offset)
-    except (tarfile.TarError, OSError, EOFError, ValueError, UnicodeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is no tar file, or damaged ({error}). Copy or download it again") from error
-    end = raw.read(_BLOCK)
-    require(
-        len(end) == _BLOCK,
-        f"{path} is cut off: it ends without the mark of a tar file's end. Copy or download it again",
-    )
-    require(not any(end), f"{path} is damaged at byte {tar.offset}. Copy or download it again")
-
-
-def _captions(path: str, name: str, content: bytes, keys: Sequence[str] | None) -> list[str]:
-    """The captions of a .txt, or of a .json under `keys`."""
-    if keys is None:
-        try:
-            return [content.decode("utf-8-sig")]
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: {name} is not UTF-8 ({error}). Write the shard again") from error
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: {name} is no json ({error}). Write the shard again") from error
-    if not isinstance(found, dict):
-        fail(f"{path}: {name} is no object; expected one with the key {', '.join(keys)}")
-    captions = []
-    for key in keys:
-        require(
-            key in found,
-            f"{path}: {name} has no key {key!r}{nearest(key, found)}; it has {listed(list(found), most=20)}. Name the "
-            "key of the captions with data.caption",
-        )
-        for one in found[key] if isinstance(found[key], list) else [found[key]]:
-            require(
-                one is None or isinstance(one, str),
-                f"{path}: {name} holds {str(one)[:60]!r} under {key!r}; expected a text or a list of texts",
-            )
-            captions.append(one or "")
-    return captions
-
-
-def _clean(path: str, name: str) -> str:
-    """A member's name as an id: nothing is written under it, but others may take it for a path."""
-    require(
-        not {"\n", "\r"} & set(name) and not any("\ud800" <= character <= "\udfff" for character in name),
-        f"{path} holds a file named {name!r}; a name is one line of valid text. Write the shard again",
-    )
-    plain = os.path.normpath(name)
-    return (
-        plain
-        if stays_inside(plain)
-        else "/".join(part for part in re.split(r"[\\/:]", plain) if part not in ("", ".."))
-    )
-
-
-def _kinds(kinds: set[str]) -> str:
-    return listed([f".{kind}" for kind in sorted(kinds)]) or "no files"
-
-
-def put_together(paths: list[str], indexes: list[ShardIndex]) -> tuple[ShardFiles, np.ndarray, list[str]]:
-    """The pictures of all shards, (C,) the picture of each caption, and the captions.
-
-    A name that several shards have is given the shard's before it.
-    """
-    counts = np.array([len(index.names) for index in indexes])
-    firsts = np.cumsum(counts) - counts
-    names = [name for index in indexes for name in index.names]
-    if len(set(names)) < len(names):
-        stems = [Path(path).stem for path in paths]
-        titles = stems if len(set(stems)) == len(stems) else [str(number) for number in range(len(paths))]
-        names = [f"{title}/{name}" for title, index in zip(titles, indexes, strict=True) for name in index.names]
-    shard = np.repeat(np.arange(len(paths)), counts)
-    offset, size = (np.concatenate([getattr(index, key) for index in indexes]) for key in ("offset", "size"))
-    images = np.concatenate([index.images + first for index, first in zip(indexes, firsts, strict=True)])
-    captions = [caption for index in indexes for caption in index.captions]
-    return ShardFiles(paths, [index.stamp for index in indexes], shard, offset, size, names), images, captions

@@ -80,13 +80,13 @@ class Vocabulary:
         counts: Counter[str] = Counter()
         for caption in captions:
             counts.update(tokenize(caption))
-        kept = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
+        frequent = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
         require(
-            len(kept) > 0,
+            len(frequent) > 0,
             f"none of the {len(counts)} words in the captions is seen {min_count} times or more; "
             "give more captions or a lower min_count",
         )
-        return cls([*SPECIALS, *kept])
+        return cls([*SPECIALS, *frequent])
 
     def __len__(self) -> int:
         return len(self.words)

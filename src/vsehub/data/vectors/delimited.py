@@ -1,25 +1,20 @@
 """Vectors in .csv and .tsv files, read once, some lines at a time, into a memory-mapped scratch file."""
 
-import csv
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
-from vsehub.checks import InputError, fail, require
-from vsehub.data.tables import separator
+from vsehub.checks import InputError, require
+from vsehub.data.records import csv_rows, delimiter_of
 from vsehub.data.vectors.formats import FLOATS, StoredMatrix
-from vsehub.data.vectors.lists import holds_lists, read_cells
-from vsehub.io.arrays import ScratchRows, readable
+from vsehub.data.vectors.lists import is_list, is_number, read_cells
+from vsehub.io.arrays import ScratchRows
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import listed
-from vsehub.io.text import long_fields
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _BLOCK_BYTES = 8 << 20
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _WORDS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _SHOWN = 60  # characters of a cell
 
@@ -34,51 +29,43 @@ def read_delimited(path: Path, key: str | None) -> StoredMatrix:
     import pyarrow as pa
     from pyarrow import csv as arrow
 
-    with readable(path, csv.Error), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        delimiter = separator(next((line for line in file if line.strip()), ""), _DELIMITERS[path.suffix.lower()])
-    if holds_lists(path, delimiter):
+    delimiter = delimiter_of(path)
+    head = [entries for _, entries in islice(csv_rows(path, delimiter), 2)]
+    require(len(head) > 0, f"{path} has no rows; expected one vector per line")
+    if any(is_list(cell) for cell in head[-1]) and len(head) > 1:
         return read_cells(path, key, delimiter)
     require(key is None, f"{path} is one table without a name; remove '::{key}'")
-    names, has_header = _columns(path, delimiter)
+    names, has_header = _columns(path, head[0])
     numbers = [name for name in names if name != "id"]
     kinds = dict.fromkeys(numbers, pa.float32()) | ({"id": pa.string()} if "id" in names else {})
     ids: list[str] = []
     with ScratchRows(np.dtype(np.float32), f"the numbers of {path}") as scratch:
         try:
-            with arrow.open_csv(
-                path,
-                read_options=arrow.ReadOptions(
-                    use_threads=False, block_size=_BLOCK_BYTES, column_names=None if has_header else names
-                ),
-                parse_options=arrow.ParseOptions(delimiter=delimiter),
-                # Without words for null: an empty cell is no number either.
-                convert_options=arrow.ConvertOptions(column_types=kinds, null_values=[]),
-            ) as reader:
-                _unpack(path, reader, numbers, scratch, ids)
+            read = arrow.ReadOptions(
+                use_threads=False, block_size=_BLOCK_BYTES, column_names=None if has_header else names
+            )
+            parse = arrow.ParseOptions(delimiter=delimiter)
+            # Without words for null: an empty cell is no number either.
+            convert = arrow.ConvertOptions(column_types=kinds, null_values=[])
+            with (
+                arrow.open_csv(path, read_options=read, parse_options=parse, convert_options=convert) as reader,
+                byte_bar(f"reading {path.name}", path.stat().st_size) as bar,
+            ):
+                for batch in reader:
+                    scratch.add(np.stack([batch.column(name).to_numpy() for name in numbers], axis=1))
+                    if "id" in batch.schema.names:
+                        ids += batch.column("id").to_pylist()
+                    bar.update(batch.nbytes)
         except (pa.ArrowException, UnicodeDecodeError) as error:
             _refuse(path, delimiter, names, has_header, error)
         require(scratch.rows > 0, f"{path} has no rows; expected one vector per line")
         return StoredMatrix(scratch.array(len(numbers)), FLOATS["float32"], ids if "id" in names else None)
 
 
-def _unpack(
-    path: Path, reader: "pa.RecordBatchReader", numbers: list[str], scratch: ScratchRows, ids: list[str]
-) -> None:
-    with byte_bar(f"reading {path.name}", path.stat().st_size) as bar:
-        for batch in reader:
-            scratch.add(np.stack([batch.column(name).to_numpy() for name in numbers], axis=1))
-            if "id" in batch.schema.names:
-                ids += batch.column("id").to_pylist()
-            bar.update(batch.nbytes)
-
-
-def _columns(path: Path, delimiter: str) -> tuple[list[str], bool]:
-    """The names of the columns, made up if there is no header, and whether there is one."""
-    with readable(path, csv.Error), long_fields(), path.open(encoding="utf-8-sig", newline="") as file:
-        cells = next(filter(None, csv.reader(file, delimiter=delimiter)), [])
-    require(len(cells) > 0, f"{path} has no rows; expected one vector per line")
+def _columns(path: Path, cells: list[str]) -> tuple[list[str], bool]:
+    """The names of the columns, made up if there is no header, and whether there is one. cells: of the first line."""
     others = [cell for cell in cells if cell not in ("id", "")]
-    if others == [str(number) for number in range(len(others))] or not any(map(_is_number, cells)):
+    if others == [str(number) for number in range(len(others))] or not any(map(is_number, cells)):
         require(
             "" not in cells,
             f"{path}:1: a column has no name. So pandas writes its index: write the table again with index=False, or "
@@ -88,7 +75,7 @@ def _columns(path: Path, delimiter: str) -> tuple[list[str], bool]:
         require(not twice, f"{path}:1: the header names {listed(twice)} twice; rename one of them")
         require(len(others) > 0, f"{path}:1: the header has no column but id; expected one for each dimension")
         return cells, True
-    words = [cell for cell in cells if not _is_number(cell)]
+    words = [cell for cell in cells if not is_number(cell)]
     require(
         not words,
         f"{path}:1: {listed([repr(one[:_SHOWN]) for one in words])} among numbers; expected a header without numbers, "
@@ -97,35 +84,17 @@ def _columns(path: Path, delimiter: str) -> tuple[list[str], bool]:
     return [str(number) for number in range(len(cells))], False
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
 def _refuse(path: Path, delimiter: str, names: list[str], has_header: bool, error: Exception) -> NoReturn:
     """Raise InputError naming the first line that cannot be read. Slow: reads the file again."""
-    advice = f"Write it again, one vector per line, separated by {_WORDS[delimiter]}"
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file, long_fields():
-        reader = csv.reader(file, delimiter=delimiter)
-        try:
-            for count, cells in enumerate(filter(None, reader)):
-                if count == 0 and has_header:
-                    continue
-                require(
-                    len(cells) == len(names),
-                    f"{path}:{reader.line_num}: {len(cells)} entries; expected {len(names)}, as the first line has. "
-                    + advice,
-                )
-                for name, cell in zip(names, cells, strict=True):
-                    place = f"in column {name!r}" if has_header else f"in place {int(name) + 1}"
-                    require(
-                        name == "id" or _is_number(cell),
-                        f"{path}:{reader.line_num}: {cell[:_SHOWN]!r} {place} is not a number. Give every line all "
-                        "its numbers; besides them only a column id may be there",
-                    )
-        except csv.Error as worse:
-            fail(f"{path}:{reader.line_num}: {worse}. {advice}")
-    raise InputError(f"{path} cannot be read as {path.suffix} ({error}). {advice}") from error
+    for line, cells in islice(csv_rows(path, delimiter), int(has_header), None):
+        for name, cell in zip(names, cells, strict=True):
+            column = f"in column {name!r}" if has_header else f"in place {int(name) + 1}"
+            require(
+                name == "id" or is_number(cell),
+                f"{path}:{line}: {cell[:_SHOWN]!r} {column} is not a number. Give every line all its numbers; besides "
+                "them only a column id may be there",
+            )
+    raise InputError(
+        f"{path} cannot be read as {path.suffix} ({error}). Write it again, one vector per line, separated by "
+        f"{_WORDS[delimiter]}"
+    ) from error

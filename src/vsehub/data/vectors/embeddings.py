@@ -12,6 +12,7 @@ from torch import Tensor
 from vsehub.checks import InputError, boolean, require
 from vsehub.data.truth import distinct_ids
 from vsehub.data.vectors.delimited import read_delimited
+from vsehub.data.vectors.folders import described_by, read_shards
 from vsehub.data.vectors.formats import StoredMatrix, checked_kind, read_npy, read_npz, read_safetensors
 from vsehub.data.vectors.lists import read_jsonl
 from vsehub.data.vectors.parquet import read_parquet
@@ -21,14 +22,13 @@ from vsehub.data.vectors.paths import (
     Stamps,
     chosen_side,
     require_vectors,
-    shards,
-    sides,
+    shard_paths,
+    side_folders,
     split_path,
     stamps,
     suffix_of,
 )
 from vsehub.data.vectors.remote import RemoteRows, fetch, in_place
-from vsehub.data.vectors.shards import described_by, read_shards
 from vsehub.data.vectors.tensors import read_tensors
 from vsehub.io.address import Address
 from vsehub.io.arrays import MappedRows
@@ -210,11 +210,11 @@ def _stored(name: str, path: Path, key: str | None, skip_unreadable: bool) -> tu
     if not path.is_dir():
         taken = stamps([path])
         return READERS[path.suffix.lower()](path, key), taken
-    found, metadata = sides(path), None
+    found, metadata = side_folders(path), None
     if found:
         metadata = path / METADATA if (path / METADATA).is_dir() else None
         path, key = path / chosen_side(str(path), found, key), None
-    files = shards(name, path)
+    files = shard_paths(name, path)
     taken = stamps([*files, *([] if metadata is None else [described_by(file, metadata) for file in files])])
     return read_shards(path, files, key, metadata, skip_unreadable), taken
 

@@ -1,7 +1,5 @@
 """Vectors that are lists in text, .jsonl files and cells of .csv files, read once, some lines at a time."""
 
-import csv
-import json
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
@@ -9,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from vsehub.checks import InputError, fail, require
+from vsehub.checks import fail, require
+from vsehub.data.records import csv_rows, json_rows
 from vsehub.data.vectors.formats import FLOATS, StoredMatrix
-from vsehub.io.arrays import ScratchRows, readable
-from vsehub.io.progress import byte_bar
-from vsehub.io.text import long_fields
+from vsehub.io.arrays import ScratchRows
 
 _BLOCK = 4096  # rows that are converted at a time
 _SHOWN = 60  # characters of an entry
 _EXPECTED = 'expected a list of numbers in each line, or objects such as {"id": "a", "vector": [0.5, -1.25]}'
+_NO_ID = "some rows have an id and others none; give each one"
 Row = tuple[int, str | None, list[Any]]  # the line, the id and the numbers
 
 
@@ -36,18 +34,6 @@ def read_cells(path: Path, key: str | None, delimiter: str) -> StoredMatrix:
     key: the column of lists, if there are several. Raises InputError as `read_jsonl` does.
     """
     return _stored(path, _cells(path, key, delimiter))
-
-
-def holds_lists(path: Path, delimiter: str) -> bool:
-    """Whether the first row after the header of a .csv or .tsv has a cell that is a list."""
-    with (
-        readable(path, csv.Error),
-        long_fields(),
-        path.open(encoding="utf-8-sig", newline="", errors="replace") as file,
-    ):
-        rows = filter(None, csv.reader(file, delimiter=delimiter))
-        next(rows, None)
-        return any(_is_list(cell) for cell in next(rows, []))
 
 
 def _stored(path: Path, rows: Generator[Row, None, None]) -> StoredMatrix:
@@ -72,9 +58,6 @@ def _stored(path: Path, rows: Generator[Row, None, None]) -> StoredMatrix:
         return StoredMatrix(scratch.array(columns), FLOATS["float32"], ids or None)
 
 
-_NO_ID = "some rows have an id and others none; give each one"
-
-
 def _numbers(path: Path, line: int, entries: list[Any]) -> np.ndarray:
     """The entries as float32: numbers, or texts of numbers from a cell."""
     wrong = [one for one in entries if isinstance(one, bool) or not isinstance(one, int | float | str)]
@@ -82,11 +65,12 @@ def _numbers(path: Path, line: int, entries: list[Any]) -> np.ndarray:
         if not wrong:
             return np.array(entries, np.float64).astype(np.float32)
     except (ValueError, OverflowError):
-        wrong = [one for one in entries if not _is_number(one)]
+        wrong = [one for one in entries if not is_number(one)]
     fail(f"{path}:{line}: {str(wrong[0])[:_SHOWN]!r} is not a number; {_EXPECTED}")
 
 
-def _is_number(entry: Any) -> bool:
+def is_number(entry: Any) -> bool:
+    """Whether an entry is a number, or the text of one."""
     try:
         float(entry)
     except (ValueError, TypeError, OverflowError):
@@ -95,61 +79,35 @@ def _is_number(entry: Any) -> bool:
 
 
 def _lines(path: Path, key: str | None) -> Generator[Row, None, None]:
-    with readable(path), path.open("rb") as file, byte_bar(f"reading {path.name}", path.stat().st_size) as bar:
-        for number, line in enumerate(file, 1):
-            bar.update(len(line))
-            text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-            if not text.strip():
-                continue
-            try:
-                row = json.loads(text)
-            except (ValueError, RecursionError) as error:
-                raise InputError(f"{path}:{number}: no JSON ({error}); {_EXPECTED}") from error
-            if isinstance(row, list):
-                require(key is None, f"{path} holds lists without names; remove '::{key}'")
-                name, one = "", None
-                row = {name: row}
-            else:
-                require(isinstance(row, dict), f"{path}:{number}: {str(row)[:_SHOWN]!r}; {_EXPECTED}")
-                key = _only(path, key, [name for name, value in row.items() if isinstance(value, list)])
-                name, one = key, row.get("id")
-            found = row.get(name)
-            require(
-                isinstance(found, list) and len(found) > 0, f"{path}:{number}: {name or 'it'} is no list; {_EXPECTED}"
-            )
-            require(
-                not any(isinstance(entry, str) for entry in found), f"{path}:{number}: texts in a list; {_EXPECTED}"
-            )
-            yield number, None if one is None else str(one), found
+    for line, row in json_rows(path, _EXPECTED):
+        if isinstance(row, list):
+            require(key is None, f"{path} holds lists without names; remove '::{key}'")
+            name, one, found = "it", None, row
+        else:
+            require(isinstance(row, dict), f"{path}:{line}: {str(row)[:_SHOWN]!r}; {_EXPECTED}")
+            key = name = _only(path, key, [name for name, value in row.items() if isinstance(value, list)])
+            one, found = row.get("id"), row.get(name)
+        require(isinstance(found, list) and len(found) > 0, f"{path}:{line}: {name} is no list; {_EXPECTED}")
+        require(not any(isinstance(entry, str) for entry in found), f"{path}:{line}: texts in a list; {_EXPECTED}")
+        yield line, None if one is None else str(one), found
 
 
 def _cells(path: Path, key: str | None, delimiter: str) -> Generator[Row, None, None]:
-    with (
-        readable(path, csv.Error),
-        long_fields(),
-        path.open(encoding="utf-8-sig", newline="") as file,
-        byte_bar(f"reading {path.name}", path.stat().st_size) as bar,
-    ):
-        reader = csv.reader(file, delimiter=delimiter, strict=True)
-        header = next(filter(None, reader), [])
-        own = header.index("id") if header.count("id") == 1 else None
-        for cells in filter(None, reader):
-            bar.update(sum(map(len, cells)))
-            line = reader.line_num
-            require(
-                len(cells) == len(header),
-                f"{path}:{line}: {len(cells)} entries; expected {len(header)}, as the header has",
-            )
-            key = _only(path, key, [name for name, cell in zip(header, cells, strict=True) if _is_list(cell)])
-            require(key in header, f"{path} has no column {key!r}; columns there: {', '.join(header)[:500]}")
-            cell = cells[header.index(key)].strip()
-            require(_is_list(cell), f"{path}:{line}: {cell[:_SHOWN]!r} is no list of numbers")
-            numbers = cell[1:-1].replace(",", " ").split()
-            require(len(numbers) > 0, f"{path}:{line}: the list is empty")
-            yield line, None if own is None else cells[own], list(numbers)
+    rows = csv_rows(path, delimiter)
+    _, header = next(rows)
+    own = header.index("id") if header.count("id") == 1 else None
+    for line, cells in rows:
+        key = _only(path, key, [name for name, cell in zip(header, cells, strict=True) if is_list(cell)])
+        require(key in header, f"{path} has no column {key!r}; columns there: {', '.join(header)[:500]}")
+        cell = cells[header.index(key)].strip()
+        require(is_list(cell), f"{path}:{line}: {cell[:_SHOWN]!r} is no list of numbers")
+        numbers = cell[1:-1].replace(",", " ").split()
+        require(len(numbers) > 0, f"{path}:{line}: the list is empty")
+        yield line, None if own is None else cells[own], list(numbers)
 
 
-def _is_list(cell: str) -> bool:
+def is_list(cell: str) -> bool:
+    """Whether a cell is a list in brackets."""
     return cell.strip().startswith("[") and cell.strip().endswith("]")
 
 

@@ -121,9 +121,9 @@ def _from_columns(path: Path, file: "pq.ParquetFile") -> np.ndarray:
         group = columns[left : left + _TOGETHER]
         for first, batch in _batches(path, file, group):
             here = slice(first, first + len(batch))
-            for place, name in enumerate(group, left):
+            for column, name in enumerate(group, left):
                 part = batch.column(name)
-                array[here, place] = part.to_numpy(zero_copy_only=False)
+                array[here, column] = part.to_numpy(zero_copy_only=False)
                 if part.null_count:
                     holes[here] |= part.is_null().to_numpy(zero_copy_only=False)
     found = RowErrors()

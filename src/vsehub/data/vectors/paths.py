@@ -65,8 +65,8 @@ def require_vectors(name: str, path: str) -> None:
         return
     file = existing(name, path, _ADVICE)
     if file.is_dir():
-        if not sides(file):
-            shards(name, file)
+        if not side_folders(file):
+            shard_paths(name, file)
         return
     require(file.is_file(), f"{name}: {file} is neither a file nor a folder. {_ADVICE}")
     require(file.suffix.lower() in SUFFIXES, _other_format(name, path, file.suffix))
@@ -80,7 +80,7 @@ def _other_format(name: str, path: str, suffix: str) -> str:
     )
 
 
-def sides(folder: Path) -> list[str]:
+def side_folders(folder: Path) -> list[str]:
     """The folders of vectors in a folder of clip-retrieval's layout, such as img_emb and text_emb; else an empty list.
 
     Files beside them do not count: clip-retrieval writes its statistics there.
@@ -102,7 +102,7 @@ def chosen_side(label: str, found: list[str], inside: str | None) -> str:
     return inside
 
 
-def shards(name: str, folder: Path) -> list[Path]:
+def shard_paths(name: str, folder: Path) -> list[Path]:
     """The files of a folder of shards, in the natural order of their names: img_emb_2 before img_emb_10.
 
     Files whose names begin with a dot or an underscore are not read; links are followed. Raises InputError if there
@@ -121,7 +121,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def shard_names(name: str, label: str, files: Iterable[str], folders: Iterable[str]) -> list[str]:
-    """The names of the shards among the `files` and `folders` of a folder `label`; see `shards`."""
+    """The names of the shards among the `files` and `folders` of a folder `label`; see `shard_paths`."""
     files, folders = ([one for one in names if not _hidden(one)] for names in (files, folders))
     require(
         len(files) + len(folders) > 0, f"{name}: {label} is a folder without files; expected shards: .npy or .parquet"
@@ -143,8 +143,8 @@ def shard_names(name: str, label: str, files: Iterable[str], folders: Iterable[s
 
 def natural(name: str) -> Any:
     """A key that sorts names by the numbers in them: img_emb_2 before img_emb_10."""
-    parts = re.split("([0-9]+)", name)  # text and numbers in turn
-    return [int(part) if place % 2 else part for place, part in enumerate(parts)], name
+    pieces = re.split("([0-9]+)", name)  # text and numbers in turn
+    return [int(piece) if number % 2 else piece for number, piece in enumerate(pieces)], name
 
 
 def _hidden(name: str) -> bool:

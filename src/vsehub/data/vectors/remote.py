@@ -79,15 +79,16 @@ class RemoteRows:
 
     def __init__(self, name: str, uri: str, files: "AbstractFileSystem", paths: Sequence[str]):
         self._name, self._uri, self._files = name, uri, files
-        self._parts: list[tuple[str, int]] = []  # path, first byte of the numbers
+        self._numbers_at: list[tuple[str, int]] = []  # path, first byte of the numbers
         self._ends: list[int] = []
         self.shards: list[tuple[str, int]] = []
         self.dtype, self._columns = np.dtype(np.float32), 0
         for path in paths:
-            header, begin = self._header(path)
+            with connected(name, uri), files.open(path, "rb", block_size=_HEADER_BYTES) as file:
+                header, begin = NpyHeader.read(file), file.tell()
             checked_kind(masked(path), header.shape, header.dtype.name)
             alike = header.dtype, header.shape[1]
-            if not self._parts:
+            if not self._numbers_at:
                 self.dtype, self._columns = alike
             require(
                 alike == (self.dtype, self._columns) and not header.fortran,
@@ -96,7 +97,7 @@ class RemoteRows:
                 f"{self._columns} {self.dtype}. Files that are read in place must be alike and in C order: "
                 "write one of them again",
             )
-            self._parts.append((path, begin))
+            self._numbers_at.append((path, begin))
             self._ends.append(len(self) + header.shape[0])
             self.shards.append((masked(path).rpartition("/")[2], header.shape[0]))
 
@@ -123,7 +124,7 @@ class RemoteRows:
         return np.concatenate(found)
 
     def _read(self, number: int, start: int, stop: int) -> np.ndarray:
-        (path, begin), size = self._parts[number], self._columns * self.dtype.itemsize
+        (path, begin), size = self._numbers_at[number], self._columns * self.dtype.itemsize
         with connected(self._name, self._uri):
             got = self._files.cat_file(path, start=begin + start * size, end=begin + stop * size)
         require(
@@ -132,10 +133,6 @@ class RemoteRows:
             f"{start} to {stop - 1} came. Write it again",
         )
         return np.frombuffer(got, self.dtype).reshape(stop - start, self._columns)
-
-    def _header(self, path: str) -> tuple[NpyHeader, int]:
-        with connected(self._name, self._uri), self._files.open(path, "rb", block_size=_HEADER_BYTES) as file:
-            return NpyHeader.read(file), file.tell()
 
 
 def in_place(name: str, uri: str) -> RemoteRows | None:
@@ -204,7 +201,7 @@ class _Copies:
 
     def _fetch(self, wanted: dict[str, dict[str, Any]]) -> None:
         before = read_object(self._folder / _FETCHED)
-        kept: dict[str, Any] = {}
+        versions: dict[str, Any] = {}
         for local in before.keys() - wanted.keys():
             if stays_inside(local):
                 (self._folder / local).unlink(missing_ok=True)
@@ -217,7 +214,7 @@ class _Copies:
                 and copy.is_file()
                 and str(copy.stat().st_size) == version["size"]
             ):
-                kept[local] = version
+                versions[local] = version
             else:
                 missing[local] = entry
         total = sum(entry.get("size") or 0 for entry in missing.values())
@@ -227,10 +224,10 @@ class _Copies:
         with byte_bar(f"fetching {self._uri}", total) as bar:
             for local, entry in missing.items():
                 self._copy(local, entry, bar.update)
-                kept[local] = _version(entry)
-                write_json(self._folder / _FETCHED, kept)
-        if kept != before:
-            write_json(self._folder / _FETCHED, kept)
+                versions[local] = _version(entry)
+                write_json(self._folder / _FETCHED, versions)
+        if versions != before:
+            write_json(self._folder / _FETCHED, versions)
 
     def _copy(self, local: str, entry: dict[str, Any], progress: Any) -> None:
         length = 0

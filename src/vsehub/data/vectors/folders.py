@@ -79,9 +79,15 @@ def read_shards(
         if alike is None:
             fail(f"{folder}: none of its {len(paths)} shards can be read. Copy, download or write them again")
         array = rows.array(alike[0]) if isinstance(rows, ScratchRows) else rows
-    named = _joined(found, ids) or _distinct(folder, texts)
+    named = _ids_of_shards(found, ids) or _distinct_ids(folder, texts)
+    captions = _column(texts, LABELS)
     return StoredMatrix(
-        array, alike[1], named, _captions(texts), tuple(left_out), tuple(zip(found, rows_of, strict=True))
+        array,
+        alike[1],
+        named,
+        None if captions is None else captions.to_pylist(),
+        tuple(left_out),
+        tuple(zip(found, rows_of, strict=True)),
     )
 
 
@@ -89,7 +95,7 @@ def _said(dim: int, dtype: torch.dtype) -> str:
     return f"{dim} {str(dtype).removeprefix('torch.')} numbers"
 
 
-def _joined(shards: list[Path], ids: list[list[str] | None]) -> list[str] | None:
+def _ids_of_shards(shards: list[Path], ids: list[list[str] | None]) -> list[str] | None:
     """The ids of the shards themselves, which all or none of them must have."""
     with_ids = [one for one in ids if one is not None]
     if not with_ids:
@@ -125,7 +131,7 @@ def _column(texts: "list[dict[str, pa.ChunkedArray]]", name: str) -> "pa.Chunked
     return pa.chunked_array([chunk for own in texts for chunk in own[name].chunks], pa.string())
 
 
-def _distinct(folder: Path, texts: "list[dict[str, pa.ChunkedArray]]") -> list[str] | None:
+def _distinct_ids(folder: Path, texts: "list[dict[str, pa.ChunkedArray]]") -> list[str] | None:
     """The first column among `IDS` with a different entry in each row; None, with a warning, if there is none."""
     import pyarrow.compute as pc
 
@@ -141,8 +147,3 @@ def _distinct(folder: Path, texts: "list[dict[str, pa.ChunkedArray]]") -> list[s
             ", ".join(IDS),
         )
     return None
-
-
-def _captions(texts: "list[dict[str, pa.ChunkedArray]]") -> list[str] | None:
-    column = _column(texts, LABELS)
-    return None if column is None else column.to_pylist()

@@ -2,13 +2,16 @@
 
 import logging
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
 
 from vsehub.checks import one_of, require
-from vsehub.data.photos.pictures import PictureFiles, Pictures, checked, memory_file
+from vsehub.components import Component
+from vsehub.data.photos.pictures import PictureFiles, Pictures, check_pictures, memory_file
 from vsehub.io.files import cache_folder
 from vsehub.io.rows import listed
 
@@ -18,7 +21,7 @@ _NAMED_LEFT_OUT = 20  # files named in a warning: more than in an error, since n
 
 
 class PictureCollection(PictureFiles, Protocol):
-    """The pictures of a split, wherever they are stored.
+    """The pictures of a source or of a split, wherever they are stored.
 
     names: (I,) of the pictures, each once. setting: the setting that says where they are, title: what it names, for
     messages and progress bars. identity: tells one collection from another; names are unique within it.
@@ -36,60 +39,84 @@ class PictureCollection(PictureFiles, Protocol):
     @property
     def identity(self) -> str: ...
 
+    def take(self, rows: np.ndarray) -> "PictureCollection":
+        """The pictures of these rows."""
+
+    def located(self, split: str) -> "PictureCollection":
+        """The same pictures, after a look at whether their files are there.
+
+        split: for messages. Raises InputError if files are missing.
+        """
+
     def states(self) -> list[list[int]]:
         """For each picture, numbers that change when the picture does."""
 
 
-class PictureReading:
-    """The settings with which pictures are read.
+@dataclass(frozen=True)
+class PictureSettings(Component):
+    """The settings with which a source reads its pictures.
 
     size, resize, crops, threads: of `Pictures`. augment: "vsepp", random crops and mirrors in training, or "none".
-    unreadable: "stop" at files that cannot be decoded, or "leave_out" them and their captions. cache: the folder that
-    remembers which files are whole; None is vsehub's folder in the user's caches (`io.files.cache_folder`). Raises
-    InputError for other values.
+    unreadable: "stop" at pictures that cannot be decoded, or "leave_out" them and their captions. uncaptioned: the same
+    for pictures without any caption. cache: the folder that remembers which pictures are intact; None is vsehub's
+    folder in the user's caches (`io.files.cache_folder`). Raises InputError for other values.
     """
 
-    def __init__(
-        self,
-        size: int = 224,
-        resize: int = 256,
-        crops: int = 1,
-        augment: str = "none",
-        unreadable: str = "stop",
-        threads: int | None = None,
-        cache: str | None = None,
-    ):
-        one_of("augment", augment, ("none", "vsepp"))
-        one_of("unreadable", unreadable, ("stop", "leave_out"))
-        self._pictures = partial(Pictures, size=size, resize=resize, crops=crops, threads=threads)
-        self.threads = self._pictures([]).threads  # refuses bad sizes before the pictures are checked
-        self._augment, self._unreadable, self.cache = augment, unreadable, cache
-        cache_folder(cache)  # refuses a file
+    size: int = 224
+    resize: int = 256
+    crops: int = 1
+    augment: str = "none"
+    unreadable: str = "stop"
+    uncaptioned: str = "stop"
+    threads: int | None = None
+    cache: str | None = None
+    rebuilt = MappingProxyType({"cache": None})  # a checkpoint does not say where files are written
+
+    def __post_init__(self) -> None:
+        one_of("augment", self.augment, ("none", "vsepp"))
+        one_of("unreadable", self.unreadable, ("stop", "leave_out"))
+        one_of("uncaptioned", self.uncaptioned, ("stop", "leave_out"))
+        self._pictures([])  # refuses bad sizes before the pictures are checked
+        cache_folder(self.cache)  # refuses a file
+
+    @property
+    def workers(self) -> int:
+        """The number of threads that decode pictures."""
+        return self._pictures([]).threads
+
+    @property
+    def folder(self) -> Path:
+        """The folder that remembers which pictures are intact."""
+        return cache_folder(self.cache)
 
     def check(self, split: str, files: PictureCollection) -> tuple[np.ndarray, np.ndarray]:
         """The rows of the pictures that can be decoded, ascending, and the hashes of their files.
 
         Raises InputError if others may not be left out, or if there are no others. Warns of equal files.
         """
-        memory = memory_file(self.cache, files.identity)
-        found = checked(files, files.names, files.states(), memory, files.title, self.threads)
+        found = check_pictures(
+            files, files.names, files.states(), memory_file(self.folder, files.identity), files.title, self.workers
+        )
         named = [f"{files.names[row]} ({reason})" for row, reason in sorted(found.damaged.items())]
         said = f"{len(named):,} of {len(files):,} files of the split {split!r} in {files.title} cannot be decoded"
         require(
-            not named or self._unreadable == "leave_out",
+            not named or self.unreadable == "leave_out",
             f"{files.setting}: {said}: {listed(named)}. Copy them again, or leave them and their captions out with "
-            "data.unreadable=leave_out",
+            "data.pictures.unreadable=leave_out",
         )
         require(len(named) < len(files), f"{files.setting}: {said}, which is all: {listed(named)}. Copy them again")
         if named:
             log.warning("%s and are left out with their captions: %s", said, listed(named, most=_NAMED_LEFT_OUT))
-        kept = np.delete(np.arange(len(files)), list(found.damaged))
-        _warn_of_copies(split, files.names, kept, found.contents[kept])
-        return kept, found.contents[kept]
+        intact = np.delete(np.arange(len(files)), list(found.damaged))
+        _warn_of_copies(split, files.names, intact, found.contents[intact])
+        return intact, found.contents[intact]
 
-    def pictures(self, split: str, files: PictureFiles, contents: np.ndarray) -> Pictures:
+    def opened(self, split: str, files: PictureFiles, contents: np.ndarray) -> Pictures:
         """The pictures of a split. contents: (I,) hashes of their files."""
-        return self._pictures(files, augments=self._augment == "vsepp" and split == "train", contents=contents)
+        return self._pictures(files, self.augment == "vsepp" and split == "train", contents)
+
+    def _pictures(self, files: PictureFiles, augments: bool = False, contents: np.ndarray | None = None) -> Pictures:
+        return Pictures(files, self.size, self.resize, self.crops, augments, self.threads, contents)
 
 
 def _warn_of_copies(split: str, names: Sequence[str], rows: np.ndarray, contents: np.ndarray) -> None:
