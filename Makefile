@@ -52,7 +52,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (2.5 minutes on two AMD cores, up to 10 on slower or busy ones)
-	$(BIN)/python experiments/compare.py --out runs/demo --criteria csls is \
+	$(BIN)/python experiments/compare.py --out runs/demo --losses sum sum_to_max hal hal+mb --criteria csls is \
 	  --title "Four losses on the embedded scenes, each at the best of the same five learning rates on validation" \
 	  -- experiment=demo
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
 
-LOSSES = ["sum", "max", "hal", "hal+mb"]
+LOSSES = ["sum", "max", "sum_to_max", "hal", "hal+mb"]
 
 
 def tried(sweep: Path) -> pd.DataFrame:
