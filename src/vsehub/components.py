@@ -279,8 +279,10 @@ def changed(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
     found = dict(settings)
     for name, value in changes.items():
         before = found.get(name)
-        both = isinstance(value, Mapping) and isinstance(before, Mapping)
-        found[name] = changed(before, value) if both else value
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            found[name] = changed(before, value)
+        else:
+            found[name] = value
     return found
 
 
