@@ -8,15 +8,19 @@ from urllib.parse import quote
 
 import pytest
 import torch
-from collections_served import ITEMS, NASTY, QUERIES, catalogue
+from collections_served import ITEMS, NASTY, QUERIES, catalogue, contents
 from PIL import Image
 
 from vsehub.checks import InputError
+from vsehub.criteria import InvertedSoftmax
+from vsehub.rerank.inputs import Names
+from vsehub.rerank.sides import Sides
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'vsehub[serve]'")
 from starlette.testclient import TestClient
 
 from vsehub.web.application import application
+from vsehub.web.catalogue import Catalogue
 from vsehub.web.contents import MOST_PIXELS, require_small
 from vsehub.web.guard import MOST_BYTES
 from vsehub.web.server import hosts_of
@@ -315,3 +319,15 @@ def test_many_at_once_get_what_one_gets(known):
     for number, answer in enumerate(asyncio.run(ask())):
         positions = known.rankings["csls"].positions[number % QUERIES, :10]
         assert [one["id"] for one in answer["corrected"]] == [known.id_of(row) for row in positions]
+
+
+@pytest.mark.parametrize(("items", "queries"), [(1, 1), (1, 3), (2, 1), (12, 2)])
+def test_few_items_and_few_queries(items, queries):
+    random = torch.Generator().manual_seed(items)
+    sides = Sides.of(torch.randn(queries, 4, generator=random), torch.randn(items, 4, generator=random))
+    names = {"item_names": Names("items", items), "query_names": Names("queries", queries)}
+    few = Catalogue(contents(sides=sides, **names), {"is": InvertedSoftmax()})
+    with TestClient(application(few, hosts_of("127.0.0.1")), LOCAL) as client:
+        for path in ("/", "/hubs", "/items/0", "/?item=0", "/api/collection", "/api/hubs", "/api/search?query=0&k=200"):
+            assert client.get(path).status_code == 200, path
+        assert len(client.get("/api/search?query=0&k=200").json()["plain"]) == items

@@ -358,7 +358,8 @@ def _pages(app: FastAPI, service: Service) -> None:
     async def hubs(kind: str = "hubs", offset: OFFSET = 0, criterion: CRITERION = None) -> HTMLResponse:
         chosen = kind if kind in ("hubs", "antihubs", "suspects") else "hubs"
         found = service.hubs(chosen, offset, 20, criterion)
-        return page("hubs.html.j2", found=found, curves=service.curves, criterion=service.criterion(criterion))
+        curves = await asyncio.to_thread(lambda: service.curves)
+        return page("hubs.html.j2", found=found, curves=curves, criterion=service.criterion(criterion))
 
     @app.get("/items/{name:path}", include_in_schema=False)
     async def item(name: str, offset: OFFSET = 0, criterion: CRITERION = None) -> HTMLResponse:
