@@ -1,0 +1,69 @@
+"""What all formats of models share: capturing a network, and asking for packages."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TypeVar
+
+import torch
+
+from vsehub.checks import InputError, require
+
+T = TypeVar("T")
+# Input -> the axes whose sizes vary, with their names.
+Axes = Mapping[str, Mapping[int, str]]
+_SHOWN = 400  # characters of what torch says
+
+
+def require_packages(name: str, *packages: str) -> None:
+    """Raise InputError, with the command that installs them, if packages of a format are missing."""
+    missing = [one for one in packages if find_spec(one) is None]
+    require(
+        not missing,
+        f"format={name} needs {', '.join(missing)}; install what is missing: pip install 'vsehub[export]'",
+    )
+
+
+def captured(side: str, name: str, export: Callable[[], T], hint: str) -> T:
+    """What `export` returns, called with torch's plain operators and without torch's notes.
+
+    side, name: of the encoder and the format. Raises InputError, with what torch says of the operator and `hint`, if
+    the format cannot express the encoder.
+    """
+    try:
+        with torch.no_grad(), _plain_attention(), _quiet():
+            return export()
+    except Exception as error:  # torch's own classes are not public
+        raise InputError(
+            f"the {side} encoder cannot be exported as {name}, nothing was written: {_reason(error)}. {hint}"
+        ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """What the first cause of an error says."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    said = " ".join(str(error).split())[:_SHOWN].rstrip(".")
+    return f"{type(error).__name__}: {said}"
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    """Attention by operators that formats know, not by torch's fused one for inference."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
