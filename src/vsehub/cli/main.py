@@ -20,6 +20,7 @@ COMMANDS = {
     "add": "add items to a database that rerank filled, and remove others",
     "gate": "find new items that would be hubs of a database before they are added",
     "diagnose": "measure the hubness of your own embeddings under several criteria",
+    "export": "write a checkpoint as ONNX or for torch.export, or embeddings for Embedding Atlas or FiftyOne",
     "completion": "print a script with which bash, zsh or fish completes what is typed",
     "wandb-dashboard": "build a view of a wandb project, comparing losses",
 }

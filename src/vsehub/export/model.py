@@ -21,7 +21,7 @@ from vsehub.evaluation.trained import TrainedModel
 from vsehub.export.captured import Axes
 from vsehub.export.described import preprocessing, scoring, tokens
 from vsehub.export.traced import traced
-from vsehub.io.files import alone, write_json
+from vsehub.io.files import write_json
 from vsehub.io.outputs import Output
 from vsehub.sets import Encoding, Sets
 from vsehub.types import Encoder
@@ -87,8 +87,7 @@ def export_model(model: TrainedModel, form: ModelFormat, out: Output) -> dict[st
     model: on the CPU. Both encoders are captured and tried before any file takes its place in `out`. Raises InputError
     for an encoder that the format cannot express, and if a written encoder gives other vectors than the model.
     """
-    with alone(out.folder, "writing"), _unfinished(out.folder) as folder:
-        out.recheck()
+    with out.held(), _unfinished(out.folder) as folder:
         own, token_files = tokens(model)
         sides = {one.side: write_encoder(one, form, folder) for one in (_images(model), _texts(model))}
         sides["image"]["preprocessing"] = PREPROCESSING
@@ -127,8 +126,9 @@ def write_encoder(one: Encoded, form: ModelFormat, folder: Path) -> dict[str, An
     for batch, wanted in zip(one.batches, expected, strict=True):
         found = run(*(part.numpy() for part in batch))
         for name, got, want in zip(one.outputs, found, wanted, strict=True):
-            if name == "vectors" and got.ndim == 3 or name == "inside":  # sets may have more padding
-                want = np.pad(want, [(0, 0), (0, got.shape[1] - want.shape[1]), *[(0, 0)] * (want.ndim - 2)])
+            if len(one.outputs) > 1:  # sets may have more padding
+                more = max(0, got.shape[1] - want.shape[1])
+                want = np.pad(want, [(0, 0), (0, more), *[(0, 0)] * (want.ndim - 2)])
             require(
                 got.shape == want.shape,
                 f"the exported {one.side} encoder gives {name} of shape {got.shape}, the checkpoint {want.shape}; "
@@ -138,8 +138,8 @@ def write_encoder(one: Encoded, form: ModelFormat, folder: Path) -> dict[str, An
             difference = max(difference, apart / max(1.0, float(np.abs(want).max())))
     require(
         difference <= TOLERANCE,
-        f"the exported {one.side} encoder differs from the checkpoint's by {difference:.1e}, more than {TOLERANCE:.0e}; "
-        "nothing was written. Give another format",
+        f"the exported {one.side} encoder differs from the checkpoint's by {difference:.1e}, more than "
+        f"{TOLERANCE:.0e}; nothing was written. Give another format",
     )
     return {
         "file": path.name,

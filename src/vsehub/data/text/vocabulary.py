@@ -26,7 +26,7 @@ _INSTALL = "install it: pip install 'vsehub[transformers]'"
 
 @cache
 def word_pattern() -> re.Pattern[str]:
-    """What a word is: letters, digits and the marks that scripts such as Devanagari write within words, which `\\w` omits."""
+    """What a word is: letters, digits and the marks within words of scripts such as Devanagari, which `\\w` omits."""
     marks = "".join(chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code))[0] == "M")
     word = rf"\w+(?:[{marks}]+\w*)*"
     return re.compile(rf"{word}(?:'{word})*")
@@ -129,8 +129,8 @@ class Subwords:
 
     tokenizer: of the `tokenizers` library. most: the tokens that the model takes, special ones counted; longer captions
     are cut, and their number is logged. None: no limit. clean: what open_clip does to a caption before, a name of
-    `CLEANINGS`; None: nothing. special: the number of special tokens. Raises InputError for a tokenizer that adds none, since an empty caption
-    would then have no tokens, and for other limits and names.
+    `CLEANINGS`; None: nothing. special: the number of special tokens around a caption. Raises InputError for a
+    tokenizer that adds none, since an empty caption would then have no tokens, and for other limits and names.
     """
 
     def __init__(self, tokenizer: "Tokenizer", most: int | None = None, clean: str | None = None):
