@@ -25,9 +25,11 @@ if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is 
 log = logging.getLogger(__name__)
 
 RESULT, PAGE = "result.json", "index.html"
-VECTORS, SCORES = ("queries", "items", "reference", "reference_items"), ("scores", "reference_scores")
-NAMES = ("truth", "query_ids", "item_ids", "query_labels", "item_labels", "item_images")
-FILES = (*VECTORS, *SCORES, *NAMES)
+FILES = (
+    *("queries", "items", "reference", "reference_items", "scores", "reference_scores", "truth"),
+    *("query_ids", "item_ids", "query_labels", "item_labels", "item_images"),
+)
+VECTORS, SCORES = FILES[:4], FILES[4:6]
 
 
 @dataclass(frozen=True)
