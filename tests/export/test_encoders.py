@@ -120,9 +120,7 @@ def test_vectors(form, tmp_path):
         check(form, encoder, batches((7,)), PIXELS, "image", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("library", "model", "regions"), [("torchvision", "resnet18", 1), ("timm", "resnet10t", None)]
-)
+@pytest.mark.parametrize(("library", "model", "regions"), [("torchvision", "resnet18", 1), ("timm", "resnet10t", None)])
 def test_pixels_through_networks_of_others(form, library, model, regions, tmp_path):
     pytest.importorskip(library)
     torch.manual_seed(0)

@@ -1,16 +1,15 @@
 """What all formats of models share: capturing a network, and asking for packages."""
 
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TypeVar
 
 import torch
 
 from vsehub.checks import InputError, require
 
-T = TypeVar("T")
 # Input -> the axes whose sizes vary, with their names.
 Axes = Mapping[str, Mapping[int, str]]
 _SHOWN = 400  # characters of what torch says
@@ -25,15 +24,17 @@ def require_packages(name: str, *packages: str) -> None:
     )
 
 
-def captured(side: str, name: str, export: Callable[[], T], hint: str) -> T:
-    """What `export` returns, called with torch's plain operators and without torch's notes.
+def capture(side: str, name: str, export: Callable[[], None], hint: str) -> None:
+    """Call `export`, which captures and writes an encoder, with torch's plain operators and without torch's notes.
 
     side, name: of the encoder and the format. Raises InputError, with what torch says of the operator and `hint`, if
     the format cannot express the encoder.
     """
     try:
         with torch.no_grad(), _plain_attention(), _quiet():
-            return export()
+            export()
+    except OSError:  # a full disk
+        raise
     except Exception as error:  # torch's own classes are not public
         raise InputError(
             f"the {side} encoder cannot be exported as {name}, nothing was written: {_reason(error)}. {hint}"
@@ -64,6 +65,8 @@ def _quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         logging.disable(before)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vsehub.checks import InputError
-from vsehub.export.captured import Axes, captured, require_packages
+from vsehub.export.captured import Axes, capture, require_packages
 from vsehub.export.model import LIMIT, ModelFormat, Run
 
 # torch's order of the gates -> ONNX's: update, reset, new; input, output, forget, cell.
@@ -35,8 +35,8 @@ class Onnx(ModelFormat):
         """See `ModelFormat`. Weights of more than 2 GB lie in a file of their own beside `path`."""
         size = sum(one.numel() * one.element_size() for one in (*network.parameters(), *network.buffers()))
 
-        def export() -> Any:
-            return torch.onnx.export(
+        def export() -> None:
+            program = torch.onnx.export(
                 network,
                 tuple(sample),
                 dynamo=True,
@@ -46,8 +46,10 @@ class Onnx(ModelFormat):
                 dynamic_shapes=tuple(axes.values()),
             )
 
-        program = captured(side, self.name, export, "Give format=torch_export, which keeps torch's own operators")
-        program.save(str(path), external_data=size > LIMIT)
+            assert program is not None  # by dynamo=True
+            program.save(str(path), external_data=size > LIMIT)
+
+        capture(side, self.name, export, "Give format=torch_export, which keeps torch's own operators")
 
     def opened(self, path: Path) -> Run:
         """See `ModelFormat`."""

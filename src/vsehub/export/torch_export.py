@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from vsehub.checks import require
-from vsehub.export.captured import Axes, captured
+from vsehub.export.captured import Axes, capture
 from vsehub.export.model import ModelFormat, Run
 
 
@@ -36,10 +36,10 @@ class TorchExport(ModelFormat):
         """See `ModelFormat`; outputs have no names in this format."""
         varying = tuple({axis: Dim.DYNAMIC for axis in one} for one in axes.values())
 
-        def export() -> torch.export.ExportedProgram:
-            return torch.export.export(network, tuple(sample), dynamic_shapes=varying)
+        def export() -> None:
+            torch.export.save(torch.export.export(network, tuple(sample), dynamic_shapes=varying), path)
 
-        torch.export.save(captured(side, self.name, export, "Its operators depend on the values they get"), path)
+        capture(side, self.name, export, "Choose a checkpoint whose encoders do not branch by the values that they get")
 
     def opened(self, path: Path) -> Run:
         """See `ModelFormat`."""
