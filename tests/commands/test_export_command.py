@@ -9,6 +9,8 @@ import shutil
 import signal
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -193,7 +195,17 @@ def test_embedding_atlas_opens_the_table_by_the_printed_line(given, run_here, tm
             assert program.poll() is None, text
             assert time.monotonic() < until, text
             time.sleep(0.5)
-        assert f"[{ITEMS} rows x" in text
+        assert f"Running UMAP for input with shape ({ITEMS}, {DIM})" in text
+        (address,) = re.findall(r"http://localhost:\d+", text)
+        while True:
+            try:
+                with urllib.request.urlopen(f"{address}/data/metadata.json") as answer:
+                    props = json.load(answer)["props"]
+                break
+            except urllib.error.URLError:
+                assert time.monotonic() < until
+                time.sleep(0.2)
+        assert props["data"]["neighbors"] == "neighbors"
     finally:
         program.send_signal(signal.SIGTERM)
         program.wait()
