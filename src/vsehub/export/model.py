@@ -48,8 +48,8 @@ class ModelFormat(ABC):
         """Raise InputError if a package that the format needs is missing."""
 
     @abstractmethod
-    def cells(self, network: nn.RNNBase) -> nn.Module:
-        """A GRU or an LSTM as the format computes it, see `traced.Cells`."""
+    def cells(self, network: nn.RNNBase, every: bool) -> nn.Module:
+        """A GRU or an LSTM as the format computes it, every state or the last ones, see `traced.Cells`."""
 
     @abstractmethod
     def write(

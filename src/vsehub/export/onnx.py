@@ -25,9 +25,9 @@ class Onnx(ModelFormat):
         """See `ModelFormat`."""
         require_packages("onnx", "onnx", "onnxscript", "onnxruntime")
 
-    def cells(self, network: nn.RNNBase) -> nn.Module:
+    def cells(self, network: nn.RNNBase, every: bool) -> nn.Module:
         """See `ModelFormat`: ONNX's own operator, which takes lengths."""
-        return OnnxCells(network)
+        return OnnxCells(network, every)
 
     def write(
         self, side: str, network: nn.Module, sample: Sequence[Tensor], axes: Axes, outputs: Sequence[str], path: Path
@@ -78,8 +78,9 @@ class OnnxCells(nn.Module):
     See `traced.Cells` for inputs and results. States beyond a row's length are 0.
     """
 
-    def __init__(self, network: nn.RNNBase):
+    def __init__(self, network: nn.RNNBase, every: bool):
         super().__init__()
+        self.every = every
         self.operator, self.size, self.layers = network.mode, network.hidden_size, network.num_layers
         directions = ("", "_reverse") if network.bidirectional else ("",)
         self.directions = len(directions)
@@ -98,8 +99,8 @@ class OnnxCells(nn.Module):
         gates = rows.detach().chunk(len(_GATES[self.operator]))
         return torch.cat([gates[place] for place in _GATES[self.operator]])
 
-    def forward(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, L, F), (N,) -> (N, L, H), (N, H)."""
+    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
+        """(N, L, F), (N,) -> (N, L, H) or (N, H)."""
         states, last = inputs.transpose(0, 1), inputs
         own: dict[str, Any] = {"hidden_size": self.size}
         own["direction"] = "bidirectional" if self.directions > 1 else "forward"
@@ -118,4 +119,4 @@ class OnnxCells(nn.Module):
             )
             both, last = found[0], found[1]
             states = both.permute(0, 2, 1, 3).flatten(2)
-        return both.mean(dim=1).transpose(0, 1), last.mean(dim=0)
+        return both.mean(dim=1).transpose(0, 1) if self.every else last.mean(dim=0)

@@ -26,9 +26,9 @@ class TorchExport(ModelFormat):
             f"format=torch_export needs torch.while_loop, which torch {torch.__version__} lacks; install a newer torch",
         )
 
-    def cells(self, network: nn.RNNBase) -> nn.Module:
+    def cells(self, network: nn.RNNBase, every: bool) -> nn.Module:
         """See `ModelFormat`: a loop over the words, whose number stays open."""
-        return LoopedCells(network)
+        return LoopedCells(network, every)
 
     def write(
         self, side: str, network: nn.Module, sample: Sequence[Tensor], axes: Axes, outputs: Sequence[str], path: Path
@@ -60,51 +60,51 @@ class LoopedCells(nn.Module):
     row's length.
     """
 
-    def __init__(self, network: nn.RNNBase):
+    def __init__(self, network: nn.RNNBase, every: bool):
         super().__init__()
-        self.network = network
+        self.network, self.every = network, every
         self.step = _gru if network.mode == "GRU" else _lstm
 
-    def forward(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, L, F), (N,) -> (N, L, H), (N, H)."""
+    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
+        """(N, L, F), (N,) -> (N, L, H) or (N, H)."""
         states, network = inputs, self.network
         places = torch.arange(inputs.shape[1], device=inputs.device)
         back = (lengths[:, None] - 1 - places).clamp(min=0)[:, :, None]
         for layer in range(network.num_layers):
-            found, last = self._run(states, lengths, f"l{layer}")
+            every = self.every or layer + 1 < network.num_layers
+            found = self._run(states, lengths, f"l{layer}", every)
             if network.bidirectional:
                 turned = states.gather(1, back.expand(-1, -1, states.shape[2]))
-                other, end = self._run(turned, lengths, f"l{layer}_reverse")
-                other = other.gather(1, back.expand(-1, -1, other.shape[2]))
-                found, last = torch.cat([found, other], dim=2), torch.cat([last, end], dim=1)
+                other = self._run(turned, lengths, f"l{layer}_reverse", every)
+                if every:
+                    other = other.gather(1, back.expand(-1, -1, other.shape[2]))
+                found = torch.cat([found, other], dim=-1)
             states = found
-        directions = 2 if network.bidirectional else 1
-        halves = states.unflatten(2, (directions, network.hidden_size)).mean(dim=2)
-        return halves, last.unflatten(1, (directions, network.hidden_size)).mean(dim=1)
+        return states.unflatten(-1, (-1, network.hidden_size)).mean(dim=-2) if network.bidirectional else states
 
-    def _run(self, inputs: Tensor, lengths: Tensor, name: str) -> tuple[Tensor, Tensor]:
-        """One direction of one layer: the states (N, L, H) and the last of each row (N, H)."""
+    def _run(self, inputs: Tensor, lengths: Tensor, name: str, every: bool) -> Tensor:
+        """One direction of one layer: the states (N, L, H), or the last of each row (N, H)."""
         weight_in, weight, bias_in, bias = (
             getattr(self.network, f"{kind}_{name}") for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
         projected = F.linear(inputs, weight_in, bias_in).transpose(0, 1)
         length, size = projected.shape[0], self.network.hidden_size
 
-        def goes_on(place: Tensor, state: Tensor, cell: Tensor, states: Tensor) -> Tensor:
+        def goes_on(place: Tensor, state: Tensor, cell: Tensor, *states: Tensor) -> Tensor:
             return place < length
 
-        def step(place: Tensor, state: Tensor, cell: Tensor, states: Tensor) -> tuple[Tensor, ...]:
+        def step(place: Tensor, state: Tensor, cell: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
             at = place[None]
             new, kept = self.step(projected.index_select(0, at)[0], F.linear(state, weight, bias), state, cell)
             inside = (place < lengths)[:, None]
             new, kept = torch.where(inside, new, state), torch.where(inside, kept, cell)
-            return place + 1, new, kept, states.index_copy(0, at, new[None])
+            return place + 1, new, kept, *(one.index_copy(0, at, new[None]) for one in states)
 
         start = projected.new_zeros(projected.shape[1], size)
         first = torch.zeros((), dtype=torch.int64, device=inputs.device)
-        began = first, start, start.clone(), projected.new_zeros(length, projected.shape[1], size)
-        _, last, _, states = torch.while_loop(goes_on, step, began)
-        return states.transpose(0, 1), last
+        kept = [projected.new_zeros(length, projected.shape[1], size)] if every else []
+        _, last, _, *states = torch.while_loop(goes_on, step, (first, start, start.clone(), *kept))
+        return states[0].transpose(0, 1) if every else last
 
 
 def _gru(given: Tensor, recurrent: Tensor, state: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

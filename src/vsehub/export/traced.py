@@ -17,9 +17,9 @@ from vsehub.encoders.pretrained.texts import TextPretrained
 from vsehub.encoders.texts import TextGRU, TextTransformer
 from vsehub.types import Encoder
 
-# (a GRU or LSTM, batch first) -> a module: inputs (N, L, F), lengths (N,) -> the last layer's states (N, L, D), and the
-# last state of each row (N, D); of two directions their means.
-Cells = Callable[[nn.RNNBase], nn.Module]
+# (a GRU or LSTM, batch first; whether all states are wanted) -> a module: inputs (N, L, F), lengths (N,) -> the last
+# layer's states (N, L, D), or the last state of each row (N, D); of two directions their means.
+Cells = Callable[[nn.RNNBase, bool], nn.Module]
 
 
 def traced(encoder: Encoder, cells: Cells) -> nn.Module:
@@ -65,13 +65,13 @@ class TracedGPO(nn.Module):
 
     def __init__(self, pool: GPO, cells: Cells):
         super().__init__()
-        self.pool, self.cells = pool, cells(pool.gru)
+        self.pool, self.cells = pool, cells(pool.gru, True)
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         """(N, L, D), (N,) -> (N, D)."""
         inside = Pooling.inside(states, lengths)
         places = self.pool.encoded(states.shape[1]).expand(states.shape[0], -1, -1)
-        scores = self.pool.linear(self.cells(places, lengths)[0]) / self.pool.temperature
+        scores = self.pool.linear(self.cells(places, lengths)) / self.pool.temperature
         weights = scores.masked_fill(~inside, -torch.inf).softmax(dim=1)
         ordered = states.masked_fill(~inside, -torch.inf).sort(dim=1, descending=True).values
         return (weights * ordered.masked_fill(~inside, 0)).sum(dim=1)
@@ -82,14 +82,14 @@ class TracedRecurrent(nn.Module):
 
     def __init__(self, encoder: TextGRU, cells: Cells):
         super().__init__()
-        self.words, self.cells = encoder.words, cells(encoder.gru)
-        self.at_the_end = isinstance(encoder.pool, Last)
-        self.pool = traced_pool(encoder.pool, cells)
+        at_the_end = isinstance(encoder.pool, Last)
+        self.words, self.cells = encoder.words, cells(encoder.gru, not at_the_end)
+        self.pool = None if at_the_end else traced_pool(encoder.pool, cells)
 
     def forward(self, texts: Tensor, lengths: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """(N, L) ids, (N,) -> what `traced` returns."""
-        states, last = self.cells(self.words(texts), lengths)
-        return last if self.at_the_end else self.pool(states, lengths)
+        found = self.cells(self.words(texts), lengths)
+        return found if self.pool is None else self.pool(found, lengths)
 
 
 class TracedStates(nn.Module):
