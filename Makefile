@@ -141,12 +141,13 @@ grid: SEEDS = 0,1,2
 grid: $(INSTALLED) ## losses x criteria x seeds, measured and tested, on one page: DATA=folder (default scenes) SEEDS=0,1,2 OUT=runs/grid
 	$(BIN)/python experiments/grid/grid.py --data $(or $(DATA),scenes) --seeds $(SEEDS) --out $(or $(OUT),runs/grid) $(ARGS)
 
-benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 15 minutes on two cores)
+benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 20 minutes on two cores)
 	$(BIN)/python experiments/benchmarks/throughput.py $(ROOT)
 	$(BIN)/python experiments/benchmarks/bank.py $(ROOT)
 	$(BIN)/python experiments/benchmarks/hal.py
 	$(BIN)/python experiments/benchmarks/chunk.py --rounds 2
 	$(BIN)/python experiments/benchmarks/towers.py
+	$(BIN)/python experiments/benchmarks/exported.py
 	$(BIN)/python experiments/benchmarks/devices.py $(ROOT)
 	$(BIN)/python experiments/benchmarks/attention.py
 	$(BIN)/python experiments/benchmarks/evaluation.py

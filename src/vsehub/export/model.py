@@ -31,7 +31,6 @@ DESCRIPTION, PREPROCESSING = "export.json", "preprocessing.json"
 UNFINISHED = ".unfinished"  # the folder in which files are tried before they take their place
 LIMIT = 1_900_000_000  # bytes of weights that fit into one file of ONNX
 TOLERANCE = 1e-4  # of the largest number that an encoder gives, at least of 1
-SIDES = ("image", "text")
 _ROWS = (3, 1, 5)  # of the batches that are tried; the first is captured
 # (arrays of the inputs, in order) -> arrays of the outputs
 Run = Callable[..., list[np.ndarray]]
@@ -134,8 +133,8 @@ def write_encoder(one: Encoded, form: ModelFormat, folder: Path) -> dict[str, An
                 f"the exported {one.side} encoder gives {name} of shape {got.shape}, the checkpoint {want.shape}; "
                 "nothing was written. Give another format",
             )
-            apart = np.abs(got.astype(np.float32) - want.astype(np.float32)).max().item()
-            difference = max(difference, apart / max(1.0, float(np.abs(want).max())))
+            apart = np.abs(got.astype(np.float32) - want.astype(np.float32)).max()
+            difference = float(np.maximum(difference, apart / max(1.0, float(np.abs(want).max()))))  # NaN stays
     require(
         difference <= TOLERANCE,
         f"the exported {one.side} encoder differs from the checkpoint's by {difference:.1e}, more than "

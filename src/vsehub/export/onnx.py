@@ -32,7 +32,7 @@ class Onnx(ModelFormat):
     def write(
         self, side: str, network: nn.Module, sample: Sequence[Tensor], axes: Axes, outputs: Sequence[str], path: Path
     ) -> None:
-        """See `ModelFormat`. Weights of more than 2 GB lie in a file of their own beside `path`."""
+        """See `ModelFormat`. Weights of more than `LIMIT` bytes lie in a file beside `path`."""
         size = sum(one.numel() * one.element_size() for one in (*network.parameters(), *network.buffers()))
 
         def export() -> None:
@@ -45,7 +45,6 @@ class Onnx(ModelFormat):
                 output_names=list(outputs),
                 dynamic_shapes=tuple(axes.values()),
             )
-
             assert program is not None  # by dynamo=True
             program.save(str(path), external_data=size > LIMIT)
 
