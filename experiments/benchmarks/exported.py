@@ -2,7 +2,7 @@
 
 Random weights. Captions of 6 to 20 words, sorted by length and cut into batches, as vsehub encodes a split. "gru" has
 1,024 dimensions; vsehub runs the prefixes that captions share once. "cnn" takes 64 x 64 pixels. The towers are CLIP's.
-A ratio below 1: the exported encoder is faster.
+A ratio below 1: the exported encoder is faster. "plain" is torch's own GRU, without shared prefixes.
 
     python experiments/benchmarks/exported.py [--rows 128] [--rounds 9] [--model ViT-B-32]
 """
@@ -83,6 +83,16 @@ def encoders(model: str, rows: int) -> dict[str, Callable[[], tuple[str, Encoder
     }
 
 
+def plain_words(encoder: TextGRU, batches: list[Batch]) -> Callable[[], object]:
+    """A call of torch's own GRU, whose last states are taken."""
+
+    @torch.no_grad()
+    def run() -> object:
+        return [encoder.pool(encoder.gru(encoder.words(texts))[0], lengths) for texts, lengths in batches]
+
+    return run
+
+
 def measured(name: str, made: Callable, rounds: int, folder: Path) -> dict:
     """The times of the encoder and of both exported ones, their ratios, and the largest difference."""
     torch.manual_seed(0)
@@ -101,6 +111,8 @@ def measured(name: str, made: Callable, rounds: int, folder: Path) -> dict:
         arrays = [[part.numpy() for part in batch] for batch in batches]
         ways[form.name] = lambda run=run, arrays=arrays: [run(*one) for one in arrays]
         found["differences"][form.name] = told["largest_difference"]
+    if isinstance(encoder, TextGRU) and not encoder.gru.bidirectional:
+        ways["plain"] = plain_words(encoder, batches)
     seconds = common.interleave(ways, rounds, torch.device("cpu"), warmup=2)
     for way, times in seconds.items():
         found[way] = common.summary(times)
@@ -115,8 +127,10 @@ def text(entries: list[dict]) -> str:
     for one in entries:
         ratios = [f"{one[way]['ratio']:.2f}, {common.target(one[way]['ratio'], LIMIT)}" for way in one["differences"]]
         times = [common.shown(one[way]) for way in ("vsehub", *one["differences"])]
-        rows.append([one["name"], one["rows"], times[0], times[1], ratios[0], times[2], ratios[1]])
+        plain = f"{one['plain']['ratio']:.2f}" if "plain" in one else ""
+        rows.append([one["name"], one["rows"], times[0], times[1], ratios[0], times[2], ratios[1], plain])
     columns = ["encoder", "rows", "vsehub (least to most)", "onnx", "median ratio of a round", "torch_export", "ratio"]
+    columns.append("ratio of plain")
     return common.table(columns, rows)
 
 

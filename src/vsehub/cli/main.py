@@ -46,6 +46,7 @@ examples:
   vsehub search checkpoint=RUN/checkpoints/best.safetensors "two dogs on a beach"
   vsehub diagnose queries=captions.npy items=images.npy truth=pairs.csv
   vsehub rerank queries=captions.npy items=images.npy criterion=csls out=reranked
+  vsehub export checkpoint=RUN/checkpoints/best.safetensors format=onnx out=encoders
 """
 
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import torch
 
-from vsehub.checks import InputError, require
+from vsehub.checks import InputError, is_out_of_memory, require
 
 # Input -> the axes whose sizes vary, with their names.
 Axes = Mapping[str, Mapping[int, str]]
@@ -33,9 +33,9 @@ def capture(side: str, name: str, export: Callable[[], None], hint: str) -> None
     try:
         with torch.no_grad(), _plain_attention(), _quiet():
             export()
-    except OSError:  # a full disk
-        raise
     except Exception as error:  # torch's own classes are not public
+        if isinstance(error, OSError) or is_out_of_memory(error):  # a full disk, say
+            raise
         raise InputError(
             f"the {side} encoder cannot be exported as {name}, nothing was written: {_reason(error)}. {hint}"
         ) from error

@@ -15,7 +15,7 @@ from vsehub.export.model import ModelFormat, Run
 
 
 class TorchExport(ModelFormat):
-    """Programs (.pt2) for `torch.export.load`, which run on any device that torch has."""
+    """Programs (.pt2) for `torch.export.load`, captured on a CPU."""
 
     name, suffix = "torch_export", ".pt2"
 
