@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 # The FAISS build: gpu where a GPU is seen, else cpu; `make setup FAISS=cpu` chooses.
 FAISS ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 INSTALLED := $(VENV)/installed-$(FAISS)
-EXTRAS := $(FAISS),wandb,tensorboard,transformers,timm,open_clip,peft,mteb,datasets,milvus,lancedb,qdrant,pgvector,ray,serve,sweep,notebooks,dev
+EXTRAS := $(FAISS),wandb,tensorboard,transformers,timm,open_clip,peft,mteb,datasets,milvus,lancedb,qdrant,pgvector,ray,export,serve,sweep,notebooks,dev
 # 1: modules are compiled at once, which takes most of the set-up and saves each command more than it; 0: when first used.
 COMPILE ?= 1
 # Which versions are installed: the pinned ones, or what is given instead.
@@ -146,12 +146,13 @@ grid: SEEDS = 0,1,2
 grid: $(INSTALLED) ## losses x criteria x seeds, measured and tested, on one page: DATA=folder (default scenes) SEEDS=0,1,2 OUT=runs/grid
 	$(BIN)/python experiments/grid/grid.py --data $(or $(DATA),scenes) --seeds $(SEEDS) --out $(or $(OUT),runs/grid) $(ARGS)
 
-benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 15 minutes on two cores)
+benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 20 minutes on two cores)
 	$(BIN)/python experiments/benchmarks/throughput.py $(ROOT)
 	$(BIN)/python experiments/benchmarks/bank.py $(ROOT)
 	$(BIN)/python experiments/benchmarks/hal.py
 	$(BIN)/python experiments/benchmarks/chunk.py --rounds 2
 	$(BIN)/python experiments/benchmarks/towers.py
+	$(BIN)/python experiments/benchmarks/exported.py
 	$(BIN)/python experiments/benchmarks/devices.py $(ROOT)
 	$(BIN)/python experiments/benchmarks/attention.py
 	$(BIN)/python experiments/benchmarks/evaluation.py

@@ -38,6 +38,7 @@ GROUPS = {
     "logger": "train",
     "data": "train",
     "recipe": "train",
+    "format": "export",
 }
 IMAGE_SHAPES = {"adapter": (16,), "image_features": (12,), "image_regions": (4, 12), "inception_resnet_v2": (3, 96, 96)}
 IMAGE_MODELS = {"torchvision": "resnet18", "timm": "resnet10t"}

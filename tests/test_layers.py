@@ -17,6 +17,7 @@ L2 = {
     "criteria": {"neighbors"},
     "data": set(),
     "evaluation": {"criteria", "data", "neighbors"},
+    "export": {"data", "evaluation", "neighbors", "rerank"},
     "extraction": {"data"},
     "report": {"evaluation"},  # for types; that it loads no torch is tested below
     "rerank": {"criteria", "data", "neighbors"},
@@ -78,6 +79,9 @@ OUTSIDE = {
     "peft": {"encoders/pretrained/joint/lora.py"},
     "torchvision": {"encoders/pretrained/networks.py"},
     "timm": {"encoders/pretrained/configurations.py", "encoders/pretrained/networks.py"},
+    "onnxruntime": {"export/onnx.py"},
+    "onnx": set(),  # torch's exporter imports these two
+    "onnxscript": set(),
     "lazy_loader": {"__init__.py"},
     "safetensors": {
         "data/vectors/formats.py",

@@ -16,7 +16,7 @@ from vsehub.training.datamodule import RetrievalDataModule
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
 NAMES = ("common", "sources", "ways", "throughput", "bank", "hal", "chunk", "evaluation", "gpu_equality", "gpu_check")
-NAMES += ("devices", "rehearsal", "generated", "cluster", "additions", "towers")
+NAMES += ("devices", "rehearsal", "generated", "cluster", "additions", "towers", "exported")
 CPU = torch.device("cpu")
 
 
@@ -110,6 +110,20 @@ def test_towers_give_what_the_bare_models_give(scripts, tmp_path):
         torch.testing.assert_close(torch.from_numpy(stored), torch.nn.functional.normalize(bare, dim=1))
         entry = {"library": "open_clip", "side": "files, extract"} | towers.compared(calls, 5, 2, CPU)
     assert "| open_clip | 5 files, extract |" in towers.text([entry])
+
+
+def test_exported_encoders(scripts, tmp_path):
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package, reason=f"format=onnx needs {package}: vsehub[export]")
+    exported = scripts["exported"]
+    made = exported.encoders("ViT-B-32", 4)["cnn"]
+    entry = exported.measured("cnn", made, 2, tmp_path)
+    assert all(one < 1e-4 for one in entry["differences"].values())
+    assert "| cnn | 4 |" in exported.text([entry])
+    side, _, _, batches, _ = exported.encoders("ViT-B-32", 4)["gru"]()
+    assert side == "text"
+    assert [len(lengths) for _, lengths in batches] == [4] * exported.BATCHES
+    assert all(ids.shape[1] == lengths.max() for ids, lengths in batches)
 
 
 def test_bank(scripts, data):

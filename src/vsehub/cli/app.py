@@ -45,6 +45,7 @@ _LOWER = {
     "search": "set eval_batch_size lower",
     "rerank": "set k lower, give fewer reference queries, or divide the items with engine=ray",
     "diagnose": "set k lower, name fewer criteria, or give fewer reference queries",
+    "export": "set k lower, or give fewer queries or reference queries",
     "add": "add the items in several parts",
     "gate": "set sample lower, or look at the items in several parts",
 }

@@ -1,4 +1,4 @@
-"""What `rerank` and `diagnose` share: checked settings, opened inputs, and the end of a comparison."""
+"""What `rerank`, `diagnose` and `export` share: checked settings, opened inputs, and the end of a comparison."""
 
 import logging
 import time
@@ -25,12 +25,16 @@ if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is 
 log = logging.getLogger(__name__)
 
 RESULT, PAGE = "result.json", "index.html"
-VECTORS, SCORES = ("queries", "items", "reference", "reference_items"), ("scores", "reference_scores")
+FILES = (
+    *("queries", "items", "reference", "reference_items", "scores", "reference_scores", "truth"),
+    *("query_ids", "item_ids", "query_labels", "item_labels", "item_images"),
+)
+VECTORS, SCORES = FILES[:4], FILES[4:6]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings that both commands have.
+    """The settings that these commands have.
 
     command: its name. kind: what it writes ("a diagnosis"). written: the names of the files that it writes. files: the
     arguments of `open_inputs` or `open_scores` that name files, None if not given. place: a collection in a database
@@ -58,21 +62,8 @@ class Settings:
         cls, cfg: DictConfig, command: str, kind: str, written: tuple[str, ...], place: "Place | None" = None
     ) -> Self:
         """The settings of a command's configuration."""
-        files = {
-            "queries": cfg.queries,
-            "items": cfg["items"],
-            "reference": cfg.reference,
-            "reference_items": cfg.reference_items,
-            "scores": cfg.scores,
-            "reference_scores": cfg.reference_scores,
-            "truth": cfg.truth,
-            "query_ids": cfg.query_ids,
-            "item_ids": cfg.item_ids,
-            "query_labels": cfg.query_labels,
-            "item_labels": cfg.item_labels,
-            "item_images": cfg.item_images,
-        }
-        files = {name: None if path is None else str(path) for name, path in files.items()}
+        # Not all commands have all of them.
+        files = {name: None if cfg.get(name) is None else str(cfg[name]) for name in FILES}
         return cls(
             command,
             kind,

@@ -21,6 +21,7 @@ COMMANDS = {
     "serve": "look at a collection in a browser: search, corrections side by side, hubs",
     "gate": "find new items that would be hubs of a database before they are added",
     "diagnose": "measure the hubness of your own embeddings under several criteria",
+    "export": "write a checkpoint as ONNX or for torch.export, or embeddings for Embedding Atlas or FiftyOne",
     "completion": "print a script with which bash, zsh or fish completes what is typed",
     "wandb-dashboard": "build a view of a wandb project, comparing losses",
 }
@@ -46,6 +47,7 @@ examples:
   vsehub search checkpoint=RUN/checkpoints/best.safetensors "two dogs on a beach"
   vsehub diagnose queries=captions.npy items=images.npy truth=pairs.csv
   vsehub rerank queries=captions.npy items=images.npy criterion=csls out=reranked
+  vsehub export checkpoint=RUN/checkpoints/best.safetensors format=onnx out=encoders
 """
 
 

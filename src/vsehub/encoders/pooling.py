@@ -35,7 +35,7 @@ class Last(Pooling):
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         """(N, L, D), (N,) -> (N, D)."""
-        return states[torch.arange(len(states), device=states.device), lengths - 1]
+        return states[torch.arange(states.shape[0], device=states.device), lengths - 1]
 
 
 class Mean(Pooling):

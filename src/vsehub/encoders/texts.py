@@ -172,6 +172,10 @@ class TextTransformer(WordEncoder):
 
     def forward(self, texts: Tensor, lengths: Tensor) -> Encoding:
         """texts (N, L) ids, lengths (N,) of at least 1 -> (N, D), or N `Sets` of words."""
+        return self.pool(self.states(texts, lengths), lengths)
+
+    def states(self, texts: Tensor, lengths: Tensor) -> Tensor:
+        """The words' states (N, L, D) before they are pooled."""
         longest = texts.shape[1]
         require(
             longest <= self.max_positions,
@@ -181,5 +185,4 @@ class TextTransformer(WordEncoder):
         )
         padding = torch.arange(longest, device=texts.device) >= lengths[:, None]
         states = self.dropout(self.words(texts) + self.positions.weight[:longest])
-        states = self.layers(states, src_key_padding_mask=padding)
-        return self.pool(self.linear(states), lengths)
+        return self.linear(self.layers(states, src_key_padding_mask=padding))

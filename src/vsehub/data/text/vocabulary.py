@@ -25,8 +25,8 @@ _INSTALL = "install it: pip install 'vsehub[transformers]'"
 
 
 @cache
-def _word_pattern() -> re.Pattern[str]:
-    """Letters, digits and the marks that scripts such as Devanagari write within words, which `\\w` omits."""
+def word_pattern() -> re.Pattern[str]:
+    """What a word is: letters, digits and the marks within words of scripts such as Devanagari, which `\\w` omits."""
     marks = "".join(chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code))[0] == "M")
     word = rf"\w+(?:[{marks}]+\w*)*"
     return re.compile(rf"{word}(?:'{word})*")
@@ -44,7 +44,7 @@ def tokenize(caption: str) -> list[str]:
     if caption.isascii():
         return _ASCII_WORD.findall(caption)
     caption = unicodedata.normalize("NFC", caption).replace("’", "'").replace("_", " ")
-    return _word_pattern().findall(caption)
+    return word_pattern().findall(caption)
 
 
 class Vocabulary:
@@ -129,15 +129,15 @@ class Subwords:
 
     tokenizer: of the `tokenizers` library. most: the tokens that the model takes, special ones counted; longer captions
     are cut, and their number is logged. None: no limit. clean: what open_clip does to a caption before, a name of
-    `CLEANINGS`; None: nothing. Raises InputError for a tokenizer that adds no special tokens, since an empty caption
-    would then have no tokens, and for other limits and names.
+    `CLEANINGS`; None: nothing. special: the number of special tokens around a caption. Raises InputError for a
+    tokenizer that adds none, since an empty caption would then have no tokens, and for other limits and names.
     """
 
     def __init__(self, tokenizer: "Tokenizer", most: int | None = None, clean: str | None = None):
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer, self._json = tokenizer, tokenizer.to_str()
-        own = tokenizer.num_special_tokens_to_add(False)
+        self.special = own = tokenizer.num_special_tokens_to_add(False)
         require(
             own > 0,
             "the model's tokenizer puts no special tokens around a caption, so that an empty one would have none; "
@@ -184,7 +184,7 @@ class Subwords:
 
     def encode_all(self, captions: Sequence[str], max_words: int | None = None) -> Iterator[list[int]]:
         """The result of `encode` for each caption, many at a time."""
-        wanted = None if max_words is None else max_words + self._tokenizer.num_special_tokens_to_add(False)
+        wanted = None if max_words is None else max_words + self.special
         limit = min((one for one in (wanted, self.most) if one is not None), default=None)
         cut = 0
         for first in range(0, len(captions), _CHUNK):
@@ -231,13 +231,19 @@ class Subwords:
         return hashlib.sha256((self._json + limits).encode()).hexdigest()[:16]
 
 
+def clip_pattern() -> str:
+    """What a word is to CLIP's own tokenizer, a pattern of the package regex that ignores case."""
+    from open_clip.tokenizer import SimpleTokenizer
+
+    return str(SimpleTokenizer().pat.pattern)
+
+
 def _clip_words() -> Callable[[str], str]:
     """What CLIP's own tokenizer does before it looks up subwords: clean a caption, and split it into words."""
     import regex
-    from open_clip.tokenizer import SimpleTokenizer
 
-    tokenizer = SimpleTokenizer()
-    return lambda caption: " ".join(regex.findall(tokenizer.pat, tokenizer.clean_fn(caption)))
+    clean, words = _open_clip_cleaning("lower"), regex.compile(clip_pattern(), regex.IGNORECASE)
+    return lambda caption: " ".join(words.findall(clean(caption)))
 
 
 def _open_clip_cleaning(name: str) -> Callable[[str], str]:

@@ -90,6 +90,10 @@ class TextPretrained(Encoder):
 
     def forward(self, texts: Tensor, lengths: Tensor) -> Encoding:
         """texts (N, L) ids, lengths (N,) of at least 1 -> (N, D), or N `Sets` of subwords."""
+        return self.pool(self.states(texts, lengths), lengths)
+
+    def states(self, texts: Tensor, lengths: Tensor) -> Tensor:
+        """The subwords' states (N, L, D) before they are pooled."""
         longest, most = texts.shape[1], self.max_positions
         require(
             most is None or longest <= most,
@@ -100,7 +104,7 @@ class TextPretrained(Encoder):
         ids = texts.masked_fill(~inside, self.backbone.config.pad_token_id or 0)
         with torch.set_grad_enabled(self.tune and torch.is_grad_enabled()):
             states = self.backbone(input_ids=ids, attention_mask=inside.long()).last_hidden_state
-        return self.pool(self.linear(states), lengths)
+        return self.linear(states)
 
 
 def _built(model: str, pretrained: bool, config: Mapping[str, Any] | None) -> "PreTrainedModel":

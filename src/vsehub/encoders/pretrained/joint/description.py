@@ -93,16 +93,16 @@ class TextNetwork(nn.Module):
 
     def padded(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """The ids with the model's own padding, and which are no padding, both (N, L) or (N, most)."""
-        count, longest = ids.shape
+        longest = ids.shape[1]
         require(
             longest <= self.takes.most,
             f"a text of {longest} tokens, special ones counted, came; the model takes {self.takes.most}: cut with "
             f"loader.max_words={self.takes.most - 2}",
         )
         width = self.takes.most if self.takes.fixed else longest
-        inside = torch.arange(width, device=ids.device) < lengths[:, None]
-        found = ids.new_full((count, width), self.takes.pad)
-        found[:, :longest] = ids.masked_fill(~inside[:, :longest], self.takes.pad)
+        place = torch.arange(width, device=ids.device)
+        inside = place < lengths[:, None]
+        found = ids.index_select(1, place.clamp(max=longest - 1)).masked_fill(~inside, self.takes.pad)
         if self.takes.blank is not None:
             found = found.masked_fill(found == self.takes.blank, 0)
         return found, inside

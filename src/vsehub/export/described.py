@@ -1,0 +1,64 @@
+"""What stands beside exported encoders: how pictures and texts come to them, and how their vectors are scored."""
+
+import json
+from typing import Any
+
+from vsehub.data.text.vocabulary import Subwords, Vocabulary, clip_pattern, word_pattern
+from vsehub.evaluation.trained import TrainedModel
+from vsehub.similarities.cosine import Cosine
+from vsehub.similarities.order import Order
+from vsehub.similarities.scan.cross_attention import CrossAttention
+from vsehub.types import Similarity
+
+VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
+
+
+def preprocessing(model: TrainedModel) -> dict[str, Any]:
+    """How pictures come to the image encoder; for vectors just their shape. Pixels are normalised in the encoder."""
+    shape = model.model.image_shape
+    if len(shape) < 3:
+        return {"kind": "vectors", "shape": list(shape)}
+    how, resize = model.model.image_encoder.preparation, model.resize
+    size = shape[-1]
+    return {
+        "kind": "pictures",
+        "shape": list(shape),
+        "colours": "RGB, whole numbers from 0 to 255; a transparent background is white",
+        "size": size if how is None else how.size,
+        "resize": (resize or size) if how is None else how.resize,
+        "mode": "shortest" if how is None else how.mode,
+        "interpolation": "bilinear" if how is None else how.interpolation,
+        "fill": 0 if how is None else how.fill,
+        "crops": shape[0] if len(shape) == 4 else 1,
+    }
+
+
+def tokens(model: TrainedModel) -> tuple[dict[str, Any], dict[str, str]]:
+    """How texts become the numbers that the text encoder takes, and the files with its words, name -> content."""
+    words = model.vocabulary
+    if words is None:
+        return {"kind": "vectors", "shape": list(model.model.text_shape or ())}, {}
+    told: dict[str, Any] = {"max_words": model.max_words}
+    if isinstance(words, Vocabulary):
+        found = {"words": words.words, "pattern": word_pattern().pattern}
+        text = json.dumps(found, ensure_ascii=False)
+        return {"kind": "words", "file": VOCABULARY, **told}, {VOCABULARY: text + "\n"}
+    assert isinstance(words, Subwords)
+    told |= {"max_tokens": words.most, "special_tokens": words.special, "clean": words.clean}
+    return (
+        {"kind": "subwords", "file": TOKENIZER, **told, "split": clip_pattern() if words.clean == "clip" else None},
+        {TOKENIZER: words.to_json() + "\n"},
+    )
+
+
+def scoring(similarity: Similarity) -> dict[str, Any]:
+    """How vectors of images and texts are compared, which the exported encoders leave to their user."""
+    told: dict[str, Any] = {"name": type(similarity).__name__, "inner_product": similarity.inner_product}
+    if type(similarity) is Cosine:
+        return told | {"how": "divide each vector by its norm; the score is the inner product"}
+    if type(similarity) is Order:
+        said = "divide each vector by its norm and take absolute values; the score is `shift` minus the norm of "
+        return told | {"shift": similarity.shift, "how": f"{said}max(0, text - image)"}
+    if isinstance(similarity, CrossAttention):
+        return told | {"how": "cross-attention between the vectors of each image and each text; not exported"}
+    return told | {"how": "a class of its own; not exported"}

@@ -1,0 +1,69 @@
+"""The script of docs/export.md, run as it stands there, ranks pictures as `vsehub search` does."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_photos import photos
+from tiny_towers import tiny_open_clip
+
+import vsehub
+
+for package in ("onnx", "onnxscript", "onnxruntime"):
+    pytest.importorskip(package, reason=f"format=onnx needs {package}: vsehub[export]")
+ROOT = Path(__file__).parents[2]
+SMALL = ("trainer.max_epochs=1", "loader.batch_size=8", "trainer.accelerator=cpu", "trainer.enable_progress_bar=false")
+OWN = ("image_encoder=image_cnn", "image_encoder.width=4", "data.size=32", "data.resize=40", "text_encoder=text_gru")
+OWN += ("text_encoder.word_dim=8", "embedding_dim=8", "loader.min_count=1")
+
+
+@pytest.fixture
+def find(tmp_path):
+    """A function that runs the script."""
+    (script,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "export.md").read_text(), re.DOTALL)
+    (tmp_path / "find.py").write_text(script)
+
+    def run(*arguments, status=0):
+        command = [sys.executable, "find.py", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert done.returncode == status, done.stderr
+        return done.stdout or done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["own", "open_clip"])
+def test_a_text_finds_the_pictures_that_the_model_finds(kind, find, run_here, tmp_path):
+    folder = tmp_path / "photos"
+    data = ["data=karpathy", *(f"data.{key}={value}" for key, value in photos(folder).items())]
+    settings = list(OWN)
+    if kind == "open_clip":
+        model = tiny_open_clip(tmp_path / "clip")
+        settings = [f"{side}_encoder{more}" for side in ("image", "text") for more in ("=open_clip", ".linear=8")]
+        settings += [f"image_encoder.model={model}", "loss=infonce"]
+    run_here("train", *data, *settings, *SMALL, "hydra.run.dir=run")
+    best = tmp_path / "run" / "checkpoints" / "best.safetensors"
+    run_here("export", f"checkpoint={best}", "format=onnx", "out=encoders")
+    (folder / "data.json").unlink()
+
+    trained = vsehub.load(best, device="cpu")
+    names = trained.use_folder(folder).names
+    for text in ("a red box on blue", "The BLUE's, and\tthe größe", ""):
+        images = trained.encode_images(trained.splits["folder"].images)
+        scores = trained.similarity(images, trained.encode_texts([text]))[:, 0]
+        lines = [line.split() for line in find("encoders", folder, text).splitlines()]
+        assert len(lines) == 10
+        for score, name in lines:
+            assert float(score) == pytest.approx(scores[names.index(name)].item(), abs=2e-4), text
+        best_scores = scores.sort(descending=True).values[:10].tolist()
+        assert [float(score) for score, _ in lines] == pytest.approx(best_scores, abs=2e-4)
+
+
+def test_another_version_is_refused(find, tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "export.json").write_text(json.dumps({"format": "vsehub export", "version": 0}))
+    said = find("old", tmp_path, "a", status=1)
+    assert said == "old: version 0 of vsehub export, this script reads 1; export the checkpoint again\n"
