@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "export.json"
 # Settings of embeddings, and those of a checkpoint.
-OF_ITEMS = ("items", "queries", "reference", "reference_items", "truth", "query_ids", "item_ids", "query_labels")
-OF_ITEMS += ("item_labels", "item_images", "normalize")
+OF_ITEMS = (
+    *("items", "queries", "reference", "reference_items", "truth", "query_ids", "item_ids", "query_labels"),
+    *("item_labels", "item_images", "normalize"),
+)
 
 
 def main() -> None:

@@ -187,8 +187,8 @@ def _texts(model: TrainedModel) -> Encoded:
     encoder, vocabulary = model.model.text_encoder, model.vocabulary
     if vocabulary is None:
         drawn = torch.Generator().manual_seed(1)
-        batches = [(torch.randn(rows, *(model.model.text_shape or ()), generator=drawn),) for rows in _ROWS]
-        return Encoded("text", _VectorTexts(encoder), batches, {"texts": {0: "batch"}})
+        vectors = [(torch.randn(rows, *(model.model.text_shape or ()), generator=drawn),) for rows in _ROWS]
+        return Encoded("text", _VectorTexts(encoder), vectors, {"texts": {0: "batch"}})
     known = getattr(vocabulary, "words", ["a", "red", "box", "on", "the", "small", "green", "circle"])[-8:]
     captions = [" ".join(known[:count]) for count in (4, 0, 8, 1, 6)]
     # Not longer than the encoder takes, where the loader did not cut captions to its positions.
