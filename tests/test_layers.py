@@ -75,6 +75,7 @@ OUTSIDE = {
         "encoders/pretrained/joint/open_clip.py",
         "encoders/pretrained/joint/towers.py",
         "encoders/pretrained/networks.py",  # which asks it once where timm would ask many times
+        "evaluation/hub.py",
     },
     "peft": {"encoders/pretrained/joint/lora.py"},
     "torchvision": {"encoders/pretrained/networks.py"},

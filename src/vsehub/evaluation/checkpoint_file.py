@@ -3,14 +3,20 @@
 from pathlib import Path
 
 from vsehub.checks import existing, require
+from vsehub.evaluation.hub import fetched, is_on_hub
 
 SUFFIX = ".safetensors"
 _VECTORS = (".npy", ".npz", ".parquet", ".csv", ".tsv", ".jsonl", ".faiss")
 
 
 def checkpoint_file(path: str | Path) -> Path:
-    """The path of a checkpoint. Raises InputError if there is no file, or if its name is not that of a checkpoint."""
+    """The path of a checkpoint; of one behind hf://USER/NAME that of its local copy.
+
+    Raises InputError if there is no file, or if its name is not that of a checkpoint.
+    """
     require(isinstance(path, str | Path), f"checkpoint is {path}; expected one file")
+    if is_on_hub(path):
+        return fetched(str(path))
     path = existing("checkpoint", path, f"Give the path of a checkpoint, e.g. RUN_FOLDER/checkpoints/best{SUFFIX}")
     best = path / "checkpoints" / f"best{SUFFIX}"
     require(path.is_file(), f"checkpoint: {path} is a folder; give a file" + (f": {best}" if best.is_file() else ""))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import fail, nearest, require, whole
+from vsehub.checks import boolean, fail, nearest, require, whole
 from vsehub.components import Components, changed, conf_folder, without_own_files
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
@@ -19,6 +19,7 @@ from vsehub.data.photos.pictures import Pictures, StoredPicture
 from vsehub.data.photos.prepared import prepared
 from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, Source
 from vsehub.data.text.vocabulary import Words
+from vsehub.evaluation import hub
 from vsehub.evaluation.cache import EncodedCache
 from vsehub.evaluation.checkpoint import (
     Model,
@@ -318,6 +319,19 @@ class TrainedModel(DataModel):
         )
         self.config = read.config
         self._components, self._changes = components, dict(data or {})
+
+    def push_to_hub(self, repo: str, private: bool = False, overwrite: bool = False, token: str | None = None) -> str:
+        """Upload the checkpoint with a model card to the Hugging Face hub; returns the address hf://USER/NAME@COMMIT.
+
+        repo: USER/NAME, which is made if there is none. private: whether others can see a repository that is made.
+        overwrite: put a new version on top of a model that is there; the hub keeps the earlier one. token: None for
+        that of `hf auth login` or HF_TOKEN. The card lists data, seed, metrics and hubness from the run's `run.json`,
+        and leaves the licence to fill in. The checkpoint holds the settings of the training, names of folders too.
+        Raises InputError if the hub refuses or does not answer.
+        """
+        boolean("private", private)
+        boolean("overwrite", overwrite)
+        return hub.push(self.path, repo, hub.card_of(self.path, self.config, repo), private, overwrite, token)
 
     @property
     def resize(self) -> int | None:

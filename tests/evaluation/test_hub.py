@@ -1,0 +1,149 @@
+"""Models pushed to and loaded from a stand-in of the Hugging Face hub by huggingface_hub's own client."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed: pip install 'vsehub[hub]'")
+
+STAND_IN = Path(__file__).with_name("hub_stand_in.py")
+TOKEN = "hf_goodtokengood"
+
+SCRIPT = """
+import json, sys
+import torch
+import vsehub
+from vsehub.checks import InputError
+
+checkpoint, token = sys.argv[1:]
+model, said = vsehub.load(checkpoint), {}
+
+
+def refused(name, call):
+    try:
+        said[name] = f"came: {call()}"
+    except InputError as error:
+        said[name] = str(error)
+
+
+first = model.push_to_hub("me/scenes", token=token)
+refused("again", lambda: model.push_to_hub("me/scenes", token=token))
+refused("bad token", lambda: model.push_to_hub("me/other", token="hf_badtokenbadtoken"))
+refused("bad name", lambda: model.push_to_hub("scenes", token=token))
+second = model.push_to_hub("me/scenes", token=token, overwrite=True)
+hidden = model.push_to_hub("me/hidden", token=token, private=True)
+refused("private", lambda: vsehub.load("hf://me/hidden"))
+refused("absent", lambda: vsehub.load("hf://me/absent"))
+refused("revision", lambda: vsehub.load("hf://me/scenes@v9"))
+for address in ("hf://me", "hf://me/a/b", "hf://../..", "hf://me/scenes@../x"):
+    refused(address, lambda: vsehub.load(address))
+for address in (first, second, "hf://me/scenes"):
+    loaded = vsehub.load(address)
+    assert torch.equal(loaded.encode_texts(["a red circle"]), model.encode_texts(["a red circle"]))
+    assert loaded.sha256 == model.sha256
+said["first"], said["second"] = first, second
+print("SAID" + json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def run(vsehub, tmp_path_factory):
+    """The folder of a run of the tiny scenes."""
+    folder = tmp_path_factory.mktemp("pushed")
+    vsehub("train", "hydra.run.dir=run", cwd=folder, small=True)
+    return folder / "run"
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """The environment of a hub that is empty."""
+    process = subprocess.Popen([sys.executable, STAND_IN], stdout=subprocess.PIPE, text=True)
+    port = process.stdout.readline().strip()
+    own = {"HF_ENDPOINT": f"http://127.0.0.1:{port}", "HF_HOME": str(tmp_path / "hf"), "OMP_NUM_THREADS": "1"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
+    yield kept | own | {"HF_HUB_DISABLE_TELEMETRY": "1"}
+    process.kill()
+    process.wait()
+
+
+def script(text, *arguments, environment):
+    command = [sys.executable, "-c", text, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert TOKEN not in done.stdout + done.stderr
+    return done.stdout
+
+
+def test_pushed_models_come_back_and_refusals_are_one_line(run, hub):
+    checkpoint = run / "checkpoints" / "best.safetensors"
+    said = json.loads(script(SCRIPT, checkpoint, TOKEN, environment=hub).rpartition("SAID")[2])
+    assert said["first"].startswith("hf://me/scenes@")
+    assert said["first"] != said["second"]
+    for name, words in {
+        "again": "me/scenes holds README.md, model.safetensors already. Give another name, or overwrite=True",
+        "bad token": "the hub refuses the token, or there is none. Log in: hf auth login",
+        "bad name": "repo is 'scenes'; expected USER/NAME",
+        "private": "there is no such repository, or the token does not allow it",
+        "absent": "there is no such repository",
+        "revision": "there is no such revision",
+        "hf://me": "is no address of a model; expected hf://USER/NAME",
+        "hf://me/a/b": "is no address of a model",
+        "hf://../..": "is no address of a model",
+        "hf://me/scenes@../x": "is no address of a model",
+    }.items():
+        assert words in said[name], name
+        assert "hf_bad" not in said[name]
+
+
+CARD = """
+import sys, urllib.request, os
+import vsehub
+vsehub.load(sys.argv[1]).push_to_hub("me/scenes", token=sys.argv[2])
+print(urllib.request.urlopen(os.environ["HF_ENDPOINT"] + "/me/scenes/resolve/main/README.md").read().decode())
+"""
+
+
+def test_the_card_says_what_was_measured_and_no_path(run, hub):
+    card = script(CARD, run / "checkpoints" / "best.safetensors", TOKEN, environment=hub)
+    record = json.loads((run / "run.json").read_text())
+    assert card.startswith('---\nlibrary_name: "vsehub"')
+    assert f"| seed | {record['seed']} |" in card
+    assert f"rsum {record['metrics']['test/rsum']:.1f}." in card
+    assert "skewness of N_10" in card
+    assert "license: fill in" in card
+    assert str(run) not in card
+    assert "/tmp" not in card
+    copy = run.parent / "alone.safetensors"
+    copy.write_bytes((run / "checkpoints" / "best.safetensors").read_bytes())
+    assert "Not recorded: fill in what was measured" in script(
+        CARD.replace("scenes", "alone"), copy, TOKEN, environment=hub
+    )
+
+
+def test_commands_take_the_address_and_a_hub_that_is_away(run, hub, tmp_path, vsehub):
+    checkpoint = run / "checkpoints" / "best.safetensors"
+    script(
+        'import sys, vsehub\nvsehub.load(sys.argv[1]).push_to_hub("me/scenes", token=sys.argv[2])',
+        checkpoint,
+        TOKEN,
+        environment=hub,
+    )
+    own = {name: hub[name] for name in ("HF_ENDPOINT", "HF_HOME")}
+    ask = "search", "checkpoint=hf://me/scenes", "a red circle", "k=3"
+    found = vsehub(*ask, "out=found", cwd=tmp_path, console=True, **own).out
+    local = vsehub("search", f"checkpoint={checkpoint}", "a red circle", "k=3", "out=local", cwd=tmp_path).out
+    assert [line for line in found.splitlines() if "scene-" in line] == [
+        line for line in local.splitlines() if "scene-" in line
+    ]
+    away = own | {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    kept = vsehub(*ask, "out=kept", cwd=tmp_path, console=True, **away)
+    assert "its cache is looked through" in kept.out + kept.err
+    began = time.monotonic()
+    said = vsehub("search", "checkpoint=hf://me/other", "a", "out=x", cwd=tmp_path, console=True, status=2, **away).err
+    assert "the hub does not answer, and the model is not in its cache" in said
+    assert time.monotonic() - began < 60  # the client alone would try for half a minute more
