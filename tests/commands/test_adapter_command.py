@@ -44,7 +44,7 @@ def run(frozen, vsehub):
 
 
 def files(folder):
-    tables = [f"data.{split}={folder / split}.csv" for split in SIZES]
+    tables = [f"data.splits.{split}={folder / split}.csv" for split in SIZES]
     return [f"data.images={folder / 'images.npy'}", f"data.texts={folder / 'texts.npy'}", *tables]
 
 

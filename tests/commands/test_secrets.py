@@ -157,7 +157,7 @@ def test_an_index_and_its_notes(run, served, tmp_path):
 
 def test_trainings_of_all_loggers(run, served, tmp_path):
     """A sweep; its runs go on, and are measured again, only with the address given again."""
-    tables = [f"data.{split}={tmp_path / split}.csv" for split in ("train", "val", "test")]
+    tables = [f"data.splits.{split}={tmp_path / split}.csv" for split in ("train", "val", "test")]
     sides = [
         f"data.{side}={address(form, served, 'a.npy')}"
         for side, form in zip(("images", "texts"), FORMS[3:5], strict=True)
@@ -193,7 +193,7 @@ def test_trainings_of_all_loggers(run, served, tmp_path):
 
 def test_a_configuration_of_ones_own(run, served, tmp_path):
     """An address in a file of --config-dir, the secret in it or in a variable of the environment."""
-    tables = [f"data.{split}={tmp_path / split}.csv" for split in ("train", "val", "test")]
+    tables = [f"data.splits.{split}={tmp_path / split}.csv" for split in ("train", "val", "test")]
     (tmp_path / "given" / "data").mkdir(parents=True)
     literal = address(FORMS[0], served, "a.npy")
     variable = address("http://HOST/FILE?token=${oc.env:CANARY}", served, "a.npy")

@@ -131,7 +131,7 @@ def test_vectors_of_a_collection(data, tmp_path, run_here, monkeypatch):
     record = json.loads((tmp_path / "page" / "result.json").read_text())
     assert (record["queries"]["rows"], record["items"]["rows"]) == (16, 8)
     pairs = ["data=pairs", "data.images=one/images::img_emb", "data.texts=one/texts::text_emb"]
-    pairs += [f"data.{split}=one/{split}.csv" for split in ("train", "val", "test")]
+    pairs += [f"data.splits.{split}=one/{split}.csv" for split in ("train", "val", "test")]
     run_here("train", *pairs, *SMALL, f"hydra.run.dir={tmp_path / 'adapted'}")
     said = run_here("extract", *given, "image_encoder.linear=4", "out=three", status=2)
     assert "linear: the vectors are those of the model as it was published" in said

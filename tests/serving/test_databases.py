@@ -317,7 +317,7 @@ def test_items_come_and_go(place):
         torch.testing.assert_close(new.bias, BIAS[again])
         assert collection.put(new) == 1
         assert len(collection) == ITEMS - 1
-        vectors, ids, labels = collection.items()
+        vectors, _bias, ids, labels = collection.items()
         assert sorted(ids) == sorted(IDS[:1] + IDS[2:])
         torch.testing.assert_close(vectors, VECTORS[[IDS.index(one) for one in ids]], atol=1e-6, rtol=0)
         assert labels[ids.index(IDS[5])] == LABELS[5]  # not given again: the label stays

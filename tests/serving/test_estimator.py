@@ -77,7 +77,7 @@ def test_names():
 def test_with_a_reference_it_is_the_criterions_search(name, wide):
     sides = [side.double() if wide else side for side in (QUERIES, ITEMS, REFERENCE)]
     wanted = built(name).search(*sides, 7)
-    search = CorrectedSearch(name, k=7).fit(sides[1], sides[2])
+    search = CorrectedSearch(name, k=7).fit(sides[1], reference=sides[2])
     same(search.search(sides[0]), wanted)
     same(search.search(sides[0], 3), built(name).search(*sides, 3))
     assert all(len(term) == len(ITEMS) for term in search.item_terms_)
@@ -100,7 +100,7 @@ def test_the_reference_is_not_scored_again(monkeypatch):
         monkeypatch.setattr(
             criteria_base, name, lambda *args, name=name, whole=whole: products.append(name) or whole(*args)
         )
-    search = CorrectedSearch("csls").fit(ITEMS, REFERENCE)
+    search = CorrectedSearch("csls").fit(ITEMS, reference=REFERENCE)
     assert products == ["score_columns"]
     search.search(QUERIES)
     search.search(QUERIES)
@@ -121,11 +121,11 @@ def test_arrays_maps_tensors_and_files(tmp_path):
         (f"{tmp_path / 'all.npz'}::i", f"{tmp_path / 'all.npz'}::r"),
         (open_vectors(tmp_path / "items.npy", "items"), as_vectors("reference", REFERENCE)),
     ):
-        search.fit(items, reference)
+        search.fit(items, reference=reference)
         same(search.search(QUERIES), wanted)
         same(search.search(QUERIES.numpy()), [side.numpy() for side in wanted])
         same(search.search(tmp_path / "queries.npy"), wanted)
-    half = search.fit(ITEMS.half(), REFERENCE.numpy().astype("float16")).search(QUERIES.bfloat16())
+    half = search.fit(ITEMS.half(), reference=REFERENCE.numpy().astype("float16")).search(QUERIES.bfloat16())
     same(half, CSLS(k=3).search(QUERIES.bfloat16(), ITEMS.half(), REFERENCE.half(), 5))
 
 
@@ -136,7 +136,7 @@ def test_on_a_device(device, name, tmp_path_factory):
     np.save(folder / "items.npy", ITEMS.numpy())
     np.save(folder / "queries.npy", QUERIES.numpy())
     wanted = built(name).search(QUERIES.to(device), ITEMS, REFERENCE.to(device))
-    search = CorrectedSearch(name, device=device).fit(folder / "items.npy", REFERENCE)
+    search = CorrectedSearch(name, device=device).fit(folder / "items.npy", reference=REFERENCE)
     for queries in (QUERIES, folder / "queries.npy"):
         found = search.search(queries)
         assert found[0].device.type == device
@@ -150,21 +150,21 @@ def test_on_a_device(device, name, tmp_path_factory):
 def test_normalize():
     scaled = [side * torch.linspace(0.5, 9, len(side))[:, None] for side in (QUERIES, ITEMS, REFERENCE)]
     with pytest.raises(InputError, match=r"items: the norms of the rows lie between 0\.5 and 9; .*normalize"):
-        CorrectedSearch().fit(*scaled[1:])
-    found = CorrectedSearch(normalize=True).fit(*scaled[1:]).search(scaled[0])
+        CorrectedSearch().fit(scaled[1], reference=scaled[2])
+    found = CorrectedSearch(normalize=True).fit(scaled[1], reference=scaled[2]).search(scaled[0])
     wanted = CSLS().search(QUERIES, ITEMS, REFERENCE)
     assert torch.equal(found[1], wanted[1])
     torch.testing.assert_close(found[0], wanted[0])
-    same(CorrectedSearch(normalize=False).fit(*scaled[1:]).search(scaled[0]), CSLS().search(*scaled))
+    same(CorrectedSearch(normalize=False).fit(scaled[1], reference=scaled[2]).search(scaled[0]), CSLS().search(*scaled))
     with pytest.raises(InputError, match="queries: the norms of the rows"):
-        CorrectedSearch().fit(ITEMS, REFERENCE).search(scaled[0])
+        CorrectedSearch().fit(ITEMS, reference=REFERENCE).search(scaled[0])
 
 
 @looped("name", INDUCTIVE)
 def test_adding_is_fitting_on_all_at_once(name):
     ids = [f"item {n}" for n in range(60)]
-    whole = CorrectedSearch(name, k=9).fit(ITEMS, REFERENCE, ids=ids)
-    grown = CorrectedSearch(name, k=9).fit(ITEMS[:20], REFERENCE, ids=ids[:20])
+    whole = CorrectedSearch(name, k=9).fit(ITEMS, reference=REFERENCE, ids=ids)
+    grown = CorrectedSearch(name, k=9).fit(ITEMS[:20], reference=REFERENCE, ids=ids[:20])
     grown.add(ITEMS[20:21].numpy(), ids[20:21]).add(ITEMS[21:], ids[21:])
     assert grown.ids_ == ids
     assert len(grown.items_) == 60
@@ -176,7 +176,7 @@ def test_adding_is_fitting_on_all_at_once(name):
 
 
 def test_adding_scores_only_what_is_new(monkeypatch):
-    search = CorrectedSearch("csls").fit(ITEMS[:40], REFERENCE)
+    search = CorrectedSearch("csls").fit(ITEMS[:40], reference=REFERENCE)
     seen = []
     whole = criteria_base.score_columns
     monkeypatch.setattr(
@@ -192,10 +192,10 @@ def test_removing_is_fitting_on_the_others(name):
     ids = np.array([f"item {n}" for n in range(60)])
     gone = [*range(20, 30), 3, 45, 59]
     rest = np.setdiff1d(np.arange(60), gone)
-    whole = CorrectedSearch(name, k=9).fit(ITEMS[rest], REFERENCE, ids=ids[rest])
+    whole = CorrectedSearch(name, k=9).fit(ITEMS[rest], reference=REFERENCE, ids=ids[rest])
     for marks in (ids, None):
         named = None if marks is None else list(ids)
-        parts = CorrectedSearch(name, k=9).fit(ITEMS[:20], REFERENCE, ids=named and named[:20])
+        parts = CorrectedSearch(name, k=9).fit(ITEMS[:20], reference=REFERENCE, ids=named and named[:20])
         parts.add(ITEMS[20:30], named and named[20:30]).add(ITEMS[30:], named and named[30:])
         parts.remove([named[place] for place in gone] if named else np.array(gone))
         assert parts.ids_ == (named and whole.ids_)
@@ -211,7 +211,7 @@ def test_removing_is_fitting_on_the_others(name):
 def test_rows_of_a_large_map_are_removed_without_a_copy(tmp_path, monkeypatch):
     monkeypatch.setattr(estimator, "BLOCK", 16)
     np.save(tmp_path / "items.npy", ITEMS.numpy())
-    search = CorrectedSearch("csls").fit(np.load(tmp_path / "items.npy", mmap_mode="r"), REFERENCE)
+    search = CorrectedSearch("csls").fit(np.load(tmp_path / "items.npy", mmap_mode="r"), reference=REFERENCE)
     search.remove([5]).remove([58])
     (part,) = search.items_.parts
     assert isinstance(part, Chosen)
@@ -221,7 +221,7 @@ def test_rows_of_a_large_map_are_removed_without_a_copy(tmp_path, monkeypatch):
 
 def test_ids_are_returned():
     ids = [f"i{n}" for n in range(60)]
-    search = CorrectedSearch(k=3).fit(ITEMS, REFERENCE, ids=ids)
+    search = CorrectedSearch(k=3).fit(ITEMS, reference=REFERENCE, ids=ids)
     positions = search.search(QUERIES)[1]
     values, found = search.search(QUERIES.numpy(), return_ids=True)
     assert isinstance(values, np.ndarray)
@@ -231,11 +231,11 @@ def test_ids_are_returned():
 
 
 def test_many_additions_leave_few_blocks():
-    search = CorrectedSearch("csls").fit(ITEMS[:1], REFERENCE)
+    search = CorrectedSearch("csls").fit(ITEMS[:1], reference=REFERENCE)
     for row in range(1, 60):
         search.add(ITEMS[row : row + 1])
     assert len(search.items_.parts) <= 6  # log2(60)
-    whole = CorrectedSearch("csls").fit(ITEMS, REFERENCE)
+    whole = CorrectedSearch("csls").fit(ITEMS, reference=REFERENCE)
     torch.testing.assert_close(search.search(QUERIES)[0], whole.search(QUERIES)[0])
     assert torch.equal(search.search(QUERIES)[1], whole.search(QUERIES)[1])
     large = torch.nn.functional.normalize(torch.randn(estimator.BLOCK, 2), dim=1)
@@ -248,10 +248,12 @@ def test_threads_search_while_others_change_the_items():
     ids = [f"i{n}" for n in range(60)]
     sizes = [10, *range(12, 62, 2)]
     wanted = {
-        size: CorrectedSearch("csls", k=4).fit(ITEMS[:size], REFERENCE, ids=ids[:size]).search(QUERIES, return_ids=True)
+        size: CorrectedSearch("csls", k=4)
+        .fit(ITEMS[:size], reference=REFERENCE, ids=ids[:size])
+        .search(QUERIES, return_ids=True)
         for size in sizes
     }
-    search = CorrectedSearch("csls", k=4).fit(ITEMS[:10], REFERENCE, ids=ids[:10])
+    search = CorrectedSearch("csls", k=4).fit(ITEMS[:10], reference=REFERENCE, ids=ids[:10])
     ended, seen = threading.Event(), []
 
     def look():
@@ -275,7 +277,7 @@ def test_threads_search_while_others_change_the_items():
 
 
 def test_changes_of_several_threads_are_all_kept():
-    search = CorrectedSearch("csls").fit(ITEMS[:20], REFERENCE, ids=[f"i{n}" for n in range(20)])
+    search = CorrectedSearch("csls").fit(ITEMS[:20], reference=REFERENCE, ids=[f"i{n}" for n in range(20)])
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda row: search.add(ITEMS[row : row + 1], [f"i{row}"]), range(20, 60)))
     assert sorted(search.ids_) == sorted(f"i{n}" for n in range(60))
@@ -285,12 +287,12 @@ def test_changes_of_several_threads_are_all_kept():
 
 def test_lists_and_data_frames():
     pandas = pytest.importorskip("pandas")
-    wanted = CorrectedSearch(k=3).fit(ITEMS, REFERENCE).search(QUERIES.numpy())
+    wanted = CorrectedSearch(k=3).fit(ITEMS, reference=REFERENCE).search(QUERIES.numpy())
     frames = [pandas.DataFrame(side.numpy()) for side in (ITEMS, REFERENCE, QUERIES)]
-    same(CorrectedSearch(k=3).fit(*frames[:2]).search(frames[2]), wanted)
+    same(CorrectedSearch(k=3).fit(frames[0], reference=frames[1]).search(frames[2]), wanted)
     lists = [side.tolist() for side in (ITEMS, REFERENCE, QUERIES)]
-    same(CorrectedSearch(k=3).fit(*lists[:2]).search(lists[2]), wanted)
-    same(CorrectedSearch(k=3).fit(list(ITEMS.numpy()), lists[1]).search(list(QUERIES.numpy())), wanted)
+    same(CorrectedSearch(k=3).fit(lists[0], reference=lists[1]).search(lists[2]), wanted)
+    same(CorrectedSearch(k=3).fit(list(ITEMS.numpy()), reference=lists[1]).search(list(QUERIES.numpy())), wanted)
 
 
 def test_adding_without_a_reference():
@@ -311,7 +313,7 @@ def test_concatenated_rows():
 
 def test_ids(tmp_path):
     np.savez(tmp_path / "items.npz", vectors=ITEMS.numpy(), ids=np.array([f"i{n}" for n in range(60)]))
-    search = CorrectedSearch().fit(tmp_path / "items.npz", REFERENCE)
+    search = CorrectedSearch().fit(tmp_path / "items.npz", reference=REFERENCE)
     assert search.ids_[:2] == ["i0", "i1"]
     assert CorrectedSearch().fit(ITEMS[:2], ids=np.array(["b", "a"])).ids_ == ["b", "a"]
     new = unit(2, 8)
@@ -383,7 +385,7 @@ def test_tuning_is_a_loop_over_the_grid(criterion, seed):
         wanted, tried = loop(
             criterion, lambda one, own=reference: places(one, queries, own, truth), 60 if reference is None else 40
         )
-        search = CorrectedSearch(criterion).fit(ITEMS, reference).tune(queries, truth)
+        search = CorrectedSearch(criterion).fit(ITEMS, reference=reference).tune(queries, truth)
         assert search.criterion_.parameters() == wanted
         assert told(search) == [(own, pytest.approx(mrr), pytest.approx(r1)) for own, mrr, r1 in tried]
         chosen = criterion.with_parameters(**wanted)
@@ -394,7 +396,7 @@ def test_tuning_is_a_loop_over_the_grid(criterion, seed):
 def test_settings_that_a_criterion_has_are_kept_unless_others_are_better():
     queries, truth = correlated(60, 0)
     for parameters in ({"k": 7}, {"k": 20}):
-        search = CorrectedSearch("csls", parameters=parameters).fit(ITEMS, unit(40, 7)).tune(queries, truth)
+        search = CorrectedSearch("csls", parameters=parameters).fit(ITEMS, reference=unit(40, 7)).tune(queries, truth)
         assert search.tried_[0].parameters == parameters
         assert [one.name for one in search.tried_] == ["csls"] * len(search.tried_)
         assert len({str(one.parameters) for one in search.tried_}) == len(search.tried_)
@@ -414,13 +416,13 @@ def test_queries_of_the_reference_are_left_out_of_it(monkeypatch):
         return found
 
     wanted, tried = loop(CSLS(), without, 58)
-    search = CorrectedSearch("csls").fit(ITEMS, queries).tune(queries, truth)
+    search = CorrectedSearch("csls").fit(ITEMS, reference=queries).tune(queries, truth)
     assert told(search) == [(own, pytest.approx(mrr), pytest.approx(r1)) for own, mrr, r1 in tried]
     leaking = [places(CSLS(**own), queries, queries, truth) for own, *_ in tried]
     assert [one[1] for one in told(search)] != [statistics.mean(1 / place for place in own) for own in leaking]
     assert search.criterion_.parameters() == wanted
     with pytest.raises(InputError, match="holds no query but those that are chosen by"):
-        CorrectedSearch("csls").fit(ITEMS, queries[:1]).tune(queries[:1].expand(60, -1), truth[:1].expand(60))
+        CorrectedSearch("csls").fit(ITEMS, reference=queries[:1]).tune(queries[:1].expand(60, -1), truth[:1].expand(60))
 
 
 def test_kinds_of_truth(tmp_path):
@@ -430,7 +432,7 @@ def test_kinds_of_truth(tmp_path):
     mask[pairs[:, 0], pairs[:, 1]] = True
     (tmp_path / "pairs.csv").write_text("query,item\n" + "".join(f"{q},{i}\n" for q, i in pairs.tolist()))
     found = [
-        CorrectedSearch("csls").fit(ITEMS, REFERENCE).tune(queries, one).tried_
+        CorrectedSearch("csls").fit(ITEMS, reference=REFERENCE).tune(queries, one).tried_
         for one in (
             truth,
             truth.numpy(),
@@ -443,10 +445,12 @@ def test_kinds_of_truth(tmp_path):
         )
     ]
     assert all(one == found[0] for one in found)
-    some = CorrectedSearch("csls").fit(ITEMS, REFERENCE).tune(queries, pairs[:55]).tried_  # 25 have no known answer
+    some = (
+        CorrectedSearch("csls").fit(ITEMS, reference=REFERENCE).tune(queries, pairs[:55]).tried_
+    )  # 25 have no known answer
     expected = places(CSLS(), queries[:55], REFERENCE, truth[:55])
     assert some[0].r1 == pytest.approx(100 * sum(place == 1 for place in expected) / 55)
-    search = CorrectedSearch("csls").fit(ITEMS, REFERENCE)
+    search = CorrectedSearch("csls").fit(ITEMS, reference=REFERENCE)
     for one, message in (
         (truth[:19], r"truth is torch.int64 \(19,\); expected the position of each query's item \(80,\), pairs"),
         (pairs[:49], "49 queries with a known answer are too few to choose by; expected at least 50"),
@@ -462,7 +466,7 @@ def test_kinds_of_truth(tmp_path):
             search.tune(queries, one)
     assert not hasattr(search, "tried_")
     with pytest.raises(InputError, match="MutualProximity has no settings to tune"):
-        CorrectedSearch(MutualProximity()).fit(ITEMS, REFERENCE).tune(queries, truth)
+        CorrectedSearch(MutualProximity()).fit(ITEMS, reference=REFERENCE).tune(queries, truth)
     with pytest.raises(InputError, match=r"RelaxedGreedyMatching\(.* matches queries and items; tune chooses settings"):
         CorrectedSearch("rgm").fit(ITEMS).tune(queries, truth)
 
@@ -491,12 +495,12 @@ def test_parameters():
     }
     assert search.get_params()["parameters"] is parameters
     assert set(search.get_params()) == set(inspect.signature(CorrectedSearch).parameters)
-    copied = cloned(search.fit(ITEMS, REFERENCE))
+    copied = cloned(search.fit(ITEMS, reference=REFERENCE))
     assert not hasattr(copied, "items_")
-    same(copied.fit(ITEMS, REFERENCE).search(QUERIES), search.search(QUERIES))
+    same(copied.fit(ITEMS, reference=REFERENCE).search(QUERIES), search.search(QUERIES))
     assert cloned(CorrectedSearch(criterion)).criterion.parameters() == {"k": 2}
     assert search.set_params(criterion=criterion, parameters=None, k=2) is search
-    same(search.fit(ITEMS, REFERENCE).search(QUERIES), criterion.search(QUERIES, ITEMS, REFERENCE, 2))
+    same(search.fit(ITEMS, reference=REFERENCE).search(QUERIES), criterion.search(QUERIES, ITEMS, REFERENCE, 2))
     with pytest.raises(InputError, match=r"CorrectedSearch has no parameter 'kk'.*; its parameters: criterion, k, "):
         search.set_params(k=7, kk=3)
     assert search.k == 2
@@ -515,15 +519,77 @@ def test_parameters():
 
 def test_with_scikit_learn():
     sklearn = pytest.importorskip("sklearn.base")
-    search = CorrectedSearch("sinkhorn", parameters={"temperature": 0.02}).fit(ITEMS, REFERENCE)
+    search = CorrectedSearch("sinkhorn", parameters={"temperature": 0.02}).fit(ITEMS, reference=REFERENCE)
     assert sklearn.clone(search).get_params() == search.get_params()
+    with pytest.raises(InputError, match=r"reference queries are given by name: fit\(items, reference=queries\)"):
+        CorrectedSearch().fit(ITEMS, REFERENCE)
+
+
+# Checks of scikit-learn that do not hold, and why.
+NOT_HELD = {
+    "check_n_features_in_after_fitting": "the message names queries and shapes in vsehub's words",
+    "check_estimators_dtypes": "a row of zeros cannot be divided by its norm, and rounding to whole numbers makes one",
+    "check_dtype_object": "an InputError, a ValueError, and no TypeError",
+    "check_methods_subset_invariance": "without a reference the queries of a call are its reference",
+}
+
+
+def test_the_checks_of_scikit_learn():
+    checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    found = checks.check_estimator(
+        CorrectedSearch(normalize=True, k=2), expected_failed_checks=NOT_HELD, on_fail=None, on_skip=None
+    )
+    assert {one["check_name"] for one in found if one["status"] == "failed"} == set()
+    assert {one["check_name"] for one in found if one["status"] == "xfail"} == set(NOT_HELD), "each is needed"
+    alone = checks.check_estimator(CorrectedSearch("nns", normalize=True, k=2), on_fail=None, on_skip=None)
+    assert "check_methods_subset_invariance" not in {one["check_name"] for one in alone if one["status"] == "failed"}
+
+
+def test_neighbours_in_the_manner_of_scikit_learn():
+    search = CorrectedSearch("csls", k=4, normalize=True).fit(ITEMS, reference=REFERENCE)
+    values, positions = (np.asarray(one) for one in search.search(QUERIES))
+    distances, found = search.kneighbors(QUERIES)
+    assert np.array_equal(found, positions)
+    assert (distances >= 0).all()
+    assert np.allclose(distances - distances[:1, :1], values[:1, :1] - values, atol=1e-5), "u minus the score"
+    assert np.array_equal(search.kneighbors(QUERIES, 2, return_distance=False), positions[:, :2])
+    one = search.kneighbors(QUERIES[:1])[0]
+    assert np.allclose(one, distances[:1], atol=1e-5), "u does not depend on the other queries"
+    graph = search.kneighbors_graph(QUERIES)
+    assert graph.shape == (len(QUERIES), len(ITEMS))
+    assert np.array_equal(np.sort(graph.indices.reshape(-1, 4)), np.sort(positions))
+    assert set(graph.data) == {1.0}
+    assert np.allclose(search.transform(QUERIES).toarray()[0, positions[0]], distances[0])
+    among = search.kneighbors(n_neighbors=59, return_distance=False)
+    assert all(sorted(row) == [n for n in range(60) if n != place] for place, row in enumerate(among.tolist()))
+    with pytest.raises(InputError, match="n_neighbors is 60; expected at most 59, the other items"):
+        search.kneighbors(n_neighbors=60)
+    with pytest.raises(InputError, match="mode is 'weights'"):
+        search.kneighbors_graph(QUERIES, mode="weights")
+    with pytest.raises(InputError, match="not fitted"):
+        CorrectedSearch().kneighbors(QUERIES)
+
+
+def test_a_classifier_on_precomputed_neighbours():
+    neighbors = pytest.importorskip("sklearn.neighbors")
+    pipeline = pytest.importorskip("sklearn.pipeline")
+    kind = np.arange(len(ITEMS)) % 3
+    steps = pipeline.make_pipeline(
+        CorrectedSearch("nns", k=6, normalize=True), neighbors.KNeighborsClassifier(3, metric="precomputed")
+    )
+    told = steps.fit(ITEMS.numpy(), kind).predict(QUERIES.numpy())
+    plain = neighbors.KNeighborsClassifier(3, metric="cosine", algorithm="brute").fit(ITEMS.numpy(), kind)
+    assert np.array_equal(told, plain.predict(QUERIES.numpy()))
 
 
 def test_copies_do_not_share_changes():
-    search = CorrectedSearch(k=3).fit(ITEMS[:40], REFERENCE)
+    search = CorrectedSearch(k=3).fit(ITEMS[:40], reference=REFERENCE)
     copied = copy.deepcopy(search).add(ITEMS[40:])
     assert (len(search.items_), len(copied.items_)) == (40, 60)
-    same(copied.search(QUERIES), CorrectedSearch(k=3).fit(ITEMS[:40], REFERENCE).add(ITEMS[40:]).search(QUERIES))
+    same(
+        copied.search(QUERIES),
+        CorrectedSearch(k=3).fit(ITEMS[:40], reference=REFERENCE).add(ITEMS[40:]).search(QUERIES),
+    )
 
 
 def test_a_grid_search_of_scikit_learn():
@@ -593,7 +659,7 @@ def test_settings_of_a_criterion():
 def test_bad_arguments_are_refused_when_fitted(arguments, message):
     search = CorrectedSearch(**arguments)
     with pytest.raises(InputError, match=message):
-        search.fit(ITEMS, REFERENCE)
+        search.fit(ITEMS, reference=REFERENCE)
     assert not hasattr(search, "items_")
 
 
@@ -626,20 +692,29 @@ def test_bad_arguments_are_refused_when_fitted(arguments, message):
         (lambda: CorrectedSearch().fit(ITEMS[0]), "items is one vector of 8 numbers"),
         (lambda: CorrectedSearch().fit(ITEMS[:0]), "items has shape"),
         (lambda: CorrectedSearch().fit("absent.npy"), "items: no such file"),
-        (lambda: CorrectedSearch().fit(ITEMS, unit(4, 1, 9)), r"reference has shape \(4, 9\); expected .*\(any, 8\)"),
-        (lambda: CorrectedSearch().fit(ITEMS, REFERENCE * torch.nan), "reference: of 31 rows.*hold NaN"),
-        (lambda: CorrectedSearch("rgm").fit(ITEMS, REFERENCE), "no form that takes reference queries: leave the ref"),
-        (lambda: CorrectedSearch("csls+rgm").fit(ITEMS, REFERENCE), "no form that takes reference queries"),
-        (lambda: CorrectedSearch().fit(ITEMS, REFERENCE, ids=["a"]), "ids are 1 for 60 items"),
-        (lambda: CorrectedSearch().fit(ITEMS, REFERENCE).search(unit(2, 1, 9)), r"queries has shape \(2, 9\)"),
-        (lambda: CorrectedSearch().fit(ITEMS, REFERENCE).search(QUERIES, 61), "k is 61; expected at most 60"),
-        (lambda: CorrectedSearch(k=61).fit(ITEMS, REFERENCE).search(QUERIES), "k is 61; expected at most 60"),
+        (
+            lambda: CorrectedSearch().fit(ITEMS, reference=unit(4, 1, 9)),
+            r"reference has shape \(4, 9\); expected .*\(any, 8\)",
+        ),
+        (lambda: CorrectedSearch().fit(ITEMS, reference=REFERENCE * torch.nan), "reference: of 31 rows.*hold NaN"),
+        (
+            lambda: CorrectedSearch("rgm").fit(ITEMS, reference=REFERENCE),
+            "no form that takes reference queries: leave the ref",
+        ),
+        (lambda: CorrectedSearch("csls+rgm").fit(ITEMS, reference=REFERENCE), "no form that takes reference queries"),
+        (lambda: CorrectedSearch().fit(ITEMS, reference=REFERENCE, ids=["a"]), "ids are 1 for 60 items"),
+        (
+            lambda: CorrectedSearch().fit(ITEMS, reference=REFERENCE).search(unit(2, 1, 9)),
+            r"queries has shape \(2, 9\)",
+        ),
+        (lambda: CorrectedSearch().fit(ITEMS, reference=REFERENCE).search(QUERIES, 61), "k is 61; expected at most 60"),
+        (lambda: CorrectedSearch(k=61).fit(ITEMS, reference=REFERENCE).search(QUERIES), "k is 61; expected at most 60"),
         (lambda: CorrectedSearch().fit(ITEMS).search(QUERIES, 61), "k is 61; expected at most 60"),
         (lambda: CorrectedSearch().fit(ITEMS).search(QUERIES, "3"), "k is '3'; expected a whole number"),
         (lambda: CorrectedSearch().fit(ITEMS).add(unit(2, 1, 9)), r"items has shape \(2, 9\)"),
         (lambda: CorrectedSearch().fit(ITEMS).export("nowhere"), "was fitted without reference queries: fit"),
         (
-            lambda: CorrectedSearch("mutual_proximity").fit(ITEMS, REFERENCE).export("nowhere"),
+            lambda: CorrectedSearch("mutual_proximity").fit(ITEMS, reference=REFERENCE).export("nowhere"),
             r"MutualProximity\(\) does not subtract one number from an item's scores.*: take csls, is, nnn",
         ),
     ],
@@ -658,7 +733,7 @@ def test_saved_and_loaded(name, wide, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "folder" / "a search::of mine"
     queries, items, reference = (side.double() if wide else side for side in (QUERIES, ITEMS, REFERENCE))
     reference = reference if name in INDUCTIVE else None
-    search = CorrectedSearch(name, k=6).fit(items, reference, ids=[f"é {n}" for n in range(60)])
+    search = CorrectedSearch(name, k=6).fit(items, reference=reference, ids=[f"é {n}" for n in range(60)])
     search.save(path)
     loaded = CorrectedSearch.load(path)
     same(loaded.search(queries), search.search(queries))
@@ -678,13 +753,13 @@ def test_saved_and_loaded(name, wide, tmp_path_factory):
 
 def test_what_is_saved_is_what_was_tuned(tmp_path):
     queries, truth = correlated(50, 0)
-    search = CorrectedSearch(NNN(k=3), normalize=True).fit(3 * ITEMS, REFERENCE).tune(2 * queries, truth)
+    search = CorrectedSearch(NNN(k=3), normalize=True).fit(3 * ITEMS, reference=REFERENCE).tune(2 * queries, truth)
     search.save(tmp_path / "search")
     loaded = CorrectedSearch.load(tmp_path / "search", device="cpu")
     assert (loaded.criterion, loaded.normalize) == ("nnn", True)
     assert loaded.criterion_.parameters() == search.criterion_.parameters() != NNN(k=3).parameters()
     same(loaded.search(2 * QUERIES), search.search(2 * QUERIES))
-    CorrectedSearch(InvertedSoftmax(np.float32(20.5))).fit(ITEMS, REFERENCE).save(tmp_path / "is")
+    CorrectedSearch(InvertedSoftmax(np.float32(20.5))).fit(ITEMS, reference=REFERENCE).save(tmp_path / "is")
     assert CorrectedSearch.load(tmp_path / "is").parameters == {"beta": 20.5}
     rgm = CorrectedSearch(RelaxedGreedyMatching({4: 1.5, 5: 2.0})).fit(ITEMS)
     rgm.save(tmp_path / "rgm")
@@ -696,7 +771,7 @@ class Mine(CSLS):
 
 
 def test_criteria_of_others_are_not_saved(tmp_path):
-    search = CorrectedSearch(Mine(k=2)).fit(ITEMS, REFERENCE)
+    search = CorrectedSearch(Mine(k=2)).fit(ITEMS, reference=REFERENCE)
     same(search.search(QUERIES), CSLS(k=2).search(QUERIES, ITEMS, REFERENCE))
     with pytest.raises(InputError, match=r"Mine\(k=2\) is no criterion of vsehub, and a file may not name other code"):
         search.save(tmp_path / "search")
@@ -736,7 +811,7 @@ def array(name, value):
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     path = tmp_path_factory.mktemp("stored") / "search.safetensors"
-    CorrectedSearch("csls").fit(ITEMS, REFERENCE, ids=[str(n) for n in range(60)]).save(path)
+    CorrectedSearch("csls").fit(ITEMS, reference=REFERENCE, ids=[str(n) for n in range(60)]).save(path)
     return path
 
 
@@ -863,7 +938,7 @@ def test_a_killed_save_leaves_the_file_that_was_there(stored, tmp_path, monkeypa
 
     monkeypatch.setattr(estimator_file, "_bytes", breaks)
     with pytest.raises(KeyboardInterrupt):
-        CorrectedSearch("is").fit(ITEMS, REFERENCE).save(path)
+        CorrectedSearch("is").fit(ITEMS, reference=REFERENCE).save(path)
     assert path.read_bytes() == stored.read_bytes()
     assert [one.name for one in tmp_path.iterdir()] == ["search"]
 
@@ -873,7 +948,7 @@ def test_export(tmp_path):
     biased = [name for name in INDUCTIVE if isinstance(built(name), ItemBias)]
     assert len(biased) >= 8
     for name in biased:
-        search = CorrectedSearch(name, k=5).fit(ITEMS, REFERENCE)
+        search = CorrectedSearch(name, k=5).fit(ITEMS, reference=REFERENCE)
         search.export(tmp_path / f"{name}.faiss")
         values, positions = load_index(tmp_path / f"{name}.faiss").search(QUERIES, 5)
         wanted = search.search(QUERIES)
@@ -918,7 +993,7 @@ def test_memory_is_bounded(monkeypatch, tmp_path):
             return answer
 
     for name in [name for name in INDUCTIVE if not built(name).takes_reference_items]:  # which scores items with items
-        search = CorrectedSearch(name, k=2).fit(np.load(tmp_path / "items.npy", mmap_mode="r"), queries[:30])
+        search = CorrectedSearch(name, k=2).fit(np.load(tmp_path / "items.npy", mmap_mode="r"), reference=queries[:30])
         with Watch():
             search.add(queries[:3]).search(as_vectors("queries", queries))
             search.save(tmp_path / "search")
@@ -935,7 +1010,7 @@ def test_auto_is_csls_until_tune_chooses(tmp_path):
     truth = torch.randint(80, (200,), generator=random)
     asked = items[truth] + 0.14 * torch.randn(200, 16, generator=random) + 0.5 * side
     queries = torch.nn.functional.normalize(asked, dim=1)
-    search = CorrectedSearch("auto").fit(items, queries[:100])
+    search = CorrectedSearch("auto").fit(items, reference=queries[:100])
     assert repr(search.criterion_) == repr(CSLS())
     search.tune(queries[:100], truth[:100])
     assert len(search.tried_) > 40

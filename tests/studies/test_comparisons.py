@@ -43,7 +43,7 @@ def test_each_run_of_the_losses_names_one_loss_that_there_is(script):
 def test_the_demo_has_the_rates_that_validation_chose_with_the_same_budget():
     tried = pd.read_csv(ROOT / "experiments" / "demo" / "rates.csv")
     losses = dict(list(tried.groupby("loss")))
-    assert set(losses) == {"sum", "max", "hal", "hal+mb"}
+    assert set(losses) == {"sum", "max", "sum_to_max", "hal", "hal+mb"}
     assert len({tuple(map(tuple, runs[["seed", "rate", "epochs"]].values)) for runs in losses.values()}) == 1
     for label, runs in losses.items():
         loss, _, bank = label.partition("+")

@@ -46,6 +46,7 @@ _LOWER = {
     "rerank": "set k lower, give fewer reference queries, or divide the items with engine=ray",
     "diagnose": "set k lower, name fewer criteria, or give fewer reference queries",
     "export": "set k lower, or give fewer queries or reference queries",
+    "serve": "set sample or eval_batch_size lower",
     "add": "add the items in several parts",
     "gate": "set sample lower, or look at the items in several parts",
 }

@@ -22,6 +22,7 @@ from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import BLOCK, Chosen, Concatenated, VectorSource, as_vectors, given_back, usable_device
 from vsehub.serving.corrected import build_index
 from vsehub.serving.estimator_file import read_search, write_search
+from vsehub.serving.kneighbors import kneighbors, kneighbors_graph
 
 GROUP = "criterion"
 
@@ -77,7 +78,7 @@ class CorrectedSearch:
     >>> items, training, queries = unit(0, 29, 90), unit(10, 25, 30, 35), unit(8, 50)
     >>> CorrectedSearch("nns", k=1).fit(items).search(queries)[1].tolist()
     [[0], [1]]
-    >>> search = CorrectedSearch("csls", k=1, parameters={"k": 2}).fit(items, training)
+    >>> search = CorrectedSearch("csls", k=1, parameters={"k": 2}).fit(items, reference=training)
     >>> search
     CorrectedSearch(k=1, parameters={'k': 2})
     >>> search.search(queries)[1].tolist()  # item 1 is near most of the training queries
@@ -116,9 +117,14 @@ class CorrectedSearch:
 
     def __sklearn_tags__(self) -> Any:
         """The tags that scikit-learn's model selection asks for; needs scikit-learn."""
-        from sklearn.utils import InputTags, Tags, TargetTags
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
 
-        return Tags(None, TargetTags(required=False), input_tags=InputTags(two_d_array=True))
+        return Tags(
+            None,
+            TargetTags(required=False),
+            TransformerTags(preserves_dtype=[]),
+            input_tags=InputTags(two_d_array=True),
+        )
 
     @property
     def criterion_(self) -> Criterion:
@@ -190,17 +196,22 @@ class CorrectedSearch:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
     @torch.no_grad()
-    def fit(self, items: Any, reference: Any = None, *, ids: Sequence[str] | None = None) -> Self:
+    def fit(self, items: Any, y: Any = None, *, reference: Any = None, ids: Sequence[str] | None = None) -> Self:
         """Take the items (M, D) and estimate the correction on reference queries (R, D).
 
-        reference: None if each search is to take its own queries (transductive). ids: of the items, one text each, all
-        different; None: those of the items' file, if it has any. Raises InputError for arguments of the constructor
-        that are not possible, for vectors that do not fit or that `normalize` refuses, and for a reference where the
-        criterion takes none.
+        y: not used; it is there for scikit-learn. reference: None if each search is to take its own queries
+        (transductive). ids: of the items, one text each, all different; None: those of the items' file, if it has any.
+        Raises InputError for arguments of the constructor that are not possible, for vectors that do not fit or that
+        `normalize` refuses, and for a reference where the criterion takes none.
         """
         with self._changing:
             criterion = self._checked()
             among, own = self._opened("items", items)
+            require(
+                tuple(getattr(y, "shape", ()))[1:] != among.shape[1:],
+                "y is a matrix of the items' dimension; reference queries are given by name: fit(items, "
+                "reference=queries)",
+            )
             ids = _distinct(ids, len(among)) if ids is not None else own
             seen = None if reference is None else self._opened("reference", reference, among.shape[1])[0]
             require(
@@ -272,6 +283,35 @@ class CorrectedSearch:
         if not return_ids or now.ids is None:
             return values, positions
         return values, [[now.ids[place] for place in row] for row in places.tolist()]
+
+    def kneighbors(
+        self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
+    ) -> tuple[np.ndarray, np.ndarray] | np.ndarray:
+        """Distances and positions (Q, k) of the k best items, as scikit-learn's neighbours give them.
+
+        X: queries (Q, D); None: the items, each without itself. n_neighbors: None for the constructor's k. A distance
+        is u - score, where u is the largest score that unit vectors can have under the correction; without `normalize`
+        or reference it is the largest score of the call. return_distance: False for the positions alone. Raises
+        InputError as `search`.
+        """
+        self._require_fitted()
+        return kneighbors(self, X, self.k if n_neighbors is None else n_neighbors, return_distance)
+
+    def kneighbors_graph(self, X: Any = None, n_neighbors: int | None = None, mode: str = "connectivity") -> Any:
+        """A sparse matrix (Q, M) with an entry for each of the k best items: 1, or in mode "distance" its distance.
+
+        Other arguments and errors: see `kneighbors`.
+        """
+        self._require_fitted()
+        return kneighbors_graph(self, X, self.k if n_neighbors is None else n_neighbors, mode)
+
+    def transform(self, X: Any) -> Any:
+        """The sparse distances (Q, M) of queries (Q, D) to their k best items, for metric="precomputed"."""
+        return self.kneighbors_graph(X, mode="distance")
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """`fit`, then `transform` of the items."""
+        return self.fit(X, y, **fit_params).transform(X)
 
     @torch.no_grad()
     def add(self, items: Any, ids: Sequence[str] | None = None) -> Self:
@@ -367,7 +407,7 @@ class CorrectedSearch:
         require(
             now.terms is not None,
             "export needs a correction that applies to any query, and this one was fitted without reference queries: "
-            "fit(items, reference) with queries such as training captions",
+            "fit(items, reference=...) with queries such as training captions",
         )
         criterion = now.criterion
         if not isinstance(criterion, ItemBias):
@@ -415,7 +455,7 @@ class CorrectedSearch:
 
     def _require_fitted(self) -> Fitted:
         if self._fitted is None:
-            fail(f"this {type(self).__name__} is not fitted yet; call fit(items, reference)")
+            fail(f"this {type(self).__name__} is not fitted yet; call fit(items, reference=...)")
         return self._fitted
 
     def _name(self, criterion: Criterion) -> str:
@@ -494,23 +534,43 @@ def _as_array(name: str, vectors: Any) -> Any:
     """Lists and data frames as a numpy array; arrays, tensors, paths and other sources of vectors as they are."""
     if isinstance(vectors, str | Path | VectorSource):
         return vectors
+    require(
+        not hasattr(vectors, "toarray"),
+        f"{name} is {type(vectors).__name__}: sparse input is not supported; give {name}.toarray()",
+    )
     if not isinstance(vectors, np.ndarray | Tensor):
         framed = hasattr(vectors, "to_numpy")  # pandas, polars
         require(
-            framed or isinstance(vectors, list | tuple),
+            framed or isinstance(vectors, list | tuple) or hasattr(vectors, "__array__"),
             f"{name} is {type(vectors).__name__}; expected a tensor, a numpy array (N, D), a data frame, a list of "
             "lists or the path of a file",
         )
-        try:
-            vectors = np.asarray(vectors.to_numpy() if framed else vectors, dtype=np.float32)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{name} is no matrix of numbers (N, D): {error}") from error
+        vectors = _floats(name, vectors.to_numpy() if framed else vectors)
+    elif isinstance(vectors, np.ndarray) and (vectors.dtype == object or vectors.dtype.kind in "iubc"):
+        vectors = vectors if vectors.dtype in (np.int8, np.uint8) else _floats(name, vectors)
+    shape = tuple(vectors.shape)
+    require(
+        len(shape) != 2 or shape[1] > 0 or shape[0] == 0,
+        f"{name} has 0 feature(s) (shape={shape}) while a minimum of 1 is required. Give vectors of numbers",
+    )
     require(
         vectors.ndim != 1,
-        f"{name} is one vector of {vectors.shape[0] if vectors.ndim else 0} numbers; expected a matrix (N, D). Of one "
-        f"vector q, give q[None]",
+        f"{name} is one vector of {vectors.shape[0] if vectors.ndim else 0} numbers; expected a matrix (N, D). Reshape "
+        "your data: of one vector q, give q[None]",
     )
     return vectors
+
+
+def _floats(name: str, vectors: Any) -> np.ndarray:
+    """A matrix of float32. Raises InputError for what holds no real numbers."""
+    try:
+        found = np.asarray(vectors)
+        require(found.dtype.kind != "c", f"{name}: Complex data not supported; give real numbers")
+        return found.astype(np.float32)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{name} is no matrix of numbers (N, D): {error}") from error
 
 
 def _each_alone(fitted: Fitted) -> bool:

@@ -83,12 +83,12 @@ class MTEBBackend:
         normalize = _normalize(queries, documents, similarity_fn)
         search = CorrectedSearch(self.criterion, 1, normalize, self.parameters, self.device)
         if top_ranked is None:
-            search.fit(documents, self.reference)
+            search.fit(documents, reference=self.reference)
             values, positions = search.search(queries, min(top_k, len(documents)))
             return values.tolist(), positions.tolist()
         if query_idx_to_id is None:
             fail("top_ranked came without query_idx_to_id; expected the queries' ids")
-        search.fit(documents, queries if self.reference is None else self.reference)
+        search.fit(documents, reference=queries if self.reference is None else self.reference)
         candidates = [top_ranked.get(query_idx_to_id[row], ()) for row in range(len(queries))]
         return self._reranked(search, queries, top_k, candidates)
 
