@@ -29,7 +29,8 @@ OWN += ("text_encoder.word_dim=8", "embedding_dim=8", "loader.min_count=1")
 @pytest.fixture
 def find(tmp_path):
     """A function that runs the script."""
-    (script,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "export.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "export.md").read_text(), re.DOTALL)
+    (script,) = [one for one in blocks if one.startswith('"""python find.py')]
     (tmp_path / "find.py").write_text(script)
 
     def run(*arguments, status=0):
