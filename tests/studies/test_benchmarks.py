@@ -16,7 +16,7 @@ from vsehub.training.datamodule import RetrievalDataModule
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
 NAMES = ("common", "sources", "ways", "throughput", "bank", "hal", "chunk", "evaluation", "gpu_equality", "gpu_check")
-NAMES += ("devices", "rehearsal", "generated", "cluster", "additions", "towers", "exported")
+NAMES += ("devices", "rehearsal", "generated", "cluster", "additions", "serving", "towers", "exported")
 CPU = torch.device("cpu")
 
 
@@ -225,3 +225,13 @@ def test_a_billion_items_on_paper(scripts):
     assert few[0] == pytest.approx(1024e9 * (16_384 + 11 * 10_000) / 67e12 / 0.5 / 8 / 3600, abs=0.01)
     assert few[1] == pytest.approx(13 * 512e9 * (2 / 1e9 + 4 / 25e9) / 8 / 3600, abs=0.01)
     assert "| csls | 1 worker | 2 s (2 to 2) | 5,000 | 2.00 s | 5,000 | 1.00 |" in cluster.text(result)
+
+
+def test_serving(scripts, tmp_path):
+    sizes = ["--items", "300", "--dim", "8", "--queries", "60", "--requests", "5", "--clients", "4", "--seconds", "1"]
+    scripts["serving"].main([*sizes, "--out", str(tmp_path / "serving.json")])
+    record = json.loads((tmp_path / "serving.json").read_text())
+    assert record["failed"] == 0
+    assert record["requests"] > 4
+    assert record["by query"]["count"] == record["plain"]["count"] == 5
+    assert "0 failed" in (tmp_path / "serving.md").read_text()

@@ -381,7 +381,7 @@ class ItemEntries:
 
     def card(self, entry: dict) -> dict[str, Any]:
         """Name, label, thumbnail, and the number of queries that find the item under each ranking."""
-        name = str(entry["item"] if entry.get("id") is None else entry["id"])
+        name = f"row {entry['item']}" if entry.get("id") is None else str(entry["id"])
         return {
             "name": name,
             "label": entry.get("label"),
@@ -400,5 +400,5 @@ class ItemEntries:
 
 def _named(query: dict) -> str:
     """The name of a query: its label, else its id, else its row."""
-    names = (query.get(key) for key in ("label", "id", "query"))
-    return next(str(text) for text in names if text is not None)
+    name = query.get("label") or query.get("id")
+    return f"row {query['query']}" if name is None else str(name)
