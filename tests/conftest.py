@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from filelock import FileLock
 from hydra._internal.hydra import Hydra
-from input_setups import SMALL  # in experiments/torture
+from input_setups import SMALL  # in tests/torture
 from warm import Warm, leave_figures_undrawn, one_mode
 
 from vsehub.cli import overrides
@@ -86,13 +86,14 @@ def vsehub(environment, request):
 
 @pytest.fixture(scope="session")
 def script(environment, warm):
-    """A function that runs a Python file below experiments/ as `vsehub` runs commands, and returns its output.
+    """A function that runs a Python file of experiments/ or tests/ as `vsehub` runs commands, and returns its output.
 
     start=True returns the running process instead, its output going to output.txt.
     """
 
     def run(path, *arguments, cwd=ROOT, start=False, status=0, **variables):
-        file, own = ROOT / "experiments" / path, environment | variables
+        below = "tests" if str(path).startswith("torture/") else "experiments"
+        file, own = ROOT / below / path, environment | variables
         if start:
             return warm.start(arguments, cwd, own, *[Path(cwd) / "output.txt"] * 2, script=file)
         done = warm.run(arguments, cwd, own, LIMIT, script=file)

@@ -24,7 +24,7 @@ from types import SimpleNamespace
 
 from filelock import FileLock
 
-TORTURE = Path(__file__).parents[1] / "experiments" / "torture"
+TORTURE = Path(__file__).parents[1] / "tests" / "torture"
 STARTED = 240.0  # seconds in which the process must have imported everything
 STAY = b"stay\n"
 

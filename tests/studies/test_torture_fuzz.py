@@ -14,10 +14,10 @@ from looped import looped
 from vsehub.checks import InputError
 
 ROOT = Path(__file__).parents[2]
-TORTURE = ROOT / "experiments" / "torture"
+TORTURE = ROOT / "tests" / "torture"
 sys.path.insert(0, str(TORTURE))
 
-import fuzz  # noqa: E402 (in experiments/torture, found by the line above)
+import fuzz  # noqa: E402 (in tests/torture, found by the line above)
 from formats import READERS, save_parquet, vectors  # noqa: E402
 from mutations import Reader  # noqa: E402
 

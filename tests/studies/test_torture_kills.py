@@ -1,4 +1,4 @@
-"""A fixed sample of experiments/torture: kills and faults end well, and what differs after them is noticed."""
+"""A fixed sample of tests/torture: kills and faults end well, and what differs after them is noticed."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from long import long
 
-TORTURE = Path(__file__).parents[2] / "experiments" / "torture"
+TORTURE = Path(__file__).parents[2] / "tests" / "torture"
 
 SAMPLE = """
 import json, multiprocessing, signal, sys

@@ -1,6 +1,6 @@
 """Commands that are killed at random moments, given again, and held against unbroken ones, file for file.
 
-python experiments/torture/kills.py --seconds 300 --seed 0 [--only train,rerank] [--case 17]
+python tests/torture/kills.py --seconds 300 --seed 0 [--only train,rerank] [--case 17]
 """
 
 import argparse
@@ -10,7 +10,6 @@ import random
 import re
 import shutil
 import signal
-import sys
 import tempfile
 import time
 import traceback
@@ -21,14 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(HERE.parents[1] / "src"))
-
-import calls  # noqa: E402
-import forked  # noqa: E402
-import world  # noqa: E402
-from world import OUT, Command  # noqa: E402
+import calls
+import forked
+import world
+from world import OUT, Command
 
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGTERM, signal.SIGINT)
 STATUS = {signal.SIGKILL: 137, signal.SIGTERM: 143, signal.SIGINT: 130}

@@ -4,8 +4,8 @@ Each case is a whole file with a few changes, drawn by (seed, reader, case). It 
 limit and a memory limit, so that a hang, a crash of a library and an allocation beyond the file are seen too. What is
 wrong is printed with the command that repeats it.
 
-    python experiments/torture/fuzz.py --seconds 60 --seed 0
-    python experiments/torture/fuzz.py --seed 0 --reader index.faiss --case 17
+    python tests/torture/fuzz.py --seconds 60 --seed 0
+    python tests/torture/fuzz.py --seed 0 --reader index.faiss --case 17
 """
 
 import argparse
@@ -85,7 +85,7 @@ def run(
                     continue
                 by[task[0]] += 1
                 if said:
-                    again = f"python experiments/torture/fuzz.py --seed {seed} --reader '{task[0]}' --case {task[1]}"
+                    again = f"python tests/torture/fuzz.py --seed {seed} --reader '{task[0]}' --case {task[1]}"
                     wrong.append(f"{task[0]}, case {task[1]}: {said}. Again: {again}")
     finally:
         for worker in pool:

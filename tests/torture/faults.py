@@ -1,6 +1,6 @@
 """Commands on machines that fail them: full disks, no memory, no rights, wrong clocks, others in the same folder.
 
-python experiments/torture/faults.py --seconds 300 --seed 0 [--only full_disk,no_memory] [--case 17]
+python tests/torture/faults.py --seconds 300 --seed 0 [--only full_disk,no_memory] [--case 17]
 
 Needs root for full_disk, full_temporary (a tmpfs is mounted) and read_only (rights are given away); without, they are
 left out and named in "skipped".
@@ -14,7 +14,6 @@ import random
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import traceback
@@ -25,14 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(HERE.parents[1] / "src"))
-
-import calls  # noqa: E402
-import forked  # noqa: E402
-import world  # noqa: E402
-from world import OUT, Command  # noqa: E402
+import calls
+import forked
+import world
+from world import OUT, Command
 
 NOBODY = 65534
 

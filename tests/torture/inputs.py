@@ -5,7 +5,7 @@ it, in a folder of its own, through the entry point of the console script. A cas
 one, the message matches, an error is one line that begins with the command's name, no traceback is shown, and a refused
 input has left nothing behind.
 
-    python experiments/torture/inputs.py [--only REGEX] [--cases N] [--seconds S] [--seed N] [--jobs N] [--show]
+    python tests/torture/inputs.py [--only REGEX] [--cases N] [--seconds S] [--seed N] [--jobs N] [--show]
 """
 
 import os
@@ -33,8 +33,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parent))
 from input_setups import MADE, SHORT, TRAINED, place, tidy, write
 
 TABLE = Path(__file__).parent / "inputs.yaml"

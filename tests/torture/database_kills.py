@@ -1,6 +1,6 @@
 """`rerank` and `add` on databases, killed at random moments, given again, and held against undisturbed ones.
 
-python experiments/torture/database_kills.py [--engines milvus lancedb pgvector] [--cases 4] [--seed 0]
+python tests/torture/database_kills.py [--engines milvus lancedb pgvector] [--cases 4] [--seed 0]
 
 Each command is a process of its own, since the engines' clients have threads that a fork would not take along. Compared
 are the items of the collection and of what is kept beside it, and the files of the output folder.
@@ -21,13 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import world
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-SOURCES = HERE.parents[1] / "src"
-
-import world  # noqa: E402
-
+SOURCES = Path(__file__).resolve().parents[2] / "src"
 SIGNALS = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
 SLOW = 15  # seconds within which a signal is to be answered
 FOLDERS = {"milvus": "index.milvus.db", "lancedb": "index.lancedb"}

@@ -1,6 +1,6 @@
 """`make torture`: malformed inputs, kills, faults, fuzzing and numbers, each for its share of the time.
 
-    python experiments/torture/torture.py [--minutes 10] [--seed 0] [--parts inputs kills faults fuzz numeric]
+    python tests/torture/torture.py [--minutes 10] [--seed 0] [--parts inputs kills faults fuzz numeric]
 
 What went wrong is printed with what repeats it. The figures are written to results/ beside this file and to the table
 in README.md. Exit status 1 where anything went wrong.
@@ -17,7 +17,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
 
 # Each part's share of the time, and what it is.
 PARTS = {
