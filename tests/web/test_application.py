@@ -103,6 +103,10 @@ def test_sentence_item_vector_and_picture(client, known):
     assert first(text="7") == known.id_of(7)
     assert first(item=NASTY[3]) == NASTY[3]
     assert first(vector=known.vectors[9].tolist()) == known.id_of(9)
+    lists = [client.post("/api/search", json={"vector": (by * known.vectors[9]).tolist()}).json() for by in (1, 3)]
+    ids = [[one["id"] for one in found["corrected"]] for found in lists]
+    assert ids[0] == ids[1], "the items have norm 1, so that a vector is divided by its own"
+    assert "zero" in error(client.post("/api/search", json={"vector": [0.0] * 6}), 422)
     by_address = client.get("/api/search", params={"vector": known.vectors[9].tolist()}).json()
     assert by_address["plain"][0]["id"] == known.id_of(9)
     seen = client.post("/api/search/picture", content=picture(), params={"k": 3}).json()

@@ -170,7 +170,7 @@ class Service:
         vector = torch.tensor([numbers], dtype=torch.float32)
         if not finite(numbers) or not bool(vector.isfinite().all()):
             raise Declined("vector has entries that are NaN, infinite or too large")
-        if one.contents.normalize:
+        if one.normalizes:
             if not bool(vector.any()):
                 raise Declined("vector is zero, which cannot be normalised")
             vector = torch.nn.functional.normalize(vector, dim=1)

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 PLAIN = "nns"
 K = 10  # of N_k
+UNIT = 1e-3  # by which norms differ from 1 at most
 DEPTH = 100  # of the lists in which moves are seen
 
 
@@ -50,8 +51,9 @@ class Catalogue:
     """Contents with the rankings of their known queries. Nothing changes after it is made.
 
     criteria: name -> criterion, each a term of the item. sample: known queries at most; of more some are drawn by
-    `seed`. contents: what is looked at. vectors: the items (M, D), float32, in memory. k: of N_k. rows: the queries
-    that were taken (n,). Raises InputError for a criterion that is no term of the item.
+    `seed`. contents: what is looked at. vectors: the items (M, D), float32, in memory. normalizes: whether vectors that
+    are asked are divided by their norms, as they are where all items have norm 1. k: of N_k. rows: the queries that
+    were taken (n,). Raises InputError for a criterion that is no term of the item.
     """
 
     @torch.no_grad()
@@ -61,6 +63,8 @@ class Catalogue:
         self.contents, self.k = contents, min(K, len(sides.items))
         self.vectors = sides.items.rows(0, len(sides.items)).float().cpu()
         self._items = as_vectors("items", self.vectors)
+        norms = self.vectors.norm(dim=1)
+        self.normalizes = bool(((norms - 1).abs() < UNIT).all()) if contents.normalize is None else contents.normalize
         queries, self.rows = sampled(sides.queries, sample, seed)
         self.queries: VectorSource = as_vectors("queries", queries.float().cpu())
         positives = None if sides.positives is None else sides.positives.of(self.rows)
