@@ -19,7 +19,8 @@ def listening(host: str, port: int) -> socket.socket:
     """A socket bound to a port; 0 takes a free one. Raises InputError if it is in use or not this machine's."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        taken = socket.socket(family, socket.SOCK_STREAM)
+        # Named as TCP, since asyncio else leaves Nagle's algorithm on: 40 ms wait for each part of an answer.
+        taken = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((host, port))
         taken.listen(2048)  # so that another program that takes the port is refused from here on
