@@ -139,13 +139,14 @@ class Encoder(nn.Module, Component):
     gives: "vectors" where `forward` returns (N, D), "sets" where it returns N `Sets`. space: a name of the space of the
     vectors, if they were trained to be compared with those of the other encoder; None if vsehub trains them to be.
     preparation: how pictures must come to an image encoder; None: as the data's settings say. dim: D, where an encoder
-    says so.
+    says so. max_positions: the most words that a text encoder takes, <start> and <end> counted; None: no limit.
     """
 
     gives: str = "vectors"
     space: str | None = None
     preparation: Preparation | None = None
     dim: int | None = None
+    max_positions: int | None = None
 
     @classmethod
     def preparation_of(cls, settings: Mapping[str, Any]) -> Preparation | None:

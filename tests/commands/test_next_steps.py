@@ -52,9 +52,8 @@ def test_with_known_answers(folder, vsehub):
     files = "queries=my queries.npy", "items=items.npy", "truth=truth.csv", "normalize=true"
     said = vsehub("diagnose", *files, "out=found", cwd=folder).out
     steps = advised(folder, said, "found")
-    assert [words[1] for words in steps] == ["rerank", "rerank", "serve"]
-    assert "criterion=auto" in steps[0]
-    assert "index=flat" in steps[1]
+    assert [words[1] for words in steps] == ["rerank", "serve"]
+    assert {"criterion=auto", "index=flat"} <= set(steps[0])
     for words in steps:
         run(vsehub, folder, words)
     again = vsehub("diagnose", *files, "out=found", "overwrite=true", cwd=folder).out

@@ -22,7 +22,7 @@ def contents(**changes):
     items = normalize(torch.randn(ITEMS, DIM, generator=random) + 0.3, dim=1)
     items[7] = normalize(items.mean(0, keepdim=True))  # a hub
     items[50] = items[3]
-    queries = normalize(items[torch.arange(QUERIES) % ITEMS] + 0.4 * torch.randn(QUERIES, DIM, generator=random), dim=1)
+    queries = items[torch.arange(QUERIES) % ITEMS] + 0.8 * items[7] + 0.3 * torch.randn(QUERIES, DIM, generator=random)
     pairs = [(query, query % ITEMS) for query in range(0, QUERIES, 2)] + [(0, 11), (4, 3)]
     positives = Positives.from_pairs(*torch.tensor(pairs).T, QUERIES, ITEMS, complete=False)
     ids = [*NASTY, *(f"item {row}" for row in range(len(NASTY), ITEMS))]
@@ -30,7 +30,7 @@ def contents(**changes):
     pixels = (np.arange(ITEMS * 3 * 8 * 8) % 255).astype(np.uint8).reshape(ITEMS, 3, 8, 8)
     own = {
         "title": "made up",
-        "sides": Sides.of(queries, items, positives=positives),
+        "sides": Sides.of(normalize(queries, dim=1), items, positives=positives),
         "item_names": Names("items", ITEMS, ids, labels),
         "query_names": Names("queries", QUERIES, labels=[f"question {row} & <i>" for row in range(QUERIES)]),
         "picture": lambda row: None if row == 5 else pixels[row],

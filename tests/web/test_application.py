@@ -4,6 +4,8 @@ import asyncio
 import io
 import json
 import re
+import threading
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from urllib.parse import quote
 
 import pytest
@@ -193,6 +195,27 @@ def test_what_needs_a_model_says_so(bare):
     assert "start serve with" in page
     assert 'id="text"' not in page
     assert 'id="picture"' not in page
+
+
+def test_a_picture_that_takes_long_holds_no_search(known, monkeypatch):
+    monkeypatch.setattr("vsehub.web.application.PICTURES", 2)
+    began, held = threading.Event(), threading.Event()
+
+    class Slow(Asked):
+        def picture(self, content):
+            began.set()
+            assert held.wait(60)
+            return super().picture(content)
+
+    served = application(catalogue(asker=Slow(known.vectors)), hosts_of("127.0.0.1"))
+    with TestClient(served, LOCAL, raise_server_exceptions=False) as client, ThreadPoolExecutor() as pool:
+        three = [pool.submit(client.post, "/api/search/picture", content=picture()) for _ in range(3)]
+        assert began.wait(60)
+        assert client.get("/api/search", params={"text": "7"}).json()["plain"]
+        refused, waiting = wait(three, 60, FIRST_COMPLETED)
+        assert [one.result().status_code for one in refused] == [503]
+        held.set()
+        assert [one.result(60).status_code for one in waiting] == [200, 200]
 
 
 def test_pictures_that_are_none_or_bombs(client):

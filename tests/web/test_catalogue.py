@@ -8,6 +8,7 @@ from collections_served import CRITERIA, ITEMS, QUERIES, catalogue, contents
 
 from vsehub.checks import InputError
 from vsehub.criteria import DualSoftmax
+from vsehub.rerank.verdict import hub_level
 from vsehub.web.catalogue import PLAIN, Catalogue
 from vsehub.web.searching import FEW, Busy, Searcher, item_scores
 
@@ -112,10 +113,7 @@ def test_lists_asked_at_once_are_those_asked_alone(found):
     searcher = Searcher(found, lambda texts: torch.stack([found.vectors[len(text)] for text in texts]))
     expected = {name: lists(found, name) for name in found.rankings}
     asked = [(query, name, 1 + query % 40) for query in range(QUERIES) for name in found.rankings]
-    futures = [
-        searcher.ask(k, name, vectors=lambda query=query: found.queries.rows(query, query + 1))
-        for query, name, k in asked
-    ]
+    futures = [searcher.ask(k, name, vector=found.queries.rows(query, query + 1)) for query, name, k in asked]
     for (query, name, k), future in zip(asked, futures, strict=True):
         told = future.result(30)
         assert told.plain[1].tolist() == expected[PLAIN][query, :k].tolist()
@@ -126,23 +124,21 @@ def test_lists_asked_at_once_are_those_asked_alone(found):
 
 
 def test_one_that_fails_fails_alone(found):
-    def encode(texts):
-        raise InputError("unreadable")
-
     held = threading.Event()
 
-    def fail():
+    def encode(texts):
         held.wait(30)
-        raise InputError("no picture")
+        raise InputError("unreadable")
 
     searcher = Searcher(found, encode)
-    first = searcher.ask(3, PLAIN, vectors=fail)
-    text = searcher.ask(3, "is", text="a")
-    vector = searcher.ask(3, "csls", vectors=lambda: found.vectors[:1])
+    first = searcher.ask(3, PLAIN, text="a")
+    narrow = searcher.ask(3, "is", vector=found.vectors[:1, :-1])
+    vector = searcher.ask(3, "csls", vector=found.vectors[:1])
     held.set()
-    for future, message in ((first, "no picture"), (text, "unreadable")):
-        with pytest.raises(InputError, match=message):
-            future.result(30)
+    with pytest.raises(InputError, match="unreadable"):
+        first.result(30)
+    with pytest.raises(RuntimeError):
+        narrow.result(30)
     assert vector.result(30).plain[1][0] == 0
     searcher.close()
 
@@ -150,15 +146,28 @@ def test_one_that_fails_fails_alone(found):
 def test_more_than_may_wait_are_turned_away(found, monkeypatch):
     monkeypatch.setattr("vsehub.web.searching.WAITING", 3)
     held = threading.Event()
-    searcher = Searcher(found)
-    futures = [searcher.ask(1, PLAIN, vectors=lambda: held.wait(30) and found.vectors[:1])]
+    searcher = Searcher(found, lambda texts: held.wait(30) and found.vectors[:1])
+    futures = [searcher.ask(1, PLAIN, text="a")]
 
     def fill():
         while True:
-            futures.append(searcher.ask(1, PLAIN, vectors=lambda: found.vectors[:1]))
+            futures.append(searcher.ask(1, PLAIN, vector=found.vectors[:1]))
 
     with pytest.raises(Busy):
         fill()
     held.set()
     assert all(future.result(30).plain[1].tolist() == [0] for future in futures)
     searcher.close()
+
+
+@pytest.mark.parametrize(
+    ("k", "queries", "items", "level"),
+    [
+        (10, 1000, 1000, 27),  # by chance: binomial with mean 10, exceeded by one of 1,000 items with probability 1 %
+        (10, 100_000, 1000, 2000),  # twice the mean
+        (10, 10, 1_000_000, 2),  # few queries: one find is chance
+        (5, 20, 5, 40),  # each list holds all items: none is a hub
+    ],
+)
+def test_a_hub_is_twice_the_mean_and_beyond_chance(k, queries, items, level):
+    assert hub_level(k, queries, items) == level

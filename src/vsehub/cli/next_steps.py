@@ -15,21 +15,20 @@ def next_steps(settings: Settings, record: dict[str, Any]) -> list[dict[str, str
     given = {name: value for name, value in settings.files.items() if value is not None}
     if settings.normalize is not None:
         given["normalize"] = str(settings.normalize).lower()
-    best = _best(record)
     found = []
     if settings.place is None:
-        out = f"{settings.out.rstrip('/')}-reranked"
         measured = (record["truth"] or {}).get("measured_queries", 0)
+        chosen, why = _best(record), "largest hub is smallest here"
         if measured >= CHOSEN_FROM:
-            why = "chooses the criterion by the known answers, and writes the corrected ranking"
-            found.append(_step("rerank", given, {"criterion": "auto", "out": _free(out)}, why))
-        elif best is not None:
-            why = f"writes the ranking corrected by {best}, whose largest hub is smallest here"
-            found.append(_step("rerank", given, {"criterion": best, "out": _free(out)}, why))
-        if best in indexed_criteria() and not settings.scored:
-            why = "also writes an index whose ordinary search returns the corrected ranking"
-            own = {"criterion": str(best), "index": "flat", "out": _free(f"{settings.out.rstrip('/')}-index")}
-            found.append(_step("rerank", given, own, why))
+            chosen, why = "auto", "is chosen by the known answers"
+        if chosen is not None:
+            by = "the criterion that" if chosen == "auto" else f"{chosen}, whose"
+            own, what = {"criterion": chosen}, "the ranking"
+            if not settings.scored and chosen in ("auto", *indexed_criteria()):
+                own |= {"index": "flat"}
+                what = "the ranking and an index for ordinary search, both"
+            own |= {"out": _free(f"{settings.out.rstrip('/')}-reranked")}
+            found.append(_step("rerank", given, own, f"writes {what} corrected by {by} {why}"))
     if settings.scored:
         return found
     shown = {name: value for name, value in given.items() if name != "reference_items"}

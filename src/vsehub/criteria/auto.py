@@ -23,8 +23,9 @@ def candidates() -> dict[str, Correction]:
     """The criteria of the yaml files whose classes declare `tried_by_auto`, by name, plain search first."""
     known = Components([conf_folder()])
     nodes = {name: known.node("criterion", name) for name in known.choices("criterion")}
-    classes = {name: known.find("criterion", node) for name, node in nodes.items()}
-    names = [name for name, one in classes.items() if getattr(one, "tried_by_auto", False)]
+    made = {name: known.find("criterion", node) for name, node in nodes.items()}
+    classes = {name: one for name, one in made.items() if isinstance(one, type) and issubclass(one, Correction)}
+    names = [name for name, one in classes.items() if one.tried_by_auto]
     return {name: known.build("criterion", nodes[name]) for name in sorted(names, key=lambda one: (one != PLAIN, one))}
 
 

@@ -154,7 +154,7 @@ class TextTransformer(WordEncoder):
             word_dim % heads == 0,
             f"text_encoder.word_dim is {word_dim}, which {heads} heads do not divide; change text_encoder.heads",
         )
-        self.max_positions = max_positions
+        self.max_positions: int = max_positions
         self.words = WordEmbedding(vocabulary_size, word_dim, tune_words)
         self.positions = nn.Embedding(max_positions, word_dim)
         nn.init.normal_(self.words.weight, std=0.02)

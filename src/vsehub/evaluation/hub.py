@@ -205,8 +205,7 @@ def _answered(about: str) -> Iterator[None]:
             "auth login"
         ) from error
     except errors.HfHubHTTPError as error:
-        status = getattr(error.response, "status_code", None)
-        if status in (401, 403):
+        if error.response.status_code in (401, 403):
             _refused(about, error)
         raise InputError(f"{about}: the hub refuses ({_line(error)})") from error
     except errors.LocalTokenNotFoundError as error:

@@ -76,7 +76,7 @@ class ZeroShot(DataModel):
         super().__init__(
             built.to(place, getattr(torch, dtype)), words, None, batch_size, digest, f"model: {model}", cache
         )
-        self.prompt = prompt
+        self.prompt, self._has_data = prompt, source is not None
         if source is not None:
             self.source = source
 
@@ -99,7 +99,7 @@ class ZeroShot(DataModel):
         """A split of the source. Raises InputError if it is missing, or if it has no pictures."""
         if name not in self.splits:
             require(
-                hasattr(self, "source"),
+                self._has_data,
                 f"{self.name} has no data of its own, and so no split {name!r}; for a criterion that needs reference "
                 "queries give reference=FILE.txt, one text on each line",
             )

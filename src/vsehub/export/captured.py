@@ -1,7 +1,5 @@
 """What all formats of models share: capturing a network, and asking for packages."""
 
-import logging
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -9,6 +7,7 @@ from importlib.util import find_spec
 import torch
 
 from vsehub.checks import InputError, is_out_of_memory, require
+from vsehub.io.quiet import quiet
 
 # Input -> the axes whose sizes vary, with their names.
 Axes = Mapping[str, Mapping[int, str]]
@@ -31,7 +30,7 @@ def capture(side: str, name: str, export: Callable[[], None], hint: str) -> None
     the format cannot express the encoder.
     """
     try:
-        with torch.no_grad(), _plain_attention(), _quiet():
+        with torch.no_grad(), _plain_attention(), quiet():
             export()
     except Exception as error:  # torch's own classes are not public
         if isinstance(error, OSError) or is_out_of_memory(error):  # a full disk, say
@@ -58,15 +57,3 @@ def _plain_attention() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

@@ -10,15 +10,14 @@ from vsehub.data.vectors.embeddings import VectorFile
 from vsehub.metrics.positives import Positives
 from vsehub.rerank.compare import Comparison
 from vsehub.rerank.inputs import Names
-
-HUB = 2  # an item in more than this many times a fair share of the lists, which is k for as many queries as items
+from vsehub.rerank.verdict import hub_level
 
 
 @dataclass(frozen=True)
 class Hubness:
     """What a ranking does with each of M items.
 
-    counts: N_k (M,). hub: (M,) boolean, whether N_k is at least `HUB` times its mean. displaced: (M,) in how many lists
+    counts: N_k (M,). hub: (M,) boolean, whether N_k reaches `hub_level`. displaced: (M,) in how many lists
     the item is wrong and stands above every right answer; None if no answers are known.
     """
 
@@ -30,7 +29,8 @@ class Hubness:
     def of(cls, positions: Tensor, items: int, truth: Positives | None) -> "Hubness":
         """That of lists (Q, k), best first, of M items."""
         counts = positions.flatten().bincount(minlength=items)
-        hub = counts >= HUB * positions.numel() / items
+        queries, k = positions.shape
+        hub = counts >= hub_level(k, queries, items)
         if truth is None:
             return cls(counts, hub, None)
         ahead = truth.hits(positions).cumsum(dim=1) == 0

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from vsehub import __version__
 from vsehub.checks import require
+from vsehub.data.text.vocabulary import Vocabulary
 from vsehub.evaluation.checkpoint_file import checkpoint_file
 from vsehub.evaluation.encode import text_table
 from vsehub.evaluation.trained import TrainedModel
@@ -189,10 +190,11 @@ def _texts(model: TrainedModel) -> Encoded:
         drawn = torch.Generator().manual_seed(1)
         vectors = [(torch.randn(rows, *(model.model.text_shape or ()), generator=drawn),) for rows in _ROWS]
         return Encoded("text", _VectorTexts(encoder), vectors, {"texts": {0: "batch"}})
-    known = getattr(vocabulary, "words", ["a", "red", "box", "on", "the", "small", "green", "circle"])[-8:]
+    spelt = ["a", "red", "box", "on", "the", "small", "green", "circle"]
+    known = vocabulary.words[-8:] if isinstance(vocabulary, Vocabulary) else spelt
     captions = [" ".join(known[:count]) for count in (4, 0, 8, 1, 6)]
     # Not longer than the encoder takes, where the loader did not cut captions to its positions.
-    most = [one for one in (model.max_words, getattr(encoder, "max_positions", None)) if one is not None]
+    most = [one for one in (model.max_words, encoder.max_positions) if one is not None]
     tables = text_table(captions, vocabulary, max(1, min(most) - 2) if most else None)
     batches = [tables.batch(np.arange(len(captions))[-rows:]) for rows in _ROWS]
     axes: Mapping[str, Mapping[int, str]] = {"texts": {0: "batch", 1: "length"}, "lengths": {0: "batch"}}

@@ -42,6 +42,16 @@ def verdict(hubness: dict[str, float], k: int, queries: int, items: int, planted
     return {"level": max((str(one["level"]) for one in checks), key=LEVELS.index), "checks": checks}
 
 
+def hub_level(k: int, queries: int, items: int) -> float:
+    """The least N_k of a hub: twice the mean, and more than lists drawn by chance would give to any of the items.
+
+    The mean is k · queries / items (Feldbauer et al. 2018 call an item with N_k of 2k or more a hub if every item is a
+    query too). For chance see `chance_levels`: with few queries for many items a single find exceeds twice the mean.
+    """
+    by_chance = round(chance_levels(k, queries, items)["largest_hub"] * queries)
+    return max(2 * k * queries / items, by_chance + 1)
+
+
 def chance_levels(k: int, queries: int, items: int) -> dict[str, float]:
     """The value of each check where each query's k items are drawn at random: N_k is binomial, with p = k / items.
 

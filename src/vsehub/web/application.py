@@ -21,7 +21,7 @@ from vsehub.checks import InputError
 from vsehub.report.pages.templates import Thumbnails, page_environment
 from vsehub.report.plots import occurrence_curves
 from vsehub.web.catalogue import PLAIN, Catalogue
-from vsehub.web.contents import finite
+from vsehub.web.contents import Asker
 from vsehub.web.guard import Guard
 from vsehub.web.searching import Busy, Searcher
 from vsehub.web.views import FINDERS, Views
@@ -32,6 +32,7 @@ MOST = 200  # items of a list or of a page
 LETTERS = 4000  # of a text
 THUMBNAIL = 256
 KEPT_PICTURES = 2000
+PICTURES = 16  # that may wait to be encoded
 SECONDS = 30.0  # that an answer may take
 
 
@@ -69,6 +70,7 @@ class Service:
         self.searcher = Searcher(catalogue, self.asker.texts if self.asker is not None and reads else None)
         self.picture = lru_cache(KEPT_PICTURES)(self._picture)
         self._changed, self._looked = False, 0.0
+        self._encoding, self._pictures = asyncio.Lock(), 0
 
     @property
     def reads(self) -> bool:
@@ -116,7 +118,7 @@ class Service:
         notes: list[str] = []
         answers: Sequence[int] = ()
         if question.text is not None:
-            notes = self._notes(question.text)
+            notes = await self._notes(question.text)
             asked["text"] = question.text
             title = f"“{question.text}”"
             future = self.searcher.ask(k, criterion, text=question.text)
@@ -124,7 +126,7 @@ class Service:
             vector, answers, title = self._vector(question)
             asked |= {"item": question.item} if question.item is not None else {}
             asked |= {"query": question.query} if question.query is not None else {}
-            future = self.searcher.ask(k, criterion, vectors=lambda: vector)
+            future = self.searcher.ask(k, criterion, vector=vector)
         lists = await asyncio.wait_for(asyncio.wrap_future(future), SECONDS)
         found = self.views.lists(lists, criterion, answers)
         right = [self.views.item(row) for row in answers[:MOST]]
@@ -137,19 +139,31 @@ class Service:
         if asker is None or not asker.sees:
             raise Declined("no model that sees pictures was given; start serve with checkpoint= or model=")
         name = self.criterion(criterion)
-        future = self.searcher.ask(min(k, len(self.catalogue)), name, vectors=lambda: asker.picture(content))
+        vector = await self._encoded(asker, content)
+        future = self.searcher.ask(min(k, len(self.catalogue)), name, vector=vector)
         lists = await asyncio.wait_for(asyncio.wrap_future(future), SECONDS)
         found = self.views.lists(lists, name)
         said = {"asked": {"kind": "picture"}, "title": "A picture", "notes": [], "answers": []}
         return {**said, "changed": await self.changed(), **found}
 
-    def _notes(self, text: str) -> list[str]:
+    async def _encoded(self, asker: Asker, content: bytes) -> Tensor:
+        """The vector of a picture (1, D). One is encoded at a time, beside searches. Raises Busy if many wait."""
+        if self._pictures >= PICTURES:
+            raise Busy
+        self._pictures += 1
+        try:
+            async with asyncio.timeout(SECONDS), self._encoding:
+                return await asyncio.to_thread(asker.picture, content)
+        finally:
+            self._pictures -= 1
+
+    async def _notes(self, text: str) -> list[str]:
         if self.asker is None or not self.asker.reads:
             raise Declined("no model that reads sentences was given; start serve with checkpoint= or model=")
         if not text.strip():
             raise Declined("text is empty; give a sentence")
         try:
-            return self.asker.notes(text)
+            return await asyncio.to_thread(self.asker.notes, text)
         except InputError as error:
             raise Declined(str(error)) from error
 
@@ -168,7 +182,7 @@ class Service:
         if len(numbers) != dim:
             raise Declined(f"vector has {len(numbers)} numbers; the items have {dim} dimensions")
         vector = torch.tensor([numbers], dtype=torch.float32)
-        if not finite(numbers) or not bool(vector.isfinite().all()):
+        if not bool(vector.isfinite().all()):
             raise Declined("vector has entries that are NaN, infinite or too large")
         if one.normalizes:
             if not bool(vector.any()):
@@ -189,7 +203,7 @@ class Service:
         elif kind == "antihubs":
             rows = [int(row) for row in one.antihubs]
         else:
-            rows = one.by_count[: int((one.rankings[PLAIN].counts > one.hub_from).sum())].tolist()
+            rows = one.by_count[: int((one.rankings[PLAIN].counts >= one.hub_level).sum())].tolist()
         shown = []
         for row in rows[offset : offset + limit]:
             wrong = one.rankings[PLAIN].wrong
@@ -224,7 +238,7 @@ class Service:
             "criteria": list(one.rankings),
             "takes": {"text": self.reads, "picture": self.sees},
             "k": one.k,
-            "hub_from": one.hub_from,
+            "hub_level": one.hub_level,
             "hubness": self.views.hubness(),
             "verdict": one.verdict,
             "suspects": len(one.suspects),

@@ -16,7 +16,7 @@ from vsehub.metrics.occurrences import histogram, occurrence_metrics
 from vsehub.neighbors.tiles import Affine, nearest
 from vsehub.neighbors.vectors import VectorSource, as_vectors, drawn, sampled
 from vsehub.rerank.suspects import Suspect, suspects
-from vsehub.rerank.verdict import verdict
+from vsehub.rerank.verdict import hub_level, verdict
 from vsehub.web.contents import Contents
 
 log = logging.getLogger(__name__)
@@ -88,6 +88,7 @@ class Catalogue:
         self.verdict: dict[str, Any] = verdict(
             plain.hubness, self.k, len(self.queries), len(self._items), self.suspects
         )
+        self.hub_level = hub_level(self.k, len(self.queries), len(self._items))
         never = int((plain.counts == 0).sum())
         self.antihubs = (plain.counts == 0).nonzero().flatten()[drawn(never, 1000, seed)] if never else torch.zeros(0)
 
@@ -120,12 +121,6 @@ class Catalogue:
         """The id of an item, its row number if it has none."""
         ids = self.contents.item_names.ids
         return str(row if ids is None else ids[row])
-
-    @cached_property
-    def hub_from(self) -> float:
-        """N_k of a hub: more than the mean by two standard deviations (Radovanović et al. 2010)."""
-        counts = self.rankings[PLAIN].counts.double()
-        return float(counts.mean() + 2 * counts.std(correction=0))
 
     @cached_property
     def by_count(self) -> Tensor:

@@ -1,6 +1,5 @@
 """What is looked at: a split of a model's data, files of vectors, or a collection in a database."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,27 +156,28 @@ def of_split(model: DataModel, split: str, reference: str, images: str | None) -
         sides,
         item_names,
         Names("queries", len(captions), labels=texts),
-        _pixels_or_files(loaded, item_names, files is not None),
+        _pixels(loaded) if files is None else _files(item_names),
         [("criteria are fitted on", f"{fitted_on} ({'transductive' if seen is None else 'inductive'})")],
         asker,
     )
 
 
-def _pixels_or_files(loaded: CaptionedImages, names: Names, files: bool) -> Pictured:
-    pixels = loaded.images.ndim == 4 and loaded.images.shape[1] == 3
+def _pixels(loaded: CaptionedImages) -> Pictured:
+    """The pictures of a split that holds pixels."""
+    if loaded.images.ndim == 4 and loaded.images.shape[1] == 3:
+        return lambda row: np.asarray(loaded.images[row])
+    return lambda row: None
 
-    def picture(row: int) -> Path | np.ndarray | None:
-        if files:
-            return None if (file := names.image(row)) is None else Path(file)
-        return np.asarray(loaded.images[row]) if pixels else None
 
-    return picture
+def _files(names: Names) -> Pictured:
+    """The files of named items."""
+    return lambda row: None if (file := names.image(row)) is None else Path(file)
 
 
 def of_files(inputs: Inputs, itself: bool, asker: Asker | None, normalize: bool | None) -> Contents:
     """Opened files of vectors. itself: whether the queries are the items, for want of others."""
     items = inputs.item_names
-    title = f"{len(inputs.items):,} items of {len_of(inputs.items):,} dimensions"
+    title = f"{len(inputs.items):,} items of {inputs.items.shape[1]:,} dimensions"
     title += "" if itself else f", {len(inputs.queries):,} queries"
     reference = "the queries themselves (transductive)"
     if itself:
@@ -185,26 +185,18 @@ def of_files(inputs: Inputs, itself: bool, asker: Asker | None, normalize: bool 
     elif inputs.reference is not None:
         reference = f"{len(inputs.reference):,} other queries (inductive)"
 
-    def picture(row: int) -> Path | None:
-        return None if (file := items.image(row)) is None else Path(file)
-
     return Contents(
         title,
         inputs.sides,
         items,
         items if itself else inputs.query_names,
-        picture,
+        _files(items),
         [("criteria are fitted on", reference)],
         asker,
         normalize,
         changed=lambda: bool(inputs.changed()),
         asked_by_items=itself,
     )
-
-
-def len_of(vectors: Any) -> int:
-    """The dimension of vectors (n, D)."""
-    return int(vectors.shape[1])
 
 
 def of_collection(place: Place, queries: Any | None, images: str | None, asker: Asker | None) -> Contents:
@@ -221,9 +213,6 @@ def of_collection(place: Place, queries: Any | None, images: str | None, asker: 
     asked = as_vectors("queries", queries if queries is not None else vectors if kept is None else kept)
     text = ", ".join(f"{key} {value}" for key, value in facts.parameters.items())
 
-    def picture(row: int) -> Path | None:
-        return None if (file := names.image(row)) is None else Path(file)
-
     def changed() -> bool:
         with opened(place) as now:
             return (len(now), now.facts.digest, now.facts.generation) != (count, facts.digest, facts.generation)
@@ -233,7 +222,7 @@ def of_collection(place: Place, queries: Any | None, images: str | None, asker: 
         Sides.of(asked, vectors),
         names,
         names if itself else Names("queries", len(asked)),
-        picture,
+        _files(names),
         [("filled under", f"{facts.criterion}{f' ({text})' if text else ''}, reference: {facts.reference}")],
         asker,
         facts.normalize,
@@ -241,8 +230,3 @@ def of_collection(place: Place, queries: Any | None, images: str | None, asker: 
         changed,
         itself,
     )
-
-
-def finite(numbers: Sequence[float]) -> bool:
-    """Whether all numbers are finite."""
-    return all(math.isfinite(number) for number in numbers)

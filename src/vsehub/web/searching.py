@@ -38,7 +38,7 @@ class Lists:
 
 @dataclass(eq=False)
 class _Question:
-    vectors: Callable[[], Tensor]  # (1, D)
+    vector: Tensor | None  # (1, D)
     text: str | None
     k: int
     criterion: str
@@ -59,14 +59,9 @@ class Searcher:
         self._thread = threading.Thread(target=self._serve, daemon=True, name="vsehub-search")
         self._thread.start()
 
-    def ask(
-        self, k: int, criterion: str, text: str | None = None, vectors: Callable[[], Tensor] | None = None
-    ) -> "Future[Lists]":
-        """The lists of a text, or of what `vectors` gives (1, D), which is called in the thread of the searcher.
-
-        Raises Busy where too many requests wait.
-        """
-        question = _Question(vectors or (lambda: torch.zeros(0)), text, k, criterion)
+    def ask(self, k: int, criterion: str, *, text: str | None = None, vector: Tensor | None = None) -> "Future[Lists]":
+        """The lists of a text or of a vector (1, D). Raises Busy where too many requests wait."""
+        question = _Question(vector, text, k, criterion)
         try:
             self._waiting.put_nowait(question)
         except queue.Full:
@@ -96,20 +91,14 @@ class Searcher:
 
     @torch.inference_mode()
     def _answer(self, questions: list[_Question]) -> None:
-        asked: list[tuple[_Question, Tensor]] = []
-        texts = [one for one in questions if one.text is not None]
+        asked = [(one, one.vector) for one in questions if one.vector is not None]
+        texts = [one for one in questions if one.vector is None]
         try:
             if texts:
                 assert self._encode is not None
                 asked += zip(texts, self._encode([str(one.text) for one in texts]).split(1), strict=True)
         except Exception as error:
             _fail(texts, error)
-        for one in questions:
-            if one.text is None:
-                try:
-                    asked.append((one, one.vectors()))
-                except Exception as error:
-                    _fail([one], error)
         for name in {one.criterion for one, _ in asked}:
             own = [(one, vector) for one, vector in asked if one.criterion == name]
             try:

@@ -29,7 +29,7 @@ class Views:
             "id": name,
             "label": own["label"],
             "found_by": counts,
-            "hub": counts[PLAIN] > one.hub_from,
+            "hub": counts[PLAIN] >= one.hub_level,
             "picture": f"/pictures/{row}" if self.pictured else None,
             "page": address,
             "interface": f"/api{address}",

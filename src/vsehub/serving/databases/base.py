@@ -5,6 +5,7 @@ import errno
 import os
 import re
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -140,7 +141,7 @@ class Named:
         return self.beside(f"{self._name}_building")
 
 
-class Aliased(Named):
+class Aliased(Named, ABC):
     """A collection of an engine that knows aliases: its name is one, of a collection NAME_a or NAME_b in turn."""
 
     _alias: str  # that users search by; `_name` is that of the collection itself
@@ -173,20 +174,21 @@ class Aliased(Named):
             self._unpoint()
         self._drop()
 
+    @abstractmethod
     def shape(self) -> Shape | None:
-        raise NotImplementedError
+        """See `Database`."""
 
+    @abstractmethod
     def _point(self, name: str) -> None:
         """Let the alias mean another collection, at once."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _unpoint(self) -> None:
         """Remove the alias."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _drop(self) -> None:
         """Remove the collection, which no alias means."""
-        raise NotImplementedError
 
 
 @contextmanager

@@ -1,10 +1,7 @@
 """Models of open_clip: CLIP, SigLIP, CoCa and their kind, by name and weights, from a folder, or from the cache."""
 
 import json
-import logging
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +14,7 @@ from vsehub.checks import InputError, existing, fail, regular_members, require
 from vsehub.encoders.pretrained.configurations import reduced_open_clip, require_known_open_clip
 from vsehub.encoders.pretrained.joint.description import Description, PictureInput, Side, TextNetwork, Texts
 from vsehub.io.files import read_object
+from vsehub.io.quiet import quiet
 
 NAME = "open_clip"
 _CONFIG = "open_clip_config.json"
@@ -286,19 +284,6 @@ def _hub_tokenizer(model: str, text: Mapping[str, Any]) -> Any:
     return tokenizer_of(str(text["hf_tokenizer_name"]))
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without open_clip's warnings that no weights are loaded, which are loaded later, or not wanted."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
 def _text_configuration(model: str, architecture: Mapping[str, Any]) -> dict[str, Any] | None:
     """That of a text encoder of transformers, from the cache; None for open_clip's own."""
     name = architecture["text_cfg"].get("hf_model_name")
@@ -316,7 +301,7 @@ def _built(model: str, architecture: Mapping[str, Any]) -> nn.Module:
     whole = require_known_open_clip(model, architecture)
     text = dict(whole["text_cfg"])
     own = text.pop("hf_config", None)
-    with TemporaryDirectory() as folder, _quiet(), torch.random.fork_rng(devices=[]):
+    with TemporaryDirectory() as folder, quiet(), torch.random.fork_rng(devices=[]):
         if own is not None:  # open_clip reads it from a folder, or else from the network
             (Path(folder) / "config.json").write_text(json.dumps(own), encoding="utf-8")
             text |= {"hf_model_name": folder}
@@ -334,7 +319,7 @@ def _load(network: nn.Module, path: str | Path, model: str) -> None:
     from open_clip.factory import load_checkpoint
 
     try:
-        with _quiet():
+        with quiet():
             load_checkpoint(network, str(path), strict=True, weights_only=True)
     except Exception as error:  # torch, pickle, zip and safetensors each have their own
         said = str(error).strip().partition("\n")

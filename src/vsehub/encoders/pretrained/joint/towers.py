@@ -1,6 +1,7 @@
 """The encoders of a joint model: its own vectors, frozen, adapted or tuned, with or without a linear map on top."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +21,7 @@ Tune = Literal["none", "lora", "all"]
 _BASE = "base_hash"  # in the state: of the weights that the adapters were trained on
 
 
-class Tower(Encoder):
+class Tower(Encoder, ABC):
     """One side of a joint model, in the model's own space or, with a linear map on top, in a new one.
 
     library: "open_clip" or "hf" (transformers). model: a name or a folder, as the library's `looked_up` in this package
@@ -136,9 +137,9 @@ class Tower(Encoder):
         """16 hexadecimal digits that tell the model's weights from others, whatever lies on top of them."""
         return network_hash(self.network)
 
+    @abstractmethod
     def _look(self) -> int:
         """D of the model's own vectors, from one black picture or one token."""
-        raise NotImplementedError
 
     def _through(self, *inputs: Tensor) -> Tensor:
         with torch.set_grad_enabled(self.tune != "none" and torch.is_grad_enabled()):
