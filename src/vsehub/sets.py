@@ -100,6 +100,9 @@ class Rows(Protocol):
     def __getitem__(self, index: slice | Tensor, /) -> "Rows":
         """The encodings of a slice or of row numbers (n,)."""
 
+    def to(self, device: torch.device | str, /) -> "Rows":
+        """The encodings on a device."""
+
 
 def concatenated(parts: Sequence[Encoding]) -> Encoding:
     """The rows of all parts in order. Raises InputError if some parts are tensors and others `Sets`."""

@@ -21,6 +21,7 @@ from vsehub.cli.overrides import MULTIRUN, config_dir, ordered, quoted, text_of
 from vsehub.cli.resume import data_choice, last_checkpoint, require_same_data, resumed, run_record
 from vsehub.cli.run_folder import RunFolder, forget_start, require_training
 from vsehub.cli.sweep import in_sweep, summary, swept
+from vsehub.cli.teachers import require_same_teachers, teacher_facts, teachers_of
 from vsehub.io.progress import stage
 from vsehub.io.records import RUN, read_record
 
@@ -106,6 +107,7 @@ def train(cfg: DictConfig) -> float:
     from vsehub.training.build import DESCRIBED, build_module
     from vsehub.training.loggers.log import log_final
     from vsehub.training.processes import process, processes, require_alike, together
+    from vsehub.training.teacher import Teacher, encoded_for
     from vsehub.training.train import train_module
 
     with together():
@@ -130,8 +132,13 @@ def train(cfg: DictConfig) -> float:
         prepare(module, data, checkpoint)
         if processes() > 1:
             require_divisible(cfg, module)
-        record = facts(cfg, data, described, how.precision, folder)
+        teachers = teachers_of(cfg, data, described)
+        if before is not None:
+            require_same_teachers(before, teachers)
+        record = facts(cfg, data, described, how.precision, folder) | {"teacher": teacher_facts(teachers)}
     require_alike({"settings": digest(cfg), "data": described, "versions": record["versions"]})
+    if teachers is not None:
+        module.teacher = Teacher(encoded_for(teachers), teachers.similarity, **plain(cfg.distillation))
     recorder, loggers, best = train_module(
         module,
         data,

@@ -28,6 +28,10 @@ class Several:
         """The encodings of a slice or of row numbers (n,)."""
         return Several(tuple(part[index] for part in self.parts))
 
+    def to(self, device: torch.device | str) -> "Several":
+        """The encodings on a device."""
+        return Several(tuple(part.to(device) for part in self.parts))
+
     @property
     def device(self) -> torch.device:
         """The device of the encodings."""

@@ -15,6 +15,7 @@ from vsehub.training.checkpoint import VERSION, name_parameters
 from vsehub.training.chunks import encoded, require_rows_apart
 from vsehub.training.gather import gathered, gathered_numbers, own_share, shares
 from vsehub.training.processes import processes
+from vsehub.training.teacher import Teacher
 from vsehub.types import Batch, Encoder, Loss, NeighborStats, Similarity, require_part
 
 POSITIVES = ("image", "pair")
@@ -77,6 +78,7 @@ class RetrievalModule(pl.LightningModule):
         shapes = (self.description.get(name) for name in ("image_shape", "text_shape"))
         self.image_shape, self.text_shape = (None if shape is None else tuple(shape) for shape in shapes)
         self.bank: MemoryBank | None = None
+        self.teacher: Teacher | None = None
         self.last_step: LastStep | None = None
         self._all_used = False
         self._optimizer, self._scheduler = optimizer, scheduler
@@ -92,6 +94,10 @@ class RetrievalModule(pl.LightningModule):
             images, texts = gathered(images, counts), gathered(texts, counts)
             scores, positives = self.similarity(images, texts), self.positive_mask(batch)
             terms = self.loss(scores, positives, neighbors)
+            if self.teacher is not None:
+                distillation = self.teacher.term(self.similarity, images, texts, scores, batch)
+                total = terms["loss"] + self.teacher.weight * distillation
+                terms = {**terms, "loss": total, "distillation": distillation}
         self.log_dict({f"train/{name}": term for name, term in terms.items()}, batch_size=len(scores))
         self.last_step = LastStep(
             images.detach(), texts.detach(), scores.detach(), positives, neighbors, terms["loss"].detach()

@@ -1,0 +1,86 @@
+"""Distillation: a model also learns the similarities that its teachers, which are trained models, give the same pairs.
+
+Only scores are compared, so that teachers may have other encoders, dimensions, vocabularies and similarities.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vsehub.checks import require
+from vsehub.evaluation.encode import EncodedSplit
+from vsehub.sets import Encoding
+from vsehub.training.processes import process, together
+from vsehub.types import Batch, Similarity
+
+
+class Teacher:
+    """What teachers say of a training split, and the term of the loss that follows from it.
+
+    split: the training split as the teachers encode it, on the CPU. similarity: of these encodings; of several teachers
+    the mean of theirs. temperature: τ. weight: of the term.
+
+    The term is, over the rows and the columns of the batch's scores S, the mean of τ · KL(softmax(T/τ) ‖ softmax(S/τ))
+    for the teachers' scores T (Hinton et al. 2015); both directions count half. Factor τ gives it the gradient of a
+    loss of margins, whatever τ. With a memory bank, and where the model's similarity is an inner product, half of the
+    term is that of the batch with the bank's entries instead. Raises InputError for a τ or a weight that is not
+    positive.
+    """
+
+    def __init__(self, split: EncodedSplit, similarity: Similarity, temperature: float = 0.05, weight: float = 1.0):
+        for name, value in (("temperature", temperature), ("weight", weight)):
+            require(value > 0, f"distillation.{name} is {value}; expected a number above 0")
+        self._split, self._similarity = split, similarity
+        self.temperature, self.weight = temperature, weight
+        self._bank: tuple[Encoding, Encoding, Tensor, Tensor] | None = None
+
+    def hold(self, images: Encoding, texts: Encoding, image_ids: Tensor, caption_ids: Tensor) -> None:
+        """Compare the batch with these M entries of the memory bank too, until other ones are given."""
+        self._bank = images, texts, image_ids.cpu(), caption_ids.cpu()
+
+    def term(self, similarity: Similarity, images: Encoding, texts: Encoding, scores: Tensor, batch: Batch) -> Tensor:
+        """The term, unweighted, a scalar. images, texts: the model's N encodings. scores: (N, N) of them."""
+        rows, columns = batch.image_ids.cpu(), batch.caption_ids.cpu()
+        found = self._both_ways(scores, self._scores(rows, columns, scores))
+        if self._bank is None or not similarity.inner_product:
+            return found
+        bank_images, bank_texts, bank_rows, bank_columns = self._bank
+        forth = self._divergence(similarity(images, bank_texts), self._scores(rows, bank_columns, scores))
+        back = self._divergence(similarity(bank_images, texts).T, self._scores(bank_rows, columns, scores).T)
+        return (found + (forth + back) / 2) / 2
+
+    def _both_ways(self, scores: Tensor, theirs: Tensor) -> Tensor:
+        return (self._divergence(scores, theirs) + self._divergence(scores.T, theirs.T)) / 2
+
+    def _divergence(self, scores: Tensor, theirs: Tensor) -> Tensor:
+        """The mean over the rows of τ · KL(softmax(theirs / τ) ‖ softmax(scores / τ))."""
+        own = torch.log_softmax(scores / self.temperature, dim=1)
+        target = torch.log_softmax(theirs / self.temperature, dim=1)
+        return self.temperature * (target.exp() * (target - own)).sum(dim=1).mean()
+
+    @torch.no_grad()
+    def _scores(self, images: Tensor, texts: Tensor, like: Tensor) -> Tensor:
+        """The teachers' scores (n, m) of images (n,) and texts (m,) of the split, where `like` is."""
+        rows = self._split.images[images].to(like.device), self._split.texts[texts].to(like.device)
+        return self._similarity(*rows).to(like.dtype)
+
+
+def encoded_for(teachers: Any) -> EncodedSplit:
+    """The training split, encoded by an ensemble of teachers, on the CPU.
+
+    Process 0 encodes first; the others find most of it in the files that it leaves beside the checkpoints.
+    """
+    found = None
+    with together():
+        if process() == 0:
+            found = on_cpu(teachers.encode("train"))
+    with together():
+        if found is None:
+            found = on_cpu(teachers.encode("train"))
+    return found
+
+
+def on_cpu(split: EncodedSplit) -> EncodedSplit:
+    """The encoded split in the memory of the CPU."""
+    return EncodedSplit(split.images.to("cpu"), split.texts.to("cpu"), split.image_index.cpu())
