@@ -1,0 +1,108 @@
+"""The term of distillation against loops over pairs, and what it is the same for."""
+
+import math
+
+import pytest
+import torch
+
+from vsehub.checks import InputError
+from vsehub.evaluation.encode import EncodedSplit
+from vsehub.evaluation.ensemble import MeanSimilarity, Several
+from vsehub.similarities import Cosine
+from vsehub.training.teacher import Teacher
+from vsehub.types import Batch
+
+IMAGES, TEXTS, DIM = 7, 11, 5
+
+
+@pytest.fixture
+def random():
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def split(random):
+    images, texts = torch.randn(IMAGES, 9, generator=random), torch.randn(TEXTS, 9, generator=random)
+    return EncodedSplit(images, texts, torch.arange(TEXTS) % IMAGES)
+
+
+def batch(images, texts):
+    nothing = torch.zeros(len(images))
+    return Batch(nothing, nothing, nothing, torch.tensor(images), torch.tensor(texts))
+
+
+def softmax(row, temperature):
+    weights = [math.exp(value / temperature) for value in row]
+    return [weight / sum(weights) for weight in weights]
+
+
+def divergence(own, theirs, temperature):
+    """The mean over rows of τ · KL, by loops."""
+    total = 0.0
+    for ours, wanted in zip(own, theirs, strict=True):
+        pairs = zip(softmax(wanted, temperature), softmax(ours, temperature), strict=True)
+        total += temperature * sum(p * (math.log(p) - math.log(q)) for p, q in pairs)
+    return total / len(own)
+
+
+def cosines(images, texts):
+    return [[float(torch.cosine_similarity(one, other, dim=0)) for other in texts] for one in images]
+
+
+def turned(rows):
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+@pytest.mark.parametrize("temperature", [0.02, 0.3])
+def test_the_term_is_that_of_loops(split, random, temperature):
+    rows, columns = [3, 0, 3, 6], [10, 7, 3, 6]  # one image twice
+    images, texts = torch.randn(4, DIM, generator=random), torch.randn(4, DIM, generator=random)
+    teacher, similarity = Teacher(split, Cosine(), temperature), Cosine()
+    own, theirs = cosines(images, texts), cosines(split.images[rows], split.texts[columns])
+    alone = (divergence(own, theirs, temperature) + divergence(turned(own), turned(theirs), temperature)) / 2
+    scores = similarity(images, texts)
+    found = teacher.term(similarity, images, texts, scores, batch(rows, columns))
+    assert found.item() == pytest.approx(alone, rel=1e-4)
+    entries, captions = [1, 2, 3, 4, 5], [1, 2, 3, 4, 5]
+    bank = torch.randn(5, DIM, generator=random), torch.randn(5, DIM, generator=random)
+    teacher.hold(*bank, torch.tensor(entries), torch.tensor(captions))
+    forth = divergence(cosines(images, bank[1]), cosines(split.images[rows], split.texts[captions]), temperature)
+    back = turned(cosines(bank[0], texts)), turned(cosines(split.images[entries], split.texts[columns]))
+    beyond = (forth + divergence(*back, temperature)) / 2
+    found = teacher.term(similarity, images, texts, scores, batch(rows, columns))
+    assert found.item() == pytest.approx((alone + beyond) / 2, rel=1e-4)
+
+
+def test_several_teachers_teach_the_mean_of_their_scores(split, random):
+    other = EncodedSplit(
+        torch.randn(IMAGES, 3, generator=random), torch.randn(TEXTS, 3, generator=random), split.image_index
+    )
+    both = EncodedSplit(Several((split.images, other.images)), Several((split.texts, other.texts)), split.image_index)
+    teacher = Teacher(both, MeanSimilarity([Cosine(), Cosine()]), 0.1)
+    rows, columns = [0, 5, 2], [7, 5, 9]
+    scores = torch.stack([Cosine()(one.images[rows], one.texts[columns]) for one in (split, other)]).mean(0)
+    scores.requires_grad_()
+    found = teacher.term(Cosine(), split.images[rows], split.texts[columns], scores, batch(rows, columns))
+    assert found.item() == pytest.approx(0, abs=1e-6), "who scores as the teachers do has nothing to learn"
+    (gradient,) = torch.autograd.grad(found, scores)
+    assert gradient.abs().max() < 1e-6
+    found = teacher.term(Cosine(), split.images[rows], split.texts[columns], scores.detach() + 3, batch(rows, columns))
+    assert found.item() == pytest.approx(0, abs=1e-5), "nor does a constant on all scores matter"
+
+
+def test_a_step_goes_towards_the_teacher(split, random):
+    rows, columns = [0, 5, 2, 3], [7, 5, 9, 3]
+    teacher, scores = Teacher(split, Cosine(), 0.1), torch.zeros(4, 4, requires_grad=True)
+    wanted = Cosine()(split.images[rows], split.texts[columns])
+    for _ in range(400):
+        term = teacher.term(Cosine(), split.images[rows], split.texts[columns], scores, batch(rows, columns))
+        (gradient,) = torch.autograd.grad(term, scores)
+        scores = (scores - 0.5 * gradient).detach().requires_grad_()
+    for one, other in ((scores, wanted), (scores.T, wanted.T)):
+        torch.testing.assert_close((one / 0.1).softmax(1), (other / 0.1).softmax(1), atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 0}, {"temperature": -1.0}, {"weight": 0}])
+def test_what_teaches_nothing_is_refused(split, settings):
+    with pytest.raises(InputError, match=r"distillation\.\w+ is .*expected a number above 0"):
+        Teacher(split, Cosine(), **settings)
