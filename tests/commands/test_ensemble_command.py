@@ -110,3 +110,22 @@ def test_what_is_no_ensemble_is_refused(checkpoints, message, runs, vsehub):
     refused = vsehub("evaluate", f"checkpoint={checkpoints}", "out=refused", cwd=runs, status=2)
     assert message in refused.err
     assert not (runs / "refused").exists()
+
+
+def test_weights_are_given_or_chosen_on_validation(runs, vsehub):
+    both = f"checkpoint=[{best('hal')},{best('sum')}]"
+    vsehub("evaluate", both, "member_weights=[0,2]", "out=weights", cwd=runs)
+    vsehub("evaluate", f"checkpoint={best('sum')}", "out=alone", cwd=runs)
+    (alone,) = [json.loads(path.read_text()) for path in (runs / "alone").glob("*.json")]
+    given = ensemble(runs, "weights")
+    assert given["metrics"] == alone["metrics"]
+    assert given["shares"] == [0, 1]
+    vsehub("evaluate", both, "member_weights=val", "out=chosen", cwd=runs)
+    assert sum(ensemble(runs, "chosen")["shares"]) == pytest.approx(1)
+    for settings, message in (
+        ((both, "member_weights=[1,2,3]"), "member_weights has 3 numbers for 2 models"),
+        ((both, "member_weights=test"), "expected a number for each checkpoint"),
+        ((both, "member_weights=val", "split=val"), "is what member_weights=val chooses on"),
+        ((f"checkpoint={best('sum')}", "member_weights=[1]"), "member_weights is for an ensemble"),
+    ):
+        assert message in vsehub("evaluate", *settings, cwd=runs, status=2).err

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,7 +9,7 @@ from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NearestNeighbor
 from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation import scores as scores_module
-from vsehub.evaluation.ensemble import MeanSimilarity, Several, together
+from vsehub.evaluation.ensemble import Ensemble, MeanSimilarity, Several, together
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.sets import Sets
 from vsehub.similarities import Cosine, CrossAttention, Order
@@ -95,6 +97,74 @@ def test_several_is_indexed_like_one():
 def test_the_bound_is_the_mean_of_the_bounds():
     assert MeanSimilarity([Cosine(), Order(shift=0.0)]).largest == 0.5
     assert MeanSimilarity([Cosine(), CrossAttention(pooling="sum")]).largest is None
+
+
+def test_weights_are_shares_and_a_model_without_weight_is_not_scored():
+    def never(images, texts):
+        raise AssertionError
+
+    never.largest = None
+    one, other = torch.rand(IMAGES, TEXTS), torch.rand(IMAGES, TEXTS)
+    split = numbers()
+    mean = MeanSimilarity([Given(one), never, Given(other)], [3, 0, 1])
+    joint = together([split] * 3)
+    torch.testing.assert_close(mean(joint.images, joint.texts), 0.75 * one + 0.25 * other)
+    assert MeanSimilarity([Cosine(), never], [2, 0]).largest == 1
+    assert MeanSimilarity([Cosine(), Order(shift=0.0)], [3, 1]).largest == 0.75
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1], "member_weights has 1 numbers for 2 models"),
+        ([0, 0], "at least one above 0"),
+        ([2, -1], "expected numbers from 0 up"),
+        ([1, math.inf], "expected numbers from 0 up"),
+        ([1, math.nan], "expected numbers from 0 up"),
+    ],
+)
+def test_weights_that_say_nothing_are_refused(weights, message):
+    with pytest.raises(InputError, match=message):
+        MeanSimilarity([Cosine(), Cosine()], weights)
+
+
+class Member:
+    """A model of given scores, the same on each split."""
+
+    def __init__(self, matrix):
+        self.similarity, self.sha256 = Given(matrix), str(float(matrix.sum()))
+
+    source, splits = None, {}
+
+    def use_data(self, source, splits):
+        pass
+
+    def encode(self, split):
+        return numbers()
+
+
+def test_weights_are_added_one_at_a_time_by_validation():
+    random = torch.Generator().manual_seed(0)
+    truth = (torch.arange(IMAGES)[:, None] == OWNER).float()
+    noisy = [truth + size * torch.randn(IMAGES, TEXTS, generator=random) for size in (0.7, 0.8, 0.9, 5.0)]
+    ensemble = Ensemble([Member(one) for one in noisy])
+    protocol = Protocol("single")
+
+    def rsum(shares):
+        scores = sum(share * one for share, one in zip(shares, noisy, strict=True))
+        return evaluate(numbers(), Given(scores), NearestNeighbor(), protocol).metrics["rsum"]
+
+    counts, best = [0] * 4, (-1.0, ())
+    for _ in range(6):
+        tried = [[count + (place == number) for place, count in enumerate(counts)] for number in range(4)]
+        counts = max(tried, key=lambda one: rsum([count / sum(one) for count in one]))
+        shares = tuple(count / sum(counts) for count in counts)
+        best = max(best, (rsum(shares), shares), key=lambda one: one[0])
+    found = ensemble.weighted(protocol, rounds=5)
+    assert found.similarity.shares == best[1]
+    assert rsum(found.similarity.shares) > max(rsum(torch.eye(4)[number].tolist()) for number in range(4))
+    assert found.digests != ensemble.digests
+    assert found.description == {"shares": list(best[1])}
 
 
 def test_the_models_own_scores_are_not_changed():

@@ -48,6 +48,7 @@ def evaluate(cfg: DictConfig) -> float | None:
 
     from vsehub.cli.foils import measure_foils
     from vsehub.cli.nodes import build
+    from vsehub.evaluation.ensemble import Ensemble
     from vsehub.evaluation.evaluate import float32_only
     from vsehub.evaluation.measurement import Measurement, measure
     from vsehub.io.files import write_json
@@ -66,8 +67,18 @@ def evaluate(cfg: DictConfig) -> float | None:
         model, out = published(cfg)
     else:
         members = described(checkpoints) if len(checkpoints) > 1 else None
+        require(
+            cfg.member_weights is None or members is not None,
+            "member_weights is for an ensemble; give checkpoint=[FILE,FILE], or leave it out",
+        )
+        require(
+            cfg.member_weights != "val" or cfg.split != "val",
+            "split=val is what member_weights=val chooses on; measure split=test",
+        )
         # Encodings that several measurements of criteria read again are kept.
         model = trained(cfg, checkpoints, keep=asked.inductive or asked.chooses)
+        if isinstance(model, Ensemble) and cfg.member_weights == "val":
+            model = model.weighted(protocol)
     obstacle = float32_only(model.similarity, criterion)
     asked = replace(asked, bf16=uses_bf16(wanted, model.device.type, obstacle))
     path = asked.file(model, out)
@@ -101,7 +112,14 @@ def trained(cfg: DictConfig, checkpoints: list[str], keep: bool) -> "TrainedMode
     models = [
         TrainedModel(one, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size, keep=keep) for one in checkpoints
     ]
-    return Ensemble(models) if len(models) > 1 else models[0]
+    if len(models) == 1:
+        return models[0]
+    given = plain(cfg.member_weights)
+    require(
+        given in (None, "val") or (isinstance(given, list) and all(isinstance(one, int | float) for one in given)),
+        f"member_weights is {given!r}; expected a number for each checkpoint, as in '[2,1,1]', or val",
+    )
+    return Ensemble(models, given if isinstance(given, list) else None)
 
 
 def published(cfg: DictConfig) -> "tuple[ZeroShot, Path]":

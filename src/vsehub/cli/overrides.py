@@ -19,7 +19,7 @@ from vsehub.cli.nodes import leaves, plain
 from vsehub.components import PARTIAL, TARGET
 
 # Settings that take a list or a single value.
-_LISTS = frozenset(["trust", "checkpoint", "teacher", "criteria", "query", "runs"])
+_LISTS = frozenset(["trust", "checkpoint", "teacher", "member_weights", "criteria", "query", "runs"])
 # Options of Hydra that take the next argument as their value.
 WITH_VALUE = (
     "-c",

@@ -1,5 +1,6 @@
-"""Ensembles: several models that rank by the mean of their scores (SCAN's t-i + i-t, Lee 2018)."""
+"""Ensembles: several models that rank by the weighted mean of their scores (SCAN's t-i + i-t, Lee 2018)."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,9 +9,13 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require
+from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.sources import CaptionedImages
 from vsehub.evaluation.encode import EncodedSplit
+from vsehub.evaluation.evaluate import evaluate
+from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.trained import TrainedModel
+from vsehub.io.progress import bar
 from vsehub.sets import Encoding
 from vsehub.types import Similarity
 
@@ -39,29 +44,46 @@ class Several:
 
 
 class MeanSimilarity(Similarity):
-    """S[i, t] = the mean of the models' scores, each with its own similarity; holds two score matrices at a time."""
+    """S[i, t] = the mean of the models' scores, each with its own similarity; holds two score matrices at a time.
+
+    weights: of the models, from 0 up, divided by their sum; None: equal. A model of weight 0 is not scored. Raises
+    InputError for weights of another number, below 0, or whose sum is 0.
+    """
 
     takes = "several"
 
-    def __init__(self, similarities: Sequence[Similarity]):
+    def __init__(self, similarities: Sequence[Similarity], weights: Sequence[float] | None = None):
         super().__init__()
         self.similarities = tuple(similarities)
+        given = [1.0] * len(self.similarities) if weights is None else [float(weight) for weight in weights]
+        require(
+            len(given) == len(self.similarities),
+            f"member_weights has {len(given)} numbers for {len(self.similarities)} models; give one for each",
+        )
+        require(
+            all(0 <= weight < math.inf for weight in given) and sum(given) > 0,
+            f"member_weights is {given}; expected numbers from 0 up, at least one above 0",
+        )
+        self.shares = tuple(weight / sum(given) for weight in given)
 
     @property
     def largest(self) -> float | None:
-        """The mean of the bounds; None if a similarity has none."""
-        bounds = [similarity.largest for similarity in self.similarities]
-        known = [bound for bound in bounds if bound is not None]
-        return sum(known) / len(known) if len(known) == len(bounds) else None
+        """The mean of the bounds; None if a similarity that counts has none."""
+        used = [(one.largest, share) for one, share in zip(self.similarities, self.shares, strict=True) if share]
+        if any(bound is None for bound, _ in used):
+            return None
+        return sum(bound * share for bound, share in used if bound is not None)
 
     def forward(self, images: Several, texts: Several) -> Tensor:
         """Scores (I, T) of images against texts, both encoded by as many models as there are similarities."""
-        share = 1 / len(self.similarities)
-        models = zip(self.similarities, images.parts, texts.parts, strict=True)
-        similarity, own_images, own_texts = next(models)
-        mean = similarity(own_images, own_texts) * share
-        for similarity, own_images, own_texts in models:
-            mean.add_(similarity(own_images, own_texts), alpha=share)
+        models = zip(self.similarities, self.shares, images.parts, texts.parts, strict=True)
+        mean: Tensor | None = None
+        for similarity, share, own_images, own_texts in models:
+            if share and mean is None:
+                mean = similarity(own_images, own_texts) * share
+            elif share and mean is not None:
+                mean.add_(similarity(own_images, own_texts), alpha=share)
+        assert mean is not None  # the shares add up to 1
         return mean
 
 
@@ -79,11 +101,14 @@ def together(splits: Sequence[EncodedSplit]) -> EncodedSplit:
 
 
 class Ensemble:
-    """Several trained models that rank the splits of the first one's data together, each with its own vocabulary."""
+    """Several trained models that rank the splits of the first one's data together, each with its own vocabulary.
 
-    def __init__(self, members: Sequence[TrainedModel]):
+    weights: of their scores; None: equal.
+    """
+
+    def __init__(self, members: Sequence[TrainedModel], weights: Sequence[float] | None = None):
         self.members = tuple(members)
-        self.similarity = MeanSimilarity([member.similarity for member in members])
+        self.similarity = MeanSimilarity([member.similarity for member in members], weights)
         for member in self.members[1:]:
             member.use_data(members[0].source, members[0].splits)
 
@@ -94,13 +119,16 @@ class Ensemble:
 
     @property
     def digests(self) -> list[str]:
-        """The checkpoints' SHA-256, sorted: an ensemble is the same in any order."""
-        return sorted(member.sha256 for member in self.members)
+        """The checkpoints' SHA-256, with the shares where they differ, sorted: the order does not matter."""
+        shares, digests = self.similarity.shares, [member.sha256 for member in self.members]
+        if len(set(shares)) > 1:
+            digests = [f"{digest}*{share:.6g}" for digest, share in zip(digests, shares, strict=True)]
+        return sorted(digests)
 
     @property
     def description(self) -> dict[str, Any]:
-        """What a record says of the models beside their `digests`: nothing."""
-        return {}
+        """What a record says of the models beside their `digests`: their shares in the order of `members`."""
+        return {"shares": list(self.similarity.shares)}
 
     def split(self, name: str) -> CaptionedImages:
         """A split of the data. Raises InputError if it is missing, or if its features do not fit every model."""
@@ -110,3 +138,25 @@ class Ensemble:
     def encode(self, split: str) -> EncodedSplit:
         """A split, encoded by each of the models."""
         return together([member.encode(split) for member in self.members])
+
+    def weighted(self, protocol: Protocol, rounds: int = 20) -> "Ensemble":
+        """The ensemble with weights chosen on the validation split, by its rsum in plain search.
+
+        The best model first, then, `rounds` times, the model (again) whose addition gives the largest rsum; a model's
+        weight is how often it was added, up to the best round (Caruana et al. 2004). Among equal values the first wins.
+        """
+        split, similarities = self.encode("val"), [member.similarity for member in self.members]
+        counts = [0] * len(self.members)
+        best, weights = -math.inf, counts
+        with bar("weighing", total=(rounds + 1) * len(counts)) as steps:
+            for _ in range(rounds + 1):
+                found = []
+                for number in range(len(counts)):
+                    tried = [count + (place == number) for place, count in enumerate(counts)]
+                    measured = evaluate(split, MeanSimilarity(similarities, tried), NearestNeighbor(), protocol)
+                    found.append((measured.metrics["rsum"], tried))
+                    steps.update()
+                rsum, counts = max(found, key=lambda one: one[0])
+                if rsum > best:
+                    best, weights = rsum, counts
+        return Ensemble(self.members, weights)
