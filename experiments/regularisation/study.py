@@ -29,7 +29,7 @@ AVERAGE, BOTH_WAYS = "callbacks=ema", "text_encoder.bidirectional=true"
 CASES = {
     "none": (*PLAIN, *SHORT),
     "words": (*PLAIN, *SHORT, WORDS),
-    "all, words left out": (*PLAIN, *SHORT, AVERAGE, WORDS, FEATURES, EMBEDDINGS, "loader.drop_words=0.2"),
+    "all, words left out": (*PLAIN, *SHORT, AVERAGE, WORDS, FEATURES, EMBEDDINGS, "augmentation.drop_words=0.2"),
     "all, both directions": (*PLAIN, *SHORT, AVERAGE, WORDS, FEATURES, EMBEDDINGS, BOTH_WAYS),
     "defaults": SHORT,
     "none, 1024 dimensions": (*PLAIN, "trainer.max_epochs=13"),

@@ -29,6 +29,7 @@ FILES = frozenset(
         "weights",
         "word_vectors",
         "resume",
+        "synonyms",
         "teacher",
         "run_folder",
         "dir",

@@ -32,6 +32,10 @@ def teachers_of(
     from vsehub.evaluation.ensemble import Ensemble
     from vsehub.evaluation.trained import TrainedModel
 
+    require(
+        not cfg.augmentation.mix,
+        "augmentation.mix makes pairs that teachers have not encoded; leave it or teacher out",
+    )
     given = plain(cfg.teacher)
     paths = [str(one) for one in given] if isinstance(given, list) else [str(given)]
     require(len(paths) > 0, "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE], or leave it out")

@@ -281,7 +281,8 @@ def loaded(
 
     resumed_folder = None if before is None else folder
     encoders = {side: plain(cfg[side]) for side in ("image_encoder", "text_encoder")}
-    data = build_data(plain(cfg.data), plain(cfg.loader), cfg.seed, components(cfg.trust), resumed_folder, encoders)
+    own, change = components(cfg.trust), plain(cfg.augmentation)
+    data = build_data(plain(cfg.data), plain(cfg.loader), cfg.seed, own, resumed_folder, encoders, change)
     data.setup()
     data.load(cfg.final_split)
     described = {name: describe_split(split) for name, split in data.splits.items()}

@@ -12,12 +12,22 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from vsehub.checks import probability, require, whole
+from vsehub.checks import require, whole
 from vsehub.data.photos.pictures import Pictures
 from vsehub.data.sources import CaptionedImages
+from vsehub.data.text.synonyms import Synonyms
 from vsehub.data.text.tokens import TokenTable
 from vsehub.evaluation.encode import TextTable
 from vsehub.neighbors.bank import Relation
+from vsehub.training.augmentation import (
+    UNCHANGED,
+    Augmentation,
+    joined,
+    mean_of,
+    partners,
+    without_regions,
+    without_words,
+)
 from vsehub.training.gather import share_of
 from vsehub.types import Batch
 
@@ -32,11 +42,10 @@ class Draw(NamedTuple):
 class PairDataset(Dataset):
     """Image-text pairs of a split; asked with a `Draw` it gives a whole Batch.
 
-    seed: of what is random. drop_words, drop_regions: the probability with which a word of a caption, or a region of an
-    image, is left out (VSE∞, Chen et al. 2021: 0.2); `<start>` and `<end>`, and at least one region, stay. process,
-    processes: this process's number, and how many processes share each batch. A process loads the images and texts of
-    its own share, equal to those of a single process. Raises InputError where words or regions are to be dropped and
-    the split has none.
+    seed: of what is random. augmentation: what a batch changes. synonyms: of the table's words, where it replaces some.
+    process, processes: this process's number, and how many processes share each batch. A process loads the images and
+    texts of its own share, equal to those of a single process. Raises InputError where words or regions are to be
+    changed and the split has none.
     """
 
     def __init__(
@@ -44,24 +53,23 @@ class PairDataset(Dataset):
         split: CaptionedImages,
         table: TextTable,
         seed: int = 0,
-        drop_words: float = 0.0,
-        drop_regions: float = 0.0,
+        augmentation: Augmentation = UNCHANGED,
+        synonyms: Synonyms | None = None,
         process: int = 0,
         processes: int = 1,
     ):
-        probability("drop_words", drop_words)
-        probability("drop_regions", drop_regions)
+        of_words, drop_regions = augmentation.of_words, augmentation.drop_regions
         require(
-            not drop_words or isinstance(table, TokenTable),
-            f"loader.drop_words is {drop_words} but the data's texts are vectors; leave it out",
+            of_words is None or isinstance(table, TokenTable),
+            f"augmentation.{of_words} is set but the data's texts are vectors; leave it out",
         )
         require(
             not drop_regions or len(split.images.shape) == 3,
-            f"loader.drop_regions is {drop_regions} but the data's images have shape {tuple(split.images.shape[1:])}, "
-            "which is not regions times features; leave it out",
+            f"augmentation.drop_regions is {drop_regions} but the data's images have shape "
+            f"{tuple(split.images.shape[1:])}, which is not regions times features; leave it out",
         )
         self.split, self.table, self.seed = split, table, seed
-        self.drop_words, self.drop_regions = drop_words, drop_regions
+        self.augmentation, self.synonyms = augmentation, synonyms
         self.process, self.processes = process, processes
         self.pairs = split.training_pairs()
         self.relation = relation_of(split)
@@ -71,56 +79,57 @@ class PairDataset(Dataset):
 
     def __getitem__(self, draw: Draw) -> Batch:
         rows, captions = self.pairs[draw.rows].T
-        own = share_of(self.process, len(rows), self.processes)
-        images = torch.from_numpy(np.ascontiguousarray(self._images(rows[own], captions[own], draw.epoch)))
+        own, change = share_of(self.process, len(rows), self.processes), self.augmentation
         random = np.random.default_rng([self.seed, draw.epoch, int(draw.rows[0])])
-        if self.drop_words:
-            texts, lengths = without_words(*self.table.batch(captions), self.drop_words, random)
+        mixed = partners(len(rows), change.mix, random) if change.mix else None
+        images = torch.from_numpy(np.ascontiguousarray(self._images(rows[own], captions[own], draw.epoch)))
+        if mixed is not None:
+            others = mixed.numpy()[own]
+            images = mean_of(images, torch.from_numpy(self._images(rows[others], captions[others], draw.epoch)))
+        if change.of_words is None:
+            texts, lengths = self.table.batch(captions[own])
+        else:  # those of all processes, which draw alike
+            texts, lengths = self._changed(*self.table.batch(captions), mixed, random)
             lengths = lengths[own]
             texts = texts[own, : int(lengths.max())]
-        else:
-            texts, lengths = self.table.batch(captions[own])
-        if self.drop_regions:
+        if change.drop_regions:
             drawn = random.random((len(rows), images.shape[1]))[own]
-            images = without_regions(images, self.drop_regions, drawn)
+            images = without_regions(images, change.drop_regions, drawn)
         image_ids, caption_ids = torch.from_numpy(rows.copy()), torch.from_numpy(captions.copy())
-        related = None if self.relation is None else self.relation.related(image_ids[:, None], caption_ids[None, :])
         return Batch(
             images=images,
             texts=texts,
             lengths=lengths,
             image_ids=image_ids,
             caption_ids=caption_ids,
-            positives=related,
+            positives=self._positives(image_ids, caption_ids, mixed),
         )
+
+    def _changed(
+        self, texts: Tensor, lengths: Tensor, mixed: Tensor | None, random: np.random.Generator
+    ) -> tuple[Tensor, Tensor]:
+        change = self.augmentation
+        if self.synonyms is not None:
+            texts = self.synonyms.replaced(texts, change.replace_words, random)
+        if change.drop_words:
+            texts, lengths = without_words(texts, lengths, change.drop_words, random)
+        return (texts, lengths) if mixed is None else joined(texts, lengths, mixed)
+
+    def _positives(self, images: Tensor, captions: Tensor, mixed: Tensor | None) -> Tensor | None:
+        """Which image and text of the batch belong together; None: those with the same image id."""
+        if self.relation is not None:
+            found = self.relation.related(images[:, None], captions[None, :])
+        elif mixed is None:
+            return None
+        else:
+            found = images[:, None] == images[None, :]
+        return found if mixed is None else found | found[mixed] | found[:, mixed] | found[mixed][:, mixed]
 
     def _images(self, rows: np.ndarray, captions: np.ndarray, epoch: int) -> np.ndarray:
         images = self.split.images
         if isinstance(images, Pictures) and images.augments:
             return images.augmented(rows, captions, (self.seed, epoch))
         return images[rows]
-
-
-def without_words(texts: Tensor, lengths: Tensor, share: float, random: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Captions (N, L) of `lengths` (N,), each word but the first and the last dropped with probability `share`."""
-    place = torch.arange(texts.shape[1])
-    inside = place < lengths[:, None]
-    ends = (place == 0) | (place == lengths[:, None] - 1)
-    kept = inside & (ends | torch.from_numpy(random.random(tuple(texts.shape)) >= share))
-    order = (~kept).to(torch.uint8).argsort(dim=1, stable=True)
-    left = kept.sum(dim=1)
-    shorter = texts.gather(1, order).masked_fill(place >= left[:, None], 0)
-    return shorter[:, : int(left.max())], left
-
-
-def without_regions(images: Tensor, share: float, drawn: np.ndarray) -> Tensor:
-    """Images (N, R, features), each region set to 0, which is padding, where `drawn` (N, R) is below `share`.
-
-    An image that would have no region left keeps all of them.
-    """
-    kept = torch.from_numpy(drawn >= share)
-    kept |= ~(kept & images.any(dim=2)).any(dim=1, keepdim=True)
-    return images * kept[:, :, None].to(images.dtype)
 
 
 def relation_of(split: CaptionedImages) -> Relation | None:

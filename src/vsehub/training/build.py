@@ -10,6 +10,7 @@ from vsehub.components import MISSING, TARGET, Components, declared, make
 from vsehub.data.noise import INDEX_FILE, Noise, NoisySource
 from vsehub.data.text.vocabulary import restored, stored
 from vsehub.evaluation.checkpoint import image_sizes, text_sizes
+from vsehub.training.augmentation import Augmentation
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
 from vsehub.types import Encoder
@@ -28,13 +29,14 @@ def build_data(
     components: Components,
     resumed: Path | None = None,
     encoders: Settings | None = None,
+    augmentation: Settings | None = None,
 ) -> RetrievalDataModule:
     """The data module of a source, with its noise, whose pictures and tokens are those that the encoders ask for.
 
     data: the source's settings, those of its noise under "noise". loader: the data module's. resumed: the folder of the
     run that continues, whose noise is taken. encoders: the settings of "image_encoder" and "text_encoder", where they
     may bring their own preprocessing and tokens; the loader's `tokenizer` is then not used. Of the loader's settings
-    `chunk` is the module's.
+    `chunk` is the module's. augmentation: the settings of `Augmentation`; None: batches are as the data are.
     """
     own = {key: value for key, value in data.items() if key != "noise"}
     source = components.build("data", own, restored=resumed is not None)
@@ -52,6 +54,7 @@ def build_data(
     if asked["subwords"] is not None:
         served["tokenizer"] = None
     given = {"words": restored(asked["subwords"]), "preparation": asked["preparation"]}
+    given["augmentation"] = make("augmentation", Augmentation, augmentation or {})
     return make("loader", RetrievalDataModule, served, source=source, seed=seed, **given)
 
 

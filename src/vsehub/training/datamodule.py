@@ -11,10 +11,13 @@ from torch.utils.data import DataLoader
 from vsehub.checks import fail, require, whole
 from vsehub.data.photos.prepared import prepared
 from vsehub.data.sources import CaptionedImages, Source
+from vsehub.data.text.synonyms import Synonyms
+from vsehub.data.text.tokens import TokenTable
 from vsehub.data.text.vocabulary import Subwords, Vocabulary, Words
 from vsehub.data.text.word_vectors import read_word_vectors
 from vsehub.encoders.texts import WordEncoder
 from vsehub.evaluation.encode import TextTable, text_table
+from vsehub.training.augmentation import UNCHANGED, Augmentation
 from vsehub.training.batches import EpochSampler, PairDataset
 from vsehub.training.processes import process, processes
 from vsehub.types import Preparation
@@ -27,7 +30,7 @@ class RetrievalDataModule(pl.LightningDataModule):
 
     batch_size: pairs a step. eval_batch_size: images or captions encoded at a time. min_count: how often a word must be
     seen. max_words: longer captions are cut (None: never). captions_per_image: how many captions of an image are put
-    into a batch together, where it has as many. drop_words, drop_regions: as `PairDataset` has them. tokenizer: a
+    into a batch together, where it has as many. augmentation: what a training batch changes. tokenizer: a
     Hugging Face model, by name or folder, whose subwords are taken instead of words. word_vectors: a text file of GloVe
     or fastText that word embeddings start from. workers: loader processes; 0 loads in the main process, which is
     fastest for features and small pictures; photos that are decoded on the fly want one. words, preparation: the
@@ -43,14 +46,13 @@ class RetrievalDataModule(pl.LightningDataModule):
         min_count: int = 4,
         max_words: int | None = None,
         captions_per_image: int = 1,
-        drop_words: float = 0.0,
-        drop_regions: float = 0.0,
         tokenizer: str | None = None,
         word_vectors: str | None = None,
         workers: int = 0,
         seed: int = 0,
         words: Words | None = None,
         preparation: Preparation | None = None,
+        augmentation: Augmentation = UNCHANGED,
     ):
         super().__init__()
         counts = {
@@ -71,12 +73,13 @@ class RetrievalDataModule(pl.LightningDataModule):
         )
         self.source, self.batch_size, self.eval_batch_size = source, batch_size, eval_batch_size
         self.min_count, self.max_words, self.workers, self.seed = min_count, max_words, workers, seed
-        self.captions_per_image, self.drop_words, self.drop_regions = captions_per_image, drop_words, drop_regions
+        self.captions_per_image, self.augmentation = captions_per_image, augmentation
         self.tokenizer, self.word_vectors = tokenizer, word_vectors
         self.splits: dict[str, CaptionedImages] = {}
         self.tables: dict[str, TextTable] = {}
         self.preparation, self._words = preparation, words
         self._vocabulary: Words | None = None
+        self._synonyms: Synonyms | None = None
 
     def setup(self, stage: str | None = None) -> None:
         """Load the training and validation splits."""
@@ -86,6 +89,8 @@ class RetrievalDataModule(pl.LightningDataModule):
             self.tokenizer is None or self.splits["train"].written,
             "loader.tokenizer is set but the data's texts are vectors; leave it out",
         )
+        if self.augmentation.replace_words and self.splits["train"].written:
+            self._synonyms = self._found_synonyms()
 
     def load(self, split: str) -> tuple[CaptionedImages, TextTable]:
         """A split and its tokenised captions, or its texts' vectors, read once."""
@@ -115,6 +120,19 @@ class RetrievalDataModule(pl.LightningDataModule):
             return Subwords.of_model(self.tokenizer)
         return Vocabulary.build(captions, self.min_count)
 
+    def _found_synonyms(self) -> Synonyms:
+        """Those of the table that is given, or of the training captions."""
+        split, table = self.load("train")
+        vocabulary = self.vocabulary
+        if not (isinstance(vocabulary, Vocabulary) and isinstance(table, TokenTable)):
+            fail(
+                "augmentation.replace_words replaces words, and this text encoder reads subwords; leave it out, or "
+                "choose an encoder of words, e.g. text_encoder=text_gru_gpo"
+            )
+        if self.augmentation.synonyms is not None:
+            return Synonyms.read(self.augmentation.synonyms, vocabulary)
+        return Synonyms.found(table, split.image_index, len(vocabulary))
+
     @property
     def text_shape(self) -> tuple[int, ...] | None:
         """The shape of a text that is a vector; None where texts are captions."""
@@ -142,7 +160,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         """
         parts = processes()
         dataset = PairDataset(
-            *self.load("train"), self.seed, self.drop_words, self.drop_regions, process=process(), processes=parts
+            *self.load("train"), self.seed, self.augmentation, self._synonyms, process=process(), processes=parts
         )
         least = max(2, parts)
         require(
