@@ -1,5 +1,6 @@
 from .adapters import ImageAdapter as ImageAdapter
 from .adapters import TextAdapter as TextAdapter
+from .bag import TextBag as TextBag
 from .features import ImageFeatures as ImageFeatures
 from .features import TextFeatures as TextFeatures
 from .images import ImageCNN as ImageCNN

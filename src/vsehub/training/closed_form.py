@@ -1,0 +1,148 @@
+"""Regularised CCA as a model: fitted to the training split, its settings chosen on the validation split."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vsehub.checks import fail, require, whole
+from vsehub.criteria.nns import NearestNeighbor
+from vsehub.data.text.tokens import TokenTable
+from vsehub.data.text.vocabulary import SPECIALS, Vocabulary
+from vsehub.encoders.bag import TextBag
+from vsehub.encoders.cca import Cca, LinearMap, tf_idf
+from vsehub.encoders.features import ImageFeatures, TextFeatures
+from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts
+from vsehub.evaluation.evaluate import evaluate
+from vsehub.evaluation.protocols import Protocol
+from vsehub.io.progress import bar
+from vsehub.similarities.cosine import Cosine
+from vsehub.training.datamodule import RetrievalDataModule
+
+
+class CcaGrid:
+    """The settings of CCA that are tried, all with all.
+
+    images, texts: what is added to each side's variances, in units of their mean. dimensions: how many directions
+    are taken, fewer where there are no more. powers: of the correlations, by which the directions are scaled. Raises
+    InputError for an empty list, dimensions that are not whole numbers from 1 up, or other numbers below 0.
+    """
+
+    def __init__(
+        self,
+        images: Sequence[float] = (0.3, 1.0, 3.0, 10.0),
+        texts: Sequence[float] = (0.3, 1.0, 3.0),
+        dimensions: Sequence[int] = (32, 64, 96, 128, 192, 256),
+        powers: Sequence[float] = (0.0, 0.5, 1.0),
+    ):
+        for name, values in (("images", images), ("texts", texts), ("dimensions", dimensions), ("powers", powers)):
+            require(
+                isinstance(values, Sequence) and not isinstance(values, str) and len(values) > 0,
+                f"grid.{name} is {values!r}; expected a list of numbers, one or more",
+            )
+            for value in values:
+                require(
+                    isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"),
+                    f"grid.{name} holds {value!r}; expected numbers from 0 up",
+                )
+        for value in dimensions:
+            whole("grid.dimensions", value)
+        # A regularisation of 0 would divide by the variance of directions that the data do not have.
+        for name, values in (("images", images), ("texts", texts)):
+            require(min(values) > 0, f"grid.{name} holds 0; expected numbers above 0, e.g. 0.01 for next to nothing")
+        self.images, self.texts = tuple(map(float, images)), tuple(map(float, texts))
+        self.dimensions, self.powers = tuple(sorted(dimensions)), tuple(map(float, powers))
+
+
+@dataclass(frozen=True)
+class FittedCca:
+    """CCA under the chosen settings.
+
+    images, texts: the maps of unit rows, of `dim` dimensions. weights: of the vocabulary's words (words,), None where
+    texts are vectors. chosen: the settings. rsum: on the validation split.
+    """
+
+    images: LinearMap
+    texts: LinearMap
+    weights: Tensor | None
+    chosen: dict[str, float]
+    rsum: float
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        return self.images.directions.shape[1]
+
+    def put_into(self, image_encoder: torch.nn.Module, text_encoder: torch.nn.Module) -> None:
+        """Make encoders of `dim` dimensions compute the maps. Raises InputError for encoders of another kind."""
+        require(
+            isinstance(image_encoder, ImageFeatures) and isinstance(text_encoder, TextBag | TextFeatures),
+            "CCA gives linear encoders; choose image_encoder=image_features, and text_encoder=text_bag for captions or "
+            "text_features for vectors",
+        )
+        assert isinstance(image_encoder, ImageFeatures)
+        assert isinstance(text_encoder, TextBag | TextFeatures)
+        self.images.put_into(image_encoder)
+        self.texts.put_into(text_encoder)
+        if isinstance(text_encoder, TextBag) and self.weights is not None:
+            text_encoder.weights.copy_(self.weights)
+
+
+def fit_cca(data: RetrievalDataModule, grid: CcaGrid, protocol: Protocol) -> FittedCca:
+    """Fit CCA to the training split under all settings of `grid`; the largest rsum on the validation split wins.
+
+    Among equal values the first wins, in the order of images, texts, dimensions and powers. Plain search, by
+    `protocol`. Raises InputError for images that are not vectors, or captions in subwords.
+    """
+    train, table = data.load("train")
+    require(
+        train.images.ndim == 2,
+        f"CCA takes one feature vector an image, but the data's images have shape {tuple(train.images.shape[1:])}; "
+        "extract features first: vsehub extract --help",
+    )
+    weights = None
+    if isinstance(table, TokenTable):
+        vocabulary = data.vocabulary
+        if not isinstance(vocabulary, Vocabulary):
+            fail("CCA counts words; leave loader.tokenizer out, whose subwords depend on their order")
+        texts, weights = tf_idf(table.tokens, table.offsets, len(vocabulary), len(SPECIALS))
+    else:
+        texts = table.vectors
+    cca = Cca(train.images, texts, train.training_pairs())
+    best: FittedCca | None = None
+    split = data.load("val")[0]
+    for image, text in bar("choosing", list(itertools.product(grid.images, grid.texts)), unit=" fits"):
+        of_images, of_texts, correlations = cca.fit(image, text, grid.dimensions[-1])
+        encoded = _encoded(data, FittedCca(of_images, of_texts, weights, {}, 0.0))
+        for dimension, power in itertools.product(grid.dimensions, grid.powers):
+            shares = correlations[:dimension] ** power
+            scale = torch.from_numpy(shares).float()
+            images, texts = (side[:, : len(shares)] * scale for side in encoded)
+            found = evaluate(EncodedSplit.of(split, images, texts), Cosine(), NearestNeighbor(), protocol)
+            if best is None or found.metrics["rsum"] > best.rsum:
+                chosen = {"images": image, "texts": text, "dimensions": len(shares), "power": power}
+                maps = of_images.scaled(shares), of_texts.scaled(shares)
+                best = FittedCca(*maps, weights, chosen, found.metrics["rsum"])
+    assert best is not None  # the grid has no empty list
+    return best
+
+
+def _encoded(data: RetrievalDataModule, fitted: FittedCca) -> tuple[Tensor, Tensor]:
+    """The validation split's images (I, D) and texts (T, D), on the CPU."""
+    split, table = data.load("val")
+    image_encoder = ImageFeatures(split.images.shape[1:], fitted.dim)
+    text_encoder: TextBag | TextFeatures
+    if isinstance(table, TokenTable):
+        assert data.vocabulary is not None
+        text_encoder = TextBag(len(data.vocabulary), fitted.dim)
+    else:
+        text_encoder = TextFeatures(table.vectors.shape[1:], fitted.dim)
+    fitted.put_into(image_encoder, text_encoder)
+    images = encode_images(image_encoder, split.images, np.arange(len(split.images)), data.eval_batch_size)
+    encoded = encode_texts(text_encoder, table, np.arange(len(table)), data.eval_batch_size)
+    assert isinstance(images, Tensor)
+    assert isinstance(encoded, Tensor)
+    return images, encoded
