@@ -89,8 +89,8 @@ class Cca:
 
         image, text: what is added to each side's variances, in units of their mean.
         """
-        image_scale = 1 / np.sqrt(self._image_values.clip(0) + image * self._image_values.mean())
-        text_scale = 1 / np.sqrt(self._text_values.clip(0) + text * self._text_values.mean())
+        image_scale = _whitening(self._image_values, image)
+        text_scale = _whitening(self._text_values, text)
         whitened = image_scale[:, None] * self._between * text_scale
         squares, left = linalg.eigh(whitened @ whitened.T, driver="evd")
         kept = np.argsort(-squares, kind="stable")[: min(most, *whitened.shape)]
@@ -119,6 +119,13 @@ def tf_idf(tokens: np.ndarray, offsets: np.ndarray, words: int, specials: int = 
     norms = np.sqrt((weighted**2).sum(axis=1))
     unit = sparse.csr_array(weighted * (1 / norms.clip(1e-12))[:, None])
     return unit, torch.from_numpy(np.concatenate([np.zeros(specials), weights])).float()
+
+
+def _whitening(variances: np.ndarray, share: float) -> np.ndarray:
+    """1 / standard deviation in each direction, where `share` of the mean variance is added to each."""
+    variances = variances.clip(1e-12)  # rounding leaves negative ones, and rows that are all alike have none
+    scale: np.ndarray = 1 / np.sqrt(variances + share * variances.mean())
+    return scale
 
 
 def _moments(rows: Any, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

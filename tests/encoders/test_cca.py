@@ -1,0 +1,140 @@
+"""The bag of words against counting by hand, CCA against the generalised eigenproblem that defines it."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from scipy import linalg, sparse
+
+from vsehub.checks import InputError
+from vsehub.encoders import ImageFeatures, TextBag, TextFeatures
+from vsehub.encoders.cca import Cca, tf_idf
+
+SPECIALS = 4
+
+
+def table(captions):
+    tokens = np.array([word for caption in captions for word in caption], dtype=np.int32)
+    return tokens, np.concatenate([[0], np.cumsum([len(caption) for caption in captions])])
+
+
+def padded(captions):
+    longest = max(map(len, captions))
+    texts = torch.tensor([[*caption, *[0] * (longest - len(caption))] for caption in captions])
+    return texts, torch.tensor([len(caption) for caption in captions])
+
+
+CAPTIONS = [[1, 4, 5, 4, 2], [1, 6, 2], [1, 3, 2], [1, 4, 4, 4, 3, 7, 2], [1, 5, 2], [1, 5, 6, 7, 8, 2]]
+
+
+def test_tf_idf_by_counting():
+    unit, weights = tf_idf(*table(CAPTIONS), words=10)
+    holding = Counter(word for caption in CAPTIONS for word in set(caption))
+    expected = np.zeros((len(CAPTIONS), 6))
+    for row, caption in enumerate(CAPTIONS):
+        for word, count in Counter(caption).items():
+            if word >= SPECIALS:
+                expected[row, word - SPECIALS] = count * math.log(len(CAPTIONS) / holding[word])
+        expected[row] /= np.linalg.norm(expected[row]) or 1
+    assert np.allclose(unit.toarray(), expected, atol=1e-12)
+    assert weights[:SPECIALS].tolist() == [0] * SPECIALS
+    assert weights[4] == pytest.approx(math.log(6 / 2))
+    assert not expected[2].any()  # a caption without known words
+    assert weights[9] == pytest.approx(math.log(6))  # a word that no caption has
+
+
+def test_a_bag_is_a_linear_map_of_tf_idf():
+    unit, weights = tf_idf(*table(CAPTIONS), words=10)
+    bag = TextBag(10, dim=3).eval()
+    bag.weights.copy_(weights)
+    torch.nn.init.normal_(bag.bias)
+    expected = torch.from_numpy(unit.toarray()).float() @ bag.words.weight[SPECIALS:] + bag.bias
+    assert torch.allclose(bag(*padded(CAPTIONS)), expected, atol=1e-6)
+
+
+def test_a_bag_learns():
+    bag = TextBag(10, dim=3)
+    bag(*padded(CAPTIONS)).square().sum().backward()
+    assert bag.words.weight.grad[4:9].abs().sum(dim=1).gt(0).all()
+    assert not bag.words.weight.grad[:4].any()  # specials do not count
+
+
+@pytest.fixture
+def pairs_of():
+    """Images and texts of one latent variable, with texts of several images and images of several texts."""
+    random = np.random.default_rng(3)
+    latent = random.normal(size=(40, 3))
+    images = latent @ random.normal(size=(3, 7)) + 0.3 * random.normal(size=(40, 7)) + 1
+    texts = latent @ random.normal(size=(3, 5)) + 0.3 * random.normal(size=(40, 5)) - 2
+    pairs = np.concatenate([np.stack([np.arange(40)] * 2, axis=1), [[0, 1], [0, 2], [5, 9]]])
+    return images.astype(np.float32), texts.astype(np.float32), pairs
+
+
+def oracle(images, texts, image, text):
+    """Correlations and the covariances of repeated unit rows, from the generalised eigenproblem of Hotelling."""
+    sides = [
+        rows.astype(np.float64) / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+        for rows in (images, texts)
+    ]
+    sides = [rows - rows.mean(axis=0) for rows in sides]
+    own = [rows.T @ rows / len(rows) for rows in sides]
+    own = [
+        one + share * np.trace(one) / len(one) * np.eye(len(one)) for one, share in zip(own, (image, text), strict=True)
+    ]
+    between = sides[0].T @ sides[1] / len(sides[0])
+    squares = linalg.eigh(between @ np.linalg.solve(own[1], between.T), own[0], eigvals_only=True)[::-1]
+    return np.sqrt(squares.clip(0)), own, between
+
+
+@pytest.mark.parametrize(("image", "text"), [(0.01, 0.01), (1.0, 3.0)])
+def test_cca_solves_the_eigenproblem(pairs_of, image, text):
+    images, texts, pairs = pairs_of
+    found = Cca(images, texts, pairs).fit(image, text)
+    correlations, own, between = oracle(images[pairs[:, 0]], texts[pairs[:, 1]], image, text)
+    assert np.allclose(found[2], correlations[:5], atol=1e-6)
+    left, right = found[0].directions, found[1].directions
+    assert np.allclose(left.T @ own[0] @ left, np.eye(5), atol=1e-6)  # each side white, under its regularisation
+    assert np.allclose(right.T @ own[1] @ right, np.eye(5), atol=1e-6)
+    assert np.allclose(left.T @ between @ right, np.diag(correlations[:5]), atol=1e-6)
+
+
+def test_cca_of_sparse_texts_is_that_of_dense_ones(pairs_of):
+    images, _, pairs = pairs_of
+    rows = np.random.default_rng(0).random((40, 6)) * (np.random.default_rng(1).random((40, 6)) < 0.4)
+    rows[3] = 0  # no known word
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = (rows / np.where(norms > 0, norms, 1)).astype(np.float32)
+    dense, few = (Cca(images, one, pairs).fit(0.5, 0.5) for one in (rows, sparse.csr_array(rows.astype(np.float64))))
+    assert np.allclose(dense[2], few[2], atol=1e-6)
+    assert np.allclose(abs(dense[1].directions), abs(few[1].directions), atol=1e-5)
+
+
+def test_encoders_compute_the_maps(pairs_of):
+    images, texts, pairs = pairs_of
+    of_images, of_texts, _ = Cca(images, texts, pairs).fit(0.5, 0.5, most=4)
+    encoders = ImageFeatures((7,), 4).eval(), TextFeatures((5,), 4).eval()
+    of_images.put_into(encoders[0])
+    of_texts.put_into(encoders[1])
+    for own, rows, encoded in (
+        (of_images, images, encoders[0](torch.from_numpy(images))),
+        (of_texts, texts, encoders[1](torch.from_numpy(texts), torch.ones(40))),
+    ):
+        unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        assert np.allclose(encoded.detach().numpy(), (unit - own.mean) @ own.directions, atol=1e-4)
+
+
+def test_images_that_are_all_alike_have_no_correlation(pairs_of):
+    _, texts, pairs = pairs_of
+    found = Cca(np.ones((40, 7), dtype=np.float32), texts, pairs).fit(1.0, 1.0)
+    assert all(np.isfinite(one).all() for one in (found[0].directions, found[1].directions, found[2]))
+    assert (found[2] < 1e-4).all()
+
+
+def test_what_is_no_vector_is_refused(pairs_of):
+    images, texts, pairs = pairs_of
+    with pytest.raises(InputError, match="one vector an image"):
+        Cca(images[:, None], texts, pairs)
+    with pytest.raises(InputError, match="at least 2 pairs"):
+        Cca(images, texts, pairs[:1])
