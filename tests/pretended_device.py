@@ -47,7 +47,9 @@ def device() -> torch.device:
 class Traffic:
     """Counts of what a GPU waits for: copies "to_cpu" and "from_cpu", "scalar" reads, "nonzero" searches.
 
-    places: the lines of vsehub from which each came.
+    A copy to the CPU of two or more dimensions is a "matrix_to_cpu".
+
+    places: the same by the file of vsehub from which each came.
     """
 
     def __init__(self) -> None:
@@ -55,17 +57,19 @@ class Traffic:
         self.places: Counter[str] = Counter()
 
     def note(self, kind: str) -> None:
-        """Count one, with the innermost line of vsehub on the stack."""
+        """Count one, with the innermost file of vsehub on the stack."""
         self.counts[kind] += 1
         own = [frame for frame in traceback.extract_stack() if frame.filename.startswith(str(SOURCE))]
         if own:
-            self.places[f"{kind} {Path(own[-1].filename).relative_to(SOURCE)}:{own[-1].lineno} {own[-1].line}"] += 1
+            self.places[f"{kind} {Path(own[-1].filename).relative_to(SOURCE / 'vsehub').as_posix()}"] += 1
 
 
 _TRAFFIC: list[Traffic] = []
 
 
-def _note(kind: str) -> None:
+def _note(kind: str, moved: Tensor | None = None) -> None:
+    if moved is not None and moved.ndim > 1:
+        kind = f"matrix_{kind}"
     for one in _TRAFFIC:
         one.note(kind)
 
@@ -105,7 +109,7 @@ class Pretended(Tensor):
 
     def tolist(self) -> Any:
         """As a list; torch refuses it for subclasses, CUDA copies to the CPU."""
-        _note("to_cpu")
+        _note("to_cpu", self.inner)
         return self.inner.tolist()
 
     @classmethod
@@ -135,10 +139,11 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return result
     if name == "copy_":
         if not all(isinstance(one, Pretended) for one in tensors):
-            _note("from_cpu" if isinstance(args[0], Pretended) else "to_cpu")
+            there = isinstance(args[0], Pretended)
+            _note("from_cpu" if there else "to_cpu", None if there else args[0])
         return args[0]
     if away:
-        _note("to_cpu")
+        _note("to_cpu", result)
         return result
     if name in _TAKES_CPU_LENGTHS:
         return tree_map(lambda one: _there(one) if isinstance(one, Tensor) and one.is_floating_point() else one, result)
@@ -180,6 +185,9 @@ class _Functions(TorchFunctionMode):
         if func in (torch.tensor, torch.as_tensor) and target is not None and torch.device(target).type == NAME:
             _note("from_cpu")
             return _there(func(*args, **{**kwargs, "device": "cpu"}))
+        if func is Tensor.new_tensor and isinstance(args[0], Pretended):
+            _note("from_cpu")
+            return _there(args[0].inner.new_tensor(*args[1:], **kwargs))
         if func is torch.matmul and isinstance(kwargs.get("out"), Pretended):  # it would resize the wrapper alone
             return kwargs["out"].copy_(func(*args))
         return func(*args, **kwargs)

@@ -1,19 +1,38 @@
 """Device handling on a machine without a GPU: nothing mixes devices, and a training step waits for nothing unnamed."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 from pretended_device import back, moved, pretended, traffic
 from test_contract import IMAGE_SHAPES, LARGE, TOWERS, batch, composed, encoding, instantiated, names
 
+from vsehub import CorrectedSearch
 from vsehub.cli.nodes import build
+from vsehub.criteria import CSLS
+from vsehub.encoders import ImageFeatures, TextGRU
+from vsehub.evaluation.encode import EncodedSplit
+from vsehub.evaluation.evaluate import evaluate
 from vsehub.losses import HAL
 from vsehub.neighbors import MemoryBank
 from vsehub.sets import Sets
+from vsehub.similarities import Cosine
 from vsehub.training.module import RetrievalModule
 from vsehub.types import Batch, NeighborStats
 
 N, D, M = 12, 8, 40
+# All that a training step may wait for, by file: none of it is a matrix.
+WAITS = {
+    *("to_cpu encoders/texts.py", "from_cpu encoders/texts.py"),  # packed sequences want the captions' lengths there
+    *("to_cpu encoders/pooling.py", "from_cpu encoders/pooling.py", "scalar encoders/pooling.py"),
+    *("scalar encoders/images.py", "nonzero encoders/images.py"),  # regions that are all 0 are none
+    *("scalar sets.py", "nonzero sets.py"),
+    *("scalar similarities/scan/cross_attention.py", "from_cpu similarities/scan/cross_attention.py"),  # sizes of sets
+    *("to_cpu similarities/scan/cross_attention.py", "to_cpu similarities/scan/tiles.py"),
+    "from_cpu similarities/scan/tiles.py",
+    "scalar neighbors/bank.py",  # how many entries of the bank are the batch's own
+}
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +86,7 @@ def test_a_similarity(name):
     with traffic() as counted:
         found = moved(similarity)(there(images), there(texts))
     torch.testing.assert_close(back(found), expected)
-    print(counted.places)
+    assert set(counted.places) <= WAITS, counted.places
 
 
 def training_mode_off(module):
@@ -95,7 +114,7 @@ def test_an_image_encoder(name):
         found = moved(encoder)(moved(images))
         (found.vectors if isinstance(found, Sets) else found).sum().backward()
     same(found, expected)
-    print(counted.places)
+    assert set(counted.places) <= WAITS, counted.places
 
 
 @pytest.mark.parametrize("name", [one for one in names("text_encoder") if one not in TOWERS])
@@ -118,7 +137,7 @@ def test_a_text_encoder(name):
         found = moved(encoder)(moved(texts), moved(lengths))
         (found.vectors if isinstance(found, Sets) else found).sum().backward()
     same(found, expected)
-    print(counted.places)
+    assert set(counted.places) <= WAITS, counted.places
 
 
 def unit(count, seed):
@@ -140,4 +159,105 @@ def test_the_bank(backend, exclude):
         found = own.query(*map(moved, asked), True)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(back(one), other)
-    print(counted.places)
+    assert set(counted.places) <= WAITS, counted.places
+
+
+@pytest.mark.parametrize("name", names("criterion"))
+def test_a_criterion(name):
+    criterion = instantiated("criterion", name)
+    if name == "auto":
+        pytest.skip("auto is a choice among criteria")
+    random = torch.Generator().manual_seed(0)
+    queries, items, more = (F.normalize(torch.randn(n, D, generator=random), dim=1) for n in (9, 15, 11))
+    scores, reference = queries @ items.T, more @ items.T
+    further = None
+    if criterion.correction.reference_items_as == "rows":
+        further = items[:4] @ items.T
+    for given in (None, reference) if criterion.inductive else (None,):
+        expected = criterion.rescore(scores, given, reference_item_scores=further)
+        found = criterion.rescore(moved(scores), there(given), reference_item_scores=there(further))
+        torch.testing.assert_close(back(found), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", names("criterion"))
+def test_a_criterions_search(name):
+    criterion = instantiated("criterion", name)
+    if name == "auto" or criterion.matching is not None:
+        pytest.skip("it has no search of its own")
+    random = torch.Generator().manual_seed(0)
+    queries, items, more = (F.normalize(torch.randn(n, D, generator=random), dim=1) for n in (9, 35, 21))
+    expected = criterion.search(queries, items, more, 5)
+    found = criterion.search(*map(moved, (queries, items, more)), 5)
+    torch.testing.assert_close(back(found[0]), expected[0], rtol=1e-4, atol=1e-5)
+    assert torch.equal(back(found[1]), expected[1])
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_an_evaluation(bf16):
+    images, texts, image_ids, _ = unit(20, 3)
+    split = EncodedSplit(images[::2].contiguous(), texts, image_ids)
+    protocol = instantiated("protocol", "single")
+    expected = evaluate(split, Cosine(), CSLS(k=3), protocol, bf16=bf16)
+    own = EncodedSplit(*map(moved, (split.images, split.texts, split.image_index)))
+    found = evaluate(own, Cosine(), CSLS(k=3), protocol, bf16=bf16)
+    assert found.metrics == pytest.approx(expected.metrics, abs=1e-4)
+    assert found.histograms == expected.histograms
+
+
+@pytest.mark.parametrize("criterion", ["nns", "csls", "is", "sinkhorn"])
+def test_corrected_search(criterion):
+    random = torch.Generator().manual_seed(0)
+    queries, items, more = (F.normalize(torch.randn(n, D, generator=random), dim=1) for n in (9, 35, 21))
+    expected = CorrectedSearch(criterion, k=4).fit(items, reference=more).search(queries)
+    found = CorrectedSearch(criterion, k=4, device="npu").fit(items, reference=more).search(queries)
+    assert torch.equal(here(found[1]), expected[1])
+    torch.testing.assert_close(here(found[0]), expected[0], rtol=1e-4, atol=1e-5)
+
+
+class Step(RetrievalModule):
+    """A module without a trainer, which logs nothing."""
+
+    def log_dict(self, *_, **__):
+        """Nothing."""
+
+
+@pytest.mark.parametrize("chunk", [None, 5])
+@pytest.mark.parametrize("with_bank", [False, True])
+def test_a_training_step(chunk, with_bank):
+    """The default encoders without dropout: the same loss and weights after three steps."""
+    random = torch.Generator().manual_seed(0)
+    lengths = torch.randint(3, 8, (N,), generator=random)
+    texts = torch.randint(4, 30, (N, 8), generator=random).masked_fill(torch.arange(8) >= lengths[:, None], 0)
+    given = Batch(torch.rand(N, 12, generator=random), texts, lengths, torch.arange(N) // 2, torch.arange(N))
+    filled = unit(M, 0)
+
+    def trained(there):
+        torch.manual_seed(0)
+        encoders = ImageFeatures((12,), D), TextGRU(30, D, 6, bidirectional=True, pooling="gpo")
+        module = Step(
+            *encoders, Cosine(), HAL(), partial(torch.optim.Adam, lr=0.01), lambda optimizer: None, chunk=chunk
+        )
+        for part in (*encoders, module):
+            there(part)
+        if with_bank:
+            module.bank = MemoryBank(k=5, backend="exact")
+            module.bank.fill(*map(there, filled))
+        optimizer = torch.optim.Adam(module.parameters(), lr=0.01, foreach=False)
+        losses = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = module.training_step(Batch(*map(there, given[:5])), 0)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 2.0, foreach=False)
+            optimizer.step()
+            losses.append(loss.detach())
+        return losses, list(module.parameters())
+
+    expected, weights = trained(lambda one: one)
+    with traffic() as counted:
+        found, own = trained(moved)
+    torch.testing.assert_close(back(found), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        [back(one.detach()) for one in own], [one.detach() for one in weights], rtol=1e-3, atol=1e-4
+    )
+    assert set(counted.places) <= WAITS, counted.places
