@@ -227,8 +227,9 @@ class Study:
         """Write the table of the finished runs; rows of runs that are not there stay."""
         name, part = self.part(given)
         path = given.folder / f"{name}.csv"
+        finished = any(status(record.parent) == "finished" for record in (given.out / "runs").rglob("run.json"))
+        require(finished, f"{given.out} has no finished run of {self.name}; train first")
         frame = part.rows(given.out) if part.table is None else part.table(given.out)
-        require(len(frame) > 0, f"{given.out} has no finished run of {self.name}; train first")
         if part.table is None and path.is_file():
             frame = joined(pd.read_csv(path), frame, part.column, list(part.chosen(None)))
         write_text(path, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
