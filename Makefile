@@ -52,12 +52,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (2.5 minutes on two AMD cores, up to 10 on slower or busy ones)
-	$(BIN)/python experiments/compare.py --out runs/demo --losses sum sum_to_max hal hal+mb --criteria csls is \
+	$(BIN)/python -m experiments compare --out runs/demo --losses sum sum_to_max hal hal+mb --criteria csls is \
 	  --title "Four losses on the embedded scenes, each at the best of the same five learning rates on validation" \
 	  -- experiment=demo
 
 demo-embeddings: $(INSTALLED) ## measure and correct the hubness of made-up embeddings (seconds)
-	$(BIN)/python experiments/embeddings/make.py runs/embeddings
+	$(BIN)/python -m experiments embeddings runs/embeddings
 	$(BIN)/vsehub diagnose $(EMBEDDINGS) out=runs/embeddings/diagnose
 	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=auto index=flat out=runs/embeddings/rerank
 
@@ -102,7 +102,7 @@ docs: $(VENV)/installed-docs ## build the documentation with the Python API and 
 	$(BIN)/python docs/check_links.py build/docs
 
 # LINES given on the command line alone: a shell may export its own.
-REPRODUCE = $(BIN)/python experiments/reproduce.py $(1) $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
+REPRODUCE = $(BIN)/python -m experiments.reproduce $(1) $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
   $(if $(COCO),--coco $(COCO)) $(if $(FLICKR30K),--flickr30k $(FLICKR30K)) $(if $(OUT),--out $(OUT)) --seeds $(SEEDS) \
   $(if $(filter command,$(origin LINES)),--lines $(LINES)) $(if $(DRY_RUN),--dry-run) $(ARGS)
 
@@ -133,40 +133,40 @@ reproduce-inference: $(INSTALLED) ## EMNLP table 4 and ACL table 4: criteria at 
 FIGURES_OUT = $(or $(OUT),runs/figures-$(or $(DATA),scenes))
 reproduce-figures: $(INSTALLED) ## the papers' figures: DATA=scenes (5 minutes) | DATA=flickr8k ROOT=folder SEEDS=0,1,2; OUT=folder DRY_RUN=1
 	@test "$(or $(DATA),scenes)" = scenes || test -d "$(ROOT)" || { echo "DATA=$(DATA) needs ROOT, the folder of its features"; exit 1; }
-	$(BIN)/python experiments/claims/runs.py $(if $(filter-out scenes,$(DATA)),$(ROOT),scenes) --out $(FIGURES_OUT)/runs \
+	$(BIN)/python -m experiments claims train $(if $(filter-out scenes,$(DATA)),$(ROOT),scenes) --out $(FIGURES_OUT) \
 	  --seeds $(SEEDS) $(if $(DRY_RUN),--dry-run) $(ARGS)
 ifndef DRY_RUN
-	$(BIN)/python experiments/claims/measure.py $(FIGURES_OUT)/runs --out $(FIGURES_OUT)/measured
-	$(BIN)/python experiments/claims/collect.py $(FIGURES_OUT)/runs --measured $(FIGURES_OUT)/measured --out $(FIGURES_OUT)
-	$(BIN)/python experiments/claims/render.py $(FIGURES_OUT)
+	$(BIN)/python -m experiments claims measure $(FIGURES_OUT)/runs --out $(FIGURES_OUT)/measured
+	$(BIN)/python -m experiments claims collect $(FIGURES_OUT)/runs --measured $(FIGURES_OUT)/measured --to $(FIGURES_OUT)
+	$(BIN)/python -m experiments claims render $(FIGURES_OUT)
 	@echo "the page: $(FIGURES_OUT)/README.md"
 endif
 
 grid: SEEDS = 0,1,2
 grid: $(INSTALLED) ## losses x criteria x seeds, measured and tested, on one page: DATA=folder (default scenes) SEEDS=0,1,2 OUT=runs/grid
-	$(BIN)/python experiments/grid/grid.py --data $(or $(DATA),scenes) --seeds $(SEEDS) --out $(or $(OUT),runs/grid) $(ARGS)
+	$(BIN)/python -m experiments grid run $(or $(DATA),scenes) --seeds $(SEEDS) --out $(or $(OUT),runs/grid) $(ARGS)
 
 benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 20 minutes on two cores)
-	$(BIN)/python experiments/benchmarks/throughput.py $(ROOT)
-	$(BIN)/python experiments/benchmarks/bank.py $(ROOT)
-	$(BIN)/python experiments/benchmarks/hal.py
-	$(BIN)/python experiments/benchmarks/chunk.py --rounds 2
-	$(BIN)/python experiments/benchmarks/towers.py
-	$(BIN)/python experiments/benchmarks/exported.py
-	$(BIN)/python experiments/benchmarks/devices.py $(ROOT)
-	$(BIN)/python experiments/benchmarks/attention.py
-	$(BIN)/python experiments/benchmarks/evaluation.py
+	$(BIN)/python -m experiments.benchmarks.throughput $(ROOT)
+	$(BIN)/python -m experiments.benchmarks.bank $(ROOT)
+	$(BIN)/python -m experiments.benchmarks.hal
+	$(BIN)/python -m experiments.benchmarks.chunk --rounds 2
+	$(BIN)/python -m experiments.benchmarks.towers
+	$(BIN)/python -m experiments.benchmarks.exported
+	$(BIN)/python -m experiments.benchmarks.devices $(ROOT)
+	$(BIN)/python -m experiments.benchmarks.attention
+	$(BIN)/python -m experiments.benchmarks.evaluation
 
 benchmark-search: $(INSTALLED) ## matching, search of a million items, databases (about three quarters of an hour on two cores)
-	$(BIN)/python experiments/benchmarks/matching.py --rounds 1
-	$(BIN)/python experiments/benchmarks/million.py
-	$(BIN)/python experiments/benchmarks/engines.py
+	$(BIN)/python -m experiments.benchmarks.matching --rounds 1
+	$(BIN)/python -m experiments.benchmarks.million
+	$(BIN)/python -m experiments.benchmarks.engines
 
 rehearsal: $(INSTALLED) ## one shortened epoch at COCO's size on made-up data (about 5 minutes on two cores)
-	$(BIN)/python experiments/benchmarks/rehearsal.py $(ARGS)
+	$(BIN)/python -m experiments.benchmarks.rehearsal $(ARGS)
 
 gpu-check: $(INSTALLED) ## what only a GPU can show; skips politely without one
-	$(BIN)/python experiments/benchmarks/gpu_check.py $(ARGS)
+	$(BIN)/python -m experiments.benchmarks.gpu_check $(ARGS)
 
 wheel: $(INSTALLED) ## build a wheel that holds the configuration too
 	$(BIN)/python -m build --wheel

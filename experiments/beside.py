@@ -1,18 +1,16 @@
 """Runs beside a published table: the measured values, their difference, and notes on what can be compared.
 
-    python experiments/beside.py runs/ --paper aaai2020 --table 2 --out beside
+    python -m experiments beside runs/ --paper aaai2020 --table 2 --out beside
 
 writes published.csv, published.md and published.tex, and prints the rsum of each line. Runs on other data than the
 paper's are compared by the order of their rows only.
 """
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from published import beside_published, published_beside_table, short_published_table
-
-from vsehub.checks import InputError
+from experiments.published import beside_published, published_beside_table, short_published_table
+from experiments.study import RUNS, Given, option, verb
 from vsehub.io.outputs import Output
 from vsehub.report.build import write_all
 from vsehub.report.pages.sections import bullets
@@ -40,21 +38,14 @@ def beside(folders: Sequence[Path], paper: str, table: str, out: Path, overwrite
     return write_all(output, texts, [])
 
 
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="run folders, or folders of them")
-    parser.add_argument("--paper", required=True, help="e.g. aaai2020")
-    parser.add_argument("--table", required=True, help="the number of its table, e.g. 2")
-    parser.add_argument("--out", type=Path, default=Path("beside"), help="the folder to write; default: beside")
-    parser.add_argument("--overwrite", action="store_true", help="replace an earlier result")
-    given = parser.parse_args()
-    try:
-        files = beside(given.runs, given.paper, given.table, given.out, given.overwrite)
-    except InputError as error:
-        parser.error(str(error))
+@verb(
+    RUNS,
+    option("--paper", required=True, help="e.g. aaai2020"),
+    option("--table", required=True, help="the number of its table, e.g. 2"),
+    option("--out", type=Path, default=Path("beside"), help="the folder to write; default: beside"),
+    option("--overwrite", action="store_true", help="replace an earlier result"),
+)
+def main(given: Given) -> None:
+    """Write and print the runs beside the table."""
+    files = beside(given.runs, given.paper, given.table, given.out, given.overwrite)
     print(files["published.txt"].read_text(encoding="utf-8"))
-
-
-if __name__ == "__main__":
-    main()

@@ -2,26 +2,24 @@
 
 What is finished is not done again, and a killed run goes on from its last epoch: run the same command again.
 
-    python experiments/compare.py --out runs/mine --losses sum max hal hal+mb --seeds 0 1 2 -- data.size=large
+    python -m experiments compare --out runs/mine --losses sum max hal hal+mb --seeds 0 1 2 -- data.size=large
 """
 
-import argparse
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from beside import beside
-from running import run, run_all, training, typed
+from experiments.beside import beside
+from experiments.running import run, run_all, training, typed
+from experiments.study import DRY_RUN, SEEDS, Given, option, run_folder, verb
 
 
 @dataclass(frozen=True)
 class Comparison:
     """What is compared: runs of `losses` ("hal+mb" is HAL with the memory bank) x `seeds`, all with `overrides`.
 
-    own: further settings of single losses, and of other labels the loss and bank that they stand for. study: the name
-    that groups the runs; None: that of `out`. title: the page's; None: the report's own.
+    title: the page's; None: the report's own.
     """
 
     out: Path
@@ -32,20 +30,13 @@ class Comparison:
     references: list[str]
     paper: str | None = None
     table: str | None = None
-    own: dict[str, list[str]] = field(default_factory=dict)
-    study: str | None = None
     title: str | None = None
 
     def runs(self) -> dict[Path, list[str]]:
         """Each run's folder and its overrides."""
-        chosen = {label for label, own in self.own.items() if any(one.startswith("loss=") for one in own)}
         return {
-            self.out / "runs" / f"{label}-{seed}": [
-                *(loss_overrides(label) if label not in chosen else ()),
-                f"seed={seed}",
-                f"study={self.study or self.out.name}",
-                *self.overrides,
-                *self.own.get(label, []),
+            run_folder(self.out, label, seed): [
+                *(*loss_overrides(label), f"seed={seed}", f"study={self.out.name}", *self.overrides)
             ]
             for seed in self.seeds
             for label in self.losses
@@ -90,16 +81,6 @@ class Comparison:
         print(f"{(time.perf_counter() - start) / 60:.1f} minutes; the page: {self.out / 'report' / 'index.html'}")
 
 
-def train_all(comparisons: Sequence[Comparison], dry_run: bool) -> None:
-    """Train what is not finished, in order; a run that fails is named at the end, and the others go on."""
-    waiting = [command for one in comparisons for command in one.commands() if command[0] == "train"]
-    total = sum(len(one.runs()) for one in comparisons)
-    print(f"{total} runs, {total - len(waiting)} of them finished before")
-    failed = run_all(waiting, dry_run)
-    if failed:
-        sys.exit("\n".join([f"{len(failed)} of {len(waiting)} runs failed:", *failed]))
-
-
 def loss_overrides(label: str) -> list[str]:
     """The choices behind a label of the papers' tables."""
     loss, _, bank = label.partition("+")
@@ -112,29 +93,25 @@ def done(folder: Path, criterion: str, reference: str) -> bool:
     return any((folder / "evaluations").glob(f"test-*-{criterion}-{kind}-*.json"))
 
 
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the runs and the report")
-    parser.add_argument("--losses", nargs="+", default=["sum", "max", "hal", "hal+mb"], help="%(default)s")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="%(default)s")
-    parser.add_argument("--criteria", nargs="*", default=[], help="beside nns, e.g. csls is")
-    parser.add_argument(
+@verb(
+    option("--out", type=Path, required=True, help="folder of the runs and the report"),
+    option("--losses", nargs="+", default=["sum", "max", "hal", "hal+mb"], help="%(default)s"),
+    SEEDS,
+    option("--criteria", nargs="*", default=[], help="beside nns, e.g. csls is"),
+    option(
         "--references",
         nargs="*",
         default=["queries"],
         choices=["queries", "train"],
         help="whose scores a criterion sees: queries (transductive), train (inductive)",
-    )
-    parser.add_argument("--paper", help="print this paper's figures beside, e.g. aaai2020")
-    parser.add_argument("--table", help="its table, e.g. 2")
-    parser.add_argument("--title", help="the page's title")
-    parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
-    parser.add_argument("overrides", nargs="*", help="settings of every run, after --, e.g. -- data.size=large")
-    arguments = vars(parser.parse_args())
-    dry_run = arguments.pop("dry_run")
-    Comparison(**arguments).carry_out(dry_run)
-
-
-if __name__ == "__main__":
-    main()
+    ),
+    option("--paper", help="print this paper's figures beside, e.g. aaai2020"),
+    option("--table", help="its table, e.g. 2"),
+    option("--title", help="the page's title"),
+    DRY_RUN,
+    option("overrides", nargs="*", help="settings of every run, after --, e.g. -- data.size=large"),
+)
+def main(given: Given) -> None:
+    """Train, evaluate and report what is missing."""
+    names = ("out", "losses", "overrides", "criteria", "references", "paper", "table", "title")
+    Comparison(seeds=given.seeds or [0], **{name: getattr(given, name) for name in names}).carry_out(given.dry_run)

@@ -1,10 +1,8 @@
-"""What the studies' render.py share: claims held against results, and the parts of pages that commands write.
+"""Claims held against results, and the parts of pages that commands write.
 
-A study is a folder: README.md, expected.csv (the claims), results.csv (a row a run and evaluation), table.md, figures/
-and render.py, which makes the last two and the README's generated parts from the two tables alone.
+Claims are expected.csv, a row each; the results are tables with a row a run and evaluation.
 """
 
-import argparse
 import math
 from pathlib import Path
 
@@ -36,13 +34,6 @@ def renew(page: Path, text: str, name: str = "") -> None:
     before, found, rest = page.read_text().partition(mark)
     require(bool(found) and END in rest, f"{page} has no part between {mark} and {END}; put these two lines in")
     write_text(page, f"{before}{mark}\n\n{text.strip()}\n\n{END}{rest.partition(END)[2]}")
-
-
-def study_folder(document: str, default: Path) -> Path:
-    """The folder that a render.py works on: its own, or the one on the command line."""
-    parser = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, default=default, help="default: the study's own")
-    return parser.parse_args().folder
 
 
 def read_expected(folder: Path) -> pd.DataFrame:

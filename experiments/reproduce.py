@@ -1,8 +1,8 @@
 """A published table: train its rows, measure them as printed, and put the values beside the published ones.
 
-    python experiments/reproduce.py aaai2020/2 --coco FOLDER --seeds 0,1,2
-    python experiments/reproduce.py emnlp2019-submission/4 acl-srw2019/4          the same losses and criteria on scenes
-    python experiments/reproduce.py aaai2020/1 --data flickr8k --root FOLDER trainer.max_epochs=8
+    python -m experiments.reproduce aaai2020/2 --coco FOLDER --seeds 0,1,2
+    python -m experiments.reproduce emnlp2019-submission/4 acl-srw2019/4          the same losses and criteria on scenes
+    python -m experiments.reproduce aaai2020/1 --data flickr8k --root FOLDER trainer.max_epochs=8
 
 On COCO and Flickr30k each row runs as its file in conf/experiment says. On other data the rows keep loss, similarity,
 learning rate and criterion, and the size of training is that data's; rows that become one training are trained once.
@@ -14,11 +14,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from published import published_beside_table, short_published_table
-from reproduced import OCCURRENCE_PLACE, occurrence_remarks, occurrence_table, remarks, reproduced
-from row_jobs import OCCURRENCES, Job, LeftOut, Places, jobs
-from running import run, typed
-
+from experiments.published import published_beside_table, short_published_table
+from experiments.reproduced import OCCURRENCE_PLACE, occurrence_remarks, occurrence_table, remarks, reproduced
+from experiments.row_jobs import OCCURRENCES, Job, LeftOut, Places, jobs
+from experiments.running import run, typed
 from vsehub.io.files import write_text
 from vsehub.report.pages.sections import bullets
 from vsehub.report.tables import ReportTable

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
-from published import METRICS, PLACE, measured_lines, order_notes, other_data, published_table
 
+from experiments.published import METRICS, PLACE, measured_lines, order_notes, other_data, published_table
 from vsehub.report.results import DIRECTIONS
 from vsehub.report.tables import criterion_text, seeds_text, spread_text
 

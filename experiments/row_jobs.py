@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from features_needed import missing
-from row_files import Row, criterion_settings, elsewhere, read, rows
-from running import status, training
+
+from experiments.features_needed import missing
+from experiments.row_files import Row, criterion_settings, elsewhere, read, rows
+from experiments.running import status, training
 
 OCCURRENCES = "acl-srw2019/5"  # N_1 of rows of ACL's other tables, in one ranking of all test images
 OCCURRENCE_LINES = ("2.4", "2.5", "2.6", "3.5", "3.6")  # COCO, ResNet152: sum, max, kNN-margin; with is and csls

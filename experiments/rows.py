@@ -1,14 +1,15 @@
 """docs/rows.md: every published row, its figure and the commands that give it, from the tables and conf/experiment.
 
-python experiments/rows.py [PAGE]
+python -m experiments rows [PAGE]
 """
 
-import argparse
 from pathlib import Path
 
 import pandas as pd
 import yaml
-from evidence import number, renew
+
+from experiments.evidence import number, renew
+from experiments.study import Given, option, verb
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT / "experiments" / "papers" / "paper_tables.csv"
@@ -66,12 +67,7 @@ def commands(row: pd.Series) -> str:
     return "<br>".join(lines)
 
 
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("page", nargs="?", type=Path, default=ROOT / "docs" / "rows.md")
-    renew(parser.parse_args().page, page_text())
-
-
-if __name__ == "__main__":
-    main()
+@verb(option("page", nargs="?", type=Path, default=ROOT / "docs" / "rows.md"))
+def main(given: Given) -> None:
+    """Write the page's generated part."""
+    renew(given.page, page_text())

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pandas as pd
-from evidence import judged, judged_table, read_expected, renew, verdict, write_claims
 
+from experiments.evidence import judged, judged_table, read_expected, renew, verdict, write_claims
 from vsehub.report.tables import ReportTable, spread_text
 
 

@@ -4,6 +4,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -86,21 +87,26 @@ def vsehub(environment, request):
 
 @pytest.fixture(scope="session")
 def script(environment, warm):
-    """A function that runs a Python file of experiments/ or tests/ as `vsehub` runs commands, and returns its output.
+    """A function that runs a Python file of tests/, or a module, as `vsehub` runs commands, and returns its output.
 
     start=True returns the running process instead, its output going to output.txt.
     """
 
-    def run(path, *arguments, cwd=ROOT, start=False, status=0, **variables):
-        below = "tests" if str(path).startswith("torture/") else "experiments"
-        file, own = ROOT / below / path, environment | variables
+    def run(script, *arguments, cwd=ROOT, start=False, status=0, **variables):
+        own, script = environment | variables, ROOT / "tests" / script if str(script).endswith(".py") else script
         if start:
-            return warm.start(arguments, cwd, own, *[Path(cwd) / "output.txt"] * 2, script=file)
-        done = warm.run(arguments, cwd, own, LIMIT, script=file)
-        assert done.status == status, f"{path} {shlex.join(map(str, arguments))}\n{done.out}\n{done.err}"
+            return warm.start(arguments, cwd, own, *[Path(cwd) / "output.txt"] * 2, script=script)
+        done = warm.run(arguments, cwd, own, LIMIT, script=script)
+        assert done.status == status, f"{script} {shlex.join(map(str, arguments))}\n{done.out}\n{done.err}"
         return done
 
     return run
+
+
+@pytest.fixture(scope="session")
+def study(script):
+    """A function that runs `python -m experiments`, see `script`."""
+    return partial(script, "experiments")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -24,7 +24,8 @@ from types import SimpleNamespace
 
 from filelock import FileLock
 
-TORTURE = Path(__file__).parents[1] / "tests" / "torture"
+ROOT = Path(__file__).parents[1]
+TORTURE = ROOT / "tests" / "torture"
 STARTED = 240.0  # seconds in which the process must have imported everything
 STAY = b"stay\n"
 
@@ -61,8 +62,8 @@ class Warm:
         """Leave; the process ends when all have left."""
         self._stays.close()
 
-    def start(self, arguments, cwd, environment, out: Path, err: Path, script: Path | None = None) -> "Command":
-        """Start a command, or a script with its arguments."""
+    def start(self, arguments, cwd, environment, out: Path, err: Path, script: Path | str | None = None) -> "Command":
+        """Start a command, or with its arguments a script: a file, or the name of a module below the root."""
         asked = {
             "arguments": [str(one) for one in arguments],
             "cwd": str(Path(cwd).absolute()),
@@ -72,7 +73,7 @@ class Warm:
         }
         return Command(connected((self.folder / "warm.address").read_text(), json.dumps(asked).encode() + b"\n"))
 
-    def run(self, arguments, cwd, environment, limit: float, script: Path | None = None) -> SimpleNamespace:
+    def run(self, arguments, cwd, environment, limit: float, script: Path | str | None = None) -> SimpleNamespace:
         """Run a command to its end, which must come within `limit` seconds; its status, out and err."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             out, err = Path(folder) / "out", Path(folder) / "err"
@@ -181,9 +182,14 @@ def answer(connection: socket.socket, asked: dict, forked) -> None:
 
     def script() -> None:
         subprocess.run = functools.partial(run, forked, subprocess.run)
-        sys.argv[0] = asked["script"]
-        sys.path[0] = str(Path(asked["script"]).parent)
-        runpy.run_path(asked["script"], run_name="__main__")
+        file = Path(asked["script"])
+        sys.argv[0] = str(file)
+        if file.suffix == ".py":
+            sys.path[0] = str(file.parent)
+            runpy.run_path(str(file), run_name="__main__")
+        else:
+            sys.path[0] = str(ROOT)
+            runpy.run_module(str(file), run_name="__main__", alter_sys=True)
 
     streams = tuple(Path(one) for one in asked["streams"])
     main = script if asked["script"] else None

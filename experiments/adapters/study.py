@@ -1,19 +1,19 @@
 """Does training against hubs add to correcting them? Residual adapters on frozen vectors, by cross-validation.
 
-    python experiments/adapters/study.py embed CHECKPOINT flickr8k.npz      vectors of a model's val and test splits
-    python experiments/adapters/study.py run coco=clip_coco500.npz flickr8k=flickr8k.npz
+    python -m experiments adapters embed CHECKPOINT flickr8k.npz      vectors of a model's val and test splits
+    python -m experiments adapters run coco=clip_coco500.npz flickr8k=flickr8k.npz
+    python -m experiments adapters render
 
 A set is an .npz file of `image` (I, D), `text` (T, D) and, where an image has several texts, `index` (T,), the image of
 each text. Its images are drawn into five folds by seed, an image with all of its texts. A fold is tested on; a fifth of
 the other images is for validation, the rest for training. The second command first tries the same number of settings of
 each loss on the validation parts of a few folds (trials.csv, settings.csv), then trains on all folds (results.csv).
-What these files hold is not done again; a killed command goes on where it was. `render.py` draws results.csv.
+What these files hold is not done again; a killed command goes on where it was. `render` draws results.csv.
 
 The adapters, losses and the bank are vsehub's; the loop below takes the steps that `vsehub train experiment=adapter`
 takes, and keeps nothing but the best epoch's weights, in memory: a training takes about a second of one core.
 """
 
-import argparse
 import copy
 import itertools
 from pathlib import Path
@@ -26,6 +26,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 import vsehub
+from experiments.adapters.page import render
+from experiments.study import Given, Study, option, verb
 from vsehub.criteria import CSLS, NearestNeighbor, Sinkhorn
 from vsehub.encoders import ImageAdapter, TextAdapter
 from vsehub.evaluation.encode import EncodedSplit
@@ -79,37 +81,30 @@ class Vectors(NamedTuple):
         return EncodedSplit(image(self.images), text(self.texts, torch.ones(len(self.texts))), self.index)
 
 
-def main() -> None:
-    """Read the command line and do one of the two."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    steps = parser.add_subparsers(dest="step", required=True)
-    step = steps.add_parser("embed")
-    step.add_argument("checkpoint", type=Path)
-    step.add_argument("file", type=Path)
-    steps.add_parser("run").add_argument("sets", nargs="+", metavar="SET=FILE.npz")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    if arguments.step == "embed":
-        embed(arguments.checkpoint, arguments.file)
-        return
-    for given in arguments.sets:
-        name, _, path = given.partition("=")
-        vectors = read(Path(path))
-        tune(name, vectors)
-        train_all(name, vectors)
-
-
-def embed(checkpoint: Path, file: Path) -> None:
+@verb(option("checkpoint", type=Path), option("file", type=Path, help="the .npz file to write"))
+def embed(given: Given) -> None:
     """Write the vectors of the splits val and test, which the model was not trained on, to one file."""
-    model = vsehub.load(checkpoint)
+    torch.set_num_threads(1)
+    model = vsehub.load(given.checkpoint)
     parts = [model.encode(split) for split in ("val", "test")]
     images, texts = (
         torch.cat([model.similarity.vectors(getattr(one, side)) for one in parts]).cpu().numpy()
         for side in ("images", "texts")
     )
     index = torch.cat([parts[0].image_index, parts[1].image_index + len(parts[0].images)]).cpu().numpy()
-    with atomic(file) as handle:
+    with atomic(given.file) as handle:
         np.savez(handle, image=images, text=texts, index=index)
+
+
+@verb(option("sets", nargs="+", metavar="SET=FILE.npz"))
+def run(given: Given) -> None:
+    """Choose the settings of each loss, then train and measure on all folds; a killed command goes on where it was."""
+    torch.set_num_threads(1)
+    for one in given.sets:
+        name, _, path = one.partition("=")
+        vectors = read(Path(path))
+        tune(name, vectors)
+        train_all(name, vectors)
 
 
 def read(path: Path) -> Vectors:
@@ -254,5 +249,4 @@ def under_criteria(parts: dict[str, Vectors], adapters: torch.nn.ModuleList | No
     return found
 
 
-if __name__ == "__main__":
-    main()
+STUDY = Study(__file__, render=render, verbs={"embed": embed, "run": run})

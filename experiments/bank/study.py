@@ -1,35 +1,34 @@
 """Is the memory bank a regulariser? HAL with and without it, at two settings, with and without regularisation.
 
-    python experiments/bank/study.py DATA --out runs/bank --seeds 0,1,2,3,4
-    python experiments/bank/study.py DATA --out runs/bank --seeds 0,1,2 --ablation
-
-DATA: a folder of extracted features (*_ims.npy, *_caps.txt). Trains seed by seed what is missing and writes results.csv
-(with --ablation ablation.csv) beside this file, a row for each finished run; `render.py` draws it. What is finished is
-not done again; a killed command goes on where it was.
+    python -m experiments bank train DATA
+    python -m experiments bank collect
+    python -m experiments bank render                           --part ablation, of the first two: the bank varied
 
 Statistics of a pair's neighbours come from the bank, from the batch alone ("batch"), or from nowhere ("none"). The
 ablation varies the bank's size, its k and how often it is refilled (stale.py), one at a time.
 """
 
-import argparse
 import itertools
-import os
-import sys
 from pathlib import Path
 
+import matplotlib
 import pandas as pd
 
-from vsehub.io.files import write_text
+from experiments.evidence import renew, spread
+from experiments.plots import save
+from experiments.seeds import tell
+from experiments.study import FEATURES, Study, Trainings
+from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure
+from vsehub.report.plots import render as drawn
+from vsehub.report.tables import ReportTable, spread_text
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
 
-from running import results, run_all, training  # noqa: E402 (beside this folder, found by the line above)
-
-COMMON = [
+COMMON = (
+    *FEATURES,
     *("loss=hal", "embedding_dim=256", "text_encoder.bidirectional=false", "loader.max_words=20"),
     *("loader.batch_size=128", "trainer.max_epochs=7", "scheduler=cosine"),
-]
+)
 WEIGHTS = {30: ["loss.gamma=30", "loss.epsilon=0.3"], 60: ["loss.gamma=60", "loss.epsilon=0.7"]}
 STATISTICS = {"none": ["bank=none"], "bank": ["bank=memory"], "batch": ["bank=none", "loss.statistics=batch"]}
 RECIPES = {
@@ -40,6 +39,9 @@ RECIPES = {
 SIZES = (0.01, 0.2)  # k follows the size: 10 and 53
 NEIGHBOURS = (1, 100)
 AGES = (2, 6)  # epochs between two refills; 6: the bank of the second epoch to the end
+TITLES = {"plain": "plain", "regularised": "with dropout and averaged weights"}
+BASE = "gamma 30, bank, plain"
+LABELS = {"none": "no bank", "bank": "with the bank", "batch": "the batch's statistics"}
 
 
 def grid() -> dict[str, list[str]]:
@@ -59,43 +61,55 @@ def ablation() -> dict[str, list[str]]:
     return {case: [*base, *own] for case, own in cases.items()}
 
 
-def folder(out: Path, case: str, seed: int) -> Path:
-    """The folder of a run."""
-    return out / f"{case.replace(', ', '+').replace(' ', '-')}-{seed}"
+def render(folder: Path) -> None:
+    """Draw table.md, the figure and the README's generated parts from results.csv, ablation.csv and expected.csv."""
+    frame = pd.read_csv(folder / "results.csv")
+    frame = frame.join(frame["case"].str.extract(r"gamma (?P<gamma>\d+), (?P<statistics>\w+), (?P<recipe>\w+)"))
+    order = [frame["recipe"].map(list(TITLES).index), frame["statistics"].map(list(LABELS).index)]
+    frame = frame.assign(recipe_place=order[0], place=order[1])
+    frame = frame.sort_values(["recipe_place", "gamma", "place", "seed"])
+    tell(folder, frame, "case")
+    renew(folder / "README.md", beside_bank(pd.read_csv(folder / "ablation.csv"), frame).markdown(), "ablation")
+    save(folder, picture(frame))
 
 
-def collected(out: Path, cases: dict[str, list[str]], seeds: list[int]) -> pd.DataFrame:
-    """A row for each finished run."""
-    found = {(case, seed): results(folder(out, case, seed)) for case, seed in itertools.product(cases, seeds)}
-    return pd.DataFrame([{"case": case} | one for (case, _), one in found.items() if one])
+def beside_bank(varied: pd.DataFrame, frame: pd.DataFrame) -> ReportTable:
+    """The cases of the ablation, each against the study's own bank, seed by seed."""
+    base = frame[frame["case"] == BASE].set_index("seed")["rsum"]
+    rows = []
+    for name, own in varied.groupby("case", sort=False):
+        differences = own.set_index("seed")["rsum"] - base
+        told = [spread_text(own[one].mean(), own[one].std(), 1) for one in ("val_rsum", "rsum")]
+        rows.append([str(name), str(differences.count()), *told, spread(differences.mean(), differences.std())])
+    head = ["case", "seeds", "val rsum", "test rsum", "difference on test"]
+    return ReportTable(
+        head, rows, f"Differences from {BASE!r}, seed by seed, ± one sample deviation; not tested.", words=1
+    )
 
 
-def main() -> None:
-    """Read the command line, train, collect."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, metavar="DATA")
-    parser.add_argument("--name", default="flickr8k", help="what reports call the data; default: %(default)s")
-    parser.add_argument("--out", type=Path, default=Path("runs/bank"), help="default: %(default)s")
-    parser.add_argument("--seeds", default="0,1,2,3,4", help="default: %(default)s")
-    parser.add_argument("--ablation", action="store_true", help="the bank's size, k and age instead")
-    parser.add_argument("--dry-run", action="store_true", help="print the trainings, run nothing")
-    arguments = parser.parse_args()
-    cases, seeds = (ablation() if arguments.ablation else grid()), [int(one) for one in arguments.seeds.split(",")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))  # stale.py
-    place = ["data=precomp", f"data.root={arguments.data}", f"data.name={arguments.name}"]
-    commands = [
-        training(folder(arguments.out, case, seed), [*COMMON, *place, *own, f"seed={seed}"])
-        for seed in seeds
-        for case, own in cases.items()
-    ]
-    failed = run_all([command for command in commands if command], arguments.dry_run)
-    if not arguments.dry_run:
-        table = collected(arguments.out, cases, seeds)
-        name = "ablation.csv" if arguments.ablation else "results.csv"
-        write_text(HERE / name, table.to_csv(index=False, float_format="%.6g"))
-    if failed:
-        sys.exit("\n".join(["these runs failed:", *failed]))
+def picture(frame: pd.DataFrame) -> Picture:
+    """Test rsum over γ, a line for each kind of statistics, a panel a recipe; single runs as faint dots."""
+    with matplotlib.rc_context(RC):
+        figure = new_figure(7.5, 3.4)
+        for axes, (recipe, title) in zip(figure.subplots(1, 2, sharey=True), TITLES.items(), strict=True):
+            for place, (name, label) in enumerate(LABELS.items()):
+                own = frame[(frame["recipe"] == recipe) & (frame["statistics"] == name)]
+                if own.empty:
+                    continue
+                look = {"color": COLOURS[place], "marker": MARKERS[place]}
+                places = own["gamma"].astype(int) + 1.5 * (place - 1)
+                axes.plot(places, own["rsum"], linestyle="none", alpha=0.35, markersize=4, **look)
+                over = own.assign(at=places).groupby("at")["rsum"].agg(["mean", "std"])
+                axes.errorbar(over.index, over["mean"], yerr=over["std"], label=label, **look)
+            axes.set(title=title, xlabel="γ (ε 0.3 at 30, 0.7 at 60)", xticks=[30, 60], xlim=(22, 68))
+        figure.axes[0].set_ylabel("rsum on test, plain search")
+        figure.axes[0].legend(loc="lower right")
+        caption = "HAL with a memory bank and without: mean and deviation over seeds, each run."
+        return drawn(figure, "rsum", caption, None)
 
 
-if __name__ == "__main__":
-    main()
+STUDY = Study(
+    __file__,
+    trainings={"results": Trainings(grid(), COMMON, range(5)), "ablation": Trainings(ablation(), COMMON)},
+    render=render,
+)

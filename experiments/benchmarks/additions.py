@@ -4,19 +4,18 @@ A collection of generated vectors (generated.py) in a database, then ten additio
 with its biases, the engine's own work and the drift. R@1 of queries that are an item with noise, by exact search with
 the biases that the collection holds, and with those of all items computed at once.
 
-    python experiments/benchmarks/additions.py [--items 1000000] [--engine lancedb] [--criterion csls sinkhorn]
+    python -m experiments.benchmarks.additions [--items 1000000] [--engine lancedb] [--criterion csls sinkhorn]
 """
 
 import tempfile
 import time
 from pathlib import Path
 
-import common
-import generated
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from experiments.benchmarks import common, generated
 from vsehub.criteria import CSLS, Sinkhorn
 from vsehub.criteria.base import ItemBias, fit_all
 from vsehub.neighbors.tiles import Affine, nearest

@@ -7,20 +7,20 @@ at once; its floor is three passes over them: subtract, clamp, norm (for gradien
 8 GB are left out, and the table says so; at 500 x 2,500 the loop runs over 125 captions, and its time is multiplied by
 20. Target: 1.5 times the product.
 
-    python experiments/benchmarks/attention.py                 a batch of 128, and 500 x 2,500 without gradients
-    python experiments/benchmarks/attention.py --full          with gradients there too
-    python experiments/benchmarks/attention.py --quick         small sizes, which show nothing but that it runs
+    python -m experiments.benchmarks.attention                 a batch of 128, and 500 x 2,500 without gradients
+    python -m experiments.benchmarks.attention --full          with gradients there too
+    python -m experiments.benchmarks.attention --quick         small sizes, which show nothing but that it runs
 """
 
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-import common
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from experiments.benchmarks import common
 from vsehub.sets import Sets
 from vsehub.similarities import CrossAttention, Order
 

@@ -3,18 +3,18 @@
 The refresh is `BankCallback`'s own: a sample of 5 % of the training pairs, loaded, encoded and indexed. An epoch is its
 number of steps times the step measured without a bank. Targets: 10 % of an epoch, 1.15 times a step.
 
-    python experiments/benchmarks/bank.py [ROOT]
-    python experiments/benchmarks/bank.py --synthetic 113287      at the size of COCO: a bank of 28,322 pairs, k = 249
+    python -m experiments.benchmarks.bank [ROOT]
+    python -m experiments.benchmarks.bank --synthetic 113287      at the size of COCO: a bank of 28,322 pairs, k = 249
 """
 
 import logging
 from types import SimpleNamespace
 
-import common
 import torch
-from sources import source_of
-from ways import Way
 
+from experiments.benchmarks import common
+from experiments.benchmarks.sources import source_of
+from experiments.benchmarks.ways import Way
 from vsehub.checks import InputError
 from vsehub.neighbors.faiss import load_faiss
 from vsehub.training.callbacks import BankCallback

@@ -3,7 +3,7 @@
 Peak memory is what a fresh process takes in the step beyond what it took before; on a GPU, what torch has allocated.
 The photos are noise of 3 x SIDE x SIDE pixels, which takes as long as real ones.
 
-    python experiments/benchmarks/chunk.py [--batch 64] [--chunks 32 16 8] [--side 128] [--model convnext_tiny]
+    python -m experiments.benchmarks.chunk [--batch 64] [--chunks 32 16 8] [--side 128] [--model convnext_tiny]
 """
 
 import argparse
@@ -12,9 +12,9 @@ import resource
 import sys
 from multiprocessing.connection import Connection
 
-import common
 import torch
 
+from experiments.benchmarks import common
 from vsehub.encoders import ImageBackbone, TextGRU
 from vsehub.losses import HAL
 from vsehub.similarities import Cosine

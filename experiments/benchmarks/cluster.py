@@ -5,7 +5,7 @@ and under Sinkhorn with two rounds (three passes), in turns. A worker has one th
 overhead is named: the start, a shard without work, and what workers take beyond the local engine, in seconds of CPU
 too, since other programs on the machine change its time.
 
-    OMP_NUM_THREADS=1 python experiments/benchmarks/cluster.py
+    OMP_NUM_THREADS=1 python -m experiments.benchmarks.cluster
 
 The second table is no measurement: it divides the arithmetic and the bytes of a billion items among GPUs, with every
 assumption beside it.
@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import common
 import numpy as np
 import torch
-from generated import vectors, write
 
+from experiments.benchmarks import common
+from experiments.benchmarks.generated import vectors, write
 from vsehub.criteria import CSLS, Sinkhorn
 from vsehub.data.vectors.embeddings import VectorFile, open_vectors
 from vsehub.rerank.cluster import Cluster

@@ -2,20 +2,17 @@
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
 
+from experiments.evidence import renew
 from vsehub.io.files import write_json, write_text
 from vsehub.io.provenance import code_version, hardware, versions
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
 
 RESULTS = HERE / "results"
 

@@ -5,7 +5,7 @@ Between processes: the time spent in gathering the rows and in giving their grad
 included), and that of adding up the parameters' gradients, measured apart. What it costs that a share's texts have less
 in common than a batch's is measured in one process.
 
-    python experiments/benchmarks/devices.py [ROOT] [--batch 512] [--processes 2] [--dim 1024]
+    python -m experiments.benchmarks.devices [ROOT] [--batch 512] [--processes 2] [--dim 1024]
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
-import common
 import torch
 import torch.distributed as dist
-from sources import source_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from experiments.benchmarks import common
+from experiments.benchmarks.sources import source_of
 from vsehub.encoders import ImageFeatures, TextGRU, TextTransformer
 from vsehub.losses import HAL
 from vsehub.similarities import Cosine

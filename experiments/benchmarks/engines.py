@@ -4,7 +4,7 @@ FAISS's kinds and the databases, each exact and with its approximate index; the 
 wheel pgserver. Queries are asked one at a time. The vectors are generated (generated.py). CSLS corrects, its reference
 2,000 other queries. What is not installed is left out, with a line.
 
-    python experiments/benchmarks/engines.py [--items 20000] [--dim 128] [--only flat ivf milvus ...]
+    python -m experiments.benchmarks.engines [--items 20000] [--dim 128] [--only flat ivf milvus ...]
 """
 
 import importlib.util
@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import common
-import generated
 import torch
 from torch import Tensor
 
+from experiments.benchmarks import common, generated
 from vsehub.criteria import CSLS
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import build_index, measured_recall, measured_time

@@ -5,7 +5,7 @@ protocol full5k, in float32 and with scores in bfloat16; the latter includes the
 product is 5,000 x 1,024 times 1,024 x 25,000 in blocks of the same size. The extra memory is the peak of a fresh
 process beyond what it holds with the embeddings made. Targets: 4 times the product, 1 GB.
 
-    python experiments/benchmarks/evaluation.py
+    python -m experiments.benchmarks.evaluation
 """
 
 import multiprocessing
@@ -13,9 +13,9 @@ import re
 import sys
 from pathlib import Path
 
-import common
 import torch
 
+from experiments.benchmarks import common
 from vsehub.criteria import NearestNeighbor
 from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.evaluate import evaluate

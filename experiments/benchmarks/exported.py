@@ -4,17 +4,17 @@ Random weights. Captions of 6 to 20 words, sorted by length and cut into batches
 1,024 dimensions; vsehub runs the prefixes that captions share once. "cnn" takes 64 x 64 pixels. The towers are CLIP's.
 A ratio below 1: the exported encoder is faster. "plain" is torch's own GRU, without shared prefixes.
 
-    python experiments/benchmarks/exported.py [--rows 128] [--rounds 9] [--model ViT-B-32]
+    python -m experiments.benchmarks.exported [--rows 128] [--rounds 9] [--model ViT-B-32]
 """
 
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import common
 import numpy as np
 import torch
 
+from experiments.benchmarks import common
 from vsehub.encoders import ImageCNN, ImageTower, TextGRU, TextTower, TextTransformer
 from vsehub.export import Onnx, TorchExport
 from vsehub.export.model import Encoded, write_encoder

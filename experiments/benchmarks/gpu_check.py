@@ -6,8 +6,8 @@ by one, and the text GRU is the CPU's; whether as many processes as there are GP
 reaches fp32's rsum within the seeds' spread; speeds, how busy the GPU is, and what bank and HAL cost. Needs torch and
 what vsehub needs, no FAISS.
 
-    python experiments/benchmarks/gpu_check.py
-    python experiments/benchmarks/gpu_check.py --root FEATURES --epochs 10 --seeds 0,1,2
+    python -m experiments.benchmarks.gpu_check
+    python -m experiments.benchmarks.gpu_check --root FEATURES --epochs 10 --seeds 0,1,2
 """
 
 import json
@@ -19,16 +19,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import bank
-import common
-import hal
 import numpy as np
 import pandas as pd
 import torch
-from gpu_equality import Row, bank_rows, limit_rows, memory_rows, rounded_rows, shortlist_rows, text_rows
-from sources import Synthetic
-from ways import Way
 
+from experiments.benchmarks import bank, common, hal
+from experiments.benchmarks.gpu_equality import (
+    Row,
+    bank_rows,
+    limit_rows,
+    memory_rows,
+    rounded_rows,
+    shortlist_rows,
+    text_rows,
+)
+from experiments.benchmarks.sources import Synthetic
+from experiments.benchmarks.ways import Way
 from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.settings import resolve_precision

@@ -1,9 +1,8 @@
 """Whether a device gives the CPU's answers: the bank's backends and shortlists, the text encoder."""
 
-import bank
-import common
 import torch
 
+from experiments.benchmarks import bank, common
 from vsehub.encoders import TextGRU
 from vsehub.neighbors import MemoryBank
 from vsehub.neighbors.faiss import GPU_DEPTH, GPU_ROWS, GPU_SCRATCH, load_faiss, on_gpu

@@ -3,12 +3,12 @@
 The floor is N x 1024 times 1024 x N, forwards and backwards. The losses start from the scores, and their time is what
 they add to the product. With neighbours: k = 250 statistics for each pair.
 
-    python experiments/benchmarks/hal.py --sizes 512,2048
+    python -m experiments.benchmarks.hal --sizes 512,2048
 """
 
-import common
 import torch
 
+from experiments.benchmarks import common
 from vsehub.losses import HAL, SumMargin
 from vsehub.types import NeighborStats
 

@@ -5,17 +5,16 @@ which is checked. The vectors have clusters and hubs; the captions are their ima
 peak of a fresh process beyond what it holds with the scores, or for the search with the vectors, made. Target: 50 times
 as fast, at each relaxation and in both directions, and half of the scores' own memory.
 
-    python experiments/benchmarks/matching.py --rounds 1        the plain way takes a minute or two a direction
+    python -m experiments.benchmarks.matching --rounds 1        the plain way takes a minute or two a direction
 """
 
 import multiprocessing
 
-import common
-import evaluation
 import numpy as np
 import torch
 from torch import Tensor
 
+from experiments.benchmarks import common, evaluation
 from vsehub.criteria import RelaxedGreedyMatching
 from vsehub.metrics import k_occurrences
 

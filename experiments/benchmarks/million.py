@@ -12,7 +12,7 @@ kinds    ivf and hnsw: seconds to build and to search, recall
 
 The vectors are generated (generated.py). CSLS corrects. FAISS searches on the CPU.
 
-    python experiments/benchmarks/million.py [--parts folded engine ...] [--items 1000000] [--full]
+    python -m experiments.benchmarks.million [--parts folded engine ...] [--items 1000000] [--full]
 """
 
 import logging
@@ -21,9 +21,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import common
-import million_parts
 import torch
+
+from experiments.benchmarks import common, million_parts
 
 FOLDED, ENGINE, GIGABYTES = 1.05, 1.35, 6.0
 COLUMNS = ("what", "median (least to most)", "note")

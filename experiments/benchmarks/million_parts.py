@@ -5,12 +5,10 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-import common
-import evaluation
-import generated
 import numpy as np
 import torch
 
+from experiments.benchmarks import common, evaluation, generated
 from vsehub.criteria import CSLS
 from vsehub.criteria.base import fit_all
 from vsehub.neighbors.faiss import required_faiss

@@ -3,7 +3,7 @@
 113,287 images of 2,048 features and 566,435 captions, written to FOLDER in the layout of data=precomp (about 1 GB)
 where they are not there yet; 5,000 validation and 5,000 test images with 25,000 captions each. A bank of 28,322 pairs.
 
-    python experiments/benchmarks/rehearsal.py [FOLDER] [--images 113287] [--steps 20] [-- SETTING=VALUE ...]
+    python -m experiments.benchmarks.rehearsal [FOLDER] [--images 113287] [--steps 20] [-- SETTING=VALUE ...]
 """
 
 import csv
@@ -14,10 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
-import common
 import numpy as np
 import torch
 
+from experiments.benchmarks import common
 from vsehub.data.scenes.captions import describe
 from vsehub.data.scenes.source import compose
 from vsehub.io.files import atomic, write_text

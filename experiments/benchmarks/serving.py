@@ -4,7 +4,7 @@ Generated items (generated.py) are served by the command. One client asks by kno
 both lists with all facts of their items. The plain baseline is numpy's product with the items and the k best of it, of
 the same queries, in the same run. Then so many clients ask without a pause.
 
-    python experiments/benchmarks/serving.py [--items 100000] [--dim 512] [--clients 50] [--seconds 60]
+    python -m experiments.benchmarks.serving [--items 100000] [--dim 512] [--clients 50] [--seconds 60]
 """
 
 import http.client
@@ -16,9 +16,9 @@ import threading
 import time
 from pathlib import Path
 
-import common
-import generated
 import numpy as np
+
+from experiments.benchmarks import common, generated
 
 WARM = 20
 

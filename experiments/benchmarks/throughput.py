@@ -5,16 +5,15 @@ torch.nn.GRU of both directions over packed sequences; generalised pooling by to
 Ours: the data module, encoders, fused Adam and precision that `vsehub train` uses. Both: the same loss (HAL), batch,
 sizes and gradient clipping, no dropout, loading in the main process.
 
-    python experiments/benchmarks/throughput.py
-    python experiments/benchmarks/throughput.py ROOT --until 260 --seeds 0,1   also train both until val reaches 260
+    python -m experiments.benchmarks.throughput
+    python -m experiments.benchmarks.throughput ROOT --until 260 --seeds 0,1   also train both until val reaches 260
 """
 
 import statistics
 
-import common
-from sources import source_of
-from ways import STAGES, Way
-
+from experiments.benchmarks import common
+from experiments.benchmarks.sources import source_of
+from experiments.benchmarks.ways import STAGES, Way
 from vsehub.checks import InputError
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.settings import resolve_precision

@@ -4,7 +4,7 @@ Both have the size of CLIP ViT-B/32 and random weights. The bare model gets norm
 encoder gets pixels of eight bits and tokens as the data loader gives them. "extract" is what `vsehub extract` does:
 JPEG files of 640 x 480 are read, decoded, encoded and stored in chunks; the bare model has their pixels in memory.
 
-    python experiments/benchmarks/towers.py [--batch 16] [--rounds 15] [--pictures 128] [--model ViT-B-32]
+    python -m experiments.benchmarks.towers [--batch 16] [--rounds 15] [--pictures 128] [--model ViT-B-32]
 """
 
 import argparse
@@ -15,11 +15,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import common
 import numpy as np
 import torch
 from PIL import Image
 
+from experiments.benchmarks import common
 from vsehub.data import PictureSettings, SplitDraw, Table
 from vsehub.data.photos.prepared import prepared
 from vsehub.data.text.vocabulary import restored

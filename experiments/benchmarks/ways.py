@@ -6,11 +6,11 @@ import warnings
 
 import numpy as np
 import torch
-from common import synchronize
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
+from experiments.benchmarks.common import synchronize
 from vsehub.criteria import NearestNeighbor
 from vsehub.encoders import ImageFeatures, TextGRU
 from vsehub.encoders.pooling import GPO

@@ -1,29 +1,23 @@
-"""results.csv and the tables beside it from run folders and measurements; `render.py` draws them.
+"""results.csv and the tables beside it, from run folders and measurements.
 
-    python experiments/claims/collect.py RUNS... [--measured MEASURED] [--out FOLDER]
-
-RUNS: run folders or folders of them, as `runs.py` and the grid write them. MEASURED: what `measure.py` wrote. Runs that
-are not finished, and measurements of runs that are not among RUNS, are named and left out. Beside results.csv, a row a
-run and evaluation on test: epochs.csv, lambda.csv, occurrences.csv and published.csv, of figures alone.
+Runs that are not finished, and measurements of runs that are not among those given, are named and left out. Beside
+results.csv, a row a run and evaluation on test: epochs.csv, lambda.csv, occurrences.csv, published.csv, of figures
+alone.
 """
 
-import argparse
 import json
-import sys
 from pathlib import Path
 
 import pandas as pd
-from curves import SWEPT, compared, digest, place, swept
 
+from experiments.claims.curves import SWEPT, compared, digest, place, swept
+from experiments.published import published_table
 from vsehub.checks import require
 from vsehub.io.files import write_text
 from vsehub.report.recipes import label_rank, recipe
 from vsehub.report.runs import Run, find_runs, read_run
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-from published import published_table  # noqa: E402 (beside this folder, found by the line above)
 
 FIGURES = {f"{side}_r{k}": f"{side}/r{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)} | {
     "rsum": "rsum",
@@ -88,7 +82,7 @@ def figures_of(frame: pd.DataFrame) -> pd.Series:
 
 
 def measurements(folders: list[Path], frame: pd.DataFrame) -> dict[int, list[dict]]:
-    """The measurements of each run, by its row, from `measure.py` here or the grid's; those of other runs are named."""
+    """The measurements of each run, by its row, from `measure` here or the grid's; those of other runs are named."""
     rows = {(row["loss"], row["seed"], row["recipe"]): index for index, row in frame.iterrows()}
     found: dict[int, list[dict]] = {}
     others = set()
@@ -190,7 +184,7 @@ That of experiments/claims/README.md, which says what is compared and how.
 
 ## Command
 
-`make reproduce-figures`, or the commands there, with `--out` of `collect.py` and the folder for `render.py`.
+`make reproduce-figures`, or the commands there, with `collect --to FOLDER` and `render FOLDER`.
 
 ## Verdict
 
@@ -204,16 +198,11 @@ That of experiments/claims/README.md, which says what is compared and how.
 """
 
 
-def main() -> None:
-    """Read the command line and write the files."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("--measured", nargs="+", type=Path, default=[], help="folders of measurements")
-    parser.add_argument("--out", type=Path, default=HERE, help="default: the study's own folder")
-    arguments = parser.parse_args()
-    runs, frame = trainings(arguments.runs)
+def write(folders: list[Path], measured_in: list[Path], out: Path) -> None:
+    """Write all tables into `out`, and where it has none the page's frame and the claims."""
+    runs, frame = trainings(folders)
     frame["figures"] = figures_of(frame)
-    measured = measurements(arguments.measured, frame)
+    measured = measurements(measured_in, frame)
     tables = {
         "results": results(frame, runs, measured),
         "epochs": epochs(frame, runs),
@@ -222,15 +211,11 @@ def main() -> None:
         "published": published(),
     }
     for name, table in tables.items():
-        write_text(arguments.out / f"{name}.csv", table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+        write_text(out / f"{name}.csv", table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
     alone = frame[frame["figures"] == ""].value_counts(["loss", "setting"], sort=False)
     for (loss, words), count in alone.items():
         print(f"{count} of {loss}, {words}: points of the correlation alone, trained otherwise than those compared")
     for name, text in (("README.md", PAGE), ("expected.csv", (HERE / "expected.csv").read_text())):
-        if not (arguments.out / name).exists():
-            write_text(arguments.out / name, text)
-    print(f"{len(frame)} runs, {len(tables['results'])} evaluations on test in {arguments.out / 'results.csv'}")
-
-
-if __name__ == "__main__":
-    main()
+        if not (out / name).exists():
+            write_text(out / name, text)
+    print(f"{len(frame)} runs, {len(tables['results'])} evaluations on test in {out / 'results.csv'}")

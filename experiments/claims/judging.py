@@ -4,8 +4,9 @@ import json
 import math
 
 import pandas as pd
-from curves import FEWEST_POINTS, Correlation, correlation, plateau
-from evidence import concluded, measured
+
+from experiments.claims.curves import FEWEST_POINTS, Correlation, correlation, plateau
+from experiments.evidence import concluded, measured
 
 SWEEPS = ("batch_size", "k", "bank")
 RUN = ["loss", "seed", "recipe"]

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 import pandas as pd
-import pictures
-from curves import TOLERANCE, gaps
-from judging import (
+
+from experiments.claims import pictures
+from experiments.claims.curves import TOLERANCE, gaps
+from experiments.claims.judging import (
     ENDS,
     RUN,
     SWEEPS,
@@ -17,7 +18,6 @@ from judging import (
     plain,
     plateaus,
 )
-
 from vsehub.report.plots import Picture
 from vsehub.report.tables import ReportTable
 

@@ -1,17 +1,15 @@
 """What predicts the gain of a correction: which figure of a model's hubness, over many trained models.
 
-    python experiments/diagnosis/study.py RUNS... --out runs/diagnosis [--root DATA]
-    python experiments/diagnosis/study.py                                the table and figure again, from gains.csv
+    python -m experiments diagnosis measure RUNS... [--out runs/diagnosis] [--root DATA]
+    python -m experiments diagnosis render
 
 RUNS: run folders or folders of them. For each model and direction of the test split: figures of plain search, and what
 corrections add to the sum of R@1, R@5 and R@10. Each model is measured once, into OUT; gains.csv, the README's tables
 and the figure are made of all that OUT holds.
 """
 
-import argparse
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,19 +21,17 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
+from experiments.checkpoints import chosen, restored
+from experiments.evidence import renew
+from experiments.plots import save
+from experiments.study import DATA_ROOT, RUNS, TO, Given, Study, option, verb
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.trained import TrainedModel
 from vsehub.io.files import write_json, write_text
-from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure, render
+from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure
+from vsehub.report.plots import render as drawn
 from vsehub.report.runs import find_runs
 from vsehub.report.tables import ReportTable
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-from checkpoints import chosen, restored  # noqa: E402 (beside this folder, found by the line above)
-from evidence import renew  # noqa: E402
-from plots import save  # noqa: E402
 
 DIRECTIONS = {"t2i": "text to image", "i2t": "image to text"}
 # name: criterion, settings, whether the training queries are the reference (inductive) or the test queries
@@ -59,27 +55,25 @@ MEASURES = {
 DRAWS, LEVEL = 10_000, 0.95
 
 
-def main() -> None:
-    """Read the command line, measure what is missing, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="*", type=Path)
-    parser.add_argument("--out", type=Path, default=Path("runs/diagnosis"), help="default: %(default)s")
-    parser.add_argument("--root", help="where the data lies now, if elsewhere than at training")
-    arguments = parser.parse_args()
-    if arguments.runs:
-        for run in tqdm(find_runs(arguments.runs), "models"):
-            path = arguments.out / f"{run.name}.json"
-            if not path.exists():
-                write_json(path, measured(run, restored(run, arguments.root)))
-        kept = sorted(arguments.out.glob("*.json"))
-        rows = [row for path in kept for row in json.loads(path.read_text())]
-        write_text(HERE / "gains.csv", pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))
-    frame = pd.read_csv(HERE / "gains.csv")
-    renew(HERE / "README.md", models(frame).markdown(), "models")
+@verb(RUNS, option("--out", type=Path, default=Path("runs/diagnosis"), help="default: %(default)s"), DATA_ROOT, TO)
+def measure(given: Given) -> None:
+    """Measure each model once, into OUT, and write gains.csv from all that OUT holds."""
+    for run in tqdm(find_runs(given.runs), "models"):
+        path = given.out / f"{run.name}.json"
+        if not path.exists():
+            write_json(path, measured(run, restored(run, given.root)))
+    rows = [row for path in sorted(given.out.glob("*.json")) for row in json.loads(path.read_text())]
+    write_text(given.folder / "gains.csv", pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))
+
+
+def render(folder: Path) -> None:
+    """Draw the figure and the README's tables from gains.csv."""
+    frame = pd.read_csv(folder / "gains.csv")
+    renew(folder / "README.md", models(frame).markdown(), "models")
     for direction, title in DIRECTIONS.items():
         told = correlations(frame[frame["direction"] == direction], title)
-        renew(HERE / "README.md", told.markdown(), f"correlations {direction}")
-    save(HERE, picture(frame))
+        renew(folder / "README.md", told.markdown(), f"correlations {direction}")
+    save(folder, picture(frame))
 
 
 def measured(run: Path, model: TrainedModel) -> list[dict]:
@@ -191,8 +185,7 @@ def picture(frame: pd.DataFrame) -> Picture:
         figure.axes[0].set_ylabel("CSLS adds to R@1 + R@5 + R@10")
         figure.axes[1].legend(fontsize="small")
         caption = "What CSLS (training queries as reference) adds, over the hubness before it; each dot is a model."
-        return render(figure, "gains", caption, None)
+        return drawn(figure, "gains", caption, None)
 
 
-if __name__ == "__main__":
-    main()
+STUDY = Study(__file__, render=render, verbs={"measure": measure})

@@ -7,22 +7,18 @@ Regularisation, number of directions and power are those with the best rsum on t
 Expected on Flickr8k: rsum 334 on the 500 images of test, 268 on the 1,000 of val and test. A trained model that is not
 clearly above it is broken. 30 s on one core:
 
-    python experiments/flickr8k/baseline.py FOLDER/OF/flickr8k/global
+    python -m experiments flickr8k baseline FOLDER/OF/flickr8k/global
 """
 
-import argparse
 import itertools
-import time
-from pathlib import Path
 
 import numpy as np
 import torch
 from scipy import linalg, sparse
 
-from vsehub.checks import InputError, require
+from vsehub.checks import require
 from vsehub.data import CaptionedImages, Precomp
 from vsehub.data.text.vocabulary import SPECIALS, Vocabulary
-from vsehub.io.files import write_json
 from vsehub.metrics import recall_metrics
 
 REGULARISATIONS = {"image": (0.3, 1.0, 3.0, 10.0), "text": (0.3, 1.0, 3.0)}  # in units of the mean variance
@@ -133,26 +129,3 @@ def baseline(source: Precomp) -> dict:
         metrics = recall_metrics(score(*cca.project(data, *best["maps"]), best["weights"]), positives(data))
         result["sets"][name] = {"images": len(data.images), "fingerprint": data.fingerprint(), **metrics}
     return result
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("root", help="folder of {train,dev,test}_ims.npy and _caps.txt with one vector an image")
-    beside = Path(__file__).with_name("baseline.json")
-    parser.add_argument("--out", type=Path, default=beside, help="the JSON to write (default: baseline.json beside it)")
-    arguments = parser.parse_args()
-    begin = time.perf_counter()
-    try:
-        result = baseline(Precomp(arguments.root))
-    except InputError as error:
-        parser.error(str(error))
-    write_json(arguments.out, result)
-    print(f"chosen on val: {result['chosen_on_val']}; {time.perf_counter() - begin:.0f} s")
-    keys = [f"{direction}/r{k}" for direction in ("i2t", "t2i") for k in (1, 5, 10)]
-    print("set        images  " + "  ".join(keys) + "   rsum")
-    for name, metrics in result["sets"].items():
-        print(f"{name:9} {metrics['images']:7}" + "".join(f"{metrics[key]:8.1f}" for key in [*keys, "rsum"]))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """The gate against many small planted items: which it holds, and how many ordinary items it holds with them.
 
-    python experiments/gate/study.py FOLDER
-    python experiments/gate/study.py               the table again, from groups.csv
+    python -m experiments gate measure FOLDER
+    python -m experiments gate render
 
 FOLDER holds clip_coco500.npz. The gate is that of `vsehub gate` at its defaults, over collections in memory, both
 rankings the plain one. Planted lie between an item and a query, and each enters no more lists than the budget of one
@@ -9,8 +9,6 @@ item allows: 150 of them, or 12 copies of one with noise. They come alone or amo
 neither sentinels nor the attacker's.
 """
 
-import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,15 +20,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from experiments.evidence import renew
+from experiments.study import TO, Given, Study, option, verb
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.report.tables import ReportTable
 from vsehub.serving.databases.collection import Items
 from vsehub.serving.databases.gate import Gate
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
 
 SEEDS, MANY, COPIES, TRIED, K = range(5), 150, 12, 3000, 10
 
@@ -51,15 +46,15 @@ class InMemory:
         return [[(str(one), value) for one, value in zip(*row, strict=True)] for row in both]
 
 
-def main() -> None:
-    """Read the command line, measure, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER")
-    given = parser.parse_args()
-    if given.folder is not None:
-        pd.DataFrame(measured(given.folder)).to_csv(HERE / "groups.csv", index=False, float_format="%.5g")
-    frame = pd.read_csv(HERE / "groups.csv")
-    renew(HERE / "README.md", table(frame).markdown(), "groups")
+@verb(option("data", type=Path, metavar="FOLDER", help="of clip_coco500.npz"), TO)
+def measure(given: Given) -> None:
+    """Write groups.csv, a row for each set, seed and attack."""
+    pd.DataFrame(measured(given.data)).to_csv(given.folder / "groups.csv", index=False, float_format="%.5g")
+
+
+def render(folder: Path) -> None:
+    """Write the README's table from groups.csv."""
+    renew(folder / "README.md", table(pd.read_csv(folder / "groups.csv")).markdown(), "groups")
 
 
 def sets(folder: Path) -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -139,5 +134,4 @@ def table(frame: pd.DataFrame) -> ReportTable:
     return ReportTable(columns, rows)
 
 
-if __name__ == "__main__":
-    main()
+STUDY = Study(__file__, render=render, verbs={"measure": measure})

@@ -1,28 +1,24 @@
-"""results.csv, comparisons.csv and recipes.csv of the grid from what `measure.py` wrote; `render.py` draws them.
-
-    python experiments/grid/collect.py MEASURED [STUDY_FOLDER]
+"""results.csv, comparisons.csv and recipes.csv of the grid from measurements.
 
 comparisons.csv holds two kinds of family of paired tests: all pairs of losses under nns, and within each loss every
 cell against nns, without the cells that are another's (`repeated`). recipes.csv has the settings in which the losses'
 trainings differ.
 """
 
-import argparse
 import itertools
 import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from tables import LOSSES, repeated
 
+from experiments.grid.tables import LOSSES, repeated
 from vsehub.checks import require
 from vsehub.io.files import write_text
 from vsehub.report.recipes import differing, label_rank, recipe
 from vsehub.report.runs import Run
 from vsehub.report.statistics import Pair, compare
 
-HERE = Path(__file__).parent
 SIDES = ("i2t", "t2i")
 METRICS = {f"{side}_r{k}": f"{side}/r{k}" for side in SIDES for k in (1, 5, 10)} | {
     "rsum": "rsum",
@@ -33,15 +29,6 @@ METRICS = {f"{side}_r{k}": f"{side}/r{k}" for side in SIDES for k in (1, 5, 10)}
     "hs_sum": "hubness/hs_sum",
 }
 CELL = ["criterion", "reference", "settings"]
-
-
-def main() -> None:
-    """Read the command line and write the files."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("measured", type=Path, help="folder of LABEL-SEED/*.json")
-    parser.add_argument("folder", nargs="?", type=Path, default=HERE, help="default: the study's own")
-    arguments = parser.parse_args()
-    collect(arguments.measured, arguments.folder)
 
 
 def collect(measured: Path, folder: Path) -> None:
@@ -56,7 +43,7 @@ def collect(measured: Path, folder: Path) -> None:
 def read(measured: Path) -> list[dict]:
     """All measurements, the papers' losses first. Raises InputError where they are not of one test split."""
     records = [json.loads(file.read_text()) for file in sorted(measured.glob("*/*.json"))]
-    require(bool(records), f"{measured} holds no measurements; run experiments/grid/measure.py first")
+    require(bool(records), f"{measured} holds no measurements; run `python -m experiments grid measure` first")
     for record in records:
         run, rsum = record["run"], record["metrics"]["rsum"]
         mean = sum(record["contributions"]) / len(record["contributions"])
@@ -134,7 +121,3 @@ def recipes(records: list[dict]) -> pd.DataFrame:
         require(not keys, f"{label} was trained in several ways: {', '.join(keys)} differ; keep them apart")
     rows = [[key, *(own.get(key) for own in found.values())] for key in differing(found.values())]
     return pd.DataFrame(rows, columns=["setting", *found])
-
-
-if __name__ == "__main__":
-    main()

@@ -2,8 +2,8 @@
 
 import matplotlib
 import pandas as pd
-from tables import criteria, view
 
+from experiments.grid.tables import criteria, view
 from vsehub.report.plots import RC, Picture, new_figure, plain, render
 from vsehub.report.recipes import Series
 from vsehub.report.run_plots import styles

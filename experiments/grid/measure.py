@@ -1,29 +1,20 @@
-"""Measure trained runs under every criterion of the grid: transductive and inductive, at default settings and fitted.
+"""Trained runs under every criterion of the grid: transductive and inductive, at default settings and fitted.
 
-    python experiments/grid/measure.py RUNS... --out FOLDER [--root DATA]
-
-RUNS: run folders or folders of them; those that are not finished are named and left out. Each split is encoded once a
-run. A measurement is one JSON file with each image's part of rsum, written whole or not at all: what is there is not
-measured again, unless the run was trained anew since.
+Each split is encoded once a run. A measurement is one JSON file with each image's part of rsum, written whole or not at
+all: what is there is not measured again, unless the run was trained anew since.
 """
 
-import argparse
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tables import CRITERIA
 from tqdm import tqdm
 
+from experiments.checkpoints import chosen, of_record, restored
+from experiments.grid.tables import CRITERIA
 from vsehub.evaluation.measurement import Measurement, measure
 from vsehub.io.files import write_json
-from vsehub.report.runs import Run, find_runs, read_run
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-from checkpoints import chosen, of_record, restored  # noqa: E402 (beside this folder, found by the line above)
+from vsehub.report.runs import Run, read_run
 
 FACTS = (
     "label",
@@ -40,17 +31,6 @@ FACTS = (
     "noise",
     "config",
 )
-
-
-def main() -> None:
-    """Read the command line and measure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the measurements, LABEL-SEED/*.json")
-    parser.add_argument("--root", help="where the data lies now, if elsewhere than at training")
-    parser.add_argument("--criteria", nargs="+", default=CRITERIA, choices=CRITERIA, help="default: all")
-    arguments = parser.parse_args()
-    measure_runs(find_runs(arguments.runs), arguments.out, arguments.criteria, arguments.root)
 
 
 def measure_runs(
@@ -100,7 +80,3 @@ def file_name(criterion: str, reference: str, fitted: bool) -> str:
 def done(path: Path, facts: dict) -> bool:
     """Whether a measurement is there, of this training."""
     return path.is_file() and json.loads(path.read_text())["run"]["started"] == facts["started"]
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,10 @@
 """What the grid's tables say, in sentences."""
 
 import pandas as pd
-from evidence import verdict  # in experiments/, which render.py has put on the path
 from scipy import stats
-from tables import LOSSES, VIEWS, ranking
 
+from experiments.evidence import verdict  # in experiments/, which render.py has put on the path
+from experiments.grid.tables import LOSSES, VIEWS, ranking
 from vsehub.report.statistics import APART, FEWEST_SEEDS, IMAGES, LEVEL
 
 RULE = (

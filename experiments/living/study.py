@@ -1,7 +1,7 @@
 """Items that come and go: what additions cost in R@1, what the drift says of it, and whom the gate holds back.
 
-    python experiments/living/study.py FOLDER [--more FILE.npz ...]
-    python experiments/living/study.py                                 the tables again, from additions.csv and gate.csv
+    python -m experiments living measure FOLDER [--more FILE.npz ...]
+    python -m experiments living render
 
 FOLDER holds clip_coco500.npz (`image`, `text`), whose row i answers row i. --more: files with `image` (I, D), `text`
 (T, D) and `index` (T,), the image that each text describes. A generated set is added. All items are put into LanceDB
@@ -12,8 +12,6 @@ item is there, beside a collection that is filled anew. Gate: the last fifth are
 planted ones are made from queries that are neither sentinels nor those that are measured.
 """
 
-import argparse
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +24,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
+from experiments.benchmarks import generated
+from experiments.evidence import renew
+from experiments.study import MORE_SETS, TO, Given, Study, option, verb
 from vsehub.criteria import CSLS, InvertedSoftmax, Sinkhorn
 from vsehub.criteria.base import ItemBias
 from vsehub.neighbors.vectors import as_vectors
@@ -35,13 +36,6 @@ from vsehub.serving.databases.engines import placed
 from vsehub.serving.databases.gate import RANKINGS, Gate
 from vsehub.serving.databases.kept import Kept
 from vsehub.serving.databases.living import DUE, Living, opened
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-sys.path.insert(0, str(HERE.parent / "benchmarks"))
-
-import generated  # noqa: E402 (in benchmarks/)
-from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
 
 SEEDS, GOES, SHOWN_GOES = range(3), 10, (1, 2, 5, 10)
 CRITERIA = {
@@ -64,17 +58,12 @@ class Set(NamedTuple):
     answer: Tensor
 
 
-def main() -> None:
-    """Read the command line, measure, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER")
-    parser.add_argument("--more", nargs="*", default=[], type=Path, metavar="FILE.npz")
-    given = parser.parse_args()
-    if given.folder is not None:
-        sets = list(read_sets(given.folder, given.more))
-        pd.DataFrame(additions(sets)).to_csv(HERE / "additions.csv", index=False, float_format="%.5g")
-        pd.DataFrame(gates(sets)).to_csv(HERE / "gate.csv", index=False, float_format="%.5g")
-    write_tables(pd.read_csv(HERE / "additions.csv"), pd.read_csv(HERE / "gate.csv"))
+@verb(option("data", type=Path, metavar="FOLDER"), MORE_SETS, TO)
+def measure(given: Given) -> None:
+    """Write additions.csv and gate.csv."""
+    sets = list(read_sets(given.data, given.more))
+    for name, rows in (("additions", additions(sets)), ("gate", gates(sets))):
+        pd.DataFrame(rows).to_csv(given.folder / f"{name}.csv", index=False, float_format="%.5g")
 
 
 def read_sets(folder: Path, more: list[Path]) -> Iterator[Set]:
@@ -264,9 +253,10 @@ def fitted(attackers: Tensor, held: Tensor, start: Tensor) -> Tensor:
     return normalize(moving.detach(), dim=1)
 
 
-def write_tables(added: pd.DataFrame, gated: pd.DataFrame) -> None:
-    """Renew the tables of the README."""
-    page = HERE / "README.md"
+def render(folder: Path) -> None:
+    """Write the README's tables from additions.csv and gate.csv."""
+    page = folder / "README.md"
+    added, gated = pd.read_csv(folder / "additions.csv"), pd.read_csv(folder / "gate.csv")
     last = added[added["go"] == GOES]
     rows = []
     for (name, criterion), one in last.groupby(["set", "criterion"], sort=False):
@@ -303,5 +293,4 @@ def write_tables(added: pd.DataFrame, gated: pd.DataFrame) -> None:
     renew(page, ReportTable(columns, rows).markdown(), "gate")
 
 
-if __name__ == "__main__":
-    main()
+STUDY = Study(__file__, render=render, verbs={"measure": measure})

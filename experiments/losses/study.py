@@ -1,84 +1,59 @@
 """Seven losses, each with the recipe that an equal search chose for it, three with HAL's too, and several seeds.
 
-    python experiments/losses/study.py tune DATA --out runs/losses        a sweep a loss: 16 short trainings, then 2
-    python experiments/losses/study.py choose --out runs/losses           trials.csv and settings.csv beside this file
-    python experiments/losses/study.py train DATA --out runs/losses --seeds 0,1,2,3,4
-
-DATA: a folder of extracted features (*_ims.npy, *_caps.txt). The third trains by settings.csv, seed by seed, and writes
-results.csv, a row for each finished run; `render.py` draws it. What is finished is not done again; a killed command
-goes on where it was.
+python -m experiments losses tune DATA                       a sweep a loss: 16 short trainings, then 2
+python -m experiments losses choose                          trials.csv and settings.csv
+python -m experiments losses train DATA                      each case by settings.csv, with five seeds
+python -m experiments losses collect
+python -m experiments losses render
 """
 
-import argparse
-import sys
 from pathlib import Path
 
 import pandas as pd
 
+from experiments.compare import loss_overrides
+from experiments.evidence import renew
+from experiments.plots import dots, save
+from experiments.running import run_all
+from experiments.seeds import tell
+from experiments.study import DATA, DRY_RUN, FEATURES, NAME, OUT, TO, Given, Study, Trainings, filled, finish, verb
 from vsehub.checks import existing
 from vsehub.io.files import write_text
+from vsehub.report.tables import ReportTable
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-from compare import Comparison, loss_overrides  # noqa: E402 (beside this folder, found by the line above)
-from running import results, run_all, training  # noqa: E402
 
 LOSSES = ("sum", "max", "knn_margin", "infonce", "siglip", "hal", "hal+mb")
 BORROWED = {"sum-as-hal": "sum", "knn_margin-as-hal": "knn_margin", "siglip-as-hal": "siglip"}  # with HAL's recipe
-COMMON = ["text_encoder.bidirectional=false", "loader.max_words=20", "loader.batch_size=128"]
+COMMON = (*FEATURES, "text_encoder.bidirectional=false", "loader.max_words=20", "loader.batch_size=128")
 TUNED = ["sweep=tune_loss", "embedding_dim=256", "hydra.sweeper.epochs=[3,7]", "hydra.sweeper.trials=[16,2]"]
-TRAINED = ["embedding_dim=512", "trainer.max_epochs=7", "scheduler=cosine"]
+TRAINED = ("embedding_dim=512", "trainer.max_epochs=7", "scheduler=cosine")
 
 
-def main() -> None:
-    """Read the command line and do one of the three."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    steps = parser.add_subparsers(dest="step", required=True)
-    for name in ("tune", "choose", "train"):
-        step = steps.add_parser(name, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-        if name != "choose":
-            step.add_argument("data", type=Path, metavar="DATA", help="folder of *_ims.npy and *_caps.txt")
-            step.add_argument("--name", default="flickr8k", help="what reports call the data; default: %(default)s")
-            step.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
-        step.add_argument("--out", type=Path, default=Path("runs/losses"), help="default: %(default)s")
-        cases = [*LOSSES, *(BORROWED if name == "train" else ())]
-        step.add_argument("--losses", nargs="+", default=cases, choices=cases, help="default: all")
-        if name == "train":
-            step.add_argument("--seeds", default="0,1,2,3,4", help="default: %(default)s")
-    arguments = parser.parse_args()
-    {"tune": tune, "choose": choose, "train": train}[arguments.step](arguments)
-
-
-def data(arguments: argparse.Namespace) -> list[str]:
-    """Where the data lie."""
-    return ["data=precomp", f"data.root={arguments.data}", f"data.name={arguments.name}", *COMMON]
-
-
-def tune(arguments: argparse.Namespace) -> None:
-    """One sweep a loss."""
+@verb(DATA, OUT, NAME, DRY_RUN)
+def tune(given: Given) -> None:
+    """Search the settings of each loss, one sweep a loss; what is finished is not done again."""
     commands = [
         [
-            *("train", "-m", *TUNED, *data(arguments), *loss_overrides(label), f"study=tune-{label.replace('+', '-')}"),
-            f"hydra.sweep.dir={arguments.out / 'tune' / label}",
+            *("train", "-m", *TUNED, *(filled(one, given) for one in COMMON), *loss_overrides(label)),
+            *(f"study=tune-{label.replace('+', '-')}", f"hydra.sweep.dir={given.out / 'tune' / label}"),
         ]
-        for label in arguments.losses
+        for label in LOSSES
     ]
-    failed = run_all(commands, arguments.dry_run)
-    if failed:
-        sys.exit("\n".join(["these sweeps failed:", *failed]))
+    finish(run_all(commands, given.dry_run), "sweep")
 
 
-def choose(arguments: argparse.Namespace) -> None:
+@verb(OUT, TO)
+def choose(given: Given) -> None:
     """Write what was tried, and of each loss's last round the settings with the largest rsum on val."""
-    tried = pd.concat([trials(arguments.out, label) for label in arguments.losses], ignore_index=True)
-    write_text(HERE / "trials.csv", tried.to_csv(index=False))
-    write_text(HERE / "settings.csv", chosen(tried).to_csv(index=False))
+    tried = pd.concat([trials(given.out, label) for label in LOSSES], ignore_index=True)
+    write_text(given.folder / "trials.csv", tried.to_csv(index=False))
+    write_text(given.folder / "settings.csv", chosen(tried).to_csv(index=False))
 
 
 def trials(out: Path, label: str) -> pd.DataFrame:
     """A row for each trial of a loss, round by round."""
-    path = existing("tune", out / "tune" / label / "halving.csv", "Run experiments/losses/study.py tune first")
+    path = existing("tune", out / "tune" / label / "halving.csv", "Run `python -m experiments losses tune` first")
     frame = pd.read_csv(path)
     return frame.assign(loss=label)[["loss", "epochs", "val_rsum", "settings"]]
 
@@ -89,9 +64,9 @@ def chosen(tried: pd.DataFrame) -> pd.DataFrame:
     return longest.loc[longest.groupby("loss", sort=False)["val_rsum"].idxmax()]
 
 
-def settings() -> dict[str, list[str]]:
+def cases() -> dict[str, list[str]]:
     """What `vsehub train` is told of each case, by settings.csv; borrowed is all but the loss's own settings."""
-    path = existing("settings", HERE / "settings.csv", "Run experiments/losses/study.py tune, then choose")
+    path = existing("settings", HERE / "settings.csv", "Run `python -m experiments losses tune`, then choose")
     frame = pd.read_csv(path)
     chosen_ones = {row["loss"]: row["settings"].split() for _, row in frame.iterrows()}
     recipe = [one for one in chosen_ones["hal"] if not one.startswith("loss.")]
@@ -102,18 +77,29 @@ def settings() -> dict[str, list[str]]:
     return told
 
 
-def train(arguments: argparse.Namespace) -> None:
-    """Train what is missing, write the table."""
-    seeds = [int(seed) for seed in arguments.seeds.split(",")]
-    own = {label: one for label, one in settings().items() if label in arguments.losses}
-    runs = Comparison(arguments.out, list(own), seeds, [*data(arguments), *TRAINED], [], [], own=own).runs()
-    failed = run_all([one for folder, told in runs.items() if (one := training(folder, told))], arguments.dry_run)
-    if not arguments.dry_run:
-        rows = [{"loss": folder.name.rpartition("-")[0]} | found for folder in runs if (found := results(folder))]
-        write_text(HERE / "results.csv", pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))
-    if failed:
-        sys.exit("\n".join(["these runs failed:", *failed]))
+def render(folder: Path) -> None:
+    """Draw table.md, the figure and the README's generated parts from results.csv, settings.csv and expected.csv."""
+    frame = pd.read_csv(folder / "results.csv")
+    means = frame.groupby("loss")["rsum"].mean().sort_values(ascending=False)
+    frame["place"] = frame["loss"].map({loss: place for place, loss in enumerate(means.index)})
+    frame = frame.sort_values(["place", "seed"]).assign(panel="Losses, each with the recipe that a search chose for it")
+    tell(folder, frame, "loss")
+    caption = "Losses under their own recipes: mean and deviation over seeds, each run."
+    save(folder, dots(frame, "rsum", "loss", "panel", "rsum", caption, "rsum on test, plain search"))
+    renew(folder / "README.md", settings(pd.read_csv(folder / "settings.csv")).markdown(), "settings")
 
 
-if __name__ == "__main__":
-    main()
+def settings(frame: pd.DataFrame) -> ReportTable:
+    """The chosen settings."""
+    rows = [[row["loss"], f"{row['val_rsum']:.1f}", row["settings"]] for _, row in frame.iterrows()]
+    return ReportTable(["loss", "val rsum", "settings"], rows, "After 7 epochs at 256 dimensions, one seed.", words=3)
+
+
+STUDY = Study(
+    __file__,
+    trainings={
+        "results": Trainings(cases, (*COMMON, *TRAINED), range(5), dict.fromkeys(BORROWED, range(3)), column="loss")
+    },
+    render=render,
+    verbs={"tune": tune, "choose": choose},
+)

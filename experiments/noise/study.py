@@ -1,27 +1,36 @@
 """Train the losses on captions of which a share belongs to wrong images: both protocols, three rates.
 
-    python experiments/noise/study.py DATA --out RUNS [--clean FOLDER] [--seeds 0 1 2]
+    python -m experiments noise train DATA                      or: train scenes
+    python -m experiments noise collect
+    python -m experiments noise render
 
 DATA: "scenes", or a folder in the layout of VSE++ with one vector an image. Seed by seed, and within a seed rate by
-rate, so that a part is of use. What is finished is not done again, and a killed run goes on from its last epoch: run
-the same command again. A run that fails is named at the end, and the others go on. --clean: a folder of LOSS-SEED run
-folders that were trained without noise by the same recipe; else they are trained here.
+rate, so that a part is of use. Where runs without noise by the same recipe lie in another folder,
+`--cases "captions*" "images*"` trains the others, and `collect --clean FOLDER` finds them there.
 """
 
-import argparse
+import json
 import sys
 from pathlib import Path
 
+import matplotlib
 import pandas as pd
 
-from vsehub.checks import existing
+from experiments.compare import loss_overrides
+from experiments.evidence import judged, judged_table, number, read_expected, renew, verdict
+from experiments.plots import save
+from experiments.study import OUT, TO, Given, Study, Trainings, option, verb
+from vsehub.checks import existing, require
+from vsehub.io.files import write_text
+from vsehub.report.plots import RC, Picture, new_figure
+from vsehub.report.plots import render as drawn
+from vsehub.report.recipes import NOISE, Series, differing, recipe
+from vsehub.report.run_plots import styles
+from vsehub.report.runs import Run, find_runs
+from vsehub.report.tables import ReportTable
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
 
-from compare import Comparison, train_all  # noqa: E402 (beside this folder, found by the line above)
-
-SEEDS = (0, 1, 2)
 LOSSES = ("sum", "max", "knn_margin", "hal", "hal+mb")
 PROTOCOLS = ("captions", "images")
 RATES = (0.2, 0.4, 0.6)
@@ -30,8 +39,8 @@ SETTINGS = HERE.parent / "grid" / "settings.csv"
 FEATURES = (
     "experiment=papers",
     "data=precomp",
-    "data.root={}",
-    "data.name=flickr8k",
+    "data.root={data}",
+    "data.name={name}",
     "embedding_dim=256",
     "trainer.max_epochs=8",
     "scheduler.step_size=6",
@@ -47,56 +56,185 @@ SCENES = (
 )
 
 
-def chosen(losses: list[str]) -> dict[str, list[str]]:
+def chosen() -> dict[str, list[str]]:
     """Each loss's own settings: those that the grid's pilot chose on the clean validation split."""
-    path = existing("settings", SETTINGS, "Run experiments/grid/pilot.py, then again with --collect")
+    path = existing("settings", SETTINGS, "Run `python -m experiments grid train DATA --part pilot`, then choose")
     overrides = pd.read_csv(path, index_col="loss")["overrides"]
     made_by_label = ("loss=", "bank=")
-    return {loss: [one for one in overrides[loss].split() if not one.startswith(made_by_label)] for loss in losses}
+    return {loss: [one for one in overrides[loss].split() if not one.startswith(made_by_label)] for loss in LOSSES}
 
 
-def comparisons(arguments: argparse.Namespace) -> list[Comparison]:
-    """One Comparison for each seed, rate and protocol, in the order of training; without noise first."""
-    scenes = arguments.data == "scenes"
-    cases = [] if arguments.clean is not None else [(CLEAN, [])]
-    cases += [
-        (f"{protocol}-{rate:g}", [f"data.noise.protocol={protocol}", f"data.noise.rate={rate:g}"])
-        for rate in arguments.rates
+def cases(own: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The settings of each protocol, rate and loss, without noise first. own: of single losses."""
+    noises = {CLEAN: []} | {
+        f"{protocol}-{rate:g}": [f"data.noise.protocol={protocol}", f"data.noise.rate={rate:g}"]
+        for rate in RATES
         for protocol in PROTOCOLS
-    ]
-    settings = [setting.format(arguments.data) for setting in (SCENES if scenes else FEATURES)]
-    return [
-        Comparison(
-            out=arguments.out / name,
-            losses=arguments.losses,
-            seeds=[seed],
-            overrides=[*settings, *noise, *arguments.settings],
-            criteria=[],
-            references=[],
-            study="noise",
-            own={"max": ["optimizer.lr=0.0005"]} if scenes else chosen(arguments.losses),
+    }
+    return {
+        f"{name}/{loss}": [*loss_overrides(loss), *noise, *own.get(loss, ())]
+        for name, noise in noises.items()
+        for loss in LOSSES
+    }
+
+
+RECALLS = ("i2t/r1", "i2t/r5", "i2t/r10", "t2i/r1", "t2i/r5", "t2i/r10")
+FIGURES = (*RECALLS, "rsum", "hubness/hs_sum")
+KEYS = ["loss", "protocol", "rate", "seed"]
+
+
+def rows(folders: list[Path]) -> pd.DataFrame:
+    """A row a run, in a fixed order. InputError where the runs of a loss differ in more than noise and seed."""
+    found, recipes = [], {}
+    for path in find_runs(folders):
+        record = json.loads((path / "run.json").read_text())
+        label = record["label"]
+        if label not in LOSSES:
+            continue
+        if record["status"] != "finished":
+            print(f"left out, {record['status']}: {path}", file=sys.stderr)
+            continue
+        own = recipe(Run(str(path), record, {}, pd.DataFrame()))
+        del own[NOISE]
+        keys = differing([recipes.setdefault(label, own), own])
+        require(not keys, f"{path} was trained otherwise than other runs of {label}: {', '.join(keys)} differ")
+        found.append(row(record))
+    frame = pd.DataFrame(found)
+    twice = frame.duplicated(KEYS)
+    require(not twice.any(), f"runs of the same case and seed: {frame.loc[twice, KEYS].to_dict('records')}")
+    orders = {"loss": LOSSES, "protocol": (CLEAN, *PROTOCOLS)}
+    ranks = {name: {value: rank for rank, value in enumerate(order)} for name, order in orders.items()}
+    return frame.sort_values(
+        ["protocol", "rate", "loss", "seed"],
+        key=lambda column: column.map(ranks[column.name]) if column.name in ranks else column,
+        ignore_index=True,
+    )
+
+
+def row(record: dict) -> dict:
+    """What results.csv holds of a run."""
+    noise = record.get("noise") or {"protocol": CLEAN, "rate": 0.0, "changed": 0.0}
+    return (
+        {"loss": record["label"], "protocol": noise["protocol"], "rate": noise["rate"], "seed": record["seed"]}
+        | {"changed": round(noise["changed"], 4), "dataset": record["dataset"], "epochs": record["epochs"]}
+        | {"best_epoch": record["best"]["epoch"], "val_rsum": round(record["best"]["val/rsum"], 2)}
+        | {figure: round(record["metrics"][f"test/{figure}"], 3) for figure in FIGURES}
+        | {"collapsed": record.get("collapsed") is not None, "seconds": round(record["wall_seconds"])}
+        | {"hardware": record["hardware"]["gpu"] or record["hardware"]["cpu"]}
+    )
+
+
+@verb(OUT, option("--clean", type=Path, metavar="FOLDER", help="of runs without noise, where they lie elsewhere"), TO)
+def collect(given: Given) -> None:
+    """Write results.csv, a row a finished run."""
+    folders = [given.out, *([given.clean] if given.clean else [])]
+    write_text(given.folder / "results.csv", rows(folders).to_csv(index=False, lineterminator="\n"))
+
+
+TEST_IMAGES = 500  # of Flickr8k's test split here
+WHAT = {"captions": "single captions are permuted", "images": "images are permuted, their captions with them"}
+
+
+def with_drop(frame: pd.DataFrame) -> pd.DataFrame:
+    """The results with `case`, "max captions 0.2", and `drop`: clean rsum less rsum, of the same loss and seed."""
+    clean = frame[frame["protocol"] == CLEAN].set_index(["loss", "seed"])["rsum"]
+    keys = pd.MultiIndex.from_frame(frame[["loss", "seed"]])
+    case = frame["loss"] + " " + frame["protocol"] + " " + frame["rate"].map("{:g}".format)
+    return frame.assign(drop=clean.reindex(keys).to_numpy() - frame["rsum"], case=case)
+
+
+def verdicts(claims: pd.DataFrame) -> str:
+    """A sentence a protocol, since the two are not to be compared."""
+    own = {name: claims[claims["higher"].str.contains(f" {name} ")] for name in PROTOCOLS}
+    return " ".join(f"Protocol {name}: {verdict(rows)}" for name, rows in own.items())
+
+
+def mean_and_deviation(values: pd.Series) -> str:
+    """ "300.1 ± 2.0", the mean alone of one seed, a dash of none."""
+    values = values.dropna()
+    if len(values) < 2:
+        return number(values.mean())
+    return f"{values.mean():.1f} ± {values.std():.1f}"
+
+
+def table(frame: pd.DataFrame, protocol: str) -> str:
+    """rsum and what it lost to clean training, by loss and rate, as markdown."""
+    own = frame[frame["protocol"].isin([CLEAN, protocol])]
+    rates = sorted(own["rate"].unique())
+    noisy = [rate for rate in rates if rate > 0]
+    head = ["loss", "seeds", *(f"rsum at {rate:g}" if rate else "clean" for rate in rates)]
+    head += [*(f"lost at {rate:g}" for rate in noisy)]
+    rows = []
+    for loss in [loss for loss in LOSSES if loss in set(own["loss"])]:
+        runs = own[own["loss"] == loss]
+        at = {rate: runs[runs["rate"] == rate] for rate in rates}
+        cells = [loss, ", ".join(map(str, sorted(runs["seed"].unique())))]
+        cells += [mean_and_deviation(at[rate]["rsum"]) for rate in rates]
+        rows.append([*cells, *(mean_and_deviation(at[rate]["drop"]) for rate in noisy)])
+    return ReportTable(head, rows, words=2).markdown()
+
+
+def facts(frame: pd.DataFrame, protocol: str) -> str:
+    """What must be known of the runs of a protocol: how many captions truly changed, what collapsed, when it ended."""
+    own = frame[frame["protocol"] == protocol]
+    shares = own.groupby("rate")["changed"].agg(["min", "max"])
+    told = [f"{rate:g}: {100 * row['min']:.2f} to {100 * row['max']:.2f} %" for rate, row in shares.iterrows()]
+    sentence = f"Training captions that truly belong to a wrong image, by rate: {'; '.join(told)}."
+    fallen = own[own["collapsed"]]
+    if len(fallen):
+        sentence += f" Collapsed in training: {', '.join(fallen['case'] + ' seed ' + fallen['seed'].astype(str))}."
+    first, last = own["best_epoch"].min(), own["best_epoch"].max()
+    return f"{sentence} The epochs chosen on val were {first} to {last} of 0 to {own['epochs'].max() - 1}."
+
+
+def curves(frame: pd.DataFrame) -> Picture:
+    """Mean and sample deviation of rsum over the rate, a line a loss, a panel a protocol; single runs as faint dots."""
+    looks = styles(Series("", "", loss, "") for loss in LOSSES)
+    with matplotlib.rc_context(RC):
+        whole = new_figure(8.5, 4.2)
+        panels = whole.subplots(1, len(PROTOCOLS))
+        for axes, protocol in zip(panels, PROTOCOLS, strict=True):
+            own = frame[frame["protocol"].isin([CLEAN, protocol])]
+            for loss in LOSSES:
+                runs, look = own[own["loss"] == loss], looks[loss]
+                if runs.empty:
+                    continue
+                bare = {"color": look["color"], "marker": look["marker"], "linestyle": "none"}
+                axes.plot(runs["rate"], runs["rsum"], alpha=0.3, markersize=3.5, **bare)
+                told = runs.groupby("rate")["rsum"].agg(["mean", "std"])
+                axes.errorbar(told.index, told["mean"], yerr=told["std"].fillna(0), label=loss, capsize=2, **look)
+            axes.set(title=f"protocol {protocol}", xlabel="rate", xticks=sorted(own["rate"].unique()))
+        panels[0].set_ylabel("rsum, test")
+        panels[-1].legend()
+        caption = "rsum on the test split over the rate of noise in the training captions."
+        return drawn(whole, "rsum_over_rate", caption, None)
+
+
+def render(folder: Path) -> None:
+    """Draw table.md, the figure and the README's generated parts from results.csv and expected.csv."""
+    frame = with_drop(pd.read_csv(folder / "results.csv"))
+    claims = judged(frame, read_expected(folder), "case", TEST_IMAGES)
+    save(folder, curves(frame))
+    parts = [judged_table(claims).markdown()]
+    for protocol in [protocol for protocol in PROTOCOLS if protocol in set(frame["protocol"])]:
+        parts += [f"**Protocol {protocol}**: {WHAT[protocol]}.", table(frame, protocol), facts(frame, protocol)]
+    place = ", ".join(sorted(frame["hardware"].unique()))
+    parts.append(f"Data: {', '.join(sorted(frame['dataset'].unique()))}. Hardware: {place}.")
+    text = "\n\n".join(parts)
+    write_text(folder / "table.md", f"# Losses under noise in the training captions\n\n{text}\n")
+    renew(folder / "README.md", verdicts(claims), "verdict")
+    renew(folder / "README.md", text, "figures")
+
+
+STUDY = Study(
+    __file__,
+    trainings={
+        "results": Trainings(
+            lambda: cases(chosen()),
+            FEATURES,
+            scenes=Trainings(cases({"max": ["optimizer.lr=0.0005"]}), SCENES, (0, 1, 2)),
         )
-        for seed in arguments.seeds
-        for name, noise in cases
-    ]
-
-
-def main() -> None:
-    """Read the command line and train."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", metavar="DATA", help="scenes, or the folder of *_ims.npy and *_caps.txt")
-    parser.add_argument("--out", type=Path, required=True, metavar="RUNS")
-    parser.add_argument("--clean", type=Path, metavar="FOLDER", help="of LOSS-SEED runs without noise")
-    parser.add_argument("--losses", nargs="+", default=list(LOSSES), choices=LOSSES)
-    parser.add_argument("--rates", nargs="+", type=float, default=list(RATES))
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
-    parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
-    parser.add_argument("--settings", nargs="+", default=[], metavar="KEY=VALUE", help="more, for every run")
-    arguments = parser.parse_args()
-    if arguments.data != "scenes" and not Path(arguments.data).is_dir():
-        parser.error(f"DATA is {arguments.data}, which is no folder; give scenes, or the folder of extracted features")
-    train_all(comparisons(arguments), arguments.dry_run)
-
-
-if __name__ == "__main__":
-    main()
+    },
+    render=render,
+    verbs={"collect": collect},
+)

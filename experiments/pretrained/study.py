@@ -1,18 +1,16 @@
 """What corrections gain on embeddings of pretrained models: by criterion, reference, its size, and by choosing.
 
-    python experiments/pretrained/study.py FOLDER [--more FILE.npz ...]
-    python experiments/pretrained/study.py                                 the tables again, from gains.csv
+    python -m experiments pretrained measure FOLDER [--more FILE.npz ...]
+    python -m experiments pretrained render
 
 FOLDER holds clip_coco500.npz (`image`, `text`) and msrvtt1k_scores.npz (score matrices, rows texts), whose row i
 answers column i. --more: files with `image` (I, D), `text` (T, D) and `index` (T,), the image that each text describes.
 
 Of each set half of the queries, drawn by seed, are the pool of reference queries, whose answers may be known; the other
 half is measured. "plain": as the set is. "distractors": only queries of half of the items are asked, in the pool and in
-what is measured, so that the other items answer none. Writes gains.csv, the README's tables and its figure.
+what is measured, so that the other items answer none.
 """
 
-import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +22,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from experiments.evidence import renew
+from experiments.plots import save
+from experiments.study import MORE_SETS, TO, Given, Study, option, verb
 from vsehub.criteria import Auto, Correction
 from vsehub.criteria.auto import candidates
 from vsehub.criteria.choose import LEAST, choose
@@ -31,14 +32,9 @@ from vsehub.io.files import write_text
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import rank_blocks
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure, render
+from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure
+from vsehub.report.plots import render as drawn
 from vsehub.report.tables import ReportTable
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
-from plots import save  # noqa: E402 (there too)
 
 SEEDS = range(3)
 SIZES = (25, 50, 100, 250, 500)  # of the reference
@@ -75,20 +71,20 @@ class Set(NamedTuple):
     item: Tensor
 
 
-def main() -> None:
-    """Read the command line, measure, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--more", nargs="*", type=Path, default=[], metavar="FILE.npz")
-    arguments = parser.parse_args()
+@verb(option("data", type=Path, metavar="FOLDER"), MORE_SETS, TO)
+def measure(given: Given) -> None:
+    """Write gains.csv, a row for each set, condition, seed, reference and criterion."""
     torch.set_num_threads(1)
-    if arguments.folder is not None:
-        rows = [row for one in sets(arguments.folder, arguments.more) for row in measured(one)]
-        write_text(HERE / "gains.csv", pd.DataFrame(rows).to_csv(index=False, float_format="%.4g"))
-    frame = pd.read_csv(HERE / "gains.csv", keep_default_na=False)
+    rows = [row for one in sets(given.data, given.more) for row in measured(one)]
+    write_text(given.folder / "gains.csv", pd.DataFrame(rows).to_csv(index=False, float_format="%.4g"))
+
+
+def render(folder: Path) -> None:
+    """Draw the figure and the README's tables from gains.csv."""
+    frame = pd.read_csv(folder / "gains.csv", keep_default_na=False)
     for name, text in (("criteria", by_criterion(frame)), ("sizes", by_size(frame)), ("sets", by_set(frame))):
-        renew(HERE / "README.md", text, name)
-    save(HERE, picture(frame))
+        renew(folder / "README.md", text, name)
+    save(folder, picture(frame))
 
 
 def sets(folder: Path, more: list[Path]) -> Iterator[Set]:
@@ -274,7 +270,7 @@ def picture(frame: pd.DataFrame) -> Picture:
         axes.minorticks_off()
         axes.set(xlabel="reference queries", ylabel="gain in R@1, points")
         axes.legend()
-        return render(figure, "reference-size", "The gain over the number of reference queries", None)
+        return drawn(figure, "reference-size", "The gain over the number of reference queries", None)
 
 
 def by_set(frame: pd.DataFrame) -> str:
@@ -302,5 +298,4 @@ def by_set(frame: pd.DataFrame) -> str:
     return ReportTable(head, rows, "", 2).markdown()
 
 
-if __name__ == "__main__":
-    main()
+STUDY = Study(__file__, render=render, verbs={"measure": measure})

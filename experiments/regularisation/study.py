@@ -1,19 +1,24 @@
-"""HAL with each regularisation, and with several together, under one recipe; the runs of README's table.
+"""HAL with each regularisation, and with several together, under one recipe.
 
-    python experiments/regularisation/study.py FOLDER --out runs/regularisation
+    python -m experiments regularisation train FOLDER --seeds 0 1 2 --cases none words
+    python -m experiments regularisation evaluate --seeds 0 1 2 --cases none words
+    python -m experiments regularisation collect
+    python -m experiments regularisation render
 
-FOLDER holds features in the layout of VSE++. Finished runs are not trained again, and a killed one goes on. Training is
-measured on validation; `--test CASE ...` also measures these cases on the test split, plainly and corrected.
+FOLDER holds features in the layout of VSE++. Trainings are measured on validation; `evaluate` also measures the cases
+that it is given on the test split, plainly and corrected.
 """
 
-import argparse
-import sys
+import json
 from pathlib import Path
+from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+import pandas as pd
 
-from running import run_all, training  # noqa: E402 (beside this folder, found by the line above)
+from experiments.evidence import renew
+from experiments.running import status
+from experiments.study import FEATURES, Study, Trainings
+from vsehub.report.tables import ReportTable, spread_text
 
 PLAIN = (
     "experiment=papers",
@@ -24,13 +29,13 @@ PLAIN = (
     "scheduler.step_size=8",
 )
 SHORT = ("embedding_dim=512", "trainer.max_epochs=13")
-WORDS, FEATURES, EMBEDDINGS = "text_encoder.word_dropout=0.3", "image_encoder.dropout=0.2", "embedding_dropout=0.1"
+WORDS, IMAGES, EMBEDDINGS = "text_encoder.word_dropout=0.3", "image_encoder.dropout=0.2", "embedding_dropout=0.1"
 AVERAGE, BOTH_WAYS = "callbacks=ema", "text_encoder.bidirectional=true"
 CASES = {
     "none": (*PLAIN, *SHORT),
     "words": (*PLAIN, *SHORT, WORDS),
-    "all, words left out": (*PLAIN, *SHORT, AVERAGE, WORDS, FEATURES, EMBEDDINGS, "augmentation.drop_words=0.2"),
-    "all, both directions": (*PLAIN, *SHORT, AVERAGE, WORDS, FEATURES, EMBEDDINGS, BOTH_WAYS),
+    "all, words left out": (*PLAIN, *SHORT, AVERAGE, WORDS, IMAGES, EMBEDDINGS, "augmentation.drop_words=0.2"),
+    "all, both directions": (*PLAIN, *SHORT, AVERAGE, WORDS, IMAGES, EMBEDDINGS, BOTH_WAYS),
     "defaults": SHORT,
     "none, 1024 dimensions": (*PLAIN, "trainer.max_epochs=13"),
     "defaults, 1024 dimensions": (),
@@ -40,39 +45,59 @@ WITHOUT = {
     **dict.fromkeys(["words", "all, words left out", "all, both directions", "defaults"], "none"),
     "defaults, 1024 dimensions": "none, 1024 dimensions",
 }
-CORRECTED = ("criterion=is", "criterion=sinkhorn")
+EVALUATIONS = ((), *((f"criterion={one}", "reference=train", "tune=true") for one in ("is", "sinkhorn")))
+TEST = {"nns": "test_nns", "is": "test_is", "sinkhorn": "test_sinkhorn"}
+SHOWN = {
+    "val_rsum": "val",
+    "test_nns": "test, plain",
+    "test_is": "test, is",
+    "test_sinkhorn": "test, sinkhorn",
+}
 
 
-def folder(out: Path, case: str, seed: int) -> Path:
-    """The run's folder."""
-    return out / f"{case.replace(', ', '+').replace(' ', '-')}-{seed}"
+def row(run: Path) -> dict[str, Any] | None:
+    """A finished run's best epoch by validation rsum, and its rsum on test where it was measured."""
+    if status(run) != "finished":
+        return None
+    record = json.loads((run / "run.json").read_text())
+    best = record["best"]
+    found = {"seed": record["seed"], "best_epoch": best["epoch"], "val_rsum": best["val/rsum"]}
+    measured = [json.loads(path.read_text()) for path in sorted((run / "evaluations").glob("test-*.json"))]
+    rsums = {TEST[one["criterion"]]: one["metrics"]["rsum"] for one in measured}
+    return found | {name: rsums.get(name) for name in TEST.values()}
 
 
-def main() -> None:
-    """Train what is not trained, then measure what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, metavar="FOLDER")
-    parser.add_argument("--out", type=Path, default=Path("runs/regularisation"), help="default: %(default)s")
-    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES), metavar="CASE")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--test", nargs="+", default=[], choices=list(CASES), metavar="CASE")
-    parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
-    given = parser.parse_args()
-    place = ("data=precomp", f"data.root={given.data}", "data.name=flickr8k")
-    runs = {folder(given.out, case, seed): (case, seed) for seed in given.seeds for case in given.cases}
-    trainings = [
-        training(path, [*place, *CASES[case], "final_split=val", f"seed={seed}"]) for path, (case, seed) in runs.items()
+def means(frame: pd.DataFrame) -> ReportTable:
+    """A row for each case."""
+    return over_seeds({case: frame[frame["case"] == case] for case in CASES}, "regularisation", 1)
+
+
+def over_none(frame: pd.DataFrame) -> ReportTable:
+    """What each case of two seeds or more adds to the case without regularisation, with the same seed."""
+    runs = {case: frame[frame["case"] == case].set_index("seed")[list(SHOWN)] for case in CASES}
+    gains = {case: (runs[case] - runs[without]).dropna(how="all") for case, without in WITHOUT.items()}
+    return over_seeds(gains, "over none", 2)
+
+
+def over_seeds(runs: dict[str, pd.DataFrame], title: str, fewest: int) -> ReportTable:
+    """A row for each case that has the fewest seeds or more: mean ± standard deviation of `SHOWN`."""
+    rows = [
+        [case, str(len(own)), *(spread_text(own[column].mean(), own[column].std(), 1) for column in SHOWN)]
+        for case, own in runs.items()
+        if len(own) >= fewest
     ]
-    measurings = [
-        ["evaluate", f"checkpoint={path / 'checkpoints' / 'best.safetensors'}", *more]
-        for path, (case, _) in runs.items()
-        if case in given.test
-        for more in ([], *([one, "reference=train", "tune=true"] for one in CORRECTED))
-    ]
-    failed = run_all([*filter(None, trainings), *measurings], given.dry_run)
-    if failed:
-        sys.exit("\n".join([f"{len(failed)} commands failed:", *failed]))
+    return ReportTable([title, "seeds", *SHOWN.values()], rows)
 
 
-if __name__ == "__main__":
-    main()
+def render(folder: Path) -> None:
+    """Write the README's tables from runs.csv."""
+    frame = pd.read_csv(folder / "runs.csv")
+    renew(folder / "README.md", means(frame).markdown(), "means")
+    renew(folder / "README.md", over_none(frame).markdown(), "over none")
+
+
+STUDY = Study(
+    __file__,
+    trainings={"runs": Trainings(CASES, (*FEATURES, "final_split=val"), (0,), evaluations=EVALUATIONS, row=row)},
+    render=render,
+)

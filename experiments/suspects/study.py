@@ -1,15 +1,13 @@
 """Items that look planted: false alarms on ordinary sets, and planted items that are found.
 
-    python experiments/suspects/study.py FOLDER [--sets 200]
-    python experiments/suspects/study.py                        the table again, from rates.csv
+    python -m experiments suspects measure FOLDER [--sets 200]
+    python -m experiments suspects render
 
 FOLDER holds clip_coco500.npz (`image`, `text`) and msrvtt1k_scores.npz. Each set is drawn by `sets.py`. In every fourth
-one an item of each kind takes the place of another, and ten fitted ones at once. Writes rates.csv, a row for each
-family and kind, and the README's table.
+one an item of each kind takes the place of another, and ten fitted ones at once. rates.csv has a row for each
+family and kind.
 """
 
-import argparse
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,31 +16,26 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
+from experiments.evidence import renew
+from experiments.study import TO, Given, Study, option, verb
+from experiments.suspects.sets import PLANTS, K, Set, ordinary, planted
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.report.tables import ReportTable
 from vsehub.rerank.suspects import suspects
-
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
-
-from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
-from sets import PLANTS, K, Set, ordinary, planted  # noqa: E402 (in this folder)
 
 REACH = (0.1, 0.5, 0.8)  # share of the queries whose ten best hold the planted item: below the first it does little
 TEN = "ten fitted"
 
 
-def main() -> None:
-    """Read the command line, measure, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER")
-    parser.add_argument("--sets", type=int, default=200, help="of each family")
-    given = parser.parse_args()
-    if given.folder is not None:
-        frame = pd.DataFrame(rates(given.folder, given.sets))
-        frame.to_csv(HERE / "rates.csv", index=False)
-    frame = pd.read_csv(HERE / "rates.csv")
-    renew(HERE / "README.md", table(frame).markdown(), "rates")
+@verb(option("data", type=Path, metavar="FOLDER"), option("--sets", type=int, default=200, help="of each family"), TO)
+def measure(given: Given) -> None:
+    """Write rates.csv, a row for each family and kind."""
+    pd.DataFrame(rates(given.data, given.sets)).to_csv(given.folder / "rates.csv", index=False)
+
+
+def render(folder: Path) -> None:
+    """Write the README's table from rates.csv."""
+    renew(folder / "README.md", table(pd.read_csv(folder / "rates.csv")).markdown(), "rates")
 
 
 def found(one: Set) -> tuple[set[int], torch.Tensor]:
@@ -95,5 +88,4 @@ def table(frame: pd.DataFrame) -> ReportTable:
     return ReportTable([*columns, *[f"one, in {end}" for end in ends], *[f"ten, in {end}" for end in ends]], rows)
 
 
-if __name__ == "__main__":
-    main()
+STUDY = Study(__file__, render=render, verbs={"measure": measure})

@@ -1,6 +1,5 @@
 """Training under noise and measuring foils, as commands; foils made and converted."""
 
-import importlib.util
 import json
 import shutil
 from collections import Counter
@@ -13,6 +12,7 @@ import torch
 from broken_off import stopped
 from run_files import rows
 
+from experiments import foil_coco, foils
 from vsehub.checks import InputError
 from vsehub.data import Scenes
 from vsehub.data.scenes.captions import WORDS
@@ -26,14 +26,6 @@ SMALL = (
 
 def record(run):
     return json.loads((run / "run.json").read_text())
-
-
-def loaded(name):
-    """A script as a module."""
-    spec = importlib.util.spec_from_file_location(f"script_{name.replace('/', '_')}", EXPERIMENTS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -115,17 +107,17 @@ def test_extraction_has_no_noise(run_here, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def made(script, tmp_path_factory):
+def made(study, tmp_path_factory):
     """foils.csv of the tiny scenes."""
     path = tmp_path_factory.mktemp("foils") / "foils.csv"
-    script("foils/make.py", path, "--size", "tiny", XDG_CACHE_HOME=str(path.parent))
+    study("foils", path, "--size", "tiny", XDG_CACHE_HOME=str(path.parent))
     return path
 
 
 def test_made_foils_are_false(made, monkeypatch):
     """Exactly one word or phrase is another, and what is said instead is nowhere in the picture."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(made.parent))
-    composed = loaded("foils/make").scenes("test", "tiny", 0)
+    composed = foils.scenes("test", "tiny", 0)
     value_of = {word: value for value, words in WORDS.items() for word in words if word}
     found = pd.read_csv(made)
     assert set(found["type"]) == {"colour", "shape", "size", "number"}
@@ -177,7 +169,7 @@ def test_foils_are_measured(trained, made, run_here, tmp_path):
     )
 
 
-def test_foil_coco(script, tmp_path):
+def test_foil_coco(study, tmp_path):
     """Its json in small: two foils of one caption, one of another, whose image is in no split of ours."""
     annotation = {"image_id": 9, "foil": False, "target_word": "ORIG"}
     content = {
@@ -191,15 +183,15 @@ def test_foil_coco(script, tmp_path):
         ],
     }
     (tmp_path / "foil.json").write_text(json.dumps(content))
-    pairs = loaded("foils/foil_coco").pairs(tmp_path / "foil.json")
+    pairs = foil_coco.pairs(tmp_path / "foil.json")
     nine, four = "COCO_val2014_9.jpg", "COCO_val2014_4.jpg"
     cat = "A cat, asleep."
     assert pairs == [(nine, cat, "A dog, asleep."), (nine, cat, "A cow, asleep."), (four, "A car.", "A bus.")]
     (tmp_path / "names.txt").write_text(f"{nine}\n")
-    done = script("foils/foil_coco.py", "foil.json", "out.csv", "--names", "names.txt", cwd=tmp_path)
+    done = study("foil_coco", "foil.json", "out.csv", "--names", "names.txt", cwd=tmp_path)
     assert done.out == "2 of 3 pairs in out.csv\n"
     assert pd.read_csv(tmp_path / "out.csv")["foil"].tolist() == ["A dog, asleep.", "A cow, asleep."]
     del content["annotations"][0]
     (tmp_path / "foil.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="no json of FOIL-COCO"):
-        loaded("foils/foil_coco").pairs(tmp_path / "foil.json")
+        foil_coco.pairs(tmp_path / "foil.json")

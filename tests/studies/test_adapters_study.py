@@ -1,20 +1,16 @@
 """The adapters' study: no image in two parts of a fold, a test that knows that folds overlap, a loop that learns."""
 
-from pathlib import Path
+from importlib import import_module
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from script_modules import script_modules
-
-FOLDER = Path(__file__).parents[2] / "experiments" / "adapters"
 
 
 @pytest.fixture(scope="module")
 def scripts():
-    with script_modules(FOLDER, ("study", "render")) as found:
-        yield found
+    return {name: import_module(f"experiments.adapters.{name}") for name in ("study", "page")}
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +75,7 @@ def test_the_error_of_a_difference_knows_that_folds_overlap(scripts):
     ]
     claim = {"claim": "c", "source": "", "metric": "rsum", "higher": "s, a, nns", "lower": "s, b, nns"}
     expected = pd.DataFrame([claim | {"published_higher": None, "published_lower": None}])
-    line = scripts["render"].judged(pd.DataFrame(rows).sample(frac=1, random_state=0), expected).iloc[0]
+    line = scripts["page"].judged(pd.DataFrame(rows).sample(frac=1, random_state=0), expected).iloc[0]
     error = np.std(values, ddof=1) * np.sqrt(0.1 + 0.25)
     assert line["difference"] == pytest.approx(5.5)
     assert (line["high"] - line["low"]) / 2 == pytest.approx(2.2622 * error, rel=1e-4)  # t of nine degrees, 97.5 %

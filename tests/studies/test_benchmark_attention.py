@@ -1,21 +1,16 @@
 """The benchmark runs at small sizes; what it measures is not tested."""
 
 import json
-from pathlib import Path
+from importlib import import_module
 
 import pytest
 import torch
-from script_modules import script_modules
-
-FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
-NAMES = ("common", "attention")
 
 
 @pytest.fixture
 def benchmark():
-    """The script as a module, without leaving its name or its neighbours' behind."""
-    with script_modules(FOLDER, NAMES) as found:
-        yield found[NAMES[-1]]
+    """The benchmark's module."""
+    return import_module("experiments.benchmarks.attention")
 
 
 def test_it_writes_its_results(benchmark, tmp_path, capsys):

@@ -1,22 +1,18 @@
 """The matching benchmark runs at tiny sizes; what it measures is not tested."""
 
 from functools import cache
-from pathlib import Path
+from importlib import import_module
 
 import pytest
 import torch
-from script_modules import script_modules
 
-FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
-NAMES = ("common", "evaluation", "matching")
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def benchmark():
-    """The script as a module, without leaving its name or its neighbours' behind."""
-    with script_modules(FOLDER, NAMES) as found:
-        yield found[NAMES[-1]]
+    """The benchmark's module."""
+    return import_module("experiments.benchmarks.matching")
 
 
 def test_both_ways_find_the_same(benchmark, monkeypatch):

@@ -1,26 +1,23 @@
 """The benchmark at a million items runs at tiny sizes; what it measures is not tested."""
 
 import json
-from pathlib import Path
+from importlib import import_module
 
 import numpy as np
 import pytest
 import torch
-from script_modules import script_modules
 
 from vsehub.metrics import Occurrences, occurrence_metrics
 from vsehub.neighbors.faiss import load_faiss
 
-FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
 NAMES = ("common", "evaluation", "generated", "million_parts", "million")
 TINY = ("--items", "2000", "--queries", "30", "--dim", "16", "--rounds", "1", "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
 def scripts():
-    """The scripts as modules, without leaving their names behind."""
-    with script_modules(FOLDER, NAMES) as found:
-        yield found
+    """The benchmarks' modules."""
+    return {name: import_module(f"experiments.benchmarks.{name}") for name in NAMES}
 
 
 @pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")

@@ -2,19 +2,17 @@
 
 import json
 import sys
-from pathlib import Path
+from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from long import long
-from script_modules import script_modules
 from tiny_towers import tiny_open_clip
 
 from vsehub.training.datamodule import RetrievalDataModule
 
-FOLDER = Path(__file__).parents[2] / "experiments" / "benchmarks"
 NAMES = ("common", "sources", "ways", "throughput", "bank", "hal", "chunk", "evaluation", "gpu_equality", "gpu_check")
 NAMES += ("devices", "rehearsal", "generated", "cluster", "additions", "serving", "towers", "exported")
 CPU = torch.device("cpu")
@@ -22,9 +20,8 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def scripts():
-    """The scripts as modules, without leaving their names behind."""
-    with script_modules(FOLDER, NAMES) as found:
-        yield found
+    """The benchmarks' modules."""
+    return {name: import_module(f"experiments.benchmarks.{name}") for name in NAMES}
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +13,12 @@ from hydra import compose, initialize_config_dir
 from looped import looped
 from scipy import stats
 
+from experiments.claims import judging
+from experiments.claims.curves import compared, correlation, digest, gaps, place, plateau, swept
+from experiments.claims.study import STUDY
 from vsehub.checks import InputError
 
 ROOT = Path(__file__).parents[2]
-STUDY = ROOT / "experiments" / "claims"
-sys.path[:0] = [str(ROOT / "experiments"), str(STUDY)]
-
-# All in experiments/claims, found by the line above.
-import judging  # noqa: E402
-import runs as training  # noqa: E402
-from curves import compared, correlation, digest, gaps, place, plateau, swept  # noqa: E402
 
 
 @looped(
@@ -141,7 +136,7 @@ def test_published_figures_are_those_of_the_tables():
     printed = pd.read_csv(ROOT / "experiments/papers/paper_tables.csv", dtype={"table": str, "line": str})
     printed["rsum"] = printed["rsum"].fillna(printed.filter(regex="_r(1|5|10)$").sum(axis=1, skipna=False))
     rows = printed.set_index(["paper", "table", "line"])
-    expected = pd.read_csv(STUDY / "expected.csv")
+    expected = pd.read_csv(STUDY.folder / "expected.csv")
     held = 0
     for _, claim in expected.iterrows():
         if found := re.match(r"(\w+) table (\d), ([\d.]+) and ([\d.]+)", claim["source"]):
@@ -156,25 +151,24 @@ def test_published_figures_are_those_of_the_tables():
 
 
 @pytest.mark.parametrize("data", ["scenes", "flickr8k"])
-def test_a_training_changes_what_its_folder_says(data, tmp_path):
-    chosen = training.comparisons("scenes" if data == "scenes" else str(tmp_path), Path("out"), None, [4], [])
+def test_a_training_changes_what_its_folder_says(data):
+    runs = STUDY.trainings["results"].on(data).runs(Path("out"), seeds=[4])
     seen = set()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        for one in chosen:
-            (folder, overrides), loss = *one.runs().items(), one.losses[0]
-            sweep, _, value = one.out.name.rpartition("-")
+        for folder, (case, overrides) in runs.items():
+            (sweep, _, value), loss = folder.parent.name.rpartition("-"), case.partition("/")[2]
             if (sweep, loss) in seen:
                 continue
             seen.add((sweep, loss))
-            config = compose("train", [override for override in overrides if "data.root" not in override])
+            config = compose("train", overrides)
             group, name = {"batch_size": ("loader", "batch_size"), "k": ("loss", "k"), "bank": ("bank", "fraction")}[
                 sweep
             ]
             assert (config[group][name], config.seed) == (float(value), 4), folder
-    assert len(chosen) == (12 if data == "scenes" else 35)
+    assert len(runs) == (12 if data == "scenes" else 35)
 
 
-def test_from_runs_to_the_page(run_here, small, script, tmp_path):
+def test_from_runs_to_the_page(run_here, small, study, tmp_path):
     folders = {}
     for loss, size, seed in (("sum", 64, 0), ("hal", 64, 0), ("hal", 64, 1), ("hal", 32, 0)):
         folders[loss, size, seed] = tmp_path / "runs" / f"{loss}-{size}-{seed}"
@@ -188,11 +182,11 @@ def test_from_runs_to_the_page(run_here, small, script, tmp_path):
     (killed / "run.json").write_text(json.dumps(record | {"status": "running"}))
     page, measured = tmp_path / "page", tmp_path / "measured"
 
-    script("claims/measure.py", tmp_path / "runs", "--out", measured)
+    study("claims", "measure", tmp_path / "runs", "--out", measured)
     files = sorted(measured.rglob("*.json"))
     times = [file.stat().st_mtime_ns for file in files]
     assert {file.parent.name.rpartition("-")[0] for file in files} == {"sum-0", "hal-0", "hal-1"}
-    said = script("claims/collect.py", tmp_path / "runs", "--measured", measured, "--out", page).out
+    said = study("claims", "collect", tmp_path / "runs", "--measured", measured, "--to", page).out
     assert "killed is running, not finished: left out" in said
     assert "4 runs" in said
     frame = pd.read_csv(page / "results.csv")
@@ -207,7 +201,7 @@ def test_from_runs_to_the_page(run_here, small, script, tmp_path):
         assert plain.loc[key, "rsum"] == pytest.approx(evaluation["metrics"]["rsum"], rel=1e-5)
     assert sorted(set(pd.read_csv(page / "lambda.csv")["split"])) == ["test", "val"]
 
-    script("claims/render.py", page, UNDRAWN="1")
+    study("claims", "render", page, UNDRAWN="1")
     text = (page / "README.md").read_text()
     assert "Not there: hal at 32 with seed 1." in text
     assert text.count("Not drawn") == 2  # k and the bank's size
@@ -215,5 +209,5 @@ def test_from_runs_to_the_page(run_here, small, script, tmp_path):
     assert names == set(re.findall(r"\(figures/(.*?)\.png\)", text)) >= {"epochs", "batch-size", "lambda", "hubness"}
     assert (page / "table.md").is_file()
 
-    script("claims/measure.py", tmp_path / "runs", "--out", measured)  # all of it is there
+    study("claims", "measure", tmp_path / "runs", "--out", measured)  # all of it is there
     assert [file.stat().st_mtime_ns for file in files] == times

@@ -16,23 +16,23 @@ def commands(printed):
 
 
 @pytest.mark.parametrize(("status", "first"), [("finished", "report"), ("running", "train"), (None, "train")])
-def test_what_is_done_is_not_done_again(script, tmp_path, status, first):
+def test_what_is_done_is_not_done_again(study, tmp_path, status, first):
     folder = tmp_path / "runs" / "hal+mb-0"
     if status is not None:
         folder.mkdir(parents=True)
         (folder / "run.json").write_text(json.dumps({"status": status}))
-    found = commands(script("compare.py", "--out", tmp_path, "--losses", "hal+mb", "--dry-run").out)
+    found = commands(study("compare", "--out", tmp_path, "--losses", "hal+mb", "--dry-run").out)
     assert found[0][0] == first
     assert (f"resume={folder}" in found[0]) == (status == "running")
 
 
-def test_the_title_is_one_setting_whatever_its_commas(script, tmp_path):
-    (*_, report) = commands(script("compare.py", "--out", tmp_path, "--title", "Four losses, tuned", "--dry-run").out)
+def test_the_title_is_one_setting_whatever_its_commas(study, tmp_path):
+    (*_, report) = commands(study("compare", "--out", tmp_path, "--title", "Four losses, tuned", "--dry-run").out)
     assert report[-1] == 'title="Four losses, tuned"'
 
 
-def test_each_run_of_the_losses_names_one_loss_that_there_is(script):
-    found = commands(script("losses/study.py", "train", "DATA", "--seeds", "0", "--dry-run").out)
+def test_each_run_of_the_losses_names_one_loss_that_there_is(study):
+    found = commands(study("losses", "train", ROOT, "--seeds", "0", "--dry-run").out)
     known = {path.stem for path in (ROOT / "conf" / "loss").glob("*.yaml")}
     chosen = [[one.partition("=")[2] for one in command if one.startswith("loss=")] for command in found]
     assert len(found) == 10

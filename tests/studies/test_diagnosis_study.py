@@ -1,5 +1,6 @@
 """What the study of gains computes: rank correlations, geometry, gains; and the bank that it and others leave stale."""
 
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,16 +9,16 @@ import pandas as pd
 import pytest
 import torch
 from scipy import stats
-from script_modules import script_modules
 from torch.nn.functional import normalize
+
+from experiments.bank.stale import StaleBank
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
 @pytest.fixture(scope="module")
 def study():
-    with script_modules(EXPERIMENTS / "diagnosis", ("study",)) as scripts:
-        yield scripts["study"]
+    return import_module("experiments.diagnosis.study")
 
 
 def test_rank_correlations_are_scipys_with_ties(study):
@@ -76,19 +77,17 @@ def test_a_model_is_measured_with_and_without_correction(study, trained):
 
 
 def test_a_stale_bank_is_refilled_when_it_is_due(monkeypatch):
-    with script_modules(EXPERIMENTS / "bank", ("stale",)) as scripts:
-        bank = scripts["stale"].StaleBank(every=3, first_epoch=1, k=1)
-        filled = []
+    bank, filled = StaleBank(every=3, first_epoch=1, k=1), []
 
-        def refill(trainer, module):
-            filled.append(trainer.current_epoch)
-            bank.bank.fill(torch.eye(2), torch.eye(2), torch.arange(2), torch.arange(2))
+    def refill(trainer, module):
+        filled.append(trainer.current_epoch)
+        bank.bank.fill(torch.eye(2), torch.eye(2), torch.arange(2), torch.arange(2))
 
-        monkeypatch.setattr(bank, "refill", refill)
-        module = SimpleNamespace(device=torch.device("cpu"), log_dict=lambda values: None)
-        for epoch in range(9):
-            bank.on_train_epoch_start(SimpleNamespace(current_epoch=epoch), module)
-        assert filled == [1, 4, 7]
+    monkeypatch.setattr(bank, "refill", refill)
+    module = SimpleNamespace(device=torch.device("cpu"), log_dict=lambda values: None)
+    for epoch in range(9):
+        bank.on_train_epoch_start(SimpleNamespace(current_epoch=epoch), module)
+    assert filled == [1, 4, 7]
 
 
 def test_the_command_trains_with_a_stale_bank(vsehub, tmp_path):
@@ -107,7 +106,7 @@ def test_the_command_trains_with_a_stale_bank(vsehub, tmp_path):
         cwd=tmp_path,
         small=True,
         console=True,
-        PYTHONPATH=str(EXPERIMENTS / "bank"),
+        PYTHONPATH=str(EXPERIMENTS.parent),
     )
     history = pd.read_csv(tmp_path / "run" / "metrics.csv")
     assert history["bank/pairs"].notna().tolist() == [False, True]

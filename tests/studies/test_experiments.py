@@ -246,8 +246,8 @@ def test_rows_through_the_commands(run_here, features, tmp_path):
         assert len(said.splitlines()) == 1
 
 
-def test_the_page_of_rows_is_as_its_command_writes_it(script, tmp_path):
+def test_the_page_of_rows_is_as_its_command_writes_it(study, tmp_path):
     page, copy = ROOT / "docs" / "rows.md", tmp_path / "rows.md"
     copy.write_text(re.sub(r"(<!-- generated -->).*?(<!-- end)", r"\1\n\2", page.read_text(), flags=re.DOTALL))
-    script("rows.py", copy)
+    study("rows", copy)
     assert copy.read_bytes() == page.read_bytes()

@@ -1,10 +1,10 @@
 """The grid of losses and criteria: its trainings compose, its measuring survives a kill, its page says what lacks."""
 
-import importlib.util
 import json
 import shlex
 import shutil
 import time
+from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
@@ -18,11 +18,11 @@ CELLS = 26  # nns; five with two references, default and tuned; gm; rgm and csls
 
 
 @pytest.fixture
-def grid(script, tmp_path):
+def grid(study, tmp_path):
     """A function that runs the script and returns what it says, or with start=True the running process."""
 
     def run(*arguments, start=False):
-        done = script("grid/grid.py", *arguments, cwd=tmp_path, start=start, UNDRAWN="1")
+        done = study("grid", "run", *arguments, cwd=tmp_path, start=start, UNDRAWN="1")
         return done if start else done.out + done.err
 
     return run
@@ -30,17 +30,14 @@ def grid(script, tmp_path):
 
 @pytest.fixture(scope="module")
 def pilot():
-    spec = importlib.util.spec_from_file_location("grid_pilot", GRID / "pilot.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_module("experiments.grid.pilot")
 
 
 def trainings(grid, *arguments):
     """Folder's name -> the configuration that it would be trained with."""
     found = {}
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        for line in grid("--dry-run", *arguments).splitlines():
+        for line in grid(*arguments, "--dry-run").splitlines():
             _, command, *overrides = shlex.split(line.partition("] ")[2]) or ["", ""]
             if command == "train":
                 *overrides, folder = overrides
@@ -48,14 +45,14 @@ def trainings(grid, *arguments):
     return found
 
 
-@pytest.mark.parametrize("arguments", [(), ("--data", ROOT)], ids=["scenes", "features"])
-def test_trainings_compose(tmp_path, arguments, pilot, grid):
-    found = trainings(grid, "--out", tmp_path, "--seeds", "0,7", *arguments)
+@pytest.mark.parametrize("data", ["scenes", ROOT], ids=["scenes", "features"])
+def test_trainings_compose(tmp_path, data, pilot, grid):
+    found = trainings(grid, data, "--out", tmp_path, "--seeds", "0,7")
     assert list(found) == [f"{label}-{seed}" for seed in (0, 7) for label in pilot.OWN]
     assert {name: config.seed for name, config in found.items()} == {name: int(name[-1]) for name in found}
     assert [name for name, config in found.items() if config.bank] == ["hal+mb-0", "hal+mb-7"]
     assert len({config.loss._target_ for config in found.values()}) == 7
-    if arguments:
+    if data != "scenes":
         assert {config.trainer.max_epochs for config in found.values()} == {13}
         chosen = pd.read_csv(GRID / "settings.csv").set_index("loss")["rate"]
         assert {name: config.optimizer.lr for name, config in found.items()} == {
@@ -96,7 +93,19 @@ def test_measures_after_a_kill_and_again_after_another_training(tmp_path, traine
         shutil.copytree(trained, tmp_path / "runs" / f"{label}-3")
         change(tmp_path / "runs" / f"{label}-3" / "run.json", label=label)
     change(tmp_path / "runs" / "max-3" / "run.json", status="running")
-    arguments = ["--no-training", "--out", tmp_path, "--seeds", 3, "--losses", "sum", "max", "hal+mb", "infonce"]
+    arguments = [
+        "scenes",
+        "--no-training",
+        "--out",
+        tmp_path,
+        "--seeds",
+        3,
+        "--cases",
+        "sum",
+        "max",
+        "hal+mb",
+        "infonce",
+    ]
 
     process = grid(*arguments, start=True)
     while not (early := list((tmp_path / "measured").rglob("*.json"))) and process.poll() is None:

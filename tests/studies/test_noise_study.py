@@ -34,9 +34,9 @@ def finished_run(folder, loss, seed, rsum, noise=None, **config):
     (path / "run.json").write_text(json.dumps(told))
 
 
-def test_the_study_from_runs_to_verdict(script, tmp_path):
+def test_the_study_from_runs_to_verdict(study, tmp_path):
     """SUM loses 10 points a tenth of noise, MAX 20, with one point between seeds; the bank's runs are clean alone."""
-    runs, clean, study = tmp_path / "runs", tmp_path / "grid", tmp_path / "study"
+    runs, clean, page = tmp_path / "runs", tmp_path / "grid", tmp_path / "study"
     for seed in (0, 1):
         for loss, start, loss_a_tenth in (("sum", 310, 10), ("max", 300, 20)):
             finished_run(clean, loss, seed, start + seed)
@@ -46,28 +46,28 @@ def test_the_study_from_runs_to_verdict(script, tmp_path):
         finished_run(clean, "infonce", seed, 400)
     finished_run(clean, "hal+mb", 0, 333)
     left_out = shutil.ignore_patterns("__pycache__", "results.csv", "table.md", "figures")
-    shutil.copytree(NOISE, study, ignore=left_out)
+    shutil.copytree(NOISE, page, ignore=left_out)
 
     def run(name, *arguments, status=0):
-        return script(NOISE / f"{name}.py", *arguments, status=status).err
+        return study("noise", name, *arguments, status=status).err
 
-    collecting = ("collect", runs, "--clean", clean, "--to", study)
+    collecting = ("collect", "--out", runs, "--clean", clean, "--to", page)
     run(*collecting)
-    found = pd.read_csv(study / "results.csv")
+    found = pd.read_csv(page / "results.csv")
     assert list(zip(found["protocol"], found["loss"], found["seed"], strict=True)) == [
         *((("clean", loss, seed)) for loss in ("sum", "max") for seed in (0, 1)),
         ("clean", "hal+mb", 0),
         *((protocol, loss, seed) for protocol in ("captions", "images") for loss in ("sum", "max") for seed in (0, 1)),
     ]
-    run("render", study)
-    page = (study / "README.md").read_text()
+    run("render", page)
+    text = (page / "README.md").read_text()
     for protocol in ("captions", "images"):
-        assert f"Protocol {protocol}: Of 12 claims: not measured 11, too few seeds 1." in page
-    page = re.sub(" +", " ", page)
-    assert "| sum | 0, 1 | 310.5 ± 0.7 | 270.5 ± 0.7 | 40.0 ± 0.0 |" in page
-    assert "| hal+mb | 0 | 333.0 | – | – |" in page
-    assert "Collapsed in training: sum captions 0.4 seed 0" in page
-    assert (study / "figures" / "rsum_over_rate.png").stat().st_size > 10_000
+        assert f"Protocol {protocol}: Of 12 claims: not measured 11, too few seeds 1." in text
+    text = re.sub(" +", " ", text)
+    assert "| sum | 0, 1 | 310.5 ± 0.7 | 270.5 ± 0.7 | 40.0 ± 0.0 |" in text
+    assert "| hal+mb | 0 | 333.0 | – | – |" in text
+    assert "Collapsed in training: sum captions 0.4 seed 0" in text
+    assert (page / "figures" / "rsum_over_rate.png").stat().st_size > 10_000
 
     finished_run(runs / "other", "sum", 7, 300, {"protocol": "captions", "rate": 0.4}, optimizer={"lr": 0.1})
-    assert "was trained otherwise than other runs of sum: optimizer.lr differ" in run(*collecting, status=1)
+    assert "was trained otherwise than other runs of sum: optimizer.lr differ" in run(*collecting, status=2)

@@ -12,12 +12,12 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_dir
 
+from experiments import reproduce
+from experiments.row_files import rows
+from experiments.row_jobs import Job
+
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "conf" / "experiment"
-
-import reproduce  # noqa: E402 (in experiments/, found by the line above)
-from row_files import rows  # noqa: E402
-from row_jobs import Job  # noqa: E402
 
 PUBLISHED = pd.read_csv(ROOT / "experiments/papers/paper_tables.csv", dtype={"table": str, "line": str})
 TINY = (
@@ -159,7 +159,7 @@ def test_rows_are_measured_once_written_the_same_again_and_a_failure_leaves_the_
     asked = ["emnlp2019-submission/4", "--lines", "4.1,4.5,4.8", "--seeds", "0,1", "--out", tmp_path, *TINY, "loss.k=2"]
 
     def run():
-        done = script("reproduce.py", *asked, status=1)
+        done = script("experiments.reproduce", *asked, status=1)
         return done.out, done.err.rstrip().splitlines()
 
     printed, said = run()

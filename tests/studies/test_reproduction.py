@@ -5,9 +5,10 @@ import re
 import pandas as pd
 import pytest
 from looped import looped
-from published import METRICS, order_notes, published_table, short_published_table
-from reproduced import occurrence_remarks, occurrence_table, reproduced
 from scipy import stats
+
+from experiments.published import METRICS, order_notes, published_table, short_published_table
+from experiments.reproduced import occurrence_remarks, occurrence_table, reproduced
 
 TABLES = ("aaai2020/1", "aaai2020/2", "acl-srw2019/1", "acl-srw2019/2", "acl-srw2019/4", "emnlp2019-submission/1")
 TABLES += ("emnlp2019-submission/2", "emnlp2019-submission/4")

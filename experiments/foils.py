@@ -1,12 +1,11 @@
 """Write foils of the embedded scenes: captions with one word made false, to try `vsehub evaluate foil=FILE` on.
 
-    python experiments/foils/make.py OUT.csv [--split test] [--size default] [--data-seed 0] [--seed 0]
+    python -m experiments foils OUT.csv [--split test] [--size default] [--data-seed 0] [--seed 0]
 
 Of each caption that names a colour, a shape, a size or a number of things, one such word is replaced by one that fits
 nothing in the picture: what is in it is known, since the scenes are composed by their seed.
 """
 
-import argparse
 import csv
 import io
 import re
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.study import Given, option, verb
 from vsehub.checks import require
 from vsehub.data.scenes.captions import NUMBERS, WORDS, describe
 from vsehub.data.scenes.images import COLOURS, OUTLINES, RADII, Scene, render
@@ -71,15 +71,15 @@ def _pattern(kind: str) -> re.Pattern:
     return re.compile(rf"\b({'|'.join(sorted(words, key=len, reverse=True))})\b")
 
 
-def main() -> None:
-    """Read the command line and write the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, metavar="OUT.csv")
-    parser.add_argument("--split", default="test", choices=SPLITS)
-    parser.add_argument("--size", default="default", choices=list(SIZES))
-    parser.add_argument("--data-seed", type=int, default=0, help="the scenes' (data.seed)")
-    parser.add_argument("--seed", type=int, default=0, help="of the choice of words")
-    options = parser.parse_args()
+@verb(
+    option("out", type=Path, metavar="OUT.csv"),
+    option("--split", default="test", choices=SPLITS),
+    option("--size", default="default", choices=list(SIZES)),
+    option("--data-seed", type=int, default=0, help="the scenes' (data.seed)"),
+    option("--seed", type=int, default=0, help="of the choice of words"),
+)
+def main(options: Given) -> None:
+    """Write the file."""
     rng = np.random.default_rng(options.seed)
     split = Scenes(size=options.size, seed=options.data_seed).load(options.split)
     composed = scenes(options.split, options.size, options.data_seed)
@@ -94,7 +94,3 @@ def main() -> None:
             written += 1
     write_text(options.out, text.getvalue())
     print(f"{written} foils of {len(split.captions)} captions in {options.out}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,19 +1,25 @@
-"""Write a made-up bilingual lexicon: the word vectors of two languages, and which words translate each other.
+"""Losses on a made-up bilingual lexicon: the word vectors of two languages, and which words translate each other.
+
+    python -m experiments lexicon make OUT [--meanings 4000] [--dim 64] [--seed 0]
+    python -m experiments lexicon render
 
 A meaning is a point near its topic, in a space of few dimensions that is put into the space of each language; one of
 these is a rotation of the other. The rarer a meaning (Zipf), the more its words' vectors are noise. A meaning has one
 word or more in each language, and some words have two meanings, so that translations are many each way. Topics, and a
 direction in which frequent words are pulled, make hubs.
-
-    python experiments/lexicon/make.py OUT [--meanings 4000] [--dim 64] [--seed 0]
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
+from experiments.evidence import judged, judged_table, read_expected, renew, verdict
+from experiments.plots import dots, save
+from experiments.study import Given, Study, option, verb
 from vsehub.io.files import atomic, write_text
+from vsehub.report.recipes import label_rank
+from vsehub.report.results import aggregate, results_table
 
 HIDDEN, TOPICS = 40, 60
 MORE_WORDS = 0.3  # chance of each further word for a meaning
@@ -43,14 +49,14 @@ def unit(random: np.random.Generator, dim: int) -> np.ndarray:
     return direction / np.linalg.norm(direction)
 
 
-def main() -> None:
-    """Read the command line and write the files."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="folder for here.npy, there.npy, lexicon.csv (query: there, item: here)")
-    parser.add_argument("--meanings", type=int, default=4000)
-    parser.add_argument("--dim", type=int, default=64, help=f"of the word vectors, at least {HIDDEN}")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+@verb(
+    option("out", type=Path, help="folder for here.npy, there.npy, lexicon.csv (query: there, item: here)"),
+    option("--meanings", type=int, default=4000),
+    option("--dim", type=int, default=64, help=f"of the word vectors, at least {HIDDEN}"),
+    option("--seed", type=int, default=0),
+)
+def make(options: Given) -> None:
+    """Write the lexicon: vectors of both languages, and which words translate each other."""
     random = np.random.default_rng(options.seed)
     topics = random.normal(size=(TOPICS, HIDDEN))[random.integers(0, TOPICS, options.meanings)]
     points = topics + random.normal(size=(options.meanings, HIDDEN))
@@ -67,5 +73,20 @@ def main() -> None:
     print(f"{counts}, {len(rows)} pairs of translations in {options.out}")
 
 
-if __name__ == "__main__":
-    main()
+def render(folder: Path) -> None:
+    """Draw table.md, the figure and the README's generated parts from results.csv and expected.csv."""
+    frame = pd.read_csv(folder / "results.csv", keep_default_na=False, na_values=[""])
+    frame["variant"] = ""
+    frame = frame.sort_values("label", key=lambda names: names.map(label_rank), kind="stable")
+    frame = frame.sort_values("criterion", ascending=False, kind="stable")
+    frame["case"] = frame["criterion"] + " " + frame["label"]
+    claims = judged(frame, read_expected(folder), "case")
+    text = f"{judged_table(claims).markdown()}\n\n{results_table(aggregate(frame)).markdown()}\n"
+    write_text(folder / "table.md", f"# Losses on a made-up lexicon\n\n{text}")
+    caption = "rsum of the test words by loss, under each criterion: single seeds, mean and sample deviation."
+    save(folder, dots(frame, "rsum", "label", "criterion", "rsum", caption, "rsum, test words"))
+    renew(folder / "README.md", verdict(claims), "verdict")
+    renew(folder / "README.md", text, "figures")
+
+
+STUDY = Study(__file__, render=render, verbs={"make": make})

@@ -1,36 +1,14 @@
-"""table.md, the figures, index.html and the README's generated parts from results.csv, comparisons.csv, recipes.csv.
+"""table.md, the figures, the HTML page and the README's generated parts from the grid's tables."""
 
-    python experiments/grid/render.py [STUDY_FOLDER] [--page FILE]
-
-The page is one HTML file with tables and figures in it; it is written where --page says.
-"""
-
-import argparse
-import sys
 from pathlib import Path
 
 import pandas as pd
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-import figures  # noqa: E402 (beside this file)
-import tables  # noqa: E402
-import words  # noqa: E402
-from evidence import judged, judged_table, read_expected, renew  # noqa: E402 (found by the line above)
-from plots import save  # noqa: E402
-
-from vsehub.io.files import write_text  # noqa: E402
-from vsehub.report.pages.sections import Section, sections_markdown, sections_page  # noqa: E402
-
-
-def main() -> None:
-    """Read the command line and write the files."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, default=HERE, help="default: the study's own")
-    parser.add_argument("--page", type=Path, help="where to write the HTML page")
-    arguments = parser.parse_args()
-    render(arguments.folder, arguments.page)
+from experiments.evidence import judged, judged_table, read_expected, renew
+from experiments.grid import figures, tables, words
+from experiments.plots import save
+from vsehub.io.files import write_text
+from vsehub.report.pages.sections import Section, sections_markdown, sections_page
 
 
 def render(folder: Path, page: Path | None = None) -> None:
@@ -99,7 +77,3 @@ def sections(
         Section("Time", [words.hardware(frame)], [tables.times(frame)]),
         Section("How it was trained", words.protocol(frame), [tables.settings(recipes)] if len(recipes) else []),
     ]
-
-
-if __name__ == "__main__":
-    main()

@@ -1,19 +1,19 @@
 """FOIL-COCO's json as the table that `vsehub evaluate foil=FILE` reads.
 
-    python experiments/foils/foil_coco.py foilv1.0_test_2017.json OUT.csv [--names test_ids.txt]
+    python -m experiments foil_coco foilv1.0_test_2017.json OUT.csv [--names test_ids.txt]
 
 Annotations that share an id are one caption and its foils; an image is named by the json's own file name, as in COCO's
 folders. --names: a text file of image names, one a line; pairs of other images are left out, since the split that is
 evaluated, Karpathy's for example, need not hold all images of FOIL-COCO.
 """
 
-import argparse
 import csv
 import io
 import json
 from collections import defaultdict
 from pathlib import Path
 
+from experiments.study import Given, option, verb
 from vsehub.checks import InputError, existing
 from vsehub.io.files import write_text
 from vsehub.io.text import read_lines
@@ -36,13 +36,13 @@ def pairs(path: Path) -> list[tuple[str, str, str]]:
         raise InputError(f"{path} is no json of FOIL-COCO ({type(error).__name__}: {error})") from error
 
 
-def main() -> None:
-    """Read the command line and write the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("json", type=Path)
-    parser.add_argument("out", type=Path, metavar="OUT.csv")
-    parser.add_argument("--names", type=Path, help="a text file of the images to keep, one name a line")
-    options = parser.parse_args()
+@verb(
+    option("json", type=Path),
+    option("out", type=Path, metavar="OUT.csv"),
+    option("--names", type=Path, help="a text file of the images to keep, one name a line"),
+)
+def main(options: Given) -> None:
+    """Write the file."""
     found = pairs(options.json)
     names = None if options.names is None else set(read_lines(options.names, "file name"))
     kept = [pair for pair in found if names is None or pair[0] in names]
@@ -51,7 +51,3 @@ def main() -> None:
     writer.writerows([("image", "caption", "foil"), *kept])
     write_text(options.out, text.getvalue())
     print(f"{len(kept)} of {len(found)} pairs in {options.out}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,29 +1,110 @@
-"""Draw table.md, the figure and the README's generated parts from results.csv and expected.csv.
+"""Checkpoints under every criterion: transductive and inductive, at default settings and tuned on val.
 
-    python experiments/criteria/render.py [FOLDER]
+    python -m experiments criteria measure RUNS... --out FOLDER
+    python -m experiments criteria collect FOLDER
+    python -m experiments criteria render
 
-Differences to nns are taken run by run, so that what a seed does to both is not counted as spread.
+RUNS: run folders or folders of them. Each split is encoded once a run. Differences to nns are taken run by run, so that
+what a seed does to both is not counted as spread.
 """
 
-import sys
+import json
 from pathlib import Path
 
 import matplotlib
 import pandas as pd
+from tqdm import tqdm
 
+from experiments.checkpoints import chosen, restored
+from experiments.evidence import judged, judged_table, read_expected, renew, spread, verdict
+from experiments.plots import save
+from experiments.study import DATA_ROOT, MEASURED, RUNS, TO, Given, Study, option, verb
 from vsehub.checks import require
-from vsehub.io.files import write_text
-from vsehub.report.plots import COLOURS, MARKERS, RC, new_figure, render
+from vsehub.components import conf_folder
+from vsehub.evaluation.measurement import Measurement
+from vsehub.evaluation.measurement import measure as measured
+from vsehub.io.files import write_json, write_text
+from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure
+from vsehub.report.plots import render as drawn
+from vsehub.report.recipes import label_rank
+from vsehub.report.runs import find_runs, read_run
 from vsehub.report.tables import ReportTable, spread_text
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-from collect import COLUMNS, SIDES  # noqa: E402 (beside this file)
-from evidence import judged, judged_table, read_expected, renew, spread, study_folder, verdict  # noqa: E402 (found above)
-from plots import save  # noqa: E402
-
+SIDES = ("i2t", "t2i")
+COLUMNS = {f"{side}_r{k}": f"{side}/r{k}" for side in SIDES for k in (1, 5, 10)} | {
+    "rsum": "rsum",
+    "map_r_i2t": "i2t/map_r",
+    "meanr_i2t": "i2t/meanr",
+    "meanr_t2i": "t2i/meanr",
+    "hs_sum": "hubness/hs_sum",
+}
 CASE = ["loss", "criterion", "reference", "settings"]
+
+
+def names() -> list[str]:
+    """All criteria that have a yaml."""
+    return sorted(path.stem for path in (conf_folder() / "criterion").glob("*.yaml"))
+
+
+@verb(
+    RUNS, MEASURED, DATA_ROOT, option("--criteria", nargs="+", default=names(), help="default: all of conf/criterion")
+)
+def measure(given: Given) -> None:
+    """Measure runs under every criterion, as far as that is not done."""
+    for run in find_runs(given.runs):
+        record = read_run(run, run.name).record
+        measure_run(run, given.measured / f"{record['label']}-{record['seed']}", given.criteria, given.root)
+
+
+def measure_run(run: Path, out: Path, criteria: list[str], root: str | None) -> None:
+    """Write every measurement of one run that `out` lacks."""
+    model = None
+    protocol = chosen("protocol", "single")
+    for name in tqdm(criteria, out.name):
+        criterion = chosen("criterion", name)
+        references = ["queries"] + (["train"] if criterion.inductive and criterion.needs_reference else [])
+        for reference in references:
+            for fitted in [False] + ([True] if criterion.tunable and name != "gm" else []):  # gm is rgm with λ = 1
+                path = out / f"{name}-{reference}-{'tuned' if fitted else 'default'}.json"
+                if not path.exists():
+                    model = model or restored(run, root)
+                    write_json(path, measured(model, Measurement("test", criterion, name, protocol, reference, fitted)))
+
+
+@verb(option("measured", type=Path, help="the folder that `measure` wrote"), TO)
+def collect(given: Given) -> None:
+    """Write results.csv, a row a measurement."""
+    write_text(given.folder / "results.csv", results(given.measured).to_csv(index=False, float_format="%.6g"))
+
+
+def results(folder: Path) -> pd.DataFrame:
+    """One row a measurement."""
+    rows = []
+    for file in sorted(folder.glob("*/*.json")):
+        record = json.loads(file.read_text())
+        loss, _, seed = file.parent.name.rpartition("-")
+        rows.append(
+            {
+                "loss": loss,
+                "seed": int(seed),
+                "criterion": record["criterion"],
+                "reference": record["reference"],
+                "settings": "tuned" if record["tuned"] else "default",
+                "parameters": json.dumps(record["parameters"]),
+                "val_rsum": record["tuned"]["rsum"] if record["tuned"] else None,
+                "split": record["split"],
+                "images": record["images"],
+                "texts": record["texts"],
+                "protocol": record["protocol"],
+                "seconds": record["ranking_seconds"],
+            }
+            | {name: record["metrics"][key] for name, key in COLUMNS.items()}
+        )
+    frame = pd.DataFrame(rows)
+    frame["r1"] = frame["i2t_r1"] + frame["t2i_r1"]
+    frame["r10"] = frame["i2t_r10"] + frame["t2i_r10"]
+    frame = frame.sort_values(["seed", "criterion", "reference", "settings"])
+    return frame.sort_values("loss", key=lambda names: names.map(label_rank), kind="stable", ignore_index=True)
 
 
 def differences(frame: pd.DataFrame) -> pd.DataFrame:
@@ -69,7 +150,7 @@ def orders(frame: pd.DataFrame) -> str:
     return ReportTable(["reference", "order by mean rsum"], rows, words=2).markdown()
 
 
-def picture(frame: pd.DataFrame):
+def picture(frame: pd.DataFrame) -> Picture:
     """R@1 against R@10, both as differences to nns, with deviations; one panel a loss."""
     losses = list(dict.fromkeys(frame["loss"]))
     criteria = [name for name in dict.fromkeys(frame["criterion"]) if name != "nns"]
@@ -98,22 +179,21 @@ def picture(frame: pd.DataFrame):
         figure.axes[0].set_ylabel("R@10 - nns, both directions added")
         figure.axes[-1].legend(loc="upper left", bbox_to_anchor=(1, 1))
         caption = "R@1 and R@10 of each criterion, transductive, tuned on val: mean and deviation over seeds."
-        return render(figure, "r1-against-r10", caption, None)
+        return drawn(figure, "r1-against-r10", caption, None)
 
 
-def chosen(frame: pd.DataFrame) -> pd.DataFrame:
+def best_settings(frame: pd.DataFrame) -> pd.DataFrame:
     """Each run's transductive figures, fitted where there is something to fit: one row a loss, criterion and seed."""
     own = frame[frame["reference"] != "inductive"].sort_values("settings")  # "default" before "tuned"
     own = own.drop_duplicates(["loss", "criterion", "seed"], keep="last")
     return own.assign(case=own["loss"] + " " + own["criterion"])
 
 
-def main() -> None:
-    """Read the command line and write the files."""
-    folder = study_folder(__doc__, HERE)
+def render(folder: Path) -> None:
+    """Draw table.md, the figure and the README's generated parts from results.csv and expected.csv."""
     frame = pd.read_csv(folder / "results.csv")
     means = differences(frame)
-    claims = judged(chosen(frame), read_expected(folder), "case")
+    claims = judged(best_settings(frame), read_expected(folder), "case")
     parts = [judged_table(claims).markdown()]
     for loss, rows in means.groupby("loss", sort=False):
         seeds = ", ".join(str(seed) for seed in sorted(set(frame.loc[frame["loss"] == loss, "seed"])))
@@ -125,5 +205,4 @@ def main() -> None:
     renew(folder / "README.md", text, "figures")
 
 
-if __name__ == "__main__":
-    main()
+STUDY = Study(__file__, render=render, verbs={"measure": measure, "collect": collect})

@@ -1,33 +1,25 @@
-"""Draw table.md, the figure and the README's generated parts from results.csv, settings.csv and expected.csv.
-
-python experiments/adapters/render.py [FOLDER]
-"""
+"""The adapters' page: claims tested over overlapping folds, tables and the figure."""
 
 import math
-import sys
 from pathlib import Path
 
 import matplotlib
 import pandas as pd
 from scipy import stats
 
-from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure, render
+from experiments.evidence import STEPS, concluded, pair, read_expected, renew, verdict, write_claims
+from experiments.plots import save
+from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure
+from vsehub.report.plots import render as drawn
 from vsehub.report.tables import ReportTable, probability_text, spread_text
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-from evidence import STEPS, concluded, pair, read_expected, renew, study_folder, verdict, write_claims  # noqa: E402 (found above)
-from plots import save  # noqa: E402
 
 MODELS = {"frozen": "frozen", "sum": "SUM", "infonce": "InfoNCE", "hal": "HAL", "hal+mb": "HAL, bank"}
 CRITERIA = {"nns": "plain", "csls": "CSLS", "sinkhorn": "Sinkhorn"}
 LEVEL = 0.05
 
 
-def main() -> None:
-    """Render the study."""
-    folder = study_folder(__doc__, HERE)
+def render(folder: Path) -> None:
+    """Draw table.md, the figure and the README's generated parts from results.csv, settings.csv and expected.csv."""
     frame = pd.read_csv(folder / "results.csv", keep_default_na=False)
     claims = judged(frame, read_expected(folder))
     write_claims(folder, claims_table(claims).markdown())
@@ -146,8 +138,4 @@ def picture(frame: pd.DataFrame) -> Picture:
         panels[0].set_ylabel("gain in rsum over frozen, plain")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
-        return render(figure, "gains", "What an adapter, a correction and both gain in rsum", None)
-
-
-if __name__ == "__main__":
-    main()
+        return drawn(figure, "gains", "What an adapter, a correction and both gain in rsum", None)

@@ -5,28 +5,28 @@ Points of few dimensions, in clusters of unequal density, are put into many dime
 queries and items apart from each other (the modality gap of Liang et al. 2022). A query is an item's point with noise,
 so that each has one right answer and some items get far too many wrong ones.
 
-    python experiments/embeddings/make.py OUT [--items 2000] [--queries 5] [--dim 256] [--seed 0]
+    python -m experiments embeddings OUT [--items 2000] [--queries 5] [--dim 256] [--seed 0]
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 
+from experiments.study import Given, option, verb
 from vsehub.io.files import atomic, write_text
 
 INNER, CLUSTERS = 24, 40
 
 
-def main() -> None:
-    """Read the command line and write the files."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="folder for items.npy, queries.npy, train_queries.npy, pairs.csv")
-    parser.add_argument("--items", type=int, default=2000)
-    parser.add_argument("--queries", type=int, default=5, help="queries of each item, and as many training queries")
-    parser.add_argument("--dim", type=int, default=256)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+@verb(
+    option("out", type=Path, help="folder for items.npy, queries.npy, train_queries.npy, pairs.csv"),
+    option("--items", type=int, default=2000),
+    option("--queries", type=int, default=5, help="queries of each item, and as many training queries"),
+    option("--dim", type=int, default=256),
+    option("--seed", type=int, default=0),
+)
+def main(options: Given) -> None:
+    """Write the files."""
     random = np.random.default_rng(options.seed)
     spread = random.normal(size=(INNER, options.dim)) / np.sqrt(INNER)
     cone, *gaps = random.normal(size=(3, options.dim))
@@ -54,7 +54,3 @@ def main() -> None:
     lines = [f"{query},{item}" for query, item in enumerate(owners)]
     write_text(options.out / "pairs.csv", "\n".join(["query,item", *lines]) + "\n")
     print(f"made up: {len(owners)} queries, as many training queries and {options.items} items in {options.out}")
-
-
-if __name__ == "__main__":
-    main()

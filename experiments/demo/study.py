@@ -1,22 +1,18 @@
-"""Collect what the demo's learning rates were chosen from: rates.csv, and the table of the README beside it.
+"""What the demo's learning rates were chosen from.
 
-python experiments/demo/collect.py runs/sweeps/demo
+python -m experiments demo collect runs/sweeps/demo
+python -m experiments demo render
 """
 
-import argparse
 import json
-import sys
 from pathlib import Path
 
 import pandas as pd
 
+from experiments.evidence import renew
+from experiments.study import TO, Given, Study, option, verb
 from vsehub.checks import require
 from vsehub.io.files import write_text
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-from evidence import renew  # noqa: E402 (beside this folder, found by the line above)
 
 LOSSES = ["sum", "max", "sum_to_max", "hal", "hal+mb"]
 
@@ -66,14 +62,15 @@ def table(frame: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Read the command line and write the files."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sweep", type=Path, help="the sweep's folder, e.g. runs/sweeps/demo")
-    frame = tried(parser.parse_args().sweep)
-    write_text(HERE / "rates.csv", frame.to_csv(index=False, float_format="%.6g"))
-    renew(HERE / "README.md", table(frame))
+@verb(option("sweep", type=Path, help="the sweep's folder, e.g. runs/sweeps/demo"), TO)
+def collect(given: Given) -> None:
+    """Write rates.csv, a row for each run of the sweep."""
+    write_text(given.folder / "rates.csv", tried(given.sweep).to_csv(index=False, float_format="%.6g"))
 
 
-if __name__ == "__main__":
-    main()
+def render(folder: Path) -> None:
+    """Write the README's table from rates.csv."""
+    renew(folder / "README.md", table(pd.read_csv(folder / "rates.csv")))
+
+
+STUDY = Study(__file__, render=render, verbs={"collect": collect})

@@ -1,0 +1,83 @@
+"""The command line of the studies: python -m experiments NAME VERB ...
+
+python -m experiments --help            the studies and the tools
+python -m experiments losses --help     the verbs of a study
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from experiments.study import Study, Verb, headings
+from vsehub.checks import InputError
+
+HERE = Path(__file__).parent
+TOOLS = {
+    "beside": "runs beside a published table",
+    "compare": "train losses with seeds, evaluate under criteria, report",
+    "embeddings": "made-up embeddings with hubs, to try diagnose and rerank on",
+    "foil_coco": "FOIL-COCO's json as the table that vsehub evaluate reads",
+    "foils": "foils of the embedded scenes",
+    "rows": "docs/rows.md from the published tables",
+}
+
+
+def parser(chosen: str | None) -> argparse.ArgumentParser:
+    """The parser of all commands. Verbs are those of the `chosen` study alone, since only its file is imported."""
+    whole = argparse.ArgumentParser(
+        prog="python -m experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    studies = whole.add_subparsers(dest="name", required=True, metavar="NAME")
+    for name, title in [*headings(HERE), *TOOLS.items()]:
+        if name != chosen:
+            studies.add_parser(name, help=title)
+            continue
+        module = import_module(f"experiments.{name}" if name in TOOLS else f"experiments.{name}.study")
+        own = studies.add_parser(name, help=title, description=module.__doc__, formatter_class=whole.formatter_class)
+        if name in TOOLS:
+            add(own, module.main, None)
+            continue
+        verbs = own.add_subparsers(dest="word", required=True, metavar="VERB")
+        for word, verb in module.STUDY.all_verbs().items():
+            short = verb.about.partition("\n")[0]
+            add(verbs.add_parser(word, help=short, description=verb.about), verb, module.STUDY)
+    return whole
+
+
+def add(own: argparse.ArgumentParser, verb: Verb, study: Study | None) -> None:
+    """Add the arguments that a verb declares."""
+    for names, settings in verb.options:
+        own.add_argument(*names, **settings)
+    own.set_defaults(verb=verb, study=study)
+
+
+def complete(given: argparse.Namespace) -> None:
+    """Fill in what is the study's own where the command line leaves it out: folders; seeds become one list."""
+    if getattr(given, "seeds", None):
+        given.seeds = [seed for some in given.seeds for seed in some]
+    if given.study is None:
+        return
+    if getattr(given, "folder", given) is None:
+        given.folder = given.study.folder
+    if getattr(given, "out", given) is None:
+        part = getattr(given, "part", None)
+        first = next(iter(given.study.trainings), None)
+        given.out = Path("runs") / (given.study.name if part in (None, first) else f"{given.study.name}-{part}")
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run one command; exit status 2 for what it cannot be run with."""
+    words = sys.argv[1:] if words is None else list(words)
+    whole = parser(words[0] if words else None)
+    given = whole.parse_args(words)
+    try:
+        complete(given)
+        given.verb(given)
+    except InputError as error:
+        whole.error(str(error))
+
+
+if __name__ == "__main__":
+    main()

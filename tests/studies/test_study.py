@@ -1,0 +1,131 @@
+"""The runner of studies: what a declaration trains, evaluates and collects, and what it refuses."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from experiments import __main__ as commands
+from experiments.study import Study, Trainings, headings, joined
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(monkeypatch, capsys, study, *words):
+    """What a command of a study prints, as `python -m experiments` runs it."""
+    monkeypatch.setattr(commands, "import_module", lambda name: type("module", (), {"STUDY": study}))
+    commands.main(["losses", *map(str, words)])  # under the name of a study that there is
+    return capsys.readouterr().out
+
+
+def finished(folder, seed, rsum, **more):
+    (folder / "evaluations").mkdir(parents=True)
+    record = {"status": "finished", "seed": seed, "data": {"test": {"images": 500}}, "best": {"epoch": 2}}
+    record["best"]["val/rsum"] = rsum
+    record["metrics"] = {"test/rsum": rsum, "test/hubness/hs_sum": 1.0}
+    (folder / "run.json").write_text(json.dumps(record | more))
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Two cases, one of them with fewer seeds, and an evaluation."""
+    (tmp_path / "toy").mkdir()
+    cases = {"plain, small": ["loss=sum"], "vectors/hal+mb": ["loss=hal", "bank=memory", "data.root={data}/global"]}
+    own = Trainings(
+        cases,
+        own_seeds={"vectors/hal+mb": (0,)},
+        evaluations=(["criterion=csls", "reference=train"],),
+        scenes=Trainings({"plain, small": ["loss=sum"]}, ("experiment=demo",), (0,)),
+    )
+    return Study(str(tmp_path / "toy" / "study.py"), {"results": own, "more": Trainings({"one": []}, seeds=(5,))})
+
+
+def test_trains_seed_by_seed_what_is_not_finished(study, monkeypatch, capsys, tmp_path):
+    runs = tmp_path / "out" / "runs"
+    finished(runs / "plain+small-1", 1, 300.0)
+    finished(runs / "plain+small-0", 0, 300.0, status="running")
+    said = run(monkeypatch, capsys, study, "train", tmp_path, "--out", tmp_path / "out", "--dry-run")
+    assert said.startswith("4 runs, 1 of them finished before")
+    told = [shlex.split(line.partition("] ")[2])[2:] for line in said.splitlines()[1:]]
+    assert told[0] == [f"resume={runs / 'plain+small-0'}"]
+    assert told[1] == [
+        "data=precomp", f"data.root={tmp_path}", "data.name=flickr8k", "study=toy", "loss=hal", "bank=memory",
+        f"data.root={tmp_path}/global", "seed=0", f"hydra.run.dir={runs / 'vectors' / 'hal+mb-0'}",
+    ]  # fmt: skip
+    assert f"hydra.run.dir={runs / 'plain+small-2'}" in told[2]
+    assert len(told) == 3
+
+
+def test_cases_seeds_parts_and_scenes_are_chosen(study, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    train = ("train", tmp_path, "--dry-run")
+    said = run(monkeypatch, capsys, study, *train, "--cases", "vec*", "--seeds", "7,8", "--settings", "a=1")
+    assert [line.rpartition("=")[2] for line in said.splitlines()[1:]] == [
+        f"runs/toy/runs/vectors/hal+mb-{seed}" for seed in (7, 8)
+    ]
+    assert said.count(" a=1 ") == 2
+    said = run(monkeypatch, capsys, study, *train, "--part", "more")
+    assert said.splitlines()[1].endswith("hydra.run.dir=runs/toy-more/runs/one-5")
+    said = run(monkeypatch, capsys, study, "train", "scenes", "--dry-run")
+    assert "experiment=demo study=toy loss=sum seed=0" in said.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("train", "nowhere"), "nowhere, which is no folder"),
+        (("train", "scenes", "--part", "more"), "not trained on scenes"),
+        (("train", ROOT, "--cases", "sum"), "no case sum; there are plain, small, vectors/hal"),
+        (("collect", "--out", "nowhere"), "no finished run of toy"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(study, words, message, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as caught:
+        run(monkeypatch, capsys, study, *words)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_evaluates_and_collects_finished_runs(study, monkeypatch, capsys, tmp_path):
+    runs = tmp_path / "out" / "runs"
+    finished(runs / "plain+small-0", 0, 300.0)
+    finished(runs / "plain+small-10", 10, 301.0)
+    finished(runs / "vectors" / "hal+mb-0", 0, 310.0)
+    finished(runs / "plain+small-1", 1, 302.0, status="running")
+    place = ("--out", tmp_path / "out")
+    said = run(monkeypatch, capsys, study, "evaluate", *place, "--dry-run")
+    assert said.count("criterion=csls reference=train") == 2
+    record = {"criterion": "csls", "reference": "inductive", "tuned": None}
+    (runs / "plain+small-0" / "evaluations" / "test-single-csls.json").write_text(json.dumps(record))
+    said = run(monkeypatch, capsys, study, "evaluate", *place, "--dry-run")
+    assert said.count("vsehub evaluate") == 1
+    assert "hal+mb-0" in said
+    run(monkeypatch, capsys, study, "collect", *place)
+    finished(runs / "vectors" / "hal+mb-3", 3, 320.0)
+    (runs / "plain+small-0" / "run.json").unlink()
+    run(monkeypatch, capsys, study, "collect", *place)
+    frame = pd.read_csv(tmp_path / "toy" / "results.csv")
+    assert frame[["case", "seed", "rsum"]].to_numpy().tolist() == [
+        ["plain, small", 0, 300.0], ["plain, small", 10, 301.0], ["vectors/hal+mb", 0, 310.0],
+        ["vectors/hal+mb", 3, 320.0],
+    ]  # fmt: skip
+
+
+def test_new_runs_replace_their_rows_alone():
+    columns = ["case", "seed", "val_rsum"]
+    old = pd.DataFrame([["none", 0, 1.0], ["defaults", 0, 2.0]], columns=columns)
+    new = pd.DataFrame([["defaults", 0, 3.0], ["none", 1, 4.0]], columns=columns)
+    found = joined(old, new, "case", ["none", "defaults"]).to_numpy().tolist()
+    assert found == [["none", 0, 1.0], ["none", 1, 4.0], ["defaults", 0, 3.0]]
+
+
+def test_every_study_has_a_title_and_verbs_that_say_what_they_do(study):
+    names = dict(headings(ROOT / "experiments"))
+    assert names.keys() >= {"losses", "grid", "gate", "demo"}
+    for name in names:
+        verbs = commands.import_module(f"experiments.{name}.study").STUDY.all_verbs()
+        assert "render" in verbs, name
+        assert all(verb.about.partition("\n")[0].endswith((".", ";")) for verb in verbs.values()), name
+        commands.parser(name).format_help()
