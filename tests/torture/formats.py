@@ -50,7 +50,7 @@ from vsehub.extraction.folder import MANIFEST, file_names, finished
 from vsehub.io.records import EVALUATION, RUN
 from vsehub.report.pages.templates import Thumbnails
 from vsehub.report.runs import read_runs
-from vsehub.rerank.inputs import Names, read_images
+from vsehub.rerank.names import Names, read_images
 from vsehub.rerank.parts import Parts
 from vsehub.rerank.table import read_ranking, write_ranking
 from vsehub.serving import build_index, load_index
