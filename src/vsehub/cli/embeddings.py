@@ -171,18 +171,20 @@ def of_collection(place: "Place") -> dict[str, Any]:
     """The items of a collection in a database, and as queries the reference that is kept beside it, if there is one."""
     import torch
 
-    from vsehub.data.vectors.embeddings import VectorFile
+    from vsehub.data.vectors.embeddings import Origin, VectorFile
     from vsehub.serving.databases.living import opened
 
     with opened(place) as collection:
         facts = collection.facts
         vectors, _, ids, labels = collection.items()
         shown = labels if any(labels) else None
-        held = {"items": VectorFile("items", vectors, torch.float32, ids, place.address, facts.normalize, shown)}
+        held = {
+            "items": VectorFile("items", vectors, torch.float32, ids, shown, facts.normalize, Origin(place.address))
+        }
         if facts.reference_rows:
-            name = f"the reference beside {place.address}"
-            kept = VectorFile("queries", collection.kept.reference, torch.float32, None, name, facts.normalize)
-            held["queries"] = kept
+            origin = Origin(f"the reference beside {place.address}")
+            reference = collection.kept.reference
+            held["queries"] = VectorFile("queries", reference, torch.float32, None, None, facts.normalize, origin)
     return held
 
 

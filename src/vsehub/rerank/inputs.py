@@ -67,13 +67,13 @@ class Inputs:
         normalize = next(iter(self.files.values())).normalize
         found: dict[str, Any] = {"reference": None, "reference_items": None, "normalize": normalize}
         for name, side in self.files.items():
-            files = [stamp and list(stamp[:2]) for stamp in side.stamps.values()]
+            files = [stamp and list(stamp[:2]) for stamp in side.origin.stamps.values()]
             found[name] = [side.fingerprint(), *side.shape, files]
         return found
 
     def changed(self) -> list[Path]:
         """The files of vectors that have changed or been replaced since they were opened."""
-        opened = {file: stamp for side in self.files.values() for file, stamp in side.stamps.items()}
+        opened = {file: stamp for side in self.files.values() for file, stamp in side.origin.stamps.items()}
         now = stamps(opened)
         return [file for file, before in opened.items() if now[file] != before]
 
@@ -117,8 +117,8 @@ def open_inputs(
     )
     for side, own in zip((queries, items), names, strict=True):
         require(
-            annotations.truth is None or own.ids is not None or not side.left_out,
-            f"truth: {side} lacks the rows of {listed([shard.name for shard in side.left_out])}, so row numbers "
+            annotations.truth is None or own.ids is not None or not side.origin.left_out,
+            f"truth: {side} lacks the rows of {listed([shard.name for shard in side.origin.left_out])}, so row numbers "
             "name other rows. Give the shards ids, or omit truth or skip_unreadable",
         )
     sides = Sides(queries, items, files.get("reference"), bank, annotations.positives(*names))

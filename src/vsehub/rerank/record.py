@@ -51,12 +51,12 @@ def _side(vectors: VectorFile, norms: Norms | Range) -> dict[str, Any]:
     """The facts of a file; given scores have "columns" and a "range" instead of "dim" and "norms"."""
     columns, spread = ("dim", "norms") if isinstance(norms, Norms) else ("columns", "range")
     return {
-        "path": vectors.path,
+        "path": vectors.origin.path,
         "rows": len(vectors),
         columns: vectors.shape[1],
         "dtype": str(vectors.dtype).removeprefix("torch."),
         "fingerprint": vectors.fingerprint(),
-        "left_out": [shard.name for shard in vectors.left_out],
+        "left_out": [shard.name for shard in vectors.origin.left_out],
         spread: asdict(norms),
     }
 
