@@ -206,7 +206,7 @@ def test_files_that_hold_the_rows(tmp_path, sides):
             np.save(tmp_path / "clip" / side / f"{side}_{number}.npy", unit(rows, number))
     named = (f"{tmp_path}/two.npz::b", f"{tmp_path}/clip::text_emb", f"file://{tmp_path}/clip/img_emb")
     for vectors in (whole, *(open_vectors(name) for name in named)):
-        found = [open_vectors(address) for address, _ in vectors.files]
-        assert [len(one) for one in found] == [rows for _, rows in vectors.files]
+        found = [open_vectors(address) for address, _ in vectors.origin.files]
+        assert [len(one) for one in found] == [rows for _, rows in vectors.origin.files]
         assert torch.equal(torch.cat([one.rows(0, len(one)) for one in found]), vectors.rows(0, len(vectors)))
-    assert open_vectors(unit(3, 0)).files is None
+    assert open_vectors(unit(3, 0)).origin.files is None

@@ -7,7 +7,7 @@ import pytest
 from measuring import measure
 
 from vsehub.criteria import CSLS, NearestNeighbor
-from vsehub.rerank.inputs import Names
+from vsehub.rerank.names import Names
 from vsehub.rerank.record import EXAMPLES, reference_kind, values
 
 

@@ -17,8 +17,10 @@ from vsehub.neighbors import tiles
 from vsehub.neighbors.given import GivenScores, UnitVectors, moved
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.rerank import scores as module
+from vsehub.rerank.inputs import open_scores
+from vsehub.rerank.names import Annotations
 from vsehub.rerank.parts import Parts
-from vsehub.rerank.scores import ScoreFile, look_through_scores, open_scores
+from vsehub.rerank.scores import ScoreFile, look_through_scores
 
 DIM = 8
 
@@ -203,13 +205,17 @@ def test_scores_that_do_not_fit(tmp_path):
         ({"truth": "beyond.csv"}, r"name.? rows that the items do not have .* give these numbers$"),
     ):
         files = {name: str(tmp_path / file) for name, file in settings.items()}
+        given = {"scores": str(tmp_path / "s.npy")}
+        if "reference_scores" in files:
+            given["reference_scores"] = files.pop("reference_scores")
+        annotations = Annotations(**files)
         with pytest.raises(InputError, match=message):
-            open_scores(str(tmp_path / "s.npy"), **files)
+            open_scores(given, annotations)
 
 
 def test_ids_of_the_file_are_the_queries(tmp_path):
     np.savez(tmp_path / "s.npz", scores=np.eye(3, 2, dtype=np.float32), ids=np.array(["a", "b", "c"]))
-    inputs = open_scores(f"{tmp_path}/s.npz::scores")
+    inputs = open_scores({"scores": f"{tmp_path}/s.npz::scores"})
     assert (inputs.query_names.ids, inputs.item_names.ids) == (["a", "b", "c"], None)
-    assert (len(inputs.queries), len(inputs.items), inputs.reference) == (3, 2, None)
+    assert (len(inputs.sides.queries), len(inputs.sides.items), inputs.sides.reference) == (3, 2, None)
     assert inputs.check().norms["scores"].most == 1

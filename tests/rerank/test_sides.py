@@ -6,7 +6,8 @@ import pytest
 from vsehub.checks import InputError
 from vsehub.data import open_vectors
 from vsehub.io.rows import row_hashes
-from vsehub.rerank.inputs import Names, read_images, refuse_shared, shared_rows
+from vsehub.rerank.inputs import refuse_shared, shared_rows
+from vsehub.rerank.names import Names, read_images
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

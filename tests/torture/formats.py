@@ -50,7 +50,7 @@ from vsehub.extraction.folder import MANIFEST, file_names, finished
 from vsehub.io.records import EVALUATION, RUN
 from vsehub.report.pages.templates import Thumbnails
 from vsehub.report.runs import read_runs
-from vsehub.rerank.inputs import Names, read_images
+from vsehub.rerank.names import Names, read_images
 from vsehub.rerank.parts import Parts
 from vsehub.rerank.table import read_ranking, write_ranking
 from vsehub.serving import build_index, load_index
@@ -145,8 +145,8 @@ def shard(path: Path) -> None:
     """A damaged shard among whole ones is refused, or read as numpy reads it; or left out, on request."""
     array = matrix()
     left = open_vectors(path.parent, normalize=False, skip_unreadable=True)
-    if left.left_out:
-        assert [one.name for one in left.left_out] == [path.name]
+    if left.origin.left_out:
+        assert [one.name for one in left.origin.left_out] == [path.name]
         np.testing.assert_array_equal(left.rows(0, len(left)).numpy(), np.concatenate([array, array]))
     found = open_vectors(path.parent, normalize=False)
     own = np.load(path, allow_pickle=False)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from vsehub.checks import InputError
 from vsehub.criteria import InvertedSoftmax
-from vsehub.rerank.inputs import Names
+from vsehub.rerank.names import Names
 from vsehub.rerank.sides import Sides
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'vsehub[serve]'")

@@ -72,7 +72,7 @@ def test_a_sample_of_the_queries_keeps_their_answers():
 
 
 def test_without_names_and_answers():
-    from vsehub.rerank.inputs import Names
+    from vsehub.rerank.names import Names
     from vsehub.rerank.sides import Sides
 
     known = contents()

@@ -77,7 +77,7 @@ class RequestedCorrection:
 
         began, inputs = time.perf_counter(), found.inputs
         terms = found.measured.rankings[-1].item_terms
-        bias = terms[0].cpu() if terms else torch.zeros(len(inputs.items))
+        bias = terms[0].cpu() if terms else torch.zeros(len(inputs.sides.items))
         ids, title = item_ids(inputs), ENGINES[self.place.engine].title
         with open_foreign(self.place, ids, criterion.scale, self.id_column, self.vector_column) as collection:
             collection.require(replace=True)

@@ -25,19 +25,17 @@ if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is 
 log = logging.getLogger(__name__)
 
 RESULT, PAGE = "result.json", "index.html"
-FILES = (
-    *("queries", "items", "reference", "reference_items", "scores", "reference_scores", "truth"),
-    *("query_ids", "item_ids", "query_labels", "item_labels", "item_images"),
-)
-VECTORS, SCORES = FILES[:4], FILES[4:6]
+VECTORS, SCORES = ("queries", "items", "reference", "reference_items"), ("scores", "reference_scores")
+ANNOTATIONS = ("truth", "query_ids", "item_ids", "query_labels", "item_labels", "item_images")
+FILES = (*VECTORS, *SCORES, *ANNOTATIONS)
 
 
 @dataclass(frozen=True)
 class Settings:
     """The settings that these commands have.
 
-    command: its name. kind: what it writes ("a diagnosis"). written: the names of the files that it writes. files: the
-    arguments of `open_inputs` or `open_scores` that name files, None if not given. place: a collection in a database
+    command: its name. kind: what it writes ("a diagnosis"). written: the names of the files that it writes. files: each
+    of FILES, None if not given. place: a collection in a database
     that holds the items, and queries if no file of them is given. Raises InputError for everything
     that can be refused before anything is read, such as an output folder that cannot be written to or a missing file of
     vectors.
@@ -150,39 +148,43 @@ def opened(settings: Settings, criteria: Mapping[str, Any], fetched: bool = True
     """The inputs, of vectors or of scores, without a reference that no criterion reads. fetched: see `open_inputs`."""
     stage(log, "loading torch and opening the vectors")
 
-    from vsehub.rerank.inputs import open_inputs
-    from vsehub.rerank.scores import open_scores
+    from vsehub.rerank.inputs import Reading, open_inputs, open_scores
+    from vsehub.rerank.names import Annotations
 
-    files: dict[str, Any] = {name: path for name, path in settings.files.items() if path is not None}
+    annotations = Annotations(**{name: settings.files[name] for name in ANNOTATIONS})
+    given = {name: settings.files[name] for name in (*VECTORS, *SCORES)}
+    sides: dict[str, Any] = {name: path for name, path in given.items() if path is not None}
     reference = "reference_scores" if settings.scored else "reference"
     reads = any(one.needs_reference or one.matching is not None for one in criteria.values())
-    if reference in files and not reads:
+    if reference in sides and not reads:
         log.warning("%s is not read: none of these criteria uses reference queries", reference)
-        del files[reference]
+        del sides[reference]
     if settings.scored:
-        return open_scores(**files)
+        return open_scores(sides, annotations)
     if settings.place is not None:
-        files = of_collection(settings.place) | files
-        require("queries" in files, f"queries is not set, and none are kept beside {settings.place.address}; give them")
-    return open_inputs(**files, normalize=settings.normalize, skip_unreadable=settings.skip_unreadable, fetched=fetched)
+        sides = of_collection(settings.place) | sides
+        require("queries" in sides, f"queries is not set, and none are kept beside {settings.place.address}; give them")
+    return open_inputs(sides, annotations, Reading(settings.normalize, settings.skip_unreadable, fetched))
 
 
 def of_collection(place: "Place") -> dict[str, Any]:
     """The items of a collection in a database, and as queries the reference that is kept beside it, if there is one."""
     import torch
 
-    from vsehub.data.vectors.embeddings import VectorFile
+    from vsehub.data.vectors.embeddings import Origin, VectorFile
     from vsehub.serving.databases.living import opened
 
     with opened(place) as collection:
         facts = collection.facts
         vectors, _, ids, labels = collection.items()
         shown = labels if any(labels) else None
-        held = {"items": VectorFile("items", vectors, torch.float32, ids, place.address, facts.normalize, shown)}
+        held = {
+            "items": VectorFile("items", vectors, torch.float32, ids, shown, facts.normalize, Origin(place.address))
+        }
         if facts.reference_rows:
-            name = f"the reference beside {place.address}"
-            kept = VectorFile("queries", collection.kept.reference, torch.float32, None, name, facts.normalize)
-            held["queries"] = kept
+            origin = Origin(f"the reference beside {place.address}")
+            reference = collection.kept.reference
+            held["queries"] = VectorFile("queries", reference, torch.float32, None, None, facts.normalize, origin)
     return held
 
 

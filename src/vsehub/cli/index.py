@@ -105,7 +105,7 @@ class RequestedIndex:
 
         began = time.perf_counter()
         terms = found.measured.rankings[-1].item_terms
-        bias = terms[0] if terms else torch.zeros(len(found.inputs.items))
+        bias = terms[0] if terms else torch.zeros(len(found.inputs.sides.items))
         write = self._write_faiss if self.place is None else self._write_database
         found.record["index"], note = write(found, criterion, bias)
         found.record["seconds"]["index"] = time.perf_counter() - began
@@ -116,7 +116,7 @@ class RequestedIndex:
         from vsehub.serving import ServedIndex, build_index, usage_note
         from vsehub.serving.index_parts import IndexParts
 
-        items, out, seed = found.inputs.items, self.settings.output, self.settings.seed
+        items, out, seed = found.inputs.sides.items, self.settings.output, self.settings.seed
         where = "." if out.remote else str(out.folder.absolute())  # behind an address: where the files are fetched to
         k, normalize = self.settings.k, self.settings.normalize
         index: ServedIndex | IndexParts
@@ -146,15 +146,15 @@ class RequestedIndex:
 
         place, names = self.place, found.inputs.item_names
         assert place is not None
-        count = len(found.inputs.items)
+        count = len(found.inputs.sides.items)
         approximate = count >= APPROXIMATE_FROM if self.approximate is None else self.approximate
         ids = item_ids(found.inputs)
         ranking = found.record["rankings"][-1]
         fields = None if self.columns is None else read_columns(self.columns, ids)
-        items = Items(found.inputs.items, bias, ids, names.labels, fields)
-        reference = found.inputs.queries if found.inputs.reference is None else found.inputs.reference
-        bank = found.inputs.reference_items is not None
-        kept = Kept.of(criterion, found.inputs.items, bias, reference, bank, self.settings.seed)
+        items = Items(found.inputs.sides.items, bias, ids, names.labels, fields)
+        reference = found.inputs.sides.queries if found.inputs.sides.reference is None else found.inputs.sides.reference
+        bank = found.inputs.sides.reference_items is not None
+        kept = Kept.of(criterion, found.inputs.sides.items, bias, reference, bank, self.settings.seed)
         facts = facts_of(
             items,
             criterion.scale,
@@ -203,8 +203,8 @@ def measured(
     from vsehub.serving import measured_recall, measured_time
     from vsehub.serving.index_parts import IndexParts
 
-    queries, k = found.inputs.queries, settings.k
-    recall = measured_recall(index, queries, found.inputs.items, bias, criterion.scale, k, seed=settings.seed)
+    queries, k = found.inputs.sides.queries, settings.k
+    recall = measured_recall(index, queries, found.inputs.sides.items, bias, criterion.scale, k, seed=settings.seed)
     timed = index.measured_time if isinstance(index, IndexParts) else partial(measured_time, index)
     return {"recall": {"k": k} | recall, "milliseconds": timed(queries, k, seed=settings.seed)}
 
@@ -212,7 +212,7 @@ def measured(
 def item_ids(inputs: "Inputs") -> "Sequence[str]":
     """The ids of the items; their row numbers where there are none."""
     names = inputs.item_names.ids
-    return [str(row) for row in range(len(inputs.items))] if names is None else names
+    return [str(row) for row in range(len(inputs.sides.items))] if names is None else names
 
 
 def indexed_criteria() -> list[str]:

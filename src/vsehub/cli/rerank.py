@@ -66,12 +66,12 @@ def rerank(cfg: DictConfig) -> None:
         written = [
             RANKING,
             *((BIASES,) if cfg.biases else ()),
-            *(() if index is None else index.files(len(inputs.items))),
+            *(() if index is None else index.files(len(inputs.sides.items))),
         ]
         out.begin((RESULT, PAGE, *written))
         write_ranking(out / RANKING, ranked.positions, ranked.values, *names)
         if cfg.biases:
-            write_biases(out / BIASES, ranked.item_terms, used.scale, len(found.inputs.items), names[1])
+            write_biases(out / BIASES, ranked.item_terms, used.scale, len(found.inputs.sides.items), names[1])
         if index is not None:
             index.write(found, used)
         written += finish(found, out)

@@ -17,7 +17,7 @@ from vsehub.neighbors.vectors import as_vectors
 from vsehub.report.pages.gallery import Gallery, GalleryEntry
 from vsehub.report.pages.templates import Thumbnails
 from vsehub.report.tables import criterion_text
-from vsehub.rerank.inputs import Names
+from vsehub.rerank.names import Names
 from vsehub.serving.databases.engines import Place, placed
 from vsehub.serving.databases.living import opened
 

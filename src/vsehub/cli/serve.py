@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
@@ -117,13 +117,14 @@ def opened(cfg: DictConfig) -> "Contents":
         queries = None if cfg.queries is None else open_vectors(str(cfg.queries), "queries", normalize=cfg.normalize)
         found = contents.of_collection(place, queries, images, asker(cfg, None))
         return with_asker(found)
-    from vsehub.rerank.inputs import open_inputs
+    from vsehub.rerank.inputs import Reading, open_inputs
+    from vsehub.rerank.names import Annotations
 
-    files: dict[str, Any] = {name: str(cfg[name]) for name in (*FILES, "reference") if cfg[name] is not None}
-    itself = "queries" not in files
-    inputs = open_inputs(
-        **{"queries": str(cfg["items"]), **files}, items=str(cfg["items"]), normalize=cfg.normalize, item_images=images
-    )
+    given = {name: None if cfg[name] is None else str(cfg[name]) for name in (*FILES, "reference")}
+    vectors = {name: path for name in ("queries", "reference") if (path := given.pop(name)) is not None}
+    itself, items = "queries" not in vectors, str(cfg["items"])
+    annotations = Annotations(**given, item_images=images)
+    inputs = open_inputs({"queries": items, **vectors, "items": items}, annotations, Reading(cfg.normalize))
     inputs.check()
     return with_asker(contents.of_files(inputs, itself, asker(cfg, cfg.normalize), cfg.normalize))
 

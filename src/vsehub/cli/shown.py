@@ -11,7 +11,7 @@ from vsehub.data.sources import CaptionedImages
 from vsehub.evaluation.trained import Hits
 from vsehub.report.pages.gallery import Gallery, GalleryEntry
 from vsehub.report.pages.templates import Thumbnails
-from vsehub.rerank.inputs import Names
+from vsehub.rerank.names import Names
 
 
 class Hit(NamedTuple):

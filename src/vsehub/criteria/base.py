@@ -314,8 +314,10 @@ class Correction(Criterion):
 
         Terms of queries that rank need a pass over the scores first.
         """
-        own = self._own_terms(queries, items, item_terms) if self.query_terms_rank else ()
-        return self.over_tiles(item_terms, own)
+        if not self.query_terms_rank:
+            return self.over_tiles(item_terms, ())
+        terms = [self.query_terms(blocks, item_terms) for blocks in row_blocks(queries, items)]
+        return self.over_tiles(item_terms, finite_terms(joined(terms)))
 
     def over_tiles(self, item_terms: Terms, query_terms: Terms) -> TileCorrection | None:
         """The correction of a tile of scores of queries and items with these terms; see `over`.
@@ -325,10 +327,6 @@ class Correction(Criterion):
         return lambda scores, rows, columns: self.corrected(
             scores, tuple(term[rows] for term in query_terms), tuple(term[columns] for term in item_terms)
         )
-
-    def _own_terms(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> Terms:
-        found = [self.query_terms(blocks, item_terms) for blocks in row_blocks(queries, items)]
-        return finite_terms(joined(found))
 
 
 class ItemBias(Correction):

@@ -27,13 +27,13 @@ BLOCK = 8192
 
 
 class CriterionChoices(Protocol):
-    """What is chosen among: an `Auto`, or a criterion's `OwnSettings`."""
+    """The candidates of a choice: those of `Auto`, or a criterion's `OwnSettings`."""
 
     def standing(self, rows: int) -> tuple[str, Correction]:
-        """The name of what another candidate has to beat, and itself. rows: how many references there are."""
+        """The default, which another candidate has to beat, with its name. rows: the number of reference queries."""
 
     def candidates(self, rows: int) -> list[tuple[str, Correction]]:
-        """All of them with their names; no k beyond `rows`, the references."""
+        """All candidates with their names; none has a k above `rows`, the number of reference queries."""
 
 
 class OwnSettings:

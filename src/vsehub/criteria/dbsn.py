@@ -1,4 +1,4 @@
-"""Dual-bank Sinkhorn normalisation (Pan 2025, DBSN): Sinkhorn normalisation in which further items take their share."""
+"""Dual-bank Sinkhorn normalisation (Pan 2025, DBSN): Sinkhorn normalisation with reference items."""
 
 from vsehub.criteria.sinkhorn import Sinkhorn
 

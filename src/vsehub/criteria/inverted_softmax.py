@@ -38,7 +38,7 @@ class InvertedSoftmax(ItemBias):
     ) -> Tensor:
         """The logarithm of the inverted softmax, (Q, M); see `Correction.rescore`.
 
-        Leaving the query out of its own sum is monotone in keeping it in, so the ranking is that of the bias alone.
+        Whether or not the sums include the query itself, the ranking is the same: that of the bias alone.
         """
         scores, reference_scores = checked_scores(scores, reference_scores)
         self.checked_item_scores(reference_item_scores, scores)

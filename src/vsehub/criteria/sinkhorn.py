@@ -116,7 +116,7 @@ class Sinkhorn(ItemBias):
             logits -= shares.neg_().log1p_()
         total_items = items + int(own is None)
         if own is not None and total_items == 1:
-            return own  # it joins no others
+            return own  # the only item shares the queries with no other
         wanted = count / total_items
         # A query has more than an even share of an item beyond these, and less of it before them.
         least, most = logits.amin(dim=0) + math.log(total_items - 1), logits.amax(dim=0) + math.log(total_items - 1)

@@ -12,7 +12,6 @@ from vsehub.criteria.base import Criterion
 from vsehub.evaluation.evaluate import corrected_blocks, rank
 from vsehub.evaluation.scores import DirectedScores
 from vsehub.metrics.occurrences import KS
-from vsehub.metrics.positives import Positives
 
 
 class Hub(NamedTuple):
@@ -81,9 +80,11 @@ def compare(
     the two have different queries, items or positives.
     """
     one_of("k", k, KS)
-    positives = before[0].positives
+    positives, others = before[0].positives, after[0].positives
     require(
-        _same(positives, after[0].positives),
+        (positives.queries, positives.items) == (others.queries, others.items)
+        and torch.equal(positives.query, others.query)
+        and torch.equal(positives.item, others.item),
         "before and after rank other queries or items, or other items answer them; compare rankings of one split",
     )
     rankings = [rank(*one) for one in (before, after)]
@@ -127,11 +128,6 @@ def nearest(scores: DirectedScores, criterion: Criterion, queries: Tensor, shown
             order = wrong_first[row[wrong_first].argsort(descending=True, stable=True)][:shown]
             found[query] = [Listed(*one) for one in zip(order.tolist(), right[order].tolist(), strict=True)]
     return found
-
-
-def _same(one: Positives, other: Positives) -> bool:
-    sizes = (one.queries, one.items) == (other.queries, other.items)
-    return sizes and torch.equal(one.query, other.query) and torch.equal(one.item, other.item)
 
 
 def _pair(values: Iterable[Tensor]) -> tuple[int, int]:

@@ -92,7 +92,9 @@ def card_of(checkpoint: Path, config: dict[str, Any], repo: str) -> str:
     run = read_object(checkpoint.parent.parent / "run.json") if checkpoint.parent.name == "checkpoints" else {}
     metrics = {name: value for name, value in dict(run.get("metrics") or {}).items() if isinstance(value, int | float)}
     measured = {name.removeprefix("test/"): float(value) for name, value in metrics.items() if name.startswith("test/")}
-    front = {"library_name": "vsehub", "pipeline_tag": "feature-extraction", "tags": _tags(config)}
+    loss = _kind(config.get("loss")).lower()
+    tags = ["image-text-retrieval", "hubness", *([loss] if loss else [])]
+    front = {"library_name": "vsehub", "pipeline_tag": "feature-extraction", "tags": tags}
     lines = ["---", *(f"{name}: {json.dumps(value)}" for name, value in front.items())]
     lines += ["# license: fill in, such as mit or cc-by-4.0; the data's own terms count too", "---", ""]
     lines += [f"# {repo.partition('/')[2]}", "", "Image and text encoders for matching, trained with vsehub.", ""]
@@ -127,11 +129,6 @@ def card_of(checkpoint: Path, config: dict[str, Any], repo: str) -> str:
         lines.append("Not recorded: fill in what was measured, with protocol, criterion and seeds.")
     lines += ["", "## Intended use, limits, licence", "", "Fill in.", ""]
     return "\n".join(lines)
-
-
-def _tags(config: dict[str, Any]) -> list[str]:
-    loss = _kind(config.get("loss")).lower()
-    return ["image-text-retrieval", "hubness", *([loss] if loss else [])]
 
 
 def _kind(node: Any) -> str:

@@ -248,13 +248,11 @@ class DataModel:
         items = vectors(self._side(split, found))
         others = vectors(self._side(reference, asked)) if criterion.needs_reference else None
         # A reference of texts alone has no items; the items themselves are taken then.
-        has_items = criterion.takes_reference_items and not self._only_texts(reference)
+        only_texts = (reference, "texts") in self._encoded and reference not in (*self.splits, *SPLITS)
+        has_items = criterion.takes_reference_items and not only_texts
         bank = vectors(self._side(reference, found)) if has_items else None
         scores, rows = criterion.search(queries, items, others, k, reference_items=bank)
         return Hits(rows, scores, torch.einsum("qd,qkd->qk", queries, items[rows]))
-
-    def _only_texts(self, reference: str) -> bool:
-        return (reference, "texts") in self._encoded and reference not in (*self.splits, *SPLITS)
 
     def _side(self, split: str, side: str) -> Encoding:
         """The images or texts of a split, encoded once, on the model's device."""

@@ -42,11 +42,11 @@ def tune(
     protocol: Protocol,
     reference: EncodedSplit | None = None,
 ) -> Tuned:
-    """The criterion with the settings of its GRID that give the largest rsum on the validation `split`.
+    """The criterion's settings with the largest rsum on the validation `split`, chosen from its GRID.
 
-    reference: as in `evaluate`. Among equal values the first in the grid's order is chosen. A matching criterion gets
-    one value for each k of `KS`, the one with the largest sum of both directions' R@k (EMNLP table 4); in a chain this
-    is done for every setting of the correction. Raises InputError if the criterion has no settings.
+    reference: as in `evaluate`. Of settings with equal rsum, the first in the grid is chosen. A matching criterion gets
+    a value for each k of `KS`: the value with the largest sum of R@k over both directions (EMNLP table 4). In a chain,
+    the matching is tuned anew for each setting of the correction. Raises InputError if the criterion has no settings.
     """
     require(criterion.tunable, f"{type(criterion).__name__} has no settings to tune; leave tune=true out")
     corrections = criterion.correction.grid()

@@ -9,7 +9,7 @@ from torch import Tensor
 from vsehub.data.vectors.embeddings import VectorFile
 from vsehub.metrics.positives import Positives
 from vsehub.rerank.compare import Comparison
-from vsehub.rerank.inputs import Names
+from vsehub.rerank.names import Names
 from vsehub.rerank.verdict import hub_level
 
 
@@ -62,7 +62,9 @@ class MeasuredItems:
     def of(cls, found: Comparison) -> "MeasuredItems":
         """Those of a comparison of the plain ranking with at most one other."""
         inputs, (plain, *corrected) = found.inputs, found.measured.rankings
-        measured = [Hubness.of(one.positions, len(inputs.items), inputs.truth) for one in (plain, *corrected)]
+        measured = [
+            Hubness.of(one.positions, len(inputs.sides.items), inputs.sides.positives) for one in (plain, *corrected)
+        ]
         name = corrected[0].name if corrected else None
         after = measured[1] if corrected else None
         k = plain.positions.shape[1]

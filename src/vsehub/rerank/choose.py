@@ -9,10 +9,10 @@ import torch
 from vsehub.checks import fail, require
 from vsehub.criteria.auto import Auto
 from vsehub.criteria.choose import LEAST, Choice, choose
-from vsehub.data.truth import read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors, same_space
 from vsehub.metrics.positives import Positives
 from vsehub.rerank.inputs import ALLOWED, Inputs, shared_rows
+from vsehub.rerank.names import Names, read_positives
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,13 @@ def choose_for(auto: Auto, inputs: Inputs, tuning: Tuning, seed: int = 0) -> tup
     """
     if tuning.queries is not None and tuning.truth is not None:
         return _by_files(auto, inputs, tuning.queries, tuning.truth, seed), inputs
-    if inputs.truth is None:
+    if inputs.sides.positives is None:
         return None, inputs
-    first, second = halves(inputs.truth, tuning.share, seed)
-    choice = choose(auto, inputs.queries, first, inputs.items, inputs.reference, seed)
-    return replace(choice, set_aside=int((first.counts > 0).sum())), replace(inputs, truth=second)
+    first, second = halves(inputs.sides.positives, tuning.share, seed)
+    choice = choose(auto, inputs.sides.queries, first, inputs.sides.items, inputs.sides.reference, seed)
+    return replace(choice, set_aside=int((first.counts > 0).sum())), replace(
+        inputs, sides=replace(inputs.sides, positives=second)
+    )
 
 
 def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int) -> Choice:
@@ -54,16 +56,16 @@ def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int) -
     asked = open_vectors(queries, "tune_queries", normalize=inputs.files["queries"].normalize)
     same_space(asked, inputs.files["items"])
     look_through(asked)
-    shared = shared_rows(inputs.queries, asked)
+    ranked = inputs.sides.queries
+    shared = shared_rows(ranked, asked)
     require(
-        shared <= ALLOWED * len(inputs.queries),
-        f"tune_queries: {shared} of the {len(inputs.queries)} queries that are ranked are in {asked} bit for bit: they "
-        "would be measured by what was chosen for them. Leave them out of either, or leave out tune_queries: a part of "
-        "the queries with truth is then kept for choosing",
+        shared <= ALLOWED * len(ranked),
+        f"tune_queries: {shared} of the {len(ranked)} queries that are ranked are in {asked} bit for bit: they would "
+        "be measured by what was chosen for them. Leave them out of either, or leave out tune_queries: a part of the "
+        "queries with truth is then kept for choosing",
     )
-    pairs = read_truth(truth, len(asked), len(inputs.items), asked.ids, inputs.item_names.ids)
-    positives = Positives.from_pairs(*pairs, len(asked), len(inputs.items), complete=False)
-    return choose(auto, asked, positives, inputs.items, inputs.reference, seed)
+    positives = read_positives(truth, Names("tune_queries", len(asked), asked.ids), inputs.item_names)
+    return choose(auto, asked, positives, inputs.sides.items, inputs.sides.reference, seed)
 
 
 def halves(positives: Positives, share: float, seed: int) -> tuple[Positives, Positives]:

@@ -92,7 +92,7 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
     check_criteria(criteria, inputs.sides, job.k)
     job.where.require({} if job.tuning else criteria, inputs.sides)
     with job.out.held(), job.where.started() as (engine, named):
-        stage(log, f"looking through {len(inputs.queries):,} queries and {len(inputs.items):,} items")
+        stage(log, f"looking through {len(inputs.sides.queries):,} queries and {len(inputs.sides.items):,} items")
         checking = time.perf_counter()
         checked = inputs.check(engine.look_through)
         choosing = time.perf_counter()
@@ -130,7 +130,7 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
         if chosen is not None:
             written["seconds"]["choosing"] = measuring - choosing
             first, last = measured.rankings[0].positions, measured.rankings[-1].positions
-            gain = None if inputs.truth is None else gained(first, last, inputs.truth)
+            gain = None if inputs.sides.positives is None else gained(first, last, inputs.sides.positives)
             written["choice"] = choice_record(*chosen, gain)
         found = Comparison(criteria, inputs, measured, written, parts, began)
         found.require_unchanged()

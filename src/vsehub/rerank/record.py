@@ -13,8 +13,10 @@ from vsehub.criteria.base import Criterion
 from vsehub.data.vectors.embeddings import Norms, VectorFile
 from vsehub.neighbors.given import UnitVectors
 from vsehub.neighbors.vectors import VectorSource, drawn, row_digests
-from vsehub.rerank.inputs import CheckedInputs, Inputs, Names, Range
+from vsehub.rerank.inputs import CheckedInputs, Inputs
 from vsehub.rerank.measure import Measured, Ranked
+from vsehub.rerank.names import Names
+from vsehub.rerank.scores import Range
 from vsehub.rerank.suspects import suspects
 from vsehub.rerank.tally import reached
 from vsehub.rerank.verdict import verdict
@@ -31,12 +33,12 @@ def record(
     inputs: Inputs, checked: CheckedInputs, measured: Measured, criteria: Mapping[str, Any], k: int, seed: int = 0
 ) -> dict[str, Any]:
     """The record of the inputs and of all measurements; see `figures`."""
-    inductive = inputs.reference is not None
+    inductive = inputs.sides.reference is not None
     sides = {name: _side(vectors, checked.norms[name]) for name, vectors in inputs.files.items()}
     return {
         "scores": sides.get("scores"),
-        "queries": sides.get("queries", {"rows": len(inputs.queries)}),
-        "items": sides.get("items", {"rows": len(inputs.items)}),
+        "queries": sides.get("queries", {"rows": len(inputs.sides.queries)}),
+        "items": sides.get("items", {"rows": len(inputs.sides.items)}),
         "reference": _reference(inputs, sides, checked, criteria),
         "reference_items": _reference_items(inputs, sides, criteria),
         "k": k,
@@ -49,12 +51,12 @@ def _side(vectors: VectorFile, norms: Norms | Range) -> dict[str, Any]:
     """The facts of a file; given scores have "columns" and a "range" instead of "dim" and "norms"."""
     columns, spread = ("dim", "norms") if isinstance(norms, Norms) else ("columns", "range")
     return {
-        "path": vectors.path,
+        "path": vectors.origin.path,
         "rows": len(vectors),
         columns: vectors.shape[1],
         "dtype": str(vectors.dtype).removeprefix("torch."),
         "fingerprint": vectors.fingerprint(),
-        "left_out": [shard.name for shard in vectors.left_out],
+        "left_out": [shard.name for shard in vectors.origin.left_out],
         spread: asdict(norms),
     }
 
@@ -63,11 +65,11 @@ def _reference(
     inputs: Inputs, sides: Mapping[str, dict[str, Any]], checked: CheckedInputs, criteria: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The reference: the queries from which the criteria took their terms."""
-    inductive = inputs.reference is not None
+    inductive = inputs.sides.reference is not None
     if all(reference_kind(criterion, inductive) == "none" for criterion in criteria.values()):
         return {"kind": "none", "set": "none"}
-    if inputs.reference is None:
-        return {"kind": "transductive", "set": "the queries themselves", "rows": len(inputs.queries)}
+    if inputs.sides.reference is None:
+        return {"kind": "transductive", "set": "the queries themselves", "rows": len(inputs.sides.queries)}
     side = sides["reference" if "reference" in sides else "reference_scores"]
     return {"kind": "inductive", "set": side["path"], **side, "queries_in_it": checked.shared}
 
@@ -78,15 +80,15 @@ def _reference_items(
     """Which items the criteria took further scores from; None where none does."""
     if not any(criterion.takes_reference_items for criterion in criteria.values()):
         return None
-    if inputs.reference_items is None:
-        return {"set": "the items themselves", "rows": len(inputs.items)}
+    if inputs.sides.reference_items is None:
+        return {"set": "the items themselves", "rows": len(inputs.sides.items)}
     side = sides["reference_items"]
     return {"set": side["path"], **side}
 
 
 def _truth(inputs: Inputs) -> dict[str, Any] | None:
     """The true pairs, against which recalls are measured."""
-    truth = inputs.truth
+    truth = inputs.sides.positives
     if truth is None:
         return None
     measured = int((truth.counts > 0).sum())
@@ -100,14 +102,14 @@ def _truth(inputs: Inputs) -> dict[str, Any] | None:
 
 def health(inputs: Inputs, plain: Ranked, seed: int = 0) -> dict[str, Any]:
     """ "verdict": that on the plain ranking, see `rerank.verdict`. "suspects": items that look planted, with names."""
-    planted = suspects(plain.positions, inputs.queries, inputs.items, seed)
-    given = isinstance(inputs.items, UnitVectors)  # scores, that do not say how items compare
-    rows, dim = inputs.items.shape
+    planted = suspects(plain.positions, inputs.sides.queries, inputs.sides.items, seed)
+    given = isinstance(inputs.sides.items, UnitVectors)  # scores, that do not say how items compare
+    rows, dim = inputs.sides.items.shape
     if not given and rows <= MOST_COMPARED and 4 * rows * dim <= MOST_HASHED:
-        _tell_copies(inputs.items)
-    k = reached(len(inputs.items))[-1]
+        _tell_copies(inputs.sides.items)
+    k = reached(len(inputs.sides.items))[-1]
     return {
-        "verdict": verdict(plain.hubness, k, len(inputs.queries), len(inputs.items), planted),
+        "verdict": verdict(plain.hubness, k, len(inputs.sides.queries), len(inputs.sides.items), planted),
         "suspects": [asdict(one) | inputs.item_names.of(one.item) for one in planted],
     }
 

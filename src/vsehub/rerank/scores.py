@@ -1,20 +1,13 @@
-"""Opening and checking given scores, of a model that compares pairs: inputs that have no vectors."""
+"""Given scores, of a model that compares pairs: read from a file, and looked through."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, fail, require
-from vsehub.data.truth import read_ids, read_labels, read_truth
-from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors
+from vsehub.data.vectors.embeddings import VectorFile
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import UnusableRows
-from vsehub.metrics.positives import Positives
-from vsehub.neighbors.given import UnitVectors
-from vsehub.rerank.inputs import CheckedInputs, Inputs, Names, Range, read_images, refuse_shared, stamps_of
 
 ROWS = 4096  # whose scores are cut together
 
@@ -44,89 +37,11 @@ class ScoreFile:
 
 
 @dataclass(frozen=True)
-class ScoreInputs(Inputs):
-    """Inputs of given scores: queries and reference are a `ScoreFile`, items are `UnitVectors`.
+class Range:
+    """The smallest and the largest of given scores."""
 
-    files: "scores" and, if given, "reference_scores".
-    """
-
-    def check(self, look: Callable[[VectorFile], Norms] = look_through) -> CheckedInputs:
-        """Read every row once. Raises InputError for NaN and infinity, and for a reference that holds the queries."""
-        ranges = {name: look_through_scores(file) for name, file in self.files.items()}
-        if self.reference is None:
-            return CheckedInputs(ranges, 0)
-        return CheckedInputs(ranges, refuse_shared(self.queries, self.reference, "reference_scores"))
-
-
-def open_scores(
-    scores: str,
-    reference_scores: str | None = None,
-    *,
-    truth: str | None = None,
-    query_ids: str | None = None,
-    item_ids: str | None = None,
-    query_labels: str | None = None,
-    item_labels: str | None = None,
-    item_images: str | None = None,
-) -> ScoreInputs:
-    """Open the files. Raises InputError if one cannot be read, or they do not fit each other.
-
-    scores: (Q, M), of Q queries with M items, higher being closer. reference_scores: (R, M), of other queries with the
-    same items; None: the queries themselves. Files as for `open_vectors`; `ids` in the file are those of the queries.
-    """
-    asked = open_vectors(scores, "scores", normalize=False)
-    sides = {"scores": asked}
-    if reference_scores is not None:
-        sides["reference_scores"] = _open_reference(reference_scores, scores, asked)
-    ids = (
-        asked.ids if query_ids is None else read_ids(query_ids, "query_ids"),
-        None if item_ids is None else read_ids(item_ids, "item_ids"),
-    )
-    labels = (
-        None if query_labels is None else read_labels(query_labels, "query_labels"),
-        None if item_labels is None else read_labels(item_labels, "item_labels"),
-    )
-    images = None if item_images is None else read_images(item_images, "item_images")
-
-    def named(queries: int, items: int) -> tuple[Names, Names, Positives | None]:
-        both = Names("queries", queries, ids[0], labels[0]), Names("items", items, ids[1], labels[1], images)
-        if truth is None:
-            return *both, None
-        pairs = read_truth(truth, queries, items, *ids)
-        return *both, Positives.from_pairs(*pairs, queries, items, complete=False)
-
-    try:
-        names = named(*asked.shape)
-    except InputError as error:
-        items, queries = asked.shape
-        advice = ""
-        try:
-            named(queries, items)
-        except InputError:
-            pass
-        else:
-            advice = ". They fit the other way round: save scores.T, one row per query and one column per item"
-        fail(f"{asked} has {asked.shape[0]} rows (queries) and {asked.shape[1]} columns (items): {error}{advice}")
-    reference = ScoreFile(sides["reference_scores"]) if "reference_scores" in sides else None
-    among = UnitVectors(asked.shape[1])
-    return ScoreInputs(ScoreFile(asked), among, reference, None, *names, truth, stamps_of(sides), sides)
-
-
-def _open_reference(path: str, scores: str, asked: VectorFile) -> VectorFile:
-    require(
-        Path(path).resolve() != Path(scores).resolve(),
-        f"reference_scores: {path} is the file of the scores themselves. Leave reference_scores out: the queries "
-        "themselves are then taken (transductive), and the record says so",
-    )
-    reference = open_vectors(path, "reference_scores", normalize=False)
-    items, (rows, columns) = asked.shape[1], reference.shape
-    advice = f". It looks transposed: save array.T, {items} columns" if rows == items else ""
-    require(
-        columns == items,
-        f"{reference} has {columns} columns, {asked} {items}; expected the scores of other queries with the same "
-        f"items{advice}",
-    )
-    return reference
+    least: float
+    most: float
 
 
 def look_through_scores(scores: VectorFile) -> Range:

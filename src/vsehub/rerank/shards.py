@@ -76,8 +76,8 @@ class Shard:
             f"{whole} has {len(whole)} rows on a worker and {self.rows} where the command runs; expected the same file "
             "at the same path on every machine",
         )
-        label = f"{self.address}, rows {self.start} to {self.stop - 1}"
-        return replace(whole, source=whole.source[self.start : self.stop], ids=None, labels=None, path=label)
+        origin = replace(whole.origin, path=f"{self.address}, rows {self.start} to {self.stop - 1}")
+        return replace(whole, source=whole.source[self.start : self.stop], ids=None, labels=None, origin=origin)
 
 
 @lru_cache(maxsize=2)  # a .parquet is unpacked once for all of its shards
@@ -90,10 +90,10 @@ def divided(items: VectorFile, rows: int | None = None) -> list[Shard]:
 
     Raises InputError for vectors that lie in no file, which another process could not open.
     """
-    require(items.files is not None, f"{items} is an array in this process; items in shards must lie in files")
+    require(items.origin.files is not None, f"{items} is an array in this process; items in shards must lie in files")
     rows = shard_rows(*items.shape) if rows is None else rows
     found, first = [], 0
-    for address, count in items.files or ():
+    for address, count in items.origin.files or ():
         pieces = -(-count // rows)
         for piece in range(pieces):  # of almost equal sizes
             start, stop = piece * count // pieces, (piece + 1) * count // pieces

@@ -184,15 +184,11 @@ def measured_recall(
     items = as_vectors("items", items, columns=drawn.shape[1], device=drawn.rows(0, 1).device)
     exact = nearest(drawn, items, k, [None, Affine(scale, bias.to(drawn.rows(0, 1)))])
     asked = drawn.rows(0, len(drawn))
-    return {
-        name: _overlap(index.search(asked, k, corrected=name == "corrected")[1], positions.cpu())
-        for name, (_, positions) in zip(("plain", "corrected"), exact, strict=True)
-    }
-
-
-def _overlap(found: Tensor, wanted: Tensor) -> float:
-    """The mean share of `wanted` (Q, k) that is in `found` (Q, k)."""
-    return (found[:, :, None] == wanted[:, None, :]).any(dim=1).double().mean().item()
+    recall = {}
+    for name, (_, wanted) in zip(("plain", "corrected"), exact, strict=True):
+        positions = index.search(asked, k, corrected=name == "corrected")[1]
+        recall[name] = (positions[:, :, None] == wanted.cpu()[:, None, :]).any(dim=1).double().mean().item()
+    return recall
 
 
 @torch.no_grad()

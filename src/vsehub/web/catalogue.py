@@ -75,7 +75,11 @@ class Catalogue:
         terms = iter(fit_all(fitted, self._items, seen, sides.reference_items) if fitted else [])
         corrections: dict[str, Affine | None] = {PLAIN: None}
         for name, one in known.items():
-            scale, bias = contents.stored[name] if name in contents.stored else (one.scale, _bias(next(terms), self))
+            if name in contents.stored:
+                scale, bias = contents.stored[name]
+            else:
+                own = next(terms)
+                scale, bias = one.scale, own[0] if own else torch.zeros(len(self._items))
             corrections[name] = Affine(scale, bias.float().cpu())
         depth = min(DEPTH, len(self._items))
         lists = nearest(self.queries, self._items, depth, list(corrections.values()))
@@ -179,7 +183,3 @@ def terms_of_items(criteria: Mapping[str, Criterion]) -> dict[str, ItemBias]:
             )
         found[name] = one
     return found
-
-
-def _bias(terms: tuple[Tensor, ...], catalogue: Catalogue) -> Tensor:
-    return terms[0] if terms else torch.zeros(len(catalogue))

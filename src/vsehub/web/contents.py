@@ -15,7 +15,8 @@ from vsehub.evaluation.trained import DataModel
 from vsehub.evaluation.words import word_notes
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.rerank.inputs import Inputs, Names
+from vsehub.rerank.inputs import Inputs
+from vsehub.rerank.names import Names
 from vsehub.rerank.sides import Sides
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.living import opened
@@ -177,13 +178,13 @@ def _files(names: Names) -> Pictured:
 def of_files(inputs: Inputs, itself: bool, asker: Asker | None, normalize: bool | None) -> Contents:
     """Opened files of vectors. itself: whether the queries are the items, for want of others."""
     items = inputs.item_names
-    title = f"{len(inputs.items):,} items of {inputs.items.shape[1]:,} dimensions"
-    title += "" if itself else f", {len(inputs.queries):,} queries"
+    title = f"{len(inputs.sides.items):,} items of {inputs.sides.items.shape[1]:,} dimensions"
+    title += "" if itself else f", {len(inputs.sides.queries):,} queries"
     reference = "the queries themselves (transductive)"
     if itself:
         reference = "the items themselves: without queries, each item asks"
-    elif inputs.reference is not None:
-        reference = f"{len(inputs.reference):,} other queries (inductive)"
+    elif inputs.sides.reference is not None:
+        reference = f"{len(inputs.sides.reference):,} other queries (inductive)"
 
     return Contents(
         title,

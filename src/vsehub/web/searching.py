@@ -120,7 +120,10 @@ class Searcher:
             everywhere = slice(None)
             found.append(top_k(correction(scores, everywhere, everywhere), depth))
         for row, (one, _) in enumerate(asked):
-            plain, corrected = (_cut(side, row, one.k) for side in (found[0], found[-1]))
+            plain, corrected = (
+                (values[row, : one.k].clone(), positions[row, : one.k].clone())
+                for values, positions in (found[0], found[-1])
+            )
             ranks = {item: rank for rank, item in enumerate(found[0][1][row].tolist(), 1)}
             one.future.set_result(Lists(plain, corrected, ranks, time.perf_counter() - one.began))
 
@@ -143,10 +146,6 @@ def item_scores(items: Tensor) -> Callable[[Tensor], Tensor]:
         return torch.cat([tile @ columns for tile in tiles])[: len(items), : len(queries)].T.contiguous()
 
     return scored
-
-
-def _cut(side: tuple[Tensor, Tensor], row: int, k: int) -> tuple[Tensor, Tensor]:
-    return side[0][row, :k].clone(), side[1][row, :k].clone()
 
 
 def _fail(questions: Sequence[_Question], error: Exception) -> None:

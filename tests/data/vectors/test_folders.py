@@ -65,7 +65,7 @@ def test_shards_are_one_matrix(tmp_path, monkeypatch, suffix, mapped, dtype):
     one = tmp_path / "one.npy"
     np.save(one, array)
     assert given.fingerprint() == open_vectors(one).fingerprint()
-    assert [path.name for path in given.stamps] == [f"e_{number}{suffix}" for number in CUTS]
+    assert [path.name for path in given.origin.stamps] == [f"e_{number}{suffix}" for number in CUTS]
     normal = open_vectors(tmp_path / "shards", normalize=True).rows(0, 23)
     assert torch.equal(normal, open_vectors(one, normalize=True).rows(0, 23))
 
@@ -136,7 +136,7 @@ def test_an_unreadable_shard(tmp_path, suffix, caplog):
         assert str(damaged) in refused(shards)
         caplog.clear()
         given = open_vectors(shards, skip_unreadable=True)
-        assert [path.name for path in given.left_out] == [f"e_9{suffix}"]
+        assert [path.name for path in given.origin.left_out] == [f"e_9{suffix}"]
         assert f"{damaged} is left out, with all its rows" in caplog.text
         assert torch.equal(given.rows(0, 12), torch.from_numpy(np.delete(array, np.s_[6:17], 0)))
     for path in shards.iterdir():
@@ -239,8 +239,8 @@ def test_clip_retrieval(tmp_path):
         assert torch.equal(given.rows(0, 23), torch.from_numpy(expected))
         assert given.ids == PATHS
         assert given.labels == CAPTIONS
-        assert given.path == f"{path}::{side}"
-        assert {file.parent.name for file in given.stamps} == {side, "metadata"}
+        assert given.origin.path == f"{path}::{side}"
+        assert {file.parent.name for file in given.origin.stamps} == {side, "metadata"}
         plain = open_vectors(path / side)
         assert plain.ids is None
         assert plain.labels is None

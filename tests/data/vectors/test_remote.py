@@ -69,11 +69,11 @@ def test_a_file_is_fetched_once(memory, monkeypatch):
     read = opened(memory, monkeypatch)
     first = open_vectors("memory://b/v.npy")
     assert torch.equal(first.rows(0, 9), torch.from_numpy(matrix()))
-    assert first.path == "memory://b/v.npy"
+    assert first.origin.path == "memory://b/v.npy"
     assert read == ["/b/v.npy"]
-    assert open_vectors("memory://b/v.npy").stamps == first.stamps
+    assert open_vectors("memory://b/v.npy").origin.stamps == first.origin.stamps
     assert read == ["/b/v.npy"]
-    (copy,) = first.stamps
+    (copy,) = first.origin.stamps
     copy.write_bytes(b"cut")
     assert len(open_vectors("memory://b/v.npy")) == 9
     memory.pipe("/b/v.npy", npy(-matrix()))  # of the same size
@@ -132,7 +132,7 @@ def test_copies_give_way_where_the_disk_is_full(memory, monkeypatch, caplog):
     monkeypatch.setattr(remote.shutil, "disk_usage", lambda path: usage(1000, 0, free[0]))
     first = open_vectors("memory://a/v.npy")
     second = open_vectors("memory://b/v.npy")
-    (old,), (new,) = first.stamps, second.stamps
+    (old,), (new,) = first.origin.stamps, second.origin.stamps
     hours = {old: 3, new: 2}
     for copy, ago in hours.items():
         os.utime(copy.parent / ".lock", (time.time() - 3600 * ago,) * 2)
@@ -145,7 +145,7 @@ def test_copies_give_way_where_the_disk_is_full(memory, monkeypatch, caplog):
     free[0] = 0
     assert torch.equal(open_vectors("memory://a/v.npy").rows(0, 9), torch.from_numpy(matrix()))
     assert new.exists()
-    assert next(iter(third.stamps)).exists()
+    assert next(iter(third.origin.stamps)).exists()
 
 
 def test_a_copy_cut_short(memory, monkeypatch):
@@ -166,7 +166,7 @@ def test_names_of_a_listing_stay_in_the_folder(memory, monkeypatch, tmp_path):
     monkeypatch.setattr(type(memory), "_open", lambda self, _, *arguments, **how: own(self, entry["name"], "rb"))
     for name in ("/b/s/../../../e.npy", "/etc/e.npy", "../../e.npy"):
         monkeypatch.setattr(type(memory), "ls", lambda *_, name=name, **__: [entry | {"name": name}])
-        (copy,) = open_vectors("memory://b/s").stamps
+        (copy,) = open_vectors("memory://b/s").origin.stamps
         assert copy.name == "e.npy"
         assert copy.parent.parent == tmp_path / "caches" / "vsehub" / "vectors"
     for name in ("/b/s/..", "/b/s/."):
@@ -205,7 +205,7 @@ def test_the_door_fetches_nothing(memory, monkeypatch):
 def test_files_of_this_machine_are_read_in_place(memory, tmp_path):
     np.save(tmp_path / "v.npy", matrix())
     given = open_vectors(f"file://{tmp_path}/v.npy")
-    assert list(given.stamps) == [tmp_path / "v.npy"]
+    assert list(given.origin.stamps) == [tmp_path / "v.npy"]
     assert torch.equal(given.rows(0, 9), torch.from_numpy(matrix()))
     assert not (tmp_path / "caches").exists()
 
@@ -239,14 +239,14 @@ def test_rows_are_read_in_place(memory, tmp_path):
         assert torch.equal(vectors.take([10, 0, 8, 7, 8]), whole[[10, 0, 8, 7, 8]])
         assert vectors.fingerprint() == open_vectors(whole).fingerprint()
         assert not (tmp_path / "caches").exists()
-        assert vectors.files == tuple((f"memory://b/s/part_{n}.npy", rows) for n, rows in enumerate((1, 7, 3)))
+        assert vectors.origin.files == tuple((f"memory://b/s/part_{n}.npy", rows) for n, rows in enumerate((1, 7, 3)))
     one = open_vectors("memory://b/s/part_1.npy", fetched=False)
-    assert one.files == (("memory://b/s/part_1.npy", 7),)
+    assert one.origin.files == (("memory://b/s/part_1.npy", 7),)
     assert torch.equal(one.rows(2, 5), whole[3:6])
     assert not (tmp_path / "caches").exists()
     fetched = open_vectors("memory://b/s")
-    assert fetched.files == vectors.files
-    assert torch.equal(torch.cat([open_vectors(file).rows(0, rows) for file, rows in fetched.files]), whole)
+    assert fetched.origin.files == vectors.origin.files
+    assert torch.equal(torch.cat([open_vectors(file).rows(0, rows) for file, rows in fetched.origin.files]), whole)
 
     memory.pipe("/b/s/part_2.npy", npy(matrix(3).astype(np.float16)))
     assert "part_2.npy holds rows of 3 float16 numbers" in refused("memory://b/s", fetched=False)

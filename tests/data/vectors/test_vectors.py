@@ -157,7 +157,7 @@ def test_a_matrix_of_several_is_named(tmp_path):
         path = tmp_path / f"v.{ending}"
         for given in (open_vectors(f"{path}::texts"), open_vectors(path, key="texts")):
             assert torch.equal(given.rows(0, 7), torch.from_numpy(-matrix()))
-            assert given.path == f"{path}::texts"
+            assert given.origin.path == f"{path}::texts"
         message = refused(open_vectors, path)
         assert f"2 matrices of floats; expected one, or its name after two colons, as in v.{ending}::images" in message
         assert "texts (7, " in message

@@ -102,7 +102,8 @@ class Matching(Criterion):
         answer[row, item] = -torch.inf
         others = answer.amax(dim=1)
         answer[row, item] = values
-        moved = _rows_with(_out_of_place(row, item, values, others), row, len(answer))
+        wrong = _out_of_place(row, item, values, others)
+        moved = torch.bincount(row[wrong], minlength=len(answer)) > 0
         floor = torch.where(others > -torch.inf, others, 0)
         limits = torch.finfo(answer.dtype)
         high = (moved & (floor > limits.max / 4)).nonzero().squeeze(1)
@@ -157,11 +158,6 @@ def _out_of_place(row: Tensor, item: Tensor, values: Tensor, others: Tensor) -> 
     later = (values[1:] < values[:-1]) | ((values[1:] == values[:-1]) & (item[1:] > item[:-1]))
     wrong[1:] |= (row[1:] == row[:-1]) & ~later
     return wrong
-
-
-def _rows_with(which: Tensor, row: Tensor, rows: int) -> Tensor:
-    """(b,) whether a row has one of the entries `which`."""
-    return torch.bincount(row[which], minlength=rows) > 0
 
 
 def widened(scores: Tensor) -> Tensor:

@@ -75,7 +75,8 @@ def describe(scene: Scene, rng: np.random.Generator) -> list[str]:
 
 def _terse(scene: Scene, rng: np.random.Generator) -> str:
     """Names one thing, usually the biggest: such a caption fits many pictures."""
-    thing = _biggest(scene) if rng.random() < 0.7 else _any(rng, scene.things)
+    biggest = max(scene.things, key=lambda thing: ("small", "medium", "large").index(thing.size))
+    thing = biggest if rng.random() < 0.7 else _any(rng, scene.things)
     said = [_word(rng, thing.colour, plain=True)] if rng.random() < 0.85 else []
     if rng.random() < 0.35:
         said.insert(0, _word(rng, thing.texture, plain=True))
@@ -157,10 +158,6 @@ def _word(rng: np.random.Generator, value: str, plain: bool) -> str:
 
 def _place(rng: np.random.Generator, thing: Thing) -> str:
     return _any(rng, PLACES[thing.row][thing.column])
-
-
-def _biggest(scene: Scene) -> Thing:
-    return max(scene.things, key=lambda thing: ("small", "medium", "large").index(thing.size))
 
 
 def _any(rng: np.random.Generator, choices: Sequence[T]) -> T:

@@ -49,28 +49,37 @@ _BLOCK_BYTES = 16 << 20
 _SMALL, _LARGE = 1e-15, 1e15
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where vectors were read from.
+
+    path: the file, folder or URI, with `::key` if it was given; None for an array. stamps: of the files, taken before
+    they were opened. left_out: shards that could not be read. files: (address, rows) of each file that the rows lie in,
+    in order, any of which `open_vectors` opens; None for an array.
+    """
+
+    path: str | None = None
+    stamps: Stamps = field(default_factory=dict)
+    left_out: tuple[Path, ...] = ()
+    files: tuple[tuple[str, int], ...] | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class VectorFile:
     """n vectors of D dimensions, mapped from a file or in memory, read block by block as float32.
 
     name: "queries" or "items", for messages. source: (n, D) numbers, bfloat16 from a file as int16 bits. dtype: the
-    type of the numbers. ids: n strings, or None. path: the file, folder or URI, with `::key` if it was given, or None.
-    normalize: True divides each row by its norm; False and None leave the rows unchanged, but with None `look_through`
-    refuses rows that are not unit vectors. labels: n captions, or None. stamps: of the files, taken before they were
-    opened. left_out: shards that could not be read. files: (address, rows) of each file that the rows lie in, in order;
-    `open_vectors` opens each of them alone. None for an array.
+    type of the numbers. ids: n strings, or None. labels: n captions, or None. normalize: True divides each row by its
+    norm; False and None leave the rows unchanged, but with None `look_through` refuses rows that are not unit vectors.
     """
 
     name: str
     source: np.ndarray | Tensor | MappedRows | RemoteRows
     dtype: torch.dtype
     ids: list[str] | None = None
-    path: str | None = None
-    normalize: bool | None = None
     labels: list[str] | None = None
-    stamps: Stamps = field(default_factory=dict)
-    left_out: tuple[Path, ...] = ()
-    files: tuple[tuple[str, int], ...] | None = None
+    normalize: bool | None = None
+    origin: Origin = field(default_factory=Origin)
 
     def __post_init__(self) -> None:
         boolean("normalize", self.normalize, or_none=True)
@@ -84,7 +93,7 @@ class VectorFile:
         return tuple(self.source.shape)
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.path})" if self.path else self.name
+        return f"{self.name} ({self.origin.path})" if self.origin.path else self.name
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows `start` to `stop` - 1: (stop - start, D) float32, contiguous, a copy.
@@ -175,7 +184,7 @@ def open_vectors(
         folder = "" if len(remote.shards) == 1 and suffix_of(where) == ".npy" else f"{where.rstrip('/')}/"
         files = tuple((f"{folder}{file}" if folder else where, rows) for file, rows in remote.shards)
         dtype = checked_kind(label, remote.shape, remote.dtype.name)
-        return VectorFile(name, remote, dtype, path=label, normalize=normalize, files=files)
+        return VectorFile(name, remote, dtype, normalize=normalize, origin=Origin(label, files=files))
     local = fetch(name, where, key) if is_uri(where) else Path(where)
     try:
         stored, taken = _stored(name, local, key, skip_unreadable)
@@ -183,10 +192,8 @@ def open_vectors(
         if not is_uri(where):
             raise
         raise InputError(f"{error} (fetched from {where})") from error
-    files = _addresses(where, key, local, stored)
-    vectors = VectorFile(
-        name, stored.array, stored.dtype, None, label, normalize, stored.labels, taken, stored.left_out, files
-    )
+    origin = Origin(label, taken, stored.left_out, _addresses(where, key, local, stored))
+    vectors = VectorFile(name, stored.array, stored.dtype, None, stored.labels, normalize, origin)
     return vectors if stored.ids is None else vectors.with_ids(stored.ids)
 
 
