@@ -120,6 +120,8 @@ def check_numbers(group: str, settings: Any) -> None:
             require(value >= 0, f"{group}.{name} is {value}; expected a number from 0 up")
     if "step_size" in settings:
         whole(f"{group}.step_size", settings["step_size"])
+    rate = settings.get("lr")  # of which torch checks no kind
+    require(rate is None or _is_number(rate), f"{group}.lr is {rate!r}; expected a number")
 
 
 def try_schedule(optimizer: Callable[..., Any], scheduler: Callable[..., Any], epochs: int) -> None:
