@@ -14,7 +14,6 @@ from hydra._internal.hydra import Hydra
 from input_setups import SMALL  # in tests/torture
 from warm import Warm, leave_figures_undrawn, one_mode
 
-from vsehub.cli import overrides
 from vsehub.cli.main import main
 from vsehub.io.address import Address
 
@@ -111,23 +110,9 @@ def study(script):
 
 @pytest.fixture(scope="session", autouse=True)
 def composed_once():
-    """In this process Hydra composes a configuration for a command once instead of three times.
-
-    Not for hydra.mode alone, and not again to check settings against the same defaults. Console scripts do both.
-    """
-    found, compose = {}, overrides._defaults
-
-    def defaults(config, folders, chosen):
-        key = (config, *chosen)
-        if folders[1:]:
-            return compose(config, folders, chosen)
-        if key not in found:
-            found[key] = compose(config, folders, chosen)
-        return found[key]
-
+    """In this process Hydra composes the configuration of a command once, and not also for hydra.mode alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Hydra, "get_mode", one_mode)
-        patch.setattr(overrides, "_defaults", defaults)
         yield
 
 

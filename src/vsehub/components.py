@@ -362,6 +362,7 @@ def make(group: str, made: Callable[..., Any], settings: Mapping[str, Any], /, *
 
     group: the name of the settings in messages, as on the command line. given: arguments that come from elsewhere.
     """
+    require(isinstance(settings, Mapping), f"{group} is {settings!r}; expected settings, as in {group}.KEY=VALUE")
     _check_settings(group, made, {**settings, **given}, given, False)
     return _called(group, made, **settings, **given)
 

@@ -15,15 +15,14 @@ import torch
 from false_packages import write_false_packages
 from input_setups import SMALL
 from long import long
-from omegaconf import OmegaConf
 from run_files import rows
 
 from vsehub.checks import InputError
 from vsehub.cli.launch import of_failures
 from vsehub.cli.overrides import readable, text_of
-from vsehub.cli.train import require_divisible
 from vsehub.data import Scenes
 from vsehub.encoders import ImageCNN
+from vsehub.training.build import require_divisible
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.processes import LOST, started_place
 
@@ -302,5 +301,5 @@ def test_the_cause_is_named_among_those_that_ended():
 def test_batch_normalisation_is_refused_and_synchronised_is_not():
     module = SimpleNamespace(image_encoder=ImageCNN((3, 32, 32), 8), text_encoder=torch.nn.Linear(1, 1))
     with pytest.raises(InputError, match="several processes share a batch, but the image encoder ImageCNN normalises"):
-        require_divisible(OmegaConf.create({"trainer": {}}), module)
-    require_divisible(OmegaConf.create({"trainer": {"sync_batchnorm": True}}), module)
+        require_divisible(module, synchronised=False)
+    require_divisible(module, synchronised=True)

@@ -24,7 +24,7 @@ from yaml import YAMLError
 from vsehub.checks import InputError, is_out_of_memory
 from vsehub.cli import launch
 from vsehub.cli.nodes import hide_secrets
-from vsehub.cli.overrides import check, config_dir, explained, ordered, readable
+from vsehub.cli.overrides import check, config_dir, explained, ordered, readable, refuse_unknown
 from vsehub.cli.signals import INTERRUPTED, TERMINATED, Terminated, answered, forget_interrupt
 from vsehub.components import conf_folder
 from vsehub.io.address import masked
@@ -61,8 +61,9 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
     sys.argv = [sys.argv[0], *arguments]
     if {"--help", "-h"} & set(arguments):
         import vsehub.cli.help  # noqa: F401 (the resolver of the templates)
+    folders = [conf_folder(), *config_dir(arguments)]
     if not _WITHOUT_CHECK & set(arguments):
-        check(config, [conf_folder(), *config_dir(arguments)], arguments)
+        check(config, folders, arguments)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets errors through, to `boundary`
 
     @wraps(task)
@@ -72,7 +73,11 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
             hide_notes()
             return task(cfg)
 
-    hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config)(guarded)()
+    try:
+        hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config)(guarded)()
+    except HydraException:
+        refuse_unknown(config, folders, arguments)
+        raise
 
 
 def _is_first() -> bool:

@@ -2,25 +2,23 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig
 
 from vsehub.checks import InputError, existing, precision_word, require, whole
 from vsehub.cli import app
-from vsehub.cli.published import MODEL_SETTINGS, require_checkpoint_alone
+from vsehub.cli.nodes import build_source, components, plain
+from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
 from vsehub.cli.run_folder import require_measuring
 from vsehub.io.files import within
 from vsehub.io.outputs import require_writable
 from vsehub.io.records import EVALUATION, RUN, read_record
 
 if TYPE_CHECKING:
-    from vsehub.evaluation.ensemble import Ensemble
-    from vsehub.evaluation.trained import DataModel, TrainedModel
-    from vsehub.evaluation.zero_shot import ZeroShot
-
-# The settings of a published model, and their defaults.
+    from vsehub.evaluation.trained import DataModel
 
 
 def main() -> None:
@@ -36,48 +34,57 @@ def evaluate(cfg: DictConfig) -> float | None:
 
     With `cfg.foil`, measure how often a true caption scores above a false one instead.
     """
-    given = [name for name in ("checkpoint", "model") if cfg[name] is not None]
-    require(
-        len(given) == 1,
-        f"checkpoint is {'given with model' if given else 'not set'}; give checkpoint=RUN_FOLDER/checkpoints/"
-        "best.safetensors, or model=LIBRARY:NAME for a published model as it is",
-    )
-    wanted = precision_word(cfg.precision)
-    whole("eval_batch_size", cfg.eval_batch_size)
-    checkpoints, out = checkpoints_and_folder(cfg) if cfg.model is None else ([], Path())
+    require_one_model(cfg.checkpoint, cfg.model)
+    wanted, batch_size = precision_word(cfg.precision), cfg.eval_batch_size
+    whole("eval_batch_size", batch_size)
+    published = model_settings(cfg)
+    checkpoints, out = [], Path()
+    if cfg.model is None:
+        checkpoints = existing_checkpoints(plain(cfg.checkpoint))
+        require_checkpoint_alone(published)
+        out = out_folder(cfg.out, Path(checkpoints[0]))
 
-    from vsehub.cli.foils import measure_foils
-    from vsehub.cli.nodes import build
     from vsehub.evaluation.ensemble import Ensemble
     from vsehub.evaluation.evaluate import float32_only
     from vsehub.evaluation.measurement import Measurement, measure
+    from vsehub.evaluation.trained import TrainedModel
+    from vsehub.evaluation.zero_shot import ZeroShot, file_name, library_and_name, slug
     from vsehub.io.files import write_json
     from vsehub.neighbors.rounded import uses_bf16
 
-    if cfg.model is None and cfg.foil is not None:
+    known, data, weights = components(cfg.trust), plain(cfg.data), plain(cfg.member_weights)
+    open_model = partial(TrainedModel, components=known, data=data, batch_size=batch_size)
+    if cfg.foil is not None:
+        require(cfg.model is None, "foil takes a checkpoint; leave foil or model out")
         require(len(checkpoints) == 1, "foil takes one checkpoint; give checkpoint=FILE")
-        measure_foils(cfg, checkpoints[0], out)
+        require_plain_measurement(cfg)
+
+        from vsehub.cli.foils import measure_foils
+
+        measure_foils(partial(open_model, checkpoints[0]), checkpoints[0], str(cfg.foil), cfg.split, out, cfg.overwrite)
         return None
-    require(cfg.model is None or cfg.foil is None, "foil takes a checkpoint; leave foil or model out")
-    criterion, protocol = build("criterion", cfg.criterion, cfg.trust), build("protocol", cfg.protocol, cfg.trust)
+    criterion, protocol = (known.build(group, plain(cfg[group])) for group in ("criterion", "protocol"))
     asked = Measurement(cfg.split, criterion, cfg.criterion_name, protocol, cfg.reference, cfg.tune)
-    members = None
+    members: list[dict] = []
     model: DataModel | Ensemble
     if cfg.model is not None:
-        model, out = published(cfg)
+        library_and_name(cfg.model)
+        require(
+            "_target_" in data,
+            "data is not set; model= is measured on the data that you name, as in data=karpathy data.json=FILE "
+            "data.images=FOLDER",
+        )
+        source = build_source(data, known)
+        out = Path(cfg.out or f"runs/zero_shot/{slug(cfg.model)}-{file_name(source.name)}")
+        require_writable(out)
+        model = ZeroShot(cfg.model, source, batch_size=batch_size, keep=out, **published)
     else:
-        members = described(checkpoints) if len(checkpoints) > 1 else None
-        require(
-            cfg.member_weights is None or members is not None,
-            "member_weights is for an ensemble; give checkpoint=[FILE,FILE], or leave it out",
-        )
-        require(
-            cfg.member_weights != "val" or cfg.split != "val",
-            "split=val is what member_weights=val chooses on; measure split=test",
-        )
-        # Encodings that several measurements of criteria read again are kept.
-        model = trained(cfg, checkpoints, keep=asked.inductive or asked.chooses)
-        if isinstance(model, Ensemble) and cfg.member_weights == "val":
+        members = described(checkpoints) if len(checkpoints) > 1 else []
+        require_weights(weights, bool(members), cfg.split)
+        keep = asked.inductive or asked.chooses  # encodings that several measurements of criteria read again
+        models = [open_model(one, keep=keep) for one in checkpoints]
+        model = models[0] if len(models) == 1 else Ensemble(models, weights if isinstance(weights, list) else None)
+        if isinstance(model, Ensemble) and weights == "val":
             model = model.weighted(protocol)
     obstacle = float32_only(model.similarity, criterion)
     asked = replace(asked, bf16=uses_bf16(wanted, model.device.type, obstacle))
@@ -92,52 +99,27 @@ def evaluate(cfg: DictConfig) -> float | None:
     return record["metrics"]["rsum"] if cfg.split == "val" else None  # a sweep may only choose on validation
 
 
-def checkpoints_and_folder(cfg: DictConfig) -> tuple[list[str], Path]:
-    """The checkpoints, each an existing file, and the folder for the evaluation."""
-    from vsehub.evaluation.checkpoint_file import checkpoint_file
-
-    found = paths(cfg.checkpoint)
-    for checkpoint in found:
-        checkpoint_file(checkpoint)
-    require_checkpoint_alone(cfg)
-    return found, out_folder(cfg.out, Path(found[0]))
+def require_plain_measurement(cfg: DictConfig) -> None:
+    """Raise InputError for settings of a measurement that a comparison of captions and foils does not have."""
+    usual = {"criterion": "nns", "protocol": "single", "reference": "queries", "tune": False, "precision": "32"}
+    chosen = {"criterion": cfg.criterion_name, "protocol": cfg.protocol.name, "reference": cfg.reference}
+    chosen = {"tune": cfg.tune, "precision": str(cfg.precision)} | chosen
+    changed = [name for name, value in chosen.items() if usual[name] != value]
+    require(not changed, f"foil compares two scores of one image as the model gives them; omit {', '.join(changed)}")
 
 
-def trained(cfg: DictConfig, checkpoints: list[str], keep: bool) -> "TrainedModel | Ensemble":
-    """The model of a checkpoint, or the ensemble of several."""
-    from vsehub.cli.nodes import components, plain
-    from vsehub.evaluation.ensemble import Ensemble
-    from vsehub.evaluation.trained import TrainedModel
-
-    models = [
-        TrainedModel(one, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size, keep=keep) for one in checkpoints
-    ]
-    if len(models) == 1:
-        return models[0]
-    given = plain(cfg.member_weights)
+def require_weights(weights: Any, ensemble: bool, split: str) -> None:
+    """Raise InputError for weights of an ensemble's members that do not fit."""
     require(
-        given in (None, "val") or (isinstance(given, list) and all(isinstance(one, int | float) for one in given)),
-        f"member_weights is {given!r}; expected a number for each checkpoint, as in '[2,1,1]', or val",
+        weights is None or ensemble,
+        "member_weights is for an ensemble; give checkpoint=[FILE,FILE], or leave it out",
     )
-    return Ensemble(models, given if isinstance(given, list) else None)
-
-
-def published(cfg: DictConfig) -> "tuple[ZeroShot, Path]":
-    """A published model with `cfg.data`, and the folder for its evaluations."""
-    from vsehub.cli.extract import build_source
-    from vsehub.evaluation.zero_shot import ZeroShot, file_name, library_and_name, slug
-
-    library_and_name(cfg.model)
+    require(weights != "val" or split != "val", "split=val is what member_weights=val chooses on; measure split=test")
+    numbers = isinstance(weights, list) and all(isinstance(one, int | float) for one in weights)
     require(
-        "_target_" in cfg.data,
-        "data is not set; model= is measured on the data that you name, as in data=karpathy data.json=FILE "
-        "data.images=FOLDER",
+        numbers or weights in (None, "val"),
+        f"member_weights is {weights!r}; expected a number for each checkpoint, as in '[2,1,1]', or val",
     )
-    source = build_source(cfg)
-    out = Path(cfg.out or f"runs/zero_shot/{slug(cfg.model)}-{file_name(source.name)}")
-    require_writable(out)
-    own = {name: cfg[name] for name in MODEL_SETTINGS}
-    return ZeroShot(cfg.model, source, batch_size=cfg.eval_batch_size, keep=out, **own), out
 
 
 def said(record: dict[str, Any]) -> str:
@@ -149,13 +131,17 @@ def said(record: dict[str, Any]) -> str:
     return "\n".join([table(record), *(f"precision: {rounding_text(*one)}" for one in rounding.items())])
 
 
-def paths(value: str | ListConfig) -> list[str]:
-    """One or several checkpoints. Raises InputError if the list is empty or names a file twice."""
-    found = [value] if isinstance(value, str) else [str(one) for one in value]
+def existing_checkpoints(value: str | list[Any]) -> list[str]:
+    """One or several checkpoints, each a file. Raises InputError if the list is empty or names a file twice."""
+    from vsehub.evaluation.checkpoint_file import checkpoint_file
+
+    found = [str(one) for one in (value if isinstance(value, list) else [value])]
     require(len(found) > 0, "checkpoint is an empty list; give checkpoint=FILE, or checkpoint=[FILE,FILE]")
     places = [Path(one).resolve() for one in found]
     twice = next((one for one, place in zip(found, places, strict=True) if places.count(place) > 1), None)
     require(twice is None, f"checkpoint: {twice} is given twice; the models of an ensemble must differ")
+    for one in found:
+        checkpoint_file(one)
     return found
 
 

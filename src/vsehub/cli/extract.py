@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import InputError, one_of, positive, precision_word, require, whole
 from vsehub.cli import app
+from vsehub.cli.nodes import build, build_source, components, device_named, plain
 from vsehub.io.outputs import require_writable
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def extract(cfg: DictConfig) -> None:
     processes, out = Processes.of(os.environ), Path(cfg.out)
     refuse_settings(cfg, processes.world)
     require_writable(out)
-    source = build_source(cfg)
+    source = build_source(plain(cfg.data), components(cfg.get("trust")))
 
     import torch
 
@@ -169,7 +170,6 @@ def features_plan(
 
 def is_joint(cfg: DictConfig) -> bool:
     """Whether the chosen image encoder is one side of a joint model."""
-    from vsehub.cli.nodes import components, plain
     from vsehub.encoders import ImageTower
 
     return components(cfg.trust).find("image_encoder", plain(cfg.image_encoder)) is ImageTower
@@ -181,7 +181,6 @@ def joint_plan(
     """Vectors of pictures and captions in the space of a joint model, in clip-retrieval's layout."""
     import torch
 
-    from vsehub.cli.nodes import plain
     from vsehub.data.photos.prepared import prepared
     from vsehub.evaluation.zero_shot import ZeroShot
     from vsehub.extraction import joint
@@ -264,7 +263,6 @@ def refuse_settings(cfg: DictConfig, processes: int) -> None:
 
 def built(cfg: DictConfig, splits: "Mapping[str, CaptionedImages]") -> "Backbone":
     """The backbone of the chosen image encoder for the data's pictures, in eval mode."""
-    from vsehub.cli.nodes import build, components, plain
     from vsehub.encoders.pretrained.images import ImageBackbone
 
     for split, loaded in splits.items():
@@ -285,8 +283,6 @@ def built(cfg: DictConfig, splits: "Mapping[str, CaptionedImages]") -> "Backbone
 def device_of(name: str, local: int) -> "torch.device":
     """The device of that name; with several GPUs, the one for this process."""
     import torch
-
-    from vsehub.cli.nodes import device_named
 
     device = device_named(name)
     return torch.device("cuda", local % torch.cuda.device_count()) if str(device) in ("cuda", "cuda:0") else device
@@ -322,7 +318,6 @@ def work_settings(
 def record(cfg: DictConfig, splits: "Mapping[str, CaptionedImages]", settings: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest: which pictures the rows are of, and how they were made."""
     from vsehub import __version__
-    from vsehub.cli.nodes import plain
     from vsehub.data.sources import describe_split
     from vsehub.io.provenance import code_version, hardware, versions
     from vsehub.io.records import EXTRACTION
@@ -339,15 +334,3 @@ def record(cfg: DictConfig, splits: "Mapping[str, CaptionedImages]", settings: M
         "git": code_version(),
         "hardware": hardware(),
     }
-
-
-def build_source(cfg: DictConfig) -> "Source":
-    """The data source of `cfg.data`. Raises InputError if a mandatory setting is missing, or if noise is set."""
-    from vsehub.cli.nodes import components, plain
-    from vsehub.components import make
-    from vsehub.data.noise import Noise
-
-    node = plain(cfg.data)
-    noise = make("data.noise", Noise, node.pop("noise", None) or {})
-    require(not noise.wanted, "data.noise is for training only; omit data.noise.rate and data.noise.index")
-    return components(cfg.get("trust")).build("data", node)

@@ -1,12 +1,10 @@
 """`vsehub evaluate foil=FILE`: measure how often the true caption scores above the false one."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from vsehub.checks import existing, fail, require
-from vsehub.cli.nodes import components, plain
 from vsehub.data.foils import Foils, read_foils, unknown_words
 from vsehub.data.text.tokens import TokenTable
 from vsehub.data.text.vocabulary import Vocabulary, Words
@@ -18,43 +16,36 @@ from vsehub.io.records import FOILS, read_record
 _SHOWN = 5  # unknown words that are named
 
 
-def measure_foils(cfg: DictConfig, checkpoint: str, folder: Path) -> None:
-    """Measure `cfg.foil` with the checkpoint's model, write the record into `folder`, and print it."""
-    as_given = {"criterion": "nns", "protocol": "single", "reference": "queries", "tune": False, "precision": "32"}
-    chosen = {"criterion": cfg.criterion_name, "protocol": cfg.protocol.name, "reference": cfg.reference}
-    chosen = {"tune": cfg.tune, "precision": str(cfg.precision)} | chosen
-    changed = [name for name, value in chosen.items() if as_given[name] != value]
-    require(
-        not changed,
-        f"foil compares two scores of one image as the model gives them; omit {', '.join(changed)}",
-    )
-    files = existing_foil(cfg.foil), Path(checkpoint)
+def measure_foils(
+    open_model: Callable[[], TrainedModel], checkpoint: str, foil: str, split: str, folder: Path, overwrite: bool
+) -> None:
+    """Measure the table `foil` on a split with the checkpoint's model, write the record to `folder`, and print it."""
+    files = existing_foil(foil), Path(checkpoint)
     digest, weights = (hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
-    name = f"{cfg.split}-{Path(cfg.foil).stem}-{digest[:6]}-{weights[:6]}.json"
-    path = folder / "foils" / name
-    if path.exists() and not cfg.overwrite:
+    path = folder / "foils" / f"{split}-{Path(foil).stem}-{digest[:6]}-{weights[:6]}.json"
+    if path.exists() and not overwrite:
         record = read_record(path, FOILS, "Give overwrite=true to measure again")
         print(f"{table_of(record)}\nmeasured before: {path}; overwrite=true measures again")
         return
-    model = TrainedModel(checkpoint, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size)
+    model = open_model()
     vocabulary = model.vocabulary
     if vocabulary is None:
         fail(
             f"checkpoint: {checkpoint} was trained on texts that are vectors, so it cannot read foils; give one "
             "that was trained on captions"
         )
-    split = model.split(cfg.split)
-    foils = read_foils(cfg.foil, len(split.images), split.names)
+    rows = model.split(split)
+    foils = read_foils(foil, len(rows.images), rows.names)
     table = TokenTable.build(vocabulary, [*foils.captions, *foils.foils], model.max_words)
     encoders = model.model.image_encoder, model.model.text_encoder
-    scores = foil_scores(encoders, model.similarity, split.images, foils.images, table, cfg.eval_batch_size)
+    scores = foil_scores(encoders, model.similarity, rows.images, foils.images, table, model.batch_size)
     _, read_as = distinct(table)
     record = {
         "schema": FOILS.version,
-        "split": cfg.split,
-        "foil": str(cfg.foil),
+        "split": split,
+        "foil": foil,
         "sha256": digest,
-        "checkpoint": str(checkpoint),
+        "checkpoint": checkpoint,
         "images": len(set(foils.images.tolist())),
         "read_alike": int((read_as[: len(scores)] == read_as[len(scores) :]).sum()),
         "unknown": _unknown(vocabulary, foils),

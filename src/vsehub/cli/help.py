@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vsehub.cli.nodes import components, leaves, plain
-from vsehub.cli.overrides import command_groups
+from vsehub.cli.overrides import groups_and_settings
 from vsehub.components import PARTIAL, TARGET
 
 WIDTH, COLUMN = 120, 30
@@ -26,7 +26,7 @@ def command_help(config: str, *, _root_: DictConfig) -> str:
     """
     folders = components().folders
     choices = _root_.hydra.runtime.choices
-    chosen = {group: choices[group] for group in command_groups(folders[0] / f"{config}.yaml")}
+    chosen = {group: choices[group] for group in groups_and_settings(folders[0] / f"{config}.yaml")[0]}
     comments = _comments(folders[0] / f"{config}.yaml", "")
     for group, name in chosen.items():
         for file in [folder / group / f"{name}.yaml" for folder in folders]:

@@ -2,7 +2,10 @@
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
+from functools import reduce
+from itertools import product
+from operator import getitem
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,6 +42,7 @@ MULTIRUN = {"-m", "--multirun"}
 INFO = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]  # what --info takes
 # Hydra's options that vsehub refuses: each command has exactly one configuration.
 _NOT_OURS = ("config_path", "config_name", "package", "experimental_rerun")
+_OF_OTHERS = ("experiment", "recipe", "sweep")  # groups whose files have settings of other parts only
 # Choices that papers use with two meanings.
 HINTS = {
     ("protocol", "5k"): 'the papers\' "5k" is protocol=c2, the mean over five folds of 1,000 images; '
@@ -149,25 +153,20 @@ def config_dir(arguments: Sequence[str]) -> list[Path]:
 
 
 def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> None:
-    """Raise InputError for unknown groups, choices and settings, and for values of the wrong kind.
+    """Raise InputError for what the words of a command line show to be wrong, without composing a configuration.
 
+    These are choices that have no yaml, lists without -m, and values of another kind than the command's yaml has. Other
+    settings are checked where the parts are built, and Hydra refuses those that are unknown; see `refuse_unknown`.
     config: the name of the command's yaml. folders: conf/ and, if it was given, the folder of --config-dir.
     """
     several = bool(MULTIRUN & set(arguments))
-    words = [one for number, one in enumerate(arguments) if not _is_option(arguments, number)]
-    overrides = [parsed(word, config) for word in words]
-    groups = {one for folder in folders for one in _groups(folder)}
-    for path in (
-        path for folder in folders[1:] for one in _groups(folders[0]) for path in (folder / one).rglob("*.yaml")
-    ):
-        regular(path)  # Hydra opens them
-    own = command_groups(folders[0] / f"{config}.yaml")
-    named = [*own, *map(str, OmegaConf.load(folders[0] / f"{config}.yaml"))]
-    chosen, values, swept = [], [], False
+    for folder, group in product(folders[1:], _groups(folders[:1])):
+        for path in (folder / group).rglob("*.yaml"):
+            regular(path)  # Hydra opens them
+    own, defaults = groups_and_settings(folders[0] / f"{config}.yaml")
+    overrides, groups = _overrides(config, arguments), _groups(folders)
     for one in overrides:
         name = one.key_or_group
-        if name.split("/")[0].split(".")[0] == "hydra":
-            continue
         require(
             one.package is None,
             f"{one.input_line}: a part cannot be put at another place, which @{one.package} asks for; give "
@@ -177,33 +176,76 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
             not (name in groups and one.is_delete()),
             f"{one.input_line}: a part cannot be left out; choose another, as in {name}=NAME",
         )
-        if name in groups and not isinstance(one.value(), dict):
+        if _is_choice(one, groups):
             require(
                 name in own,
-                f"{config} has no group {name!r}{nearest(name, named)}; its groups: {', '.join(sorted(own)) or 'none'}",
+                f"{config} has no group {name!r}{nearest(name, [*own, *defaults])}; its groups: "
+                f"{', '.join(sorted(own)) or 'none'}",
             )
-            chosen.append(_checked_choice(one, folders, several))
-            swept |= one.is_sweep_override() or name == "sweep"
+            _check_choice(one, folders, several)
         else:
-            listed = name in _LISTS and one.is_sweep_override()
-            require(
-                several or not listed,
-                f"{one.input_line} gives several values; put the list in brackets: "
-                f"'{name}=[{str(one.input_line).partition('=')[2]}]'"
-                if listed
-                else "",
-            )
-            require(
-                several or not one.is_sweep_override(),
-                f"{one.input_line} gives several values; add -m to run the command for each of them, put a list in "
-                f"brackets: '{name}=[A,B]', or quote a text with commas within the argument: \"{name}='A, B'\"",
-            )
-            values.append(one)
-    if values:
-        settings, names = _defaults(config, folders, chosen)
-        for one in values:
-            _require_of_choice(one, settings, folders, own, swept)
-        _check_values(values, settings, [*names, *own], swept)
+            _require_single(one, several)
+            _check_value(one, defaults, own)
+    chosen = own | {one.key_or_group: one.value() for one in overrides if _is_choice(one, groups)}
+    parts = {group for group, choice in chosen.items() if choice is not None and group not in _OF_OTHERS}
+    tops = {one.key_or_group.partition(".")[0] for one in overrides if not _is_choice(one, groups)}
+    # Hydra would take any +KEY=VALUE, and a sweep would begin to write before its first job is composed.
+    if several or not tops <= defaults.keys() | parts:
+        refuse_unknown(config, folders, arguments)
+
+
+def refuse_unknown(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> None:
+    """Raise InputError for settings that are unknown, with the most similar names.
+
+    A configuration is composed to know the names: of the chosen parts, and of a sweep's first ones.
+    """
+    own, groups = groups_and_settings(folders[0] / f"{config}.yaml")[0], _groups(folders)
+    overrides = _overrides(config, arguments)
+    choices = [one for one in overrides if _is_choice(one, groups)]
+    swept = any(one.is_sweep_override() or one.key_or_group == "sweep" for one in choices)  # later ones may have more
+    first = [f"{one.key_or_group}={_choices(one)[0]}" for one in choices]
+    searched = [f"hydra.searchpath=[{','.join(quoted(f'file://{folder.resolve()}') for folder in folders[1:])}]"]
+    try:
+        with initialize_config_dir(str(folders[0]), version_base="1.3"):
+            composed = compose(config, [*first, *(searched if folders[1:] else [])])
+    except (HydraException, OmegaConfBaseException) as error:
+        raise InputError(explained(error)) from error
+    settings = plain(composed, resolve=False)
+    names = [name for name, _ in leaves(settings) if name.split(".")[-1] not in (TARGET, PARTIAL)] + list(own)
+    for one in overrides:
+        key = one.key_or_group
+        added = one.is_add() or one.is_force_add()
+        if one in choices or one.is_delete() or _holds(settings, key.split(".")[0] if added else key):
+            continue
+        if added or not swept:
+            if not added and key.split(".")[0] in own:
+                _require_of_choice(key, folders)
+            fail(f"there is no setting {key!r}{_like(key, names)}")
+
+
+def _overrides(config: str, arguments: Sequence[str]) -> list[Override]:
+    """The parsed settings and choices among the arguments, except Hydra's own."""
+    words = [one for number, one in enumerate(arguments) if not _is_option(arguments, number)]
+    found = [parsed(word, config) for word in words]
+    return [one for one in found if one.key_or_group.split("/")[0].split(".")[0] != "hydra"]
+
+
+def _is_choice(one: Override, groups: Collection[str]) -> bool:
+    return one.key_or_group in groups and not isinstance(one.value(), dict)
+
+
+def _require_single(one: Override, several: bool) -> None:
+    """Raise InputError for several values of a setting without -m."""
+    name, listed = one.key_or_group, one.key_or_group in _LISTS
+    if several or not one.is_sweep_override():
+        return
+    if listed:
+        words = str(one.input_line).partition("=")[2]
+        fail(f"{one.input_line} gives several values; put the list in brackets: '{name}=[{words}]'")
+    fail(
+        f"{one.input_line} gives several values; add -m to run the command for each of them, put a list in "
+        f"brackets: '{name}=[A,B]', or quote a text with commas within the argument: \"{name}='A, B'\""
+    )
 
 
 def parsed(word: str, config: str) -> Override:
@@ -219,19 +261,27 @@ def parsed(word: str, config: str) -> Override:
         ) from error
 
 
-def command_groups(path: Path) -> list[str]:
-    """The groups that a command's yaml chooses from, in its order."""
-    entries = plain(OmegaConf.load(path), resolve=False).get("defaults", [])
-    groups = [key.removeprefix("optional ") for entry in entries if isinstance(entry, dict) for key in entry]
-    return [group for group in groups if not group.startswith("override ")]
+def groups_and_settings(path: Path) -> tuple[dict[str, str | None], dict[str, Any]]:
+    """A command's groups with its choices, in the order of its yaml, and its own settings, nested and unresolved."""
+    settings = plain(OmegaConf.load(path), resolve=False)
+    settings.pop("hydra", None)
+    entries = [one for one in settings.pop("defaults", []) if isinstance(one, dict)]
+    groups = {key.removeprefix("optional "): choice for one in entries for key, choice in one.items()}
+    return {group: choice for group, choice in groups.items() if not group.startswith("override ")}, settings
 
 
-def _groups(folder: Path) -> Iterator[str]:
-    yield from (path.name for path in folder.iterdir() if path.is_dir() and path.name != "hydra")
+def _groups(folders: Sequence[Path]) -> set[str]:
+    return {path.name for folder in folders for path in folder.iterdir() if path.is_dir() and path.name != "hydra"}
 
 
-def _checked_choice(override: Override, folders: Sequence[Path], several: bool) -> str:
-    """The override with a single choice: the first one if it is a sweep. Raises InputError if a choice has no yaml."""
+def _choices(override: Override) -> list[Any]:
+    """The choices that an override names: several in a sweep."""
+    discrete = override.is_sweep_override() and override.is_discrete_sweep()
+    return list(override.sweep_string_iterator()) if discrete else [override.value()]
+
+
+def _check_choice(override: Override, folders: Sequence[Path], several: bool) -> None:
+    """Raise InputError if a choice has no yaml, and for several choices without -m."""
     name, value = override.key_or_group, override.value()
     sweep = override.is_sweep_override()
     require(several or not sweep, f"{override.input_line} gives several choices; add -m to run the command for each")
@@ -239,58 +289,39 @@ def _checked_choice(override: Override, folders: Sequence[Path], several: bool) 
         several or name != "sweep" or not isinstance(value, str),
         f"sweep={value} is a grid of runs; add -m to run them: vsehub train -m sweep={value}",
     )
-    given = list(override.sweep_string_iterator()) if sweep and override.is_discrete_sweep() else [value]
-    for choice in given:
+    names = _yaml_names(name, folders)
+    shown = names if len(names) <= 30 else [*names[:10], f"... ({len(names)} in all)"]
+    for choice in _choices(override):
         hint = HINTS.get((name, str(choice)))
         require(hint is None, f"{name}={choice} is ambiguous: {hint}")
-        names = sorted(
-            {
-                path.relative_to(folder / name).with_suffix("").as_posix()
-                for folder in folders
-                for path in (folder / name).rglob("*.yaml")
-            }
-        )
-        shown = names if len(names) <= 30 else [*names[:10], f"... ({len(names)} in all)"]
         require(
             isinstance(choice, str | int | float) and str(choice) in names,
             f"{name}={'null' if choice is None else choice} is not a choice of {name}{nearest(str(choice), names)}; "
             f"choose one of {', '.join(shown)}",
         )
-    return f"{name}={given[0]}"
 
 
-def _defaults(config: str, folders: Sequence[Path], chosen: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """The nested, unresolved settings before single ones are changed, and their dotted names."""
-    own = [f"hydra.searchpath=[{','.join(quoted(f'file://{folder.resolve()}') for folder in folders[1:])}]"]
-    try:
-        with initialize_config_dir(str(folders[0]), version_base="1.3"):
-            found = compose(config, [*chosen, *(own if folders[1:] else [])])
-    except (HydraException, OmegaConfBaseException) as error:
-        raise InputError(explained(error)) from error
-    settings = plain(found, resolve=False)
-    return settings, [name for name, _ in leaves(settings) if name.split(".")[-1] not in (TARGET, PARTIAL)]
+def _yaml_names(group: str, folders: Sequence[Path], holding: str | None = None) -> list[str]:
+    """The choices of a group. holding: only those whose yaml has this setting."""
+    files = {
+        path.relative_to(folder / group).with_suffix("").as_posix(): path
+        for folder in folders
+        for path in (folder / group).rglob("*.yaml")
+    }
+    return [
+        name
+        for name, path in sorted(files.items())
+        if holding is None or _holds(plain(OmegaConf.load(path), resolve=False), holding)
+    ]
 
 
-def _require_of_choice(
-    one: Override, settings: dict[str, Any], folders: Sequence[Path], own: Sequence[str], swept: bool
-) -> None:
-    """Raise InputError for a setting that only other choices of its group have, naming them."""
-    group, _, rest = one.key_or_group.partition(".")
-    if not rest or group not in own or swept or one.is_add() or one.is_force_add():
-        return
-    if _holds(settings, one.key_or_group):
-        return
-    owners = sorted(
-        {
-            path.relative_to(folder / group).with_suffix("").as_posix()
-            for folder in folders
-            for path in (folder / group).rglob("*.yaml")
-            if _holds(plain(OmegaConf.load(path), resolve=False), rest)
-        }
-    )
+def _require_of_choice(key: str, folders: Sequence[Path]) -> None:
+    """Raise InputError for a setting that other choices of its group have, naming them."""
+    group, _, rest = key.partition(".")
+    owners = _yaml_names(group, folders, holding=rest) if rest else []
     if owners:
         words = " or ".join(f"{group}={name}" for name in owners[:5]) + (" and others" if len(owners) > 5 else "")
-        fail(f"{one.key_or_group} belongs to {words}; add {group}={owners[0]}")
+        fail(f"{key} belongs to {words}; add {group}={owners[0]}")
 
 
 def _holds(settings: Any, key: str) -> bool:
@@ -302,31 +333,29 @@ def _holds(settings: Any, key: str) -> bool:
     return True
 
 
-def _check_values(values: Sequence[Override], settings: dict[str, Any], names: list[str], swept: bool) -> None:
-    """Check each value. swept: several choices of a part are tried, and later ones may have more settings."""
-    for one in values:
-        key = one.key_or_group
-        if one.is_delete():
-            continue
-        last = key.split(".")[-1]
-        require(
-            not last.startswith("_") or last == "_target_", f"{key} cannot be set; a part only takes its own settings"
-        )
-        if one.is_add() or one.is_force_add():
-            top = key.split(".")[0]
-            require(top in settings, f"there is no setting {key!r}{_like(key, names)}")
-            continue
-        if not _holds(settings, key):
-            require(swept, f"there is no setting {key!r}{_like(key, names)}")
-            continue
-        node: Any = settings
-        for part in key.split("."):
-            node = node[part]
-        if one.is_sweep_override():
-            for value in one.sweep_iterator() if one.is_discrete_sweep() else ():
-                _check_kind(key, value, node, names)
-        else:
-            _check_kind(key, one.value(), node, names)
+def _check_value(one: Override, defaults: dict[str, Any], groups: Collection[str]) -> None:
+    """Raise InputError for a value that no setting has, and for one of another kind than a default of the command.
+
+    defaults: of the command's own settings. The settings of parts, in `groups`, are checked by their constructors.
+    """
+    key = one.key_or_group
+    if one.is_delete():
+        return
+    last = key.split(".")[-1]
+    require(not last.startswith("_") or last == TARGET, f"{key} cannot be set; a part only takes its own settings")
+    for value in _values(one):
+        require(value != "", f"{key} is empty; give a value, or leave it out")
+        require(key not in groups, f"{key} stands for several settings; set them one by one: {key}.KEY=VALUE")
+        if _holds(defaults, key):
+            _check_kind(key, value, reduce(getitem, key.split("."), defaults))
+
+
+def _values(one: Override) -> list[Any]:
+    """The values that an override gives: several in a sweep, none where one is drawn from an interval."""
+    found: list[Any] = [one.value()]
+    if one.is_sweep_override():
+        found = list(one.sweep_iterator()) if one.is_discrete_sweep() else []
+    return [value.text if isinstance(value, QuotedString) else value for value in found]
 
 
 def _like(key: str, names: list[str]) -> str:
@@ -337,22 +366,16 @@ def _like(key: str, names: list[str]) -> str:
     return nearest(key, names) or nearest(last, [name.split(".")[-1] for name in names])
 
 
-def _check_kind(key: str, value: Any, default: Any, names: list[str]) -> None:
-    """Raise InputError if a value cannot replace `default`.
-
-    An unset default of a part's setting (a key with a dot) allows any value: the part's constructor checks it.
-    """
-    if isinstance(value, QuotedString):
-        value = value.text
-    own, text = "." not in key, str(value)
-    require(value != "", f"{key} is empty; give a value, or leave it out")
+def _check_kind(key: str, value: Any, default: Any) -> None:
+    """Raise InputError if a value cannot replace the default of a command's own setting."""
+    top, text = "." not in key, str(value)
     if isinstance(default, bool):
         require(isinstance(value, bool), f"{key} is {value!r}; expected true or false")
-    if isinstance(default, dict) and (default or own):
-        inner = [name for name in names if name.startswith(f"{key}.")] or [f"{key}.KEY=VALUE"]
+    if isinstance(default, dict):
+        inner = [name for name, _ in leaves(default, f"{key}.")] or [f"{key}.KEY=VALUE"]
         fail(f"{key} stands for several settings; set them one by one: {', '.join(inner[:5])}")
     if value is None:
-        require(not own or default is None, f"{key} is null; give a value, or leave it out")
+        require(not top or default is None, f"{key} is null; give a value, or leave it out")
         return
     if isinstance(default, int | float) and not isinstance(default, bool) and "${" not in text:
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -361,14 +384,9 @@ def _check_kind(key: str, value: Any, default: Any, names: list[str]) -> None:
         require(
             isinstance(value, list) or key == "criteria", f"{key} is {text!r}; expected a list, as in {key}=[{text}]"
         )
-    elif own and not isinstance(default, dict):
+    else:
         single = not isinstance(value, dict) and (not isinstance(value, list) or key in _LISTS)
         require(single, f"{key} is {text}; expected a single value")
-    if isinstance(default, str) and not default.startswith("${"):
-        require(
-            not isinstance(value, dict | bool) and (not isinstance(value, list) or key in _LISTS),
-            f"{key} is {text}; expected a single value",
-        )
 
 
 def explained(error: BaseException) -> str:

@@ -19,9 +19,8 @@ from vsehub.data.noise import INDEX_FILE
 from vsehub.io.files import LOCK, claimed, remove_abandoned, require_no_way_out
 
 
-def require_training(cfg: DictConfig, name: str) -> None:
-    """Raise InputError, with the commands to run instead, if the chosen row only measures another row's checkpoint."""
-    trained = cfg.get("evaluates")
+def require_training(trained: str | None, name: str) -> None:
+    """Raise InputError, with the commands to run instead, if the row `name` measures what the row `trained` trains."""
     require(
         trained is None,
         f"experiment={name} trains nothing; it measures the checkpoint that {trained} trains: run "

@@ -11,7 +11,7 @@ from vsehub.checks import existing, fail, one_of, require, whole
 from vsehub.cli import app
 from vsehub.cli.nodes import build, components, plain
 from vsehub.cli.overrides import bare_texts, with_texts
-from vsehub.cli.published import MODEL_SETTINGS, require_checkpoint_alone
+from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
 
 if TYPE_CHECKING:
     from vsehub.evaluation.trained import DataModel
@@ -88,17 +88,12 @@ def refuse_early(cfg: DictConfig) -> None:
     """Raise InputError for what can be refused without torch."""
     from vsehub.data.sources import SPLITS
 
-    given = [name for name in ("checkpoint", "model") if cfg[name] is not None]
-    require(
-        len(given) == 1,
-        f"checkpoint is {'given with model' if given else 'not set'}; give checkpoint=RUN_FOLDER/checkpoints/"
-        "best.safetensors, or model=LIBRARY:NAME for a published model as it is",
-    )
+    require_one_model(cfg.checkpoint, cfg.model)
     if cfg.checkpoint is not None:
         from vsehub.evaluation.checkpoint_file import checkpoint_file
 
         checkpoint_file(cfg.checkpoint)
-        require_checkpoint_alone(cfg)
+        require_checkpoint_alone(model_settings(cfg))
     places = [name for name in ("folder", "index") if cfg[name] is not None]
     require(len(places) < 2, "folder and index are given; search one of them")
     require(
@@ -130,8 +125,8 @@ def searching_model(cfg: DictConfig) -> "DataModel":
     from vsehub.evaluation.zero_shot import ZeroShot
     from vsehub.io.files import cache_folder
 
-    own = {name: cfg[name] for name in MODEL_SETTINGS}
-    return ZeroShot(cfg.model, None, batch_size=cfg.eval_batch_size, keep=cache_folder(None) / "encoded", **own)
+    own = {"batch_size": cfg.eval_batch_size, "keep": cache_folder(None) / "encoded"}
+    return ZeroShot(cfg.model, None, **own, **model_settings(cfg))
 
 
 def listed(gallery: "Gallery") -> str:

@@ -10,7 +10,7 @@ from vsehub.checks import boolean, existing, fail, one_of, require, whole, whole
 from vsehub.cli import app
 from vsehub.cli.embeddings import built
 from vsehub.cli.nodes import components
-from vsehub.cli.published import require_checkpoint_alone
+from vsehub.cli.published import model_settings, require_checkpoint_alone
 from vsehub.data.vectors.paths import require_vectors, split_path
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def refuse_early(cfg: DictConfig) -> None:
         from vsehub.evaluation.checkpoint_file import checkpoint_file
 
         checkpoint_file(cfg.checkpoint)
-        require_checkpoint_alone(cfg)
+        require_checkpoint_alone(model_settings(cfg))
     if cfg["items"] is None:
         own = [name for name in FILES if cfg[name] is not None and not (name == "queries" and cfg.index is not None)]
         require(not own, f"{', '.join(own)}: for items=FILE; omit them")

@@ -1,18 +1,37 @@
 """Data module and module from plain settings, each a group's choice, as the configuration has them."""
 
 import logging
+import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from pytorch_lightning import Callback
 
 from vsehub.checks import InputError, require
 from vsehub.components import MISSING, TARGET, Components, declared, make
 from vsehub.data.noise import INDEX_FILE, Noise, NoisySource
+from vsehub.data.overlap import warn_of_shared
+from vsehub.data.sources import describe_split
 from vsehub.data.text.vocabulary import restored, stored
-from vsehub.evaluation.checkpoint import image_sizes, text_sizes
+from vsehub.evaluation.checkpoint import fitting, image_sizes, text_sizes
 from vsehub.training.augmentation import Augmentation
+from vsehub.training.callbacks.progress import ProgressBar
+from vsehub.training.checkpoint import load_state, require_same_vocabulary
+from vsehub.training.chunks import require_rows_apart
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
+from vsehub.training.processes import process, processes, started_place
+from vsehub.training.settings import (
+    check_numbers,
+    check_place,
+    check_trainer,
+    require_accelerator,
+    resolve_precision,
+    try_schedule,
+)
+from vsehub.training.train import Lightning, silence_lightning
 from vsehub.types import Encoder
 
 log = logging.getLogger(__name__)
@@ -111,3 +130,76 @@ def build_module(
     own = {key: settings[key] for key in ("positives", "embedding_dropout")}
     chunk = settings["loader"].get("chunk")
     return RetrievalModule(**encoders, **parts, **own, chunk=chunk, description=description)
+
+
+def load_splits(data: RetrievalDataModule, final_split: str) -> dict[str, dict[str, Any]]:
+    """Load all splits that a run needs; returns the facts of each for its record."""
+    data.setup()
+    data.load(final_split)
+    for name, split in data.splits.items():
+        log.info("%s: %d images, %d captions", name, len(split.images), len(split.captions))
+    warn_of_shared(data.splits)
+    return {name: describe_split(split) for name, split in data.splits.items()}
+
+
+def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoint: Path | None) -> None:
+    """Set the text encoder's initial word vectors. Raises InputError if module, data and checkpoint do not fit."""
+    for split in data.splits.values():
+        fitting(split, module.image_shape, module.text_shape)
+    if checkpoint is None:
+        data.start_words(module.text_encoder)
+    else:
+        require_same_vocabulary(load_state(checkpoint), data.vocabulary, checkpoint)
+
+
+def require_divisible(module: RetrievalModule, synchronised: bool) -> None:
+    """Raise InputError where an encoder would compute something else on a share of a batch than on the whole.
+
+    synchronised: the processes share the statistics of batch normalisation.
+    """
+    if not synchronised:
+        for side, encoder in (("image", module.image_encoder), ("text", module.text_encoder)):
+            require_rows_apart(side, encoder, "several processes share a batch")
+
+
+def build_lightning(settings: Settings, components: Components) -> Lightning:
+    """How a run trains: Lightning's Trainer, the callbacks and the logger.
+
+    settings: of trainer, optimizer, scheduler, callbacks, bank and logger, as the configuration has them. Raises
+    InputError for bad settings before any data are read.
+    """
+    trainer = settings["trainer"]
+    check_trainer(trainer)
+    for group in ("optimizer", "scheduler"):
+        check_numbers(group, settings[group])
+    accelerator = trainer.get("accelerator", "auto")
+    require_accelerator(str(accelerator))
+    precision = resolve_precision(trainer.get("precision", "auto"), accelerator)
+    bar = trainer.get("enable_progress_bar", True) and sys.stderr.isatty()  # a log file has one line per epoch instead
+    place = {"devices": trainer.get("devices", 1), "num_nodes": trainer.get("num_nodes", 1)}
+    if processes() > 1:
+        place = started_place(place)
+    own = {"precision": precision, "enable_progress_bar": bar, **place}
+    make_trainer = partial(components.build, "trainer", trainer, **own)
+    silence_lightning()
+    wanted = make_trainer(logger=False, enable_checkpointing=False)
+    if processes() == 1:
+        check_place(wanted.num_devices, wanted.num_nodes, wanted.accelerator)
+    optimizer, scheduler = (components.build(group, settings[group]) for group in ("optimizer", "scheduler"))
+    try_schedule(optimizer, scheduler, trainer["max_epochs"])
+    callbacks = [build_callback(name, callback, components) for name, callback in settings["callbacks"].items()]
+    if settings["bank"]:
+        callbacks.append(components.build("bank", settings["bank"]))
+    if bar:
+        callbacks.append(ProgressBar())
+    logger = False if process() > 0 else components.build("logger", settings["logger"])
+    return Lightning(make_trainer, precision, callbacks, logger, wanted.world_size)
+
+
+def build_callback(name: str, settings: Settings, components: Components) -> Callback:
+    """One of a run's callbacks; messages name the setting as the command line does, callbacks.NAME.KEY."""
+    check_numbers(f"callbacks.{name}", settings)
+    try:
+        return components.build("callbacks", settings)
+    except InputError as error:
+        raise InputError(f"callbacks.{name}{str(error).removeprefix('callbacks')}") from error

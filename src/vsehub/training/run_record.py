@@ -1,22 +1,48 @@
 """run.json and metrics.csv: a run's settings, its progress and its results."""
 
 import logging
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
+from vsehub import __version__
+from vsehub.data.noise import NoisySource
+from vsehub.data.sources import Source
 from vsehub.io.files import write_json, write_text
-from vsehub.io.provenance import peak_memory
+from vsehub.io.provenance import code_version, hardware, peak_memory, versions
 from vsehub.io.records import RUN
 from vsehub.io.spreadsheet import csv_text
-from vsehub.training.processes import is_of_the_group, process
+from vsehub.training.processes import facts_of_group, is_of_the_group, process
 
 log = logging.getLogger(__name__)
+
+
+def describe_run(config: Mapping[str, Any], source: Source, data: Mapping[str, dict], precision: str) -> dict[str, Any]:
+    """The record of a run before it trains. config: its plain configuration. data: the facts of its splits."""
+    record = {
+        "name": f"{source.name}-{config['label']}-{config['seed']}",
+        "label": config["label"],
+        "dataset": source.name,
+        "architecture": config["architecture"],
+        "seed": config["seed"],
+        "vsehub": __version__,
+        "command": " ".join(sys.argv),
+        "versions": versions(),
+        "git": code_version(),
+        "hardware": hardware(),
+        "config": config,
+        "data": data,
+        "precision": precision,
+        "processes": facts_of_group(),
+    }
+    return record | ({"noise": source.facts} if isinstance(source, NoisySource) else {})
 
 
 class RunRecorder(pl.Callback):

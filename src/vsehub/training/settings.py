@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from pytorch_lightning.accelerators import CPUAccelerator
 
-from vsehub.checks import InputError, fail, require, whole
+from vsehub.checks import InputError, boolean, fail, require, whole
 from vsehub.neighbors.rounded import has_bf16
 
 
@@ -54,6 +54,7 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
         "each with the whole model, since that is what is tested to give the gradients of one process. Leave it out",
     )
     whole("trainer.num_nodes", settings.get("num_nodes", 1))
+    boolean("trainer.enable_progress_bar", settings.get("enable_progress_bar", True))
     require(
         settings.get("enable_checkpointing") is not False,
         "trainer.enable_checkpointing must stay true: a run keeps its best model",
@@ -119,6 +120,8 @@ def check_numbers(group: str, settings: Any) -> None:
             require(value >= 0, f"{group}.{name} is {value}; expected a number from 0 up")
     if "step_size" in settings:
         whole(f"{group}.step_size", settings["step_size"])
+    rate = settings.get("lr")  # of which torch checks no kind
+    require(rate is None or _is_number(rate), f"{group}.lr is {rate!r}; expected a number")
 
 
 def try_schedule(optimizer: Callable[..., Any], scheduler: Callable[..., Any], epochs: int) -> None:

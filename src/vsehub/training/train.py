@@ -1,6 +1,8 @@
 """Training a module under Lightning: callbacks in the order that works, checkpoints, the record of the run."""
 
+import logging
 import signal
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +35,17 @@ class EpochSeed(pl.Callback):
         if index == 0:
             own = self.seed * 1_000_003 + trainer.current_epoch + process() * 500_000_003
             pl.seed_everything(own % 2**32, verbose=False)
+
+
+def silence_lightning() -> None:
+    """Silence Lightning's greetings and its hints about loader processes; other warnings stay."""
+    warnings.filterwarnings("ignore", message=".*Checkpoint directory .* exists and is not empty.*")
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=".*module\\(s\\) in eval mode.*")  # frozen models stay there
+    warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*|.*treespec.*")
+    warnings.filterwarnings("ignore", message=".*sync_dist=True.*")  # every process logs the whole batch's
+    warnings.filterwarnings("ignore", message=".*no `val_dataloader`.*|.*val_dataloader.*validation_step.*")
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
 
 
 class Lightning(NamedTuple):

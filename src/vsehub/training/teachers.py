@@ -1,48 +1,36 @@
 """The teachers of a training: checkpoints whose similarities another model learns."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from omegaconf import DictConfig
+from typing import Any
 
 from vsehub.checks import InputError, require
-from vsehub.cli.nodes import components, plain
+from vsehub.components import Components
+from vsehub.evaluation.ensemble import Ensemble
+from vsehub.evaluation.trained import TrainedModel
 from vsehub.io.records import RUN, read_record
-
-if TYPE_CHECKING:
-    from vsehub.evaluation.ensemble import Ensemble
-    from vsehub.training.datamodule import RetrievalDataModule
+from vsehub.training.datamodule import RetrievalDataModule
 
 log = logging.getLogger(__name__)
 
 
-def teachers_of(
-    cfg: DictConfig, data: "RetrievalDataModule", described: Mapping[str, Mapping[str, Any]]
-) -> "Ensemble | None":
-    """The models of `cfg.teacher` with the training's data; None where there is no teacher.
+def open_teachers(
+    paths: Sequence[str],
+    components: Components,
+    data: RetrievalDataModule,
+    described: Mapping[str, Mapping[str, Any]],
+) -> Ensemble:
+    """The models of the checkpoints `paths`, with a training's data.
 
     described: the facts of the training's splits. Raises InputError for a teacher that cannot encode the data, and for
     one whose run trained or chose its epoch on what is measured here.
     """
-    if cfg.teacher is None:
-        return None
-
-    from vsehub.evaluation.ensemble import Ensemble
-    from vsehub.evaluation.trained import TrainedModel
-
-    require(
-        not cfg.augmentation.mix,
-        "augmentation.mix makes pairs that teachers have not encoded; leave it or teacher out",
-    )
-    given = plain(cfg.teacher)
-    paths = [str(one) for one in given] if isinstance(given, list) else [str(given)]
     require(len(paths) > 0, "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE], or leave it out")
     members = []
     for path in paths:
         try:
-            member = TrainedModel(path, components(cfg.trust), batch_size=data.eval_batch_size, keep=True)
+            member = TrainedModel(path, components, batch_size=data.eval_batch_size, keep=True)
             member.use_data(data.source, {"train": data.splits["train"]})
             member.split("train")
         except InputError as error:
@@ -52,14 +40,14 @@ def teachers_of(
     return Ensemble(members)
 
 
-def teacher_facts(teachers: "Ensemble | None") -> list[dict[str, str]] | None:
+def teacher_facts(teachers: Ensemble | None) -> list[dict[str, str]] | None:
     """{"checkpoint", "sha256"} of each teacher, for the run's record."""
     if teachers is None:
         return None
     return [{"checkpoint": str(one.path.resolve()), "sha256": one.sha256} for one in teachers.members]
 
 
-def require_same_teachers(record: Mapping[str, Any], teachers: "Ensemble | None") -> None:
+def require_same_teachers(record: Mapping[str, Any], teachers: Ensemble | None) -> None:
     """Raise InputError if a run that continues had other teachers when it began."""
     before = [one["sha256"] for one in record.get("teacher") or ()]
     now = [one["sha256"] for one in teacher_facts(teachers) or ()]
