@@ -55,16 +55,23 @@ def named(module, function, known):
 
 def texts(module, function):
     """The string constants of a function, and of the constants that it mentions, of its file or imported."""
-    mentioned = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
     others = [one for one in ast.walk(function) if isinstance(one, ast.ImportFrom) and one.module.startswith("vsehub.")]
     files = [ROOT / "src" / f"{one.module.replace('.', '/')}.py" for one in others]
     trees = [TREES[module], *(ast.parse(file.read_text()) for file in files if file.is_file())]
-    constants = [
-        one.value
-        for tree in trees
-        for one in tree.body
-        if isinstance(one, ast.Assign) and mentioned & {ast.unparse(target) for target in one.targets}
-    ]
+    assigned = [one for tree in trees for one in tree.body if isinstance(one, ast.Assign)]
+    constants, asked = [], [function]
+    while asked:  # a constant may mention others
+        mentioned = {node.id for root in asked for node in ast.walk(root) if isinstance(node, ast.Name)}
+        names = [
+            {node.id for target in one.targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+            for one in assigned
+        ]
+        asked = [
+            one.value
+            for one, own in zip(assigned, names, strict=True)
+            if mentioned & own and one.value not in constants
+        ]
+        constants += asked
     nodes = [node for root in (function, *constants) for node in ast.walk(root)]
     return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 

@@ -134,6 +134,7 @@ def test_imports_point_down():
             if package in L1:
                 here = {"torch", "numpy", "vsehub", "lazy_loader"}
                 here |= {one for one, files in OUTSIDE.items() if name in files}
+                here |= {"scipy"} if name == "encoders/cca.py" else set()  # sparse products of counted words
                 assert top in here or top in sys.stdlib_module_names, f"{name} imports {module}"
             if package == "report":
                 assert top != "torch", f"{name} imports {module}"

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,7 +32,7 @@ _PACKAGES = {
 # The settings of a run beside those that its checkpoint describes.
 TRAINED = (
     *("loss", "embedding_dropout", "optimizer", "scheduler", "trainer", "callbacks", "bank", "logger"),
-    *("augmentation", "teacher", "distillation", "criterion", "protocol"),
+    *("augmentation", "teacher", "distillation", "criterion", "protocol", "solver"),
 )
 _OF_VECTORS = ("vsehub.data.Pairs",)  # whose class needs torch
 
@@ -109,6 +110,7 @@ def train(cfg: DictConfig) -> float:
         prepare_module,
         require_divisible,
     )
+    from vsehub.training.closed_form import solve_module
     from vsehub.training.loggers.log import log_final
     from vsehub.training.processes import process, processes, require_alike, together
     from vsehub.training.run_record import describe_run
@@ -148,6 +150,11 @@ def train(cfg: DictConfig) -> float:
             require_same_data(before, described)
         check_batches(settings["trainer"], len(data.train_dataloader()))
         protocol.slices(len(data.splits[final].images))  # raises now, not after hours of training
+        began, fitted = time.perf_counter(), None
+        if settings["solver"] is not None:
+            require(processes() == 1, "solver computes in one process; give trainer.devices=1, or leave it out")
+            fitted = parts.build("solver", settings["solver"]).fit(data, protocol)
+            settings = fitted.sized(settings)
         module = build_module(settings, data, parts, resumed=checkpoint is not None)
         require_item_scores(criterion, module.similarity)
         prepare_module(module, data, checkpoint)
@@ -171,9 +178,12 @@ def train(cfg: DictConfig) -> float:
     require_alike({"settings": digest(cfg), "data": described, "versions": record["versions"]})
     if teachers is not None:
         module.teacher = Teacher(encoded_for(teachers), teachers.similarity, **settings["distillation"])
-    recorder, loggers, best = train_module(
-        module, data, folder, record, how, cfg.seed, checkpoint, goes_on=before is not None
-    )
+    if fitted is not None:
+        recorder, loggers, best = solve_module(module, fitted, folder, record, time.perf_counter() - began)
+    else:
+        recorder, loggers, best = train_module(
+            module, data, folder, record, how, cfg.seed, checkpoint, goes_on=before is not None
+        )
 
     if process() > 0:
         return recorder.best["val/rsum"]
@@ -243,7 +253,9 @@ def own_arguments(folder: Path, before: dict[str, Any] | None) -> list[str]:
 
 
 def run_label(choices: Mapping[str, str]) -> str:
-    """The loss's name in reports: "hal+mb" is HAL with the memory bank."""
+    """The solver's or the loss's name in reports: "hal+mb" is HAL with the memory bank."""
+    if choices["solver"] not in (None, "null", "None"):
+        return choices["solver"]
     bank = choices["bank"]
     return choices["loss"] + {"none": "", "memory": "+mb"}.get(bank, f"+{bank}")
 

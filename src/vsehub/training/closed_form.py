@@ -1,8 +1,10 @@
 """Regularised CCA as a model: fitted to the training split, its settings chosen on the validation split."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,46 +17,17 @@ from vsehub.data.text.vocabulary import SPECIALS, Vocabulary
 from vsehub.encoders.bag import TextBag
 from vsehub.encoders.cca import Cca, LinearMap, tf_idf
 from vsehub.encoders.features import ImageFeatures, TextFeatures
+from vsehub.evaluation.checkpoint import write_checkpoint
+from vsehub.evaluation.checkpoint_file import SUFFIX
 from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.protocols import Protocol
 from vsehub.io.progress import bar
 from vsehub.similarities.cosine import Cosine
 from vsehub.training.datamodule import RetrievalDataModule
-
-
-class CcaGrid:
-    """The settings of CCA that are tried, all with all.
-
-    images, texts: what is added to each side's variances, in units of their mean. dimensions: how many directions
-    are taken, fewer where there are no more. powers: of the correlations, by which the directions are scaled. Raises
-    InputError for an empty list, dimensions that are not whole numbers from 1 up, or other numbers below 0.
-    """
-
-    def __init__(
-        self,
-        images: Sequence[float] = (0.3, 1.0, 3.0, 10.0),
-        texts: Sequence[float] = (0.3, 1.0, 3.0),
-        dimensions: Sequence[int] = (32, 64, 96, 128, 192, 256),
-        powers: Sequence[float] = (0.0, 0.5, 1.0),
-    ):
-        for name, values in (("images", images), ("texts", texts), ("dimensions", dimensions), ("powers", powers)):
-            require(
-                isinstance(values, Sequence) and not isinstance(values, str) and len(values) > 0,
-                f"grid.{name} is {values!r}; expected a list of numbers, one or more",
-            )
-            for value in values:
-                require(
-                    isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"),
-                    f"grid.{name} holds {value!r}; expected numbers from 0 up",
-                )
-        for value in dimensions:
-            whole("grid.dimensions", value)
-        # A regularisation of 0 would divide by the variance of directions that the data do not have.
-        for name, values in (("images", images), ("texts", texts)):
-            require(min(values) > 0, f"grid.{name} holds 0; expected numbers above 0, e.g. 0.01 for next to nothing")
-        self.images, self.texts = tuple(map(float, images)), tuple(map(float, texts))
-        self.dimensions, self.powers = tuple(sorted(dimensions)), tuple(map(float, powers))
+from vsehub.training.module import RetrievalModule
+from vsehub.training.run_record import RunRecorder
+from vsehub.training.train import Training
 
 
 @dataclass(frozen=True)
@@ -76,6 +49,11 @@ class FittedCca:
         """D."""
         return self.images.directions.shape[1]
 
+    def sized(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """A training's settings with encoders of `dim` dimensions."""
+        sides = {side: {**settings[side], "dim": self.dim} for side in ("image_encoder", "text_encoder")}
+        return {**settings, **sides, "embedding_dim": self.dim}
+
     def put_into(self, image_encoder: torch.nn.Module, text_encoder: torch.nn.Module) -> None:
         """Make encoders of `dim` dimensions compute the maps. Raises InputError for encoders of another kind."""
         require(
@@ -91,43 +69,76 @@ class FittedCca:
             text_encoder.weights.copy_(self.weights)
 
 
-def fit_cca(data: RetrievalDataModule, grid: CcaGrid, protocol: Protocol) -> FittedCca:
-    """Fit CCA to the training split under all settings of `grid`; the largest rsum on the validation split wins.
+class CcaSolver:
+    """Trains by regularised CCA instead of gradient steps: `solver=cca`. The settings are tried all with all.
 
-    Among equal values the first wins, in the order of images, texts, dimensions and powers. Plain search, by
-    `protocol`. Raises InputError for images that are not vectors, or captions in subwords.
+    images, texts: what is added to each side's variances, in units of their mean. dimensions: how many directions
+    are taken, fewer where there are no more. powers: of the correlations, by which the directions are scaled. Raises
+    InputError for an empty list, dimensions that are not whole numbers from 1 up, or other numbers below 0.
     """
-    train, table = data.load("train")
-    require(
-        train.images.ndim == 2,
-        f"CCA takes one feature vector an image, but the data's images have shape {tuple(train.images.shape[1:])}; "
-        "extract features first: vsehub extract --help",
-    )
-    weights = None
-    if isinstance(table, TokenTable):
-        vocabulary = data.vocabulary
-        if not isinstance(vocabulary, Vocabulary):
-            fail("CCA counts words; leave loader.tokenizer out, whose subwords depend on their order")
-        texts, weights = tf_idf(table.tokens, table.offsets, len(vocabulary), len(SPECIALS))
-    else:
-        texts = table.vectors
-    cca = Cca(train.images, texts, train.training_pairs())
-    best: FittedCca | None = None
-    split = data.load("val")[0]
-    for image, text in bar("choosing", list(itertools.product(grid.images, grid.texts)), unit=" fits"):
-        of_images, of_texts, correlations = cca.fit(image, text, grid.dimensions[-1])
-        encoded = _encoded(data, FittedCca(of_images, of_texts, weights, {}, 0.0))
-        for dimension, power in itertools.product(grid.dimensions, grid.powers):
-            shares = correlations[:dimension] ** power
-            scale = torch.from_numpy(shares).float()
-            images, texts = (side[:, : len(shares)] * scale for side in encoded)
-            found = evaluate(EncodedSplit.of(split, images, texts), Cosine(), NearestNeighbor(), protocol)
-            if best is None or found.metrics["rsum"] > best.rsum:
-                chosen = {"images": image, "texts": text, "dimensions": len(shares), "power": power}
-                maps = of_images.scaled(shares), of_texts.scaled(shares)
-                best = FittedCca(*maps, weights, chosen, found.metrics["rsum"])
-    assert best is not None  # the grid has no empty list
-    return best
+
+    def __init__(
+        self,
+        images: Sequence[float] = (0.3, 1.0, 3.0, 10.0),
+        texts: Sequence[float] = (0.3, 1.0, 3.0),
+        dimensions: Sequence[int] = (32, 64, 96, 128, 192, 256),
+        powers: Sequence[float] = (0.0, 0.5, 1.0),
+    ):
+        for name, values in (("images", images), ("texts", texts), ("dimensions", dimensions), ("powers", powers)):
+            require(
+                isinstance(values, Sequence) and not isinstance(values, str) and len(values) > 0,
+                f"solver.{name} is {values!r}; expected a list of numbers, one or more",
+            )
+            for value in values:
+                require(
+                    isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"),
+                    f"solver.{name} holds {value!r}; expected numbers from 0 up",
+                )
+        for value in dimensions:
+            whole("solver.dimensions", value)
+        # A regularisation of 0 would divide by the variance of directions that the data do not have.
+        for name, values in (("images", images), ("texts", texts)):
+            require(min(values) > 0, f"solver.{name} holds 0; expected numbers above 0, e.g. 0.01 for next to nothing")
+        self.images, self.texts = tuple(map(float, images)), tuple(map(float, texts))
+        self.dimensions, self.powers = tuple(sorted(dimensions)), tuple(map(float, powers))
+
+    def fit(self, data: RetrievalDataModule, protocol: Protocol) -> FittedCca:
+        """CCA of the training split under the settings that give the largest rsum on the validation split.
+
+        Among equal values the first wins, in the order of images, texts, dimensions and powers. Plain search, by
+        `protocol`. Raises InputError for images that are not vectors, or captions in subwords.
+        """
+        train, table = data.load("train")
+        require(
+            train.images.ndim == 2,
+            f"CCA takes one feature vector an image, but the data's images have shape {tuple(train.images.shape[1:])}; "
+            "extract features first: vsehub extract --help",
+        )
+        weights = None
+        if isinstance(table, TokenTable):
+            vocabulary = data.vocabulary
+            if not isinstance(vocabulary, Vocabulary):
+                fail("CCA counts words; leave loader.tokenizer out, whose subwords depend on their order")
+            texts, weights = tf_idf(table.tokens, table.offsets, len(vocabulary), len(SPECIALS))
+        else:
+            texts = table.vectors
+        cca = Cca(train.images, texts, train.training_pairs())
+        best: FittedCca | None = None
+        split = data.load("val")[0]
+        for image, text in bar("choosing", list(itertools.product(self.images, self.texts)), unit=" fits"):
+            of_images, of_texts, correlations = cca.fit(image, text, self.dimensions[-1])
+            encoded = _encoded(data, FittedCca(of_images, of_texts, weights, {}, 0.0))
+            for dimension, power in itertools.product(self.dimensions, self.powers):
+                shares = correlations[:dimension] ** power
+                scale = torch.from_numpy(shares).float()
+                images, texts = (side[:, : len(shares)] * scale for side in encoded)
+                found = evaluate(EncodedSplit.of(split, images, texts), Cosine(), NearestNeighbor(), protocol)
+                if best is None or found.metrics["rsum"] > best.rsum:
+                    chosen = {"images": image, "texts": text, "dimensions": len(shares), "power": power}
+                    maps = of_images.scaled(shares), of_texts.scaled(shares)
+                    best = FittedCca(*maps, weights, chosen, found.metrics["rsum"])
+        assert best is not None  # no list is empty
+        return best
 
 
 def _encoded(data: RetrievalDataModule, fitted: FittedCca) -> tuple[Tensor, Tensor]:
@@ -146,3 +157,20 @@ def _encoded(data: RetrievalDataModule, fitted: FittedCca) -> tuple[Tensor, Tens
     assert isinstance(images, Tensor)
     assert isinstance(encoded, Tensor)
     return images, encoded
+
+
+def solve_module(
+    module: RetrievalModule, fitted: FittedCca, folder: Path, record: dict[str, Any], seconds: float
+) -> Training:
+    """Make the module's encoders compute `fitted`, and leave in `folder` what a training does.
+
+    record: the facts for run.json. seconds: how long the fit took.
+    """
+    fitted.put_into(module.image_encoder, module.text_encoder)
+    recorder = RunRecorder(folder, record | {"solved": fitted.chosen})
+    recorder.add_row({"epoch": 0, "step": 0, "seconds": seconds, "val/rsum": fitted.rsum})
+    best = folder / "checkpoints" / f"best{SUFFIX}"
+    best.parent.mkdir(parents=True, exist_ok=True)
+    write_checkpoint(best, module.state_dict(), module.description)
+    recorder.write()
+    return Training(recorder, (), best)

@@ -87,13 +87,19 @@ class RunRecorder(pl.Callback):
         metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
         row = {"epoch": trainer.current_epoch, "step": trainer.global_step, "lr": self._learning_rate}
         row["seconds"] = seconds
-        self.rows.append(row | metrics)
+        self.add_row(row | metrics)
         if process() > 0:
             return
-        columns = dict.fromkeys(name for row in self.rows for name in row)
-        write_text(self.folder / "metrics.csv", csv_text(columns, self.rows))
         loss, rsum = metrics["train/loss"], metrics["val/rsum"]
         log.info("epoch %d: loss %.4g, val/rsum %.1f, %.1f s", trainer.current_epoch, loss, rsum, seconds)
+
+    def add_row(self, row: dict[str, float]) -> None:
+        """Add an epoch's row to metrics.csv. Of several processes, the first writes."""
+        self.record.setdefault("started", datetime.now(UTC).isoformat(timespec="seconds"))
+        self.rows.append(row)
+        if process() == 0:
+            columns = dict.fromkeys(name for row in self.rows for name in row)
+            write_text(self.folder / "metrics.csv", csv_text(columns, self.rows))
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
         """Training was broken off; one that was refused before it began has no record."""
