@@ -151,18 +151,14 @@ def _missing(model: str, error: Exception) -> str:
             f"model: the folder {model} cannot be read ({said}). Expected config.json, model.safetensors, "
             "preprocessor_config.json and tokenizer.json, as `hf download NAME --local-dir FOLDER` writes them"
         )
-    cached = _cached_names(Path(HF_HUB_CACHE))
+    found = Path(HF_HUB_CACHE).glob("models--*")
+    cached = sorted(path.name.removeprefix("models--").replace("--", "/") for path in found)
     near = get_close_matches(model, cached, n=5, cutoff=0.3)
     held = f"close to it there: {', '.join(near)}" if near else "nothing like it is there"
     return (
         f"model: {model!r} is neither a folder nor in the cache ({HF_HUB_CACHE}; {held}), and vsehub downloads "
         f"nothing. Get it once with: hf download {model}, and on a machine without a network copy that folder there"
     )
-
-
-def _cached_names(cache: Path) -> list[str]:
-    found = (path.name.removeprefix("models--").replace("--", "/") for path in cache.glob("models--*"))
-    return sorted(found)
 
 
 def tokenizer_of(model: str) -> Any:
