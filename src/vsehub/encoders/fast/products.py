@@ -6,6 +6,7 @@ lacks them or has changed them the public product takes their place.
 """
 
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,7 +53,7 @@ def lays_out(dtype: torch.dtype) -> bool:
             return False
 
 
-def _is_same(found: object, expected: Tensor) -> bool:
+def _is_same(found: Any, expected: Tensor) -> bool:
     same_kind = isinstance(found, Tensor) and found.dtype == expected.dtype and found.shape == expected.shape
     return same_kind and torch.equal(found, expected)
 
