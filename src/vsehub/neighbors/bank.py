@@ -165,7 +165,7 @@ class MemoryBank:
     def uses_bf16(self, similarity: Similarity | None, device: torch.device) -> bool:
         """Whether scores are those of rounded vectors; arguments as `fill`'s.
 
-        Raises InputError if precision is "bf16" and something else than it stands in the way.
+        Raises InputError if precision is "bf16" and the backend or the similarity does not allow it.
         """
         obstacle = None
         if self.backend == "faiss":

@@ -108,7 +108,7 @@ class RunRecorder(pl.Callback):
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """What follows the training belongs to the run: its record says where that fails."""
+        """Record how the run ended if the block, which follows the training, raises an error."""
         try:
             yield
         except BaseException as error:

@@ -56,7 +56,7 @@ class BankCallback(pl.Callback):
         self.bank = MemoryBank(k, backend, exclude, shortlist, precision)
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
-        """Hand the bank to the module, after all that its first refill could fail for."""
+        """Give the bank to the module, after checking everything that could make its first refill fail."""
         require(
             module.loss.takes_neighbors,
             f"the loss {type(module.loss).__name__} takes no global statistics, so it has no use for a bank; "
@@ -132,14 +132,14 @@ class BankCallback(pl.Callback):
 
 
 def encoded_once(encode: Callable, encoder: nn.Module, source: Any, ids: torch.Tensor, batch_size: int) -> Encoding:
-    """The rows `ids` (M,) of a source, encoded; each distinct one once, by one of the processes."""
+    """The encodings of the rows `ids` (M,) of a source; one of the processes encodes each distinct row, once."""
     rows, where = ids.unique(return_inverse=True)
     encoded = encoded_together(encode, encoder, source, rows.numpy(), batch_size)
     return encoded[where.to(encoded.device)]
 
 
 def encoded_here(encode: Callable, encoder: nn.Module, source: Any, ids: torch.Tensor, batch_size: int) -> Encoding:
-    """The same, by this process alone."""
+    """The encodings of the rows `ids` (M,) of a source; this process encodes each distinct row, once."""
     rows, where = ids.unique(return_inverse=True)
     encoded = encode(encoder, source, rows.numpy(), batch_size)
     return encoded[where.to(encoded.device)]

@@ -284,7 +284,7 @@ def _hub_tokenizer(model: str, text: Mapping[str, Any]) -> Any:
 
 
 def _text_configuration(model: str, architecture: Mapping[str, Any]) -> dict[str, Any] | None:
-    """That of a text encoder of transformers, from the cache; None for open_clip's own."""
+    """The configuration of a text encoder of transformers, from the cache; None for open_clip's own encoder."""
     name = architecture["text_cfg"].get("hf_model_name")
     if not name:
         return None

@@ -32,8 +32,8 @@ class Tower(Encoder, ABC):
     adapters; None: the defaults. config: the description from a checkpoint, of which the model is built. Raises
     InputError for settings that have no effect together.
 
-    With adapters the state holds them and the hash of the weights that they were trained on, and loading it on others
-    is refused; otherwise it holds all weights.
+    With adapters the state holds the adapters and the hash of the base weights, and is refused on other base weights.
+    Without adapters the state holds all weights.
     """
 
     side: Side
@@ -117,13 +117,13 @@ class Tower(Encoder, ABC):
             require_place(str(settings.get("model")), trust)
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
-        """What `tune` trains of the model, where it has its own learning rate."""
+        """The parameters of the model that `tune` trains, if they have a learning rate of their own."""
         if self.learning_rate is None:
             return []
         return [([one for one in self.network.parameters() if one.requires_grad], self.learning_rate)]
 
     def train(self, mode: bool = True) -> "Tower":
-        """As of any module, but a frozen model stays in eval mode."""
+        """Training mode, in which a frozen model stays in eval mode."""
         super().train(mode)
         self.network.train(mode and self.tune != "none")
         if self.tune == "lora":
@@ -131,7 +131,7 @@ class Tower(Encoder, ABC):
         return self
 
     def weights_hash(self) -> str:
-        """16 hexadecimal digits that tell the model's weights from others, whatever lies on top of them."""
+        """16 hexadecimal digits that identify the model's weights, without adapters and the linear map."""
         return network_hash(self.network)
 
     @abstractmethod
@@ -241,7 +241,7 @@ def _taken(side: Side, settings: Mapping[str, Any], kind: type[Any]) -> Any:
 
 
 def _without_base(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
-    """Leave the weights that adapters were put on out of the state."""
+    """Remove the base weights, to which adapters were added, from the state."""
     for name in _base_names(module, prefix):
         state.pop(name, None)
 
