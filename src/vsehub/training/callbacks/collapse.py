@@ -27,10 +27,10 @@ NEAR, NARROW = 0.01, 0.05  # of the loss that equal scores give; the negatives' 
 class CollapseDetector(pl.Callback):
     """Looks at a training step now and then, logs how far the embeddings spread, and warns when training has collapsed.
 
-    A training has collapsed if every look within `patience` steps finds one of the `signs`. every: steps from look to look; the last
-    step of an epoch is logged too, not judged. after: so many steps at the start are not judged, the warm-up's. stop:
-    end training with the epoch that leaves it collapsed. The first collapse goes to run.json. Raises InputError for
-    numbers out of range.
+    A training has collapsed if every look within `patience` steps finds one of the `signs`. every: steps from look to
+    look; the last step of an epoch is logged too, but not judged. after: the number of steps at the start that are not
+    judged, as many as the warm-up has. stop: end training with the epoch that leaves it collapsed. The first collapse
+    goes to run.json. Raises InputError for numbers out of range.
     """
 
     def __init__(self, every: int = 25, patience: int = 100, after: int = 50, stop: bool = False):
