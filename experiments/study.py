@@ -86,10 +86,10 @@ class Trainings:
     """Runs of each case with each seed.
 
     cases: the settings of each case, or what gives them. settings: those of every run; in both "{data}" and "{name}"
-    stand for the data's folder and name. own_seeds: of single cases. evaluations: what `evaluate` measures of each run.
-    row: the columns of a finished run in the table, None where there are none yet; column: the one that names the case.
-    table: the whole table from the folder of the runs, where it is not a row a run. scenes: what is trained on the
-    embedded scenes instead.
+    stand for the data's folder and name, "{out}" for that of the runs. own_seeds: of single cases. evaluations: what
+    `evaluate` measures of each run. row: the columns of a finished run in the table, None where there are none yet;
+    column: the one that names the case. table: the whole table from the folder of the runs, where it is not a row a
+    run. scenes: what is trained on the embedded scenes instead.
     """
 
     cases: Mapping[str, Sequence[str]] | Callable[[], Mapping[str, Sequence[str]]]
@@ -242,8 +242,8 @@ class Study:
 
 
 def filled(setting: str, given: Given) -> str:
-    """A setting with the data's folder and name in it."""
-    return setting.replace("{data}", str(given.data)).replace("{name}", given.name)
+    """A setting with the data's folder and name in it, and the folder of the study's runs."""
+    return setting.replace("{data}", str(given.data)).replace("{name}", given.name).replace("{out}", str(given.out))
 
 
 def finish(failed: list[str], what: str) -> None:

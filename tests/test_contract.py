@@ -38,6 +38,7 @@ GROUPS = {
     "logger": "train",
     "data": "train",
     "recipe": "train",
+    "solver": "train",
     "format": "export",
 }
 IMAGE_SHAPES = {"adapter": (16,), "image_features": (12,), "image_regions": (4, 12), "inception_resnet_v2": (3, 96, 96)}
@@ -73,7 +74,7 @@ def chosen(command, **choices):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose(command, [f"{group}={name}" for group, name in choices.items()], return_hydra_config=True)
     cfg.hydra.runtime.output_dir = "somewhere"
-    every = {"data": "scenes", "loss": "hal", "bank": "none", "criterion": "nns"} | choices
+    every = {"data": "scenes", "loss": "hal", "bank": "none", "criterion": "nns", "solver": "none"} | choices
     OmegaConf.update(cfg, "hydra.runtime.choices", every, force_add=True)
     return cfg
 
@@ -380,7 +381,7 @@ def test_optimizer_and_scheduler(name, scheduler):
     assert not torch.equal(layer.weight, before)
 
 
-@looped(("group", "name"), [one for one in ALL if one[0] in ("bank", "callbacks", "trainer")])
+@looped(("group", "name"), [one for one in ALL if one[0] in ("bank", "callbacks", "solver", "trainer")])
 def test_the_rest_can_be_built(group, name):
     changes = {"accelerator": "cpu", "precision": "32-true", "logger": False} if group == "trainer" else {}
     for node in components(group, composed(group, name)):

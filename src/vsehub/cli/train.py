@@ -151,7 +151,7 @@ def train(cfg: DictConfig) -> float:
         check_batches(settings["trainer"], len(data.train_dataloader()))
         protocol.slices(len(data.splits[final].images))  # raises now, not after hours of training
         began, fitted = time.perf_counter(), None
-        if settings["solver"] is not None:
+        if settings["solver"]:
             require(processes() == 1, "solver computes in one process; give trainer.devices=1, or leave it out")
             fitted = parts.build("solver", settings["solver"]).fit(data, protocol)
             settings = fitted.sized(settings)
@@ -254,7 +254,7 @@ def own_arguments(folder: Path, before: dict[str, Any] | None) -> list[str]:
 
 def run_label(choices: Mapping[str, str]) -> str:
     """The solver's or the loss's name in reports: "hal+mb" is HAL with the memory bank."""
-    if choices["solver"] not in (None, "null", "None"):
+    if choices["solver"] != "none":
         return choices["solver"]
     bank = choices["bank"]
     return choices["loss"] + {"none": "", "memory": "+mb"}.get(bank, f"+{bank}")

@@ -1,0 +1,83 @@
+"""The strongest recipe for few pairs: ensembles of unlike models, and one model that learns from them.
+
+    python -m experiments strong train FOLDER --cases cca hal
+    python -m experiments strong train FOLDER --cases 'student*'          from those of the first line
+    python -m experiments strong evaluate
+    python -m experiments strong ensembles
+    python -m experiments strong collect
+    python -m experiments strong render
+
+FOLDER holds features in the layout of VSE++. A student's teachers are CCA and HAL of seeds 0 and 1.
+"""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from experiments.evidence import renew
+from experiments.regularisation.study import EVALUATIONS, SHORT, over_seeds, row
+from experiments.running import run_all, status
+from experiments.study import DRY_RUN, FEATURES, OUT, TO, Given, Study, Trainings, finish, verb
+from vsehub.io.files import write_text
+from vsehub.report.tables import ReportTable
+
+BEST = "{out}/runs/%s/checkpoints/best.safetensors"
+TEACHERS = "teacher=[" + ",".join(BEST % one for one in ("hal-0", "hal-1", "cca-0")) + "]"
+CASES = {
+    "cca": ("experiment=cca",),
+    "hal": SHORT,
+    "student": (*SHORT, TEACHERS, "distillation.weight=5"),
+    "student, infonce": (*SHORT, TEACHERS, "distillation.weight=5", "loss=infonce"),
+    "student, knn_margin": (*SHORT, TEACHERS, "distillation.weight=5", "loss=knn_margin"),
+}
+MEMBERS = {
+    "two of HAL": ("hal-0", "hal-1"),
+    "two of HAL, and CCA": ("hal-0", "hal-1", "cca-0"),
+}
+COLUMNS = {"nns": "test, plain", "is": "test, is", "sinkhorn": "test, sinkhorn"}
+
+
+@verb(OUT, DRY_RUN, TO)
+def ensembles(given: Given) -> None:
+    """Measure the ensembles, their weights chosen on validation; write ensembles.csv."""
+    commands, folders = [], {}
+    for name, members in MEMBERS.items():
+        folders[name] = given.out / "ensembles" / "-".join(members)
+        ready = all(status(given.out / "runs" / one) == "finished" for one in members)
+        paths = [str(given.out / "runs" / one / "checkpoints" / "best.safetensors") for one in members]
+        asked = [f"checkpoint=[{','.join(paths)}]", "member_weights=val", f"out={folders[name]}"]
+        if ready and not (folders[name].is_dir() and len(list(folders[name].glob("*.json"))) == len(EVALUATIONS)):
+            commands += [["evaluate", *asked, *own] for own in EVALUATIONS]
+    finish(run_all(commands, given.dry_run), "evaluation")
+    if given.dry_run:
+        return
+    rows = []
+    for name, folder in folders.items():
+        measured = {
+            one["criterion"]: one for one in map(json.loads, (path.read_text() for path in folder.glob("*.json")))
+        }
+        if measured:
+            rows.append({"ensemble": name} | {key: measured[key]["metrics"]["rsum"] for key in COLUMNS})
+    frame = pd.DataFrame(rows)
+    write_text(given.folder / "ensembles.csv", frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+
+
+def render(folder: Path) -> None:
+    """Write the README's tables from results.csv and ensembles.csv."""
+    frame = pd.read_csv(folder / "results.csv")
+    singles = over_seeds({case: frame[frame["case"] == case] for case in CASES}, "model", 1)
+    renew(folder / "README.md", singles.markdown(), "models")
+    rows = [
+        [one["ensemble"], *(f"{one[key]:.1f}" for key in COLUMNS)]
+        for _, one in pd.read_csv(folder / "ensembles.csv").iterrows()
+    ]
+    renew(folder / "README.md", ReportTable(["ensemble", *COLUMNS.values()], rows).markdown(), "ensembles")
+
+
+STUDY = Study(
+    __file__,
+    trainings={"results": Trainings(CASES, FEATURES, (0, 1), {"cca": (0,)}, EVALUATIONS, row)},
+    render=render,
+    verbs={"ensembles": ensembles},
+)
