@@ -224,7 +224,7 @@ def started(how, place, environment, *arguments, own=((), ())):
 @long
 def test_two_train_what_one_does(alone, place, environment):
     """As srun starts them, their bank divided; the folder's name is the clock's, read once."""
-    states, out, err = started("srun", place, environment, "bank.shard_above=1")
+    states, out, err = started("srun", place, environment, "bank.divide_above=1")
     assert states == [0, 0], err
     assert [text.count("best epoch") for text in out] == [1, 0]
     assert "Warning" not in "".join(err)

@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -6,7 +7,7 @@ from loop_cases import EXACT, KINDS, SIZES, batch, equals_loops
 from looped import looped
 
 from vsehub.checks import InputError
-from vsehub.losses import NeighborRetr, NTXent
+from vsehub.losses import NeighborRetr, NTXent, Transport
 from vsehub.losses.base import without_other_positives
 from vsehub.types import NeighborStats
 
@@ -69,7 +70,7 @@ def oracle(loss, centralities=None):
             norm = torch.log(sum(torch.exp(scores[i, j]) for j in targets))
             whole = sum(targets.values())
             neighbor = neighbor - sum(target / whole * (scores[i, j] - norm) for j, target in targets.items())
-            share = loss.transport_share
+            share = loss.transport.share
             uniform = uniform - sum((share * plan[i][j] + (1 - share) * (i == j)) * log_p[j] for j in counted)
         return weighting + loss.neighbor_weight * neighbor + loss.uniform_weight * uniform
 
@@ -80,7 +81,7 @@ def oracle(loss, centralities=None):
             texts = means_of(scores.T.tolist(), positives.T)
         else:
             images, texts = (side.tolist() for side in centralities[2:])
-        plan = plan_of(scores.tolist(), positives, loss.transport_temperature, loss.transport_rounds)
+        plan = plan_of(scores.tolist(), positives, loss.transport.temperature, loss.transport.rounds)
         turned = [list(column) for column in zip(*plan, strict=True)]
         rows = terms(scores, positives, images, texts, plan)
         return (rows + terms(scores.T, positives.T, texts, images, turned)) / n / 2
@@ -90,9 +91,9 @@ def oracle(loss, centralities=None):
 
 SETTINGS = [
     ({}, False),
-    ({"k": 1, "temperature": 0.2, "transport_rounds": 1, "neighbor_weight": 0.5}, True),
-    ({"k": 3, "centrality_scale": 2.0, "sharpness": 0.7, "transport_share": 0.3, "transport_rounds": 5}, True),
-    ({"k": 3, "uniform_weight": 2.0, "transport_temperature": 0.5, "transport_rounds": 5}, False),
+    ({"k": 1, "temperature": 0.2, "transport": Transport(rounds=1), "neighbor_weight": 0.5}, True),
+    ({"k": 3, "centrality_scale": 2.0, "sharpness": 0.7, "transport": Transport(share=0.3, rounds=5)}, True),
+    ({"k": 3, "uniform_weight": 2.0, "transport": Transport(temperature=0.5, rounds=5)}, False),
 ]
 
 
@@ -173,10 +174,10 @@ def test_gradcheck_of_the_predictions():
         False: loss.neighbor_targets(scores, counted, texts, loss.neighborhood(scores, counted)),
         True: loss.neighbor_targets(scores.T, counted.T, images, loss.neighborhood(scores.T, counted.T)),
     }
-    transport = loss.transport_targets(scores, counted)
+    transport = loss.transport.targets(scores, counted)
     loss.centralities = lambda *_: (images, texts)
     loss.neighbor_targets = lambda s, mask, centrality, within: targets[centrality is images]
-    loss.transport_targets = lambda *_: transport
+    loss.transport = SimpleNamespace(targets=lambda *_: transport)
     assert torch.autograd.gradcheck(lambda s: loss(s, positives)["loss"], scores.requires_grad_())
 
 
@@ -186,7 +187,7 @@ def test_weights_and_targets_are_constants():
     counted, loss = without_other_positives(positives), NeighborRetr()
     images, texts = loss.centralities(scores, counted)
     targets = loss.neighbor_targets(scores, counted, texts, loss.neighborhood(scores, counted))
-    for one in (images, texts, targets, loss.transport_targets(scores, counted)):
+    for one in (images, texts, targets, loss.transport.targets(scores, counted)):
         assert not one.requires_grad
 
 
@@ -195,8 +196,8 @@ def test_the_transport_plan_serves_all_items_alike():
     scores, positives = batch(12, "distinct")
     scores[:, 3] = 0.9
     counted = without_other_positives(positives)
-    loss = NeighborRetr(transport_share=0.5, transport_rounds=500)
-    plan = (loss.transport_targets(scores, counted) - 0.5 * torch.eye(12)) / 0.5
+    loss = NeighborRetr(transport=Transport(share=0.5, rounds=500))
+    plan = (loss.transport.targets(scores, counted) - 0.5 * torch.eye(12)) / 0.5
     assert (plan >= 0).all()
     assert (plan[~counted] == 0).all()
     torch.testing.assert_close(plan.sum(dim=0), torch.ones(12, dtype=torch.float64), **EXACT)
@@ -241,7 +242,7 @@ def both(images, texts):
 def test_large_scores_are_finite(n, kind, scale, dtype):
     scores, positives = batch(n, kind)
     scores = (scale * scores).to(dtype).requires_grad_()
-    terms = NeighborRetr(transport_temperature=0.02)(scores, positives)
+    terms = NeighborRetr(transport=Transport(temperature=0.02))(scores, positives)
     (gradient,) = torch.autograd.grad(terms["loss"], scores)
     assert all(torch.isfinite(term) for term in terms.values())
     assert torch.isfinite(gradient).all()
@@ -261,10 +262,10 @@ SCORES, POSITIVES = batch(4, "distinct")
     ("call", "message"),
     [
         (lambda: NeighborRetr(temperature=0), "temperature is 0; expected a number above 0"),
-        (lambda: NeighborRetr(transport_temperature=-1.0), "transport_temperature is -1.0; expected a number above 0"),
-        (lambda: NeighborRetr(transport_share=1), "transport_share is 1; expected a number from 0 up to"),
+        (lambda: Transport(temperature=-1.0), "temperature is -1.0; expected a number above 0"),
+        (lambda: Transport(share=1), "share is 1; expected a number from 0 up to"),
         (lambda: NeighborRetr(k=0), "k is 0; expected a whole number above 0"),
-        (lambda: NeighborRetr(transport_rounds=0), "transport_rounds is 0; expected a whole number above 0"),
+        (lambda: Transport(rounds=0), "rounds is 0; expected a whole number above 0"),
         (lambda: NeighborRetr(centrality_scale=-1), "centrality_scale is -1; expected a number of at least 0"),
         (lambda: NeighborRetr(uniform_weight=-1), "uniform_weight is -1; expected a number of at least 0"),
         (

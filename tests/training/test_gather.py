@@ -13,9 +13,9 @@ from vsehub.checks import InputError
 from vsehub.neighbors import MemoryBank
 from vsehub.sets import Sets
 from vsehub.similarities import CrossAttention
+from vsehub.training.bank_shares import ProcessShares
 from vsehub.training.gather import encoded_together, gathered, gathered_numbers, share_of, shares
 from vsehub.training.processes import from_first, of_all, processes, require_alike
-from vsehub.training.shards import ProcessShares
 
 PROCESSES = 2
 
@@ -62,7 +62,7 @@ def nearest(parts=1, number=0):
             divided = ProcessShares(41) if parts > 1 else None
             held = divided.own if divided else slice(None)
             own = few[share_of(number, 9, parts)]
-            bank.fill(made(images[held]), made(texts[held]), ids, torch.arange(41), similarity, shards=divided)
+            bank.fill(made(images[held]), made(texts[held]), ids, torch.arange(41), similarity, shares=divided)
             assert len(bank) == 41
             asked = made(queries)[own], made(queries.roll(1, 1))[own], own, own
             found.append(bank.query(*asked, centrality=True, batch_captions=few))

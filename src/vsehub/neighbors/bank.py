@@ -70,16 +70,19 @@ class Relation:
 
 
 class BankShares(Protocol):
-    """How the M entries of a bank are divided among processes that query it together; each holds the rows `own`."""
+    """How the M entries of a bank are divided among processes, all of which query it at the same time.
+
+    rows: M. own: the rows that this process holds.
+    """
 
     rows: int
     own: slice
 
     def index(self, own: Index) -> Index:
-        """An index over all entries, from that over this process's own."""
+        """An index over all entries. own: the index over the entries of this process."""
 
     def means(self, own: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
-        """A function queries -> mean similarity (Q,) to all entries, from one for the entries of this process."""
+        """A function queries -> mean similarity (Q,) to all entries. own: the same for the entries of this process."""
 
 
 class MemoryBank:
@@ -126,17 +129,18 @@ class MemoryBank:
         caption_ids: Tensor,
         similarity: Similarity | None = None,
         relation: Relation | None = None,
-        shards: BankShares | None = None,
+        shares: BankShares | None = None,
     ) -> None:
         """Replace the contents by M pairs.
 
         images, texts: (M, D) vectors whose inner products are the similarities, or, with a `similarity` that is not an
         inner product, M encodings as it takes them. image_ids, caption_ids: (M,) integers. relation: for data in which
-        a text may belong to several images. shards: if images and texts are this process's part of the M pairs only.
-        Raises InputError if shapes differ or too few entries would be left to find k neighbours for every query.
+        a text may belong to several images. shares: how the M pairs are divided among processes; images and texts are
+        then those of this process only. Raises InputError if shapes differ or too few entries would be left to find k
+        neighbours for every query.
         """
-        held = len(images) if shards is None else shards.own.stop - shards.own.start
-        size = held if shards is None else shards.rows
+        held = len(images) if shares is None else shares.own.stop - shares.own.start
+        size = held if shares is None else shares.rows
         if similarity is None:
             if not isinstance(images, Tensor) or not isinstance(texts, Tensor):
                 fail("images and texts are Sets; give the similarity that compares them")
@@ -154,14 +158,14 @@ class MemoryBank:
         self._text_means = mean_similarities(texts, similarity, "texts")
         self.running_backend = running_backend(self._images, self.shortlist)
         self._own = self._images, self._texts  # over this process's entries
-        if shards is not None:
-            self._images, self._texts = shards.index(self._images), shards.index(self._texts)
-            self._image_means, self._text_means = shards.means(self._image_means), shards.means(self._text_means)
+        if shares is not None:
+            self._images, self._texts = shares.index(self._images), shares.index(self._texts)
+            self._image_means, self._text_means = shares.means(self._image_means), shares.means(self._text_means)
 
     def uses_bf16(self, similarity: Similarity | None, device: torch.device) -> bool:
         """Whether scores are those of rounded vectors; arguments as `fill`'s.
 
-        Raises InputError if precision is "bf16" and something else than it stands in the way.
+        Raises InputError if precision is "bf16" and the backend or the similarity does not allow it.
         """
         obstacle = None
         if self.backend == "faiss":

@@ -1,4 +1,4 @@
-"""What a training batch changes of its captions and images: words and regions left out, synonyms, mixed pairs.
+"""Augmentation of training batches: words and regions left out, synonyms, mixed pairs.
 
 Everything random depends only on the seed, the epoch and the rows, so that a resumed run draws what an unbroken one
 would, and several processes what one would.

@@ -1,4 +1,4 @@
-"""Batches of training pairs: which pairs go together in an epoch, and what a batch takes from the split.
+"""Batches of training pairs: the draws of an epoch, and the images and texts of each draw.
 
 Everything random depends only on the seed, the epoch and the rows, so that a resumed run draws what an unbroken one
 would.

@@ -80,7 +80,7 @@ class CheckpointFiles(TorchCheckpointIO):
 def load_state(path: str | Path) -> dict[str, Any]:
     """The state of a training under way, last.ckpt, on the CPU, read without unpickling code.
 
-    Raises InputError where the file is missing, cut short, none of ours or of another version.
+    Raises InputError if the file is missing, cut short, of another program or of another version.
     """
     path = existing("resume", path, "Give the folder of a run that `vsehub train` started")
     try:

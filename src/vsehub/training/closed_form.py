@@ -70,7 +70,7 @@ class FittedCca:
 
 
 class CcaSolver:
-    """Trains by regularised CCA instead of gradient steps: `solver=cca`. The settings are tried all with all.
+    """Trains by regularised CCA instead of gradient steps: `solver=cca`, with every combination of the settings.
 
     images, texts: what is added to each side's variances, in units of their mean. dimensions: how many directions
     are taken, fewer where there are no more. powers: of the correlations, by which the directions are scaled. Raises

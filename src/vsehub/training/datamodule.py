@@ -105,20 +105,18 @@ class RetrievalDataModule(pl.LightningDataModule):
         if self._vocabulary is None:
             captions = self._load("train").captions
             if isinstance(captions, list):
-                self._vocabulary = self._own_vocabulary(captions)
+                if self._words is not None:
+                    self._vocabulary = self._words
+                elif self.tokenizer is not None:
+                    self._vocabulary = Subwords.of_model(self.tokenizer)
+                else:
+                    self._vocabulary = Vocabulary.build(captions, self.min_count)
         return self._vocabulary
 
     def _load(self, split: str) -> CaptionedImages:
         if split not in self.splits:
             self.splits[split] = prepared(self.source.load(split), self.preparation)
         return self.splits[split]
-
-    def _own_vocabulary(self, captions: list[str]) -> Words:
-        if self._words is not None:
-            return self._words
-        if self.tokenizer is not None:
-            return Subwords.of_model(self.tokenizer)
-        return Vocabulary.build(captions, self.min_count)
 
     def _found_synonyms(self) -> Synonyms:
         """Those of the table that is given, or of the training captions."""

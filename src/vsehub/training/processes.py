@@ -1,4 +1,4 @@
-"""The processes that train together: how they join, what process 0 decides for all, and what they must agree on.
+"""The processes that train together: joining, values from process 0 or from all, and checks that all agree.
 
 They are started by torchrun, by SLURM's srun, or by `vsehub train trainer.devices=N` itself.
 """
@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from vsehub.checks import InputError, require
 
-LOST = 4  # exit status of a process that ends since another has ended
+LOST = 4  # exit status of a process that ends because another has ended
 
 
 def processes() -> int:
@@ -86,7 +86,7 @@ def is_of_the_group(error: BaseException) -> bool:
 
 
 def from_first(value: Any) -> Any:
-    """The value that process 0 gives, on all, as JSON holds it; what the others give is not looked at."""
+    """The value of process 0, on all processes, as JSON holds it; the values of the others are ignored."""
     if processes() == 1:
         return value
     text = _as_text(value if process() == 0 else None)

@@ -108,7 +108,7 @@ class RunRecorder(pl.Callback):
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """What follows the training belongs to the run: its record says where that fails."""
+        """Record how the run ended if the block, which follows the training, raises an error."""
         try:
             yield
         except BaseException as error:
@@ -129,7 +129,7 @@ class RunRecorder(pl.Callback):
         return max(self.rows, key=lambda row: row["val/rsum"])
 
     def finish(self, metrics: dict[str, float], sha256: str) -> None:
-        """The run is over; `metrics` are the final evaluation's, prefixed with their split, `sha256` its model's."""
+        """Record that the run finished, with the final metrics, prefixed with their split, and the model's SHA-256."""
         best = self.best
         self.record |= {
             "status": "finished",

@@ -1,4 +1,4 @@
-"""Distillation: a model also learns the similarities that its teachers, which are trained models, give the same pairs.
+"""Distillation: a model also learns the similarities that trained models, its teachers, compute for the same pairs.
 
 Only scores are compared, so that teachers may have other encoders, dimensions, vocabularies and similarities.
 """
@@ -16,7 +16,7 @@ from vsehub.types import Batch, Similarity
 
 
 class Teacher:
-    """What teachers say of a training split, and the term of the loss that follows from it.
+    """The teachers' similarities within a training split, and the term of the loss that they add.
 
     split: the training split as the teachers encode it, on the CPU. similarity: of these encodings; of several teachers
     the mean of theirs. temperature: τ. weight: of the term.

@@ -7,7 +7,7 @@ from vsehub.encoders import TextGRU
 from vsehub.encoders.fast import products
 from vsehub.encoders.fast.products import LARGE, Product, lays_out
 
-pytestmark = pytest.mark.skipif(not lays_out(torch.float32), reason="this torch has no such operators")
+needs_operators = pytest.mark.skipif(not lays_out(torch.float32), reason="this torch has no such operators")
 
 
 def captions(n=48, words=50, longest=9):
@@ -35,6 +35,7 @@ def trained(precision, settings):
     return found + [parameter.detach().clone() for parameter in encoder.parameters()]
 
 
+@needs_operators
 @pytest.mark.parametrize("settings", [{}, {"bidirectional": True, "pooling": "mean"}, {"layers": 2}])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_training_and_encoding_without_the_private_operators(precision, settings, monkeypatch):
@@ -53,6 +54,9 @@ def test_training_and_encoding_without_the_private_operators(precision, settings
         torch.testing.assert_close(ours, theirs, **tolerance)
 
 
+PRODUCT = products._product
+
+
 def raises(error):
     def changed(*arguments):
         raise error
@@ -60,6 +64,30 @@ def raises(error):
     return changed
 
 
+@pytest.mark.parametrize("settings", [{}, {"bidirectional": True}, {"layers": 2}])
+def test_the_public_product_equals_torchs_own_network(settings, monkeypatch):
+    """States and gradients, where no private operator is available, against each caption run by itself."""
+    monkeypatch.setattr(products, "lays_out", lambda dtype: False)
+    monkeypatch.setattr(products, "_laid_out", raises(AssertionError("a private operator was called")))
+    monkeypatch.setattr(products, "_product", raises(AssertionError("a private operator was called")))
+    torch.manual_seed(0)
+    encoder = TextGRU(50, dim=96, word_dim=24, **settings)
+    assert encoder.gru.weight_hh_l0.numel() >= LARGE
+    texts, lengths = captions()
+    ends = (
+        encoder.gru(encoder.words(text[:length])[None])[1] for text, length in zip(texts, lengths.tolist(), strict=True)
+    )
+    directions = 1 + encoder.gru.bidirectional
+    expected = torch.cat([end[-directions:].mean(dim=0) for end in ends])
+    found = encoder(texts, lengths)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+    weights, factors = list(encoder.parameters()), torch.randn(found.shape)
+    gradients = (torch.autograd.grad((states * factors).sum(), weights) for states in (found, expected))
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
+@needs_operators
 @pytest.mark.parametrize(
     ("name", "changed"),
     [
@@ -67,9 +95,13 @@ def raises(error):
         ("_laid_out", raises(RuntimeError("expected at most 1 argument(s) but received 2"))),
         ("_product", raises(NotImplementedError("Could not run 'mkldnn::_linear_pointwise'"))),
         ("_product", raises(TypeError("_linear_pointwise() missing value for argument"))),
+        ("_product", raises(ValueError("unknown attribute"))),
         ("_product", lambda left, packed: left),
+        ("_product", lambda left, packed: None),
         ("_product", lambda left, packed: torch.zeros(3)),
-        ("_product", lambda left, packed: torch.zeros(32, 32, dtype=torch.float64)),
+        ("_product", lambda left, packed: PRODUCT(left, packed).double()),
+        ("_product", lambda left, packed: PRODUCT(left, packed) + (len(left) == 1)),  # wrong for one row only
+        ("_product", lambda left, packed: PRODUCT(left, packed) * torch.ones(128).index_fill(0, torch.tensor(127), 2)),
         ("_laid_out", lambda right: torch.ops.mkldnn._reorder_linear_weight(right.contiguous(), 64)),  # not transposed
     ],
 )
@@ -88,6 +120,7 @@ def test_operators_that_a_new_torch_changed_are_not_used(name, changed, monkeypa
         lays_out.cache_clear()
 
 
+@needs_operators
 def test_operators_are_used_only_where_they_pay_and_exist():
     small, large = torch.ones(8, 8), torch.ones(128, 128)
     assert Product(small, torch.float32, repeated=True).packed is None

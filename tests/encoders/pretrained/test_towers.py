@@ -15,7 +15,7 @@ from vsehub.checks import InputError
 from vsehub.components import Components, conf_folder
 from vsehub.data.photos.pictures import Pictures
 from vsehub.data.text.vocabulary import Subwords, restored, stored
-from vsehub.encoders import ImageTower, TextTower
+from vsehub.encoders import ImageTower, LoRA, TextTower
 from vsehub.encoders.pretrained.joint import lora
 from vsehub.encoders.pretrained.joint import open_clip as joint_open_clip
 from vsehub.evaluation.checkpoint import read_checkpoint, restore, write_checkpoint
@@ -257,6 +257,37 @@ def test_adapters_alone_are_kept_and_name_their_base(folders, tmp_path):
             restore(found, Components([conf_folder()], [place[1], str(tmp_path / f"other-{kind}")]))
 
 
+def test_settings_of_adapters_come_back_from_a_checkpoint_checked(folders, tmp_path):
+    kind, settings = "clip", {"rank": 2, "alpha": 4.0, "dropout": 0.0, "layers": ["q_proj"]}
+    library, folder = folders[kind]
+    components = Components([conf_folder()], [folder])
+    node = {"library": library, "model": folder, "tune": "lora"}
+    parts = {}
+    for name, made in (("image_encoder", ImageTower), ("text_encoder", TextTower)):
+        own = node | {"_target_": f"vsehub.encoders.{made.__name__}", "lora": settings}
+        built = components.build(name, own)
+        parts[name] = built, own | built.rebuilt
+    path = tmp_path / "best.safetensors"
+    written(path, parts, subwords(folders[kind]))
+    again = restore(read_checkpoint(path), components)
+    shapes = [tuple(one.shape) for name, one in again.image_encoder.named_parameters() if "lora_A" in name]
+    assert len(shapes) == 2  # one in each block
+    assert {shape[0] for shape in shapes} == {2}
+    for hostile, message in (
+        ("evil", "image_encoder.lora is 'evil'; expected settings or null"),
+        ({"init": "evil"}, "image_encoder.lora: LoRA has no setting 'init'"),
+        ({"_target_": "os.system"}, "image_encoder.lora names a class, os.system"),
+        ({"layers": [{"_target_": "os.system"}]}, "names a class, os.system"),
+        ({"layers": "q_proj"}, "image_encoder.lora.layers is 'q_proj'; expected a list or null"),
+        ({"rank": 0}, "image_encoder.lora.rank is 0; expected a whole number above 0"),
+        ({"dropout": 1.0}, "image_encoder.lora.dropout is 1.0; expected a number from 0"),
+    ):
+        found = read_checkpoint(path)
+        found.config["image_encoder"]["lora"] = hostile
+        with pytest.raises(InputError, match=re.escape(message)):
+            restore(found, components)
+
+
 def test_a_description_holds_known_settings_and_nothing_else(folders, tmp_path):
     """What a model's folder says beyond them is left out; what a checkpoint says beyond them is refused."""
     hostile = {
@@ -422,10 +453,10 @@ def test_layers_that_are_not_there(folders):
     with pytest.raises(
         InputError, match=r"no linear layer 'q_prj'; did you mean q_proj\? Layers there: fc1, fc2, k_proj"
     ):
-        ImageTower(*folders["clip"], tune="lora", lora_layers=["q_prj"])
+        ImageTower(*folders["clip"], tune="lora", lora=LoRA(layers=["q_prj"]))
     with pytest.raises(InputError, match=r"no linear layer 'out_proj'.* Layers there: c_fc, c_proj"):
-        ImageTower(*folders["open_clip"], tune="lora", lora_layers=["out_proj"])
-    some = ImageTower(*folders["clip"], tune="lora", lora_layers=["q_proj", "v_proj"])
+        ImageTower(*folders["open_clip"], tune="lora", lora=LoRA(layers=["out_proj"]))
+    some = ImageTower(*folders["clip"], tune="lora", lora=LoRA(layers=["q_proj", "v_proj"]))
     assert len([name for name, _ in some.named_parameters() if "lora_A" in name]) == 4
     assert lora.base_name("a.q_proj.base_layer.weight") == "a.q_proj.weight"
 

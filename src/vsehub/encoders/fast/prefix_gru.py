@@ -4,7 +4,7 @@ A GRU's state after "<start> a man in a" is the same for every caption that begi
 layer, for every caption that ends alike. In a batch of 128 captions about a fifth of all steps, and in larger batches
 more, repeat a step of another caption. Further savings against torch.nn.GRU on a CPU: the input is projected once for
 each distinct word, the weights' gradient is one product over all steps instead of one for each, both directions go
-through the gates together, and what the gates' gradients are multiplied by is computed for all steps at once.
+through the gates together, and the factors of the gates' gradients are computed for all steps at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -97,7 +97,7 @@ class Forest(NamedTuple):
 
     @classmethod
     def build(cls, texts: Tensor, lengths: Tensor, both_ways: bool) -> "Forest":
-        """Of captions (N, L), (N,), read forwards, or both ways."""
+        """The forest of captions (N, L) of lengths (N,), read forwards, or in both directions."""
         trees = [PrefixTree.build(texts, lengths)]
         if both_ways:
             trees.append(PrefixTree.build(texts.gather(1, reversal(lengths)), lengths))
@@ -215,8 +215,8 @@ class ForestGRU(torch.autograd.Function):
         before, gates, recurrent, *weights = ctx.saved_tensors
         forest: Forest = ctx.forest
         reset, update, new = gates.chunk(3, dim=1)
-        # A state's gradient times these is that of what goes into the new state and into the update gate, and of what
-        # comes from the state before into the reset gate, the update gate and the new state.
+        # Times a state's gradient, these factors are the gradients of the gates' inputs: `into_new` of the new state,
+        # `into_reset` and `into_update` of the gates, `from_before` of the new state's recurrent part.
         into_new = new.square().neg_().add_(1)
         into_new.addcmul_(into_new, update, value=-1)
         factors = gates.new_empty(len(gates), 3, new.shape[1])
@@ -253,8 +253,9 @@ class ForestGRU(torch.autograd.Function):
 
 
 def padded(rows: int) -> int:
-    """A number of rows of which few values occur: oneDNN prepares a product anew for each number of rows it meets,
-    which takes several times as long as the product.
+    """`rows`, rounded up to one of few numbers.
+
+    oneDNN prepares a product anew for each new number of rows, which takes several times as long as the product.
     """
     step = 64 if rows < 1024 else 256
     return -(-rows // step) * step

@@ -6,13 +6,15 @@ lacks them or has changed them the public product takes their place.
 """
 
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 TYPICAL_ROWS = 64
 LARGE = 2**14  # numbers of a matrix; laying out a smaller one does not pay
-_TRIED = 32  # rows and columns of the matrix on which the operators are tried
+_TRIED_SIDE = 128  # of the matrix on which the operators are tried, which is as large as those that are laid out
+_TRIED_ROWS = (1, 32, TYPICAL_ROWS, 200)
 
 
 class Product:
@@ -36,16 +38,24 @@ def lays_out(dtype: torch.dtype) -> bool:
     """Whether torch has the private operators for numbers of this type, and they give what the public product gives."""
     if dtype not in (torch.float32, torch.bfloat16) or not torch.backends.mkldnn.is_available():
         return False
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
-        # Whole numbers whose products and sums are exact in both types; no two rows or columns are alike.
-        number = torch.arange(_TRIED)
-        left, right = (((number[:, None] * step + number**2) % 5 - 2).to(dtype) for step in (3, 7))
-        try:
-            found = _product(left, _laid_out(right))
-        except (AttributeError, RuntimeError, TypeError):  # absent, or with another signature
-            return False
+        # Of -1, 0 and 1, whose sums of products are exact in both types.
+        left, right = (
+            torch.randint(-1, 2, (rows, _TRIED_SIDE), generator=generator).to(dtype)
+            for rows in (max(_TRIED_ROWS), _TRIED_SIDE)
+        )
         expected = left @ right
-        return found.dtype == dtype and found.shape == expected.shape and torch.equal(found, expected)
+        try:
+            packed = _laid_out(right)
+            return all(_is_same(_product(left[:rows], packed), expected[:rows]) for rows in _TRIED_ROWS)
+        except Exception:  # a private operator may be absent, have another signature, or refuse in any way
+            return False
+
+
+def _is_same(found: Any, expected: Tensor) -> bool:
+    same_kind = isinstance(found, Tensor) and found.dtype == expected.dtype and found.shape == expected.shape
+    return same_kind and torch.equal(found, expected)
 
 
 def _laid_out(right: Tensor) -> Tensor:

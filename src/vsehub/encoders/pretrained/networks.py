@@ -1,4 +1,4 @@
-"""A network of torchvision or timm as a source of features: pixels in, what its classifier would see out."""
+"""Networks of torchvision and timm without their classifiers, as sources of image features."""
 
 import hashlib
 import math
@@ -80,7 +80,7 @@ class Backbone(nn.Module):
         return F.adaptive_avg_pool2d(found, side).flatten(2).transpose(1, 2)
 
     def weights_hash(self) -> str:
-        """16 hexadecimal digits that tell these weights from others, wherever they came from."""
+        """16 hexadecimal digits that identify the weights, whichever file they came from."""
         return weights_hash(self.network)
 
     def _pixels(self, images: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ class Backbone(nn.Module):
 
 
 def _dimensions(part: nn.Module, out: Tensor) -> int:
-    """Of what a layer gave; 0 for a pooling to a fixed size."""
+    """The number of dimensions of a layer's output; 0 for a pooling to a fixed size."""
     if isinstance(part, nn.AdaptiveAvgPool2d):
         return 0
     return out.ndim if isinstance(out, Tensor) else -1
@@ -201,7 +201,7 @@ def _torchvision(model: str, pretrained: bool) -> VisionModel:
 
 
 def _take_off(network: nn.Module) -> None:
-    """Put nothing in the place of the layer that gives the classes: the last of the network's classifier."""
+    """Replace the last layer of the network's classifier by the identity."""
     head = next(name for name in _HEADS if hasattr(network, name))
     layers = [name for name, part in network.named_modules() if isinstance(part, (nn.Linear, nn.Conv2d))]
     network.set_submodule([name for name in layers if f"{name}.".startswith(f"{head}.")][-1], nn.Identity())
@@ -289,7 +289,7 @@ def _state(path: Path) -> dict[str, Tensor]:
 
 
 def _differences(name: str, wanted: dict[str, tuple[int, ...]], found: dict[str, Tensor], known: set[str]) -> list[str]:
-    """What is missing, too much or of another shape, the first of each by name."""
+    """The entries that are missing, unexpected or of another shape, the first of each by name."""
     shapes = {key: tuple(value.shape) for key, value in found.items()}
     missing = [key for key in wanted if key not in found]
     foreign = [key for key in found if key not in known]

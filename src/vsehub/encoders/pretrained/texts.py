@@ -26,7 +26,7 @@ class TextPretrained(Encoder):
     pretrained: False starts from random weights. tune: False freezes the model, without dropout; the linear map is
     always trained. learning_rate: of the tuned model (None: the optimizer's). pooling: "last", "mean", "max",
     "gpo" or "none", the subwords' states as `Sets`; special tokens count as subwords. config: the model's configuration
-    with its model_type, of which it is built untrained, `model` not being read; checkpoints hold it. Raises InputError
+    with its model_type, as checkpoints hold it: the model is built from it, and `model` is not read. Raises InputError
     where transformers or the model is missing, for one that is no text encoder, for settings that contradict each
     other and, when it runs, for captions longer than the model's positions.
     """
@@ -83,7 +83,7 @@ class TextPretrained(Encoder):
         return [] if self.learning_rate is None else [(list(self.backbone.parameters()), self.learning_rate)]
 
     def train(self, mode: bool = True) -> "TextPretrained":
-        """As of any module, but a frozen model stays in eval mode."""
+        """Training mode, in which a frozen model stays in eval mode."""
         super().train(mode)
         self.backbone.train(mode and self.tune)
         return self

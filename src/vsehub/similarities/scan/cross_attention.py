@@ -82,7 +82,8 @@ class CrossAttention(Similarity):
             sources = sources[order]
         sources, queries = _unit(sources), _unit(queries)
         found, lengths = runs(sources), queries.lengths.tolist()
-        parts = _panels(lengths, _panel_size(sources) // len(sources.vectors))
+        panel = PANEL_ON_CPU if sources.vectors.is_cpu else PANEL_ON_GPU
+        parts = _panels(lengths, panel // len(sources.vectors))
         keep = len(parts) <= KEPT_PANELS and torch.is_grad_enabled()
         scores, buffers = [], Buffers(sources.vectors)
         for part, vectors in zip(parts, queries.vectors.split([sum(part) for part in parts]), strict=True):
@@ -104,16 +105,12 @@ def _checked(images: Sets, texts: Sets) -> None:
     require(sizes[0] == sizes[1], f"images have {sizes[0]} dimensions and texts {sizes[1]}; expected as many")
 
 
-def _panel_size(sets: Sets) -> int:
-    return PANEL_ON_CPU if sets.vectors.is_cpu else PANEL_ON_GPU
-
-
 def _unit(sets: Sets) -> Sets:
     return Sets(Unit.apply(sets.vectors), sets.lengths)
 
 
 def _panels(lengths: list[int], vectors: int) -> list[list[int]]:
-    """Lengths of successive sets that have at most `most` vectors together, but at least one set."""
+    """The lengths of successive sets, in panels of at most `vectors` vectors together, but of at least one set."""
     panels: list[list[int]] = []
     room = 0
     for length in lengths:

@@ -10,7 +10,7 @@ from vsehub.checks import probability
 
 
 class WeightAverage(pl.Callback):
-    """Keeps the moving average of the weights, and puts it into the module from an epoch's end to the next one's start.
+    """Keeps the moving average of the weights; between epochs the module holds the average.
 
     Whatever measures or saves the module between epochs gets the average; training goes on with the weights. After n
     steps the average moves by 1 - min(decay, (1 + n) / (10 + n)) of its distance to the weights (the ramp is that of
@@ -72,6 +72,6 @@ class WeightAverage(pl.Callback):
 
 
 def trained(module: pl.LightningModule) -> dict[str, Tensor]:
-    """All that training can change: the state without frozen parameters."""
+    """The part of the state that training can change: all but frozen parameters."""
     frozen = {name for name, one in module.named_parameters() if not one.requires_grad}
     return {name: value for name, value in module.state_dict().items() if name not in frozen}

@@ -27,10 +27,10 @@ NEAR, NARROW = 0.01, 0.05  # of the loss that equal scores give; the negatives' 
 class CollapseDetector(pl.Callback):
     """Looks at a training step now and then, logs how far the embeddings spread, and warns when training has collapsed.
 
-    Collapsed is what all looks of `patience` steps have seen: see `signs`. every: steps from look to look; the last
-    step of an epoch is logged too, not judged. after: so many steps at the start are not judged, the warm-up's. stop:
-    end training with the epoch that leaves it collapsed. The first collapse goes to run.json. Raises InputError for
-    numbers out of range.
+    A training has collapsed if every look within `patience` steps finds one of the `signs`. every: steps from look to
+    look; the last step of an epoch is logged too, but not judged. after: the number of steps at the start that are not
+    judged, as many as the warm-up has. stop: end training with the epoch that leaves it collapsed. The first collapse
+    goes to run.json. Raises InputError for numbers out of range.
     """
 
     def __init__(self, every: int = 25, patience: int = 100, after: int = 50, stop: bool = False):
@@ -51,7 +51,7 @@ class CollapseDetector(pl.Callback):
         self.since, self.collapsed, self.first = state["since"], state["collapsed"], state["first"]
 
     def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """run.json says from the start that there was no collapse, or that there was one before the run was resumed."""
+        """Record from the start whether there was a collapse before the run was resumed."""
         self._record(trainer)
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs, batch, index: int) -> None:
@@ -100,7 +100,7 @@ def embedding_variance(encoding: Encoding) -> float:
 
 @torch.no_grad()
 def signs(step: LastStep, variances: dict[str, float], loss: Loss) -> list[str]:
-    """What says that nothing is learned, in words; none while the pairs stand out among the scores.
+    """The signs of collapse, in words; none while the pairs stand out among the scores.
 
     An embedding variance of about 0; with a margin, scores that hardly differ at the loss of equal scores (2·margin·N
     for MAX); no pair above the score from which on the loss rewards pairs (`needs_above`: HAL's max(0, W_ii S_ii) has

@@ -1,4 +1,4 @@
-"""What is known of a joint model without its weights: plain values, which a checkpoint keeps to build it again."""
+"""The description of a joint model without its weights: plain values, kept in checkpoints to build the model again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -118,7 +118,7 @@ class _HfText(TextNetwork):
 
 
 def _vectors(found: Any) -> Tensor:
-    """The vectors (N, D), which versions before 5 give by themselves."""
+    """The vectors (N, D) of a model's output; transformers before version 5 returns them directly."""
     return found if isinstance(found, Tensor) else found.pooler_output
 
 
@@ -151,18 +151,14 @@ def _missing(model: str, error: Exception) -> str:
             f"model: the folder {model} cannot be read ({said}). Expected config.json, model.safetensors, "
             "preprocessor_config.json and tokenizer.json, as `hf download NAME --local-dir FOLDER` writes them"
         )
-    cached = _cached_names(Path(HF_HUB_CACHE))
+    found = Path(HF_HUB_CACHE).glob("models--*")
+    cached = sorted(path.name.removeprefix("models--").replace("--", "/") for path in found)
     near = get_close_matches(model, cached, n=5, cutoff=0.3)
     held = f"close to it there: {', '.join(near)}" if near else "nothing like it is there"
     return (
         f"model: {model!r} is neither a folder nor in the cache ({HF_HUB_CACHE}; {held}), and vsehub downloads "
         f"nothing. Get it once with: hf download {model}, and on a machine without a network copy that folder there"
     )
-
-
-def _cached_names(cache: Path) -> list[str]:
-    found = (path.name.removeprefix("models--").replace("--", "/") for path in cache.glob("models--*"))
-    return sorted(found)
 
 
 def tokenizer_of(model: str) -> Any:
@@ -178,7 +174,7 @@ def tokenizer_of(model: str) -> Any:
 
 
 def _most(settings: Any, tokenizer: Any) -> int:
-    """The tokens that the text encoder takes: its positions, or fewer if the tokenizer says so."""
+    """The largest number of tokens that the text encoder takes: its positions, or the tokenizer's limit if lower."""
     own: int = settings.text_config.max_position_embeddings
     said = getattr(tokenizer, "model_max_length", own)
     return min(own, said) if isinstance(said, int) and said > 2 else own
@@ -206,7 +202,7 @@ def _pictures(model: str, library: Any) -> PictureInput:
 
 
 def _side(model: str, size: Mapping[str, int] | int | None) -> int | None:
-    """The side of a square in a configuration, in any of the ways that it is written."""
+    """The side of a square, in any of the ways in which configurations write it."""
     if size is None or isinstance(size, int):
         return size
     sides = {value for value in (size.get(key) for key in ("shortest_edge", "height", "width")) if value is not None}

@@ -1,6 +1,7 @@
 """Low-rank adapters on the linear layers of a network (LoRA, Hu et al. 2022), by peft."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -8,35 +9,57 @@ import torch
 from torch import nn
 
 from vsehub.checks import InputError, positive, probability, require, whole
+from vsehub.components import Component
 
 _NAMED = 12  # layers in a message
 
 
-def adapt(network: nn.Module, rank: int, alpha: float, dropout: float, layers: Sequence[str] | None) -> None:
-    """Put adapters on the linear layers of `network`, in place; only they stay trainable.
+@dataclass(frozen=True)
+class LoRA(Component):
+    """Settings of low-rank adapters.
 
-    alpha: the adapters' product is scaled by alpha / rank. dropout: of an adapter's input. layers: the last parts of
-    the names of linear layers, such as q_proj; None: all linear layers of the network's blocks. Raises InputError for a
-    layer that is not there, listing those that are, and if peft is missing.
+    rank: of the adapters' product. alpha: the product is scaled by alpha / rank. dropout: of an adapter's input.
+    layers: the last parts of the names of linear layers, such as q_proj; None: all linear layers of the network's
+    blocks. Raises InputError for settings out of range.
     """
-    whole("lora_rank", rank)
-    positive("lora_alpha", alpha)
-    probability("lora_dropout", dropout)
-    try:
-        from peft import LoraConfig, inject_adapter_in_model
-    except ImportError as error:
-        raise InputError("tune=lora needs peft; install it with: pip install 'vsehub[peft]'") from error
-    found = linear_layers(network)
-    chosen = [name for name in found if any(part.isdigit() for part in name.split("."))]
-    if layers is not None:
-        for layer in layers:
-            _require_known(layer, found)
-        chosen = [name for name in found if any(f".{name}".endswith(f".{layer}") for layer in layers)]
-    require(len(chosen) > 0, f"lora_layers: no linear layer is chosen; there are {_listed(found)}")
-    scale: Any = alpha  # which peft declares as a whole number, and divides
-    config = LoraConfig(r=rank, lora_alpha=scale, lora_dropout=dropout, target_modules=chosen)
-    with torch.random.fork_rng(devices=[]):
-        inject_adapter_in_model(config, network)
+
+    rank: int = 8
+    alpha: float = 16.0
+    dropout: float = 0.0
+    layers: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        whole("rank", self.rank)
+        positive("alpha", self.alpha)
+        probability("dropout", self.dropout)
+
+    def adapt(self, network: nn.Module) -> None:
+        """Put adapters on linear layers of `network`, in place; only they stay trainable.
+
+        Raises InputError for a layer that is not there, listing those that are, and if peft is missing.
+        """
+        try:
+            from peft import LoraConfig, inject_adapter_in_model
+        except ImportError as error:
+            raise InputError("tune=lora needs peft; install it with: pip install 'vsehub[peft]'") from error
+        scale: Any = self.alpha  # which peft declares as a whole number, and divides
+        config = LoraConfig(
+            r=self.rank, lora_alpha=scale, lora_dropout=self.dropout, target_modules=self.chosen(network)
+        )
+        with torch.random.fork_rng(devices=[]):
+            inject_adapter_in_model(config, network)
+
+    def chosen(self, network: nn.Module) -> list[str]:
+        """The names of the layers that get adapters. Raises InputError for `layers` that are not there."""
+        found = linear_layers(network)
+        if self.layers is None:
+            chosen = [name for name in found if any(part.isdigit() for part in name.split("."))]
+        else:
+            for layer in self.layers:
+                _require_known(layer, found)
+            chosen = [name for name in found if any(f".{name}".endswith(f".{layer}") for layer in self.layers)]
+        require(len(chosen) > 0, f"lora.layers: no linear layer is chosen; there are {_listed(found)}")
+        return chosen
 
 
 def linear_layers(network: nn.Module) -> list[str]:
@@ -72,7 +95,7 @@ def _require_known(layer: Any, found: Sequence[str]) -> None:
     near = get_close_matches(str(layer), kinds, n=1)
     require(
         known,
-        f"lora_layers: the network has no linear layer {layer!r}{f'; did you mean {near[0]}?' if near else ''} Layers "
+        f"lora.layers: the network has no linear layer {layer!r}{f'; did you mean {near[0]}?' if near else ''} Layers "
         f"there: {', '.join(kinds)}; in full: {_listed(found)}",
     )
 

@@ -127,7 +127,10 @@ def _library() -> Any:
 
 def _located(model: str, with_weights: bool) -> _Located:
     library = _library()
-    require(isinstance(model, str) and model not in ("", "???"), _wanted(model))
+    require(
+        isinstance(model, str) and model not in ("", "???"),
+        f"model is {model!r}; give open_clip's name and weights, such as ViT-B-32/laion2b_s34b_b79k, or a folder",
+    )
     if model.startswith(_HUB):
         return _in_cache(model.removeprefix(_HUB), with_weights)
     if model.startswith(_FOLDER) or Path(model).is_dir():
@@ -159,10 +162,6 @@ def _located(model: str, with_weights: bool) -> _Located:
     if known.get("quick_gelu"):
         architecture["quick_gelu"] = True  # the weights were trained with it, whatever the name says
     return _Located(architecture, known, _cached_weights(model, known) if with_weights else None)
-
-
-def _wanted(model: object) -> str:
-    return f"model is {model!r}; give open_clip's name and weights, such as ViT-B-32/laion2b_s34b_b79k, or a folder"
 
 
 def _in_folder(folder: Path, with_weights: bool) -> _Located:
@@ -285,7 +284,7 @@ def _hub_tokenizer(model: str, text: Mapping[str, Any]) -> Any:
 
 
 def _text_configuration(model: str, architecture: Mapping[str, Any]) -> dict[str, Any] | None:
-    """That of a text encoder of transformers, from the cache; None for open_clip's own."""
+    """The configuration of a text encoder of transformers, from the cache; None for open_clip's own encoder."""
     name = architecture["text_cfg"].get("hf_model_name")
     if not name:
         return None

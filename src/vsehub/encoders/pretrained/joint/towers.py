@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from vsehub.checks import InputError, fail, one_of, positive, require, whole
 from vsehub.encoders.pretrained.configurations import require_place
-from vsehub.encoders.pretrained.joint import lora
 from vsehub.encoders.pretrained.joint.description import Description, Library, PictureInput, Side, described
+from vsehub.encoders.pretrained.joint.lora import LoRA, base_name, is_adapter, keep_statistics
 from vsehub.types import Encoder, Preparation
 
 LIBRARIES = ("open_clip", "hf")
@@ -28,12 +28,12 @@ class Tower(Encoder, ABC):
     takes it; nothing is downloaded. pretrained: False starts from random weights. weights: a file of the whole model's
     weights instead. tune: "none" freezes the model, "lora" trains adapters on it, "all" trains it. linear: D of the
     linear map, None for the model's own vectors. learning_rate: of what `tune` trains (None: the optimizer's).
-    checkpointing: compute activations again in the backward pass, which saves memory. lora_rank, lora_alpha,
-    lora_dropout, lora_layers: of the adapters, as `lora.adapt`. config: the description from a checkpoint, of which the
-    model is built. Raises InputError for settings that have no effect together.
+    checkpointing: compute activations again in the backward pass, which saves memory. lora: settings of the
+    adapters; None: the defaults. config: the description from a checkpoint, of which the model is built. Raises
+    InputError for settings that have no effect together.
 
-    With adapters the state holds them and the hash of the weights that they were trained on, and loading it on others
-    is refused; otherwise it holds all weights.
+    With adapters the state holds the adapters and the hash of the base weights, and is refused on other base weights.
+    Without adapters the state holds all weights.
     """
 
     side: Side
@@ -48,10 +48,7 @@ class Tower(Encoder, ABC):
         linear: int | None = None,
         learning_rate: float | None = None,
         checkpointing: bool = False,
-        lora_rank: int = 8,
-        lora_alpha: float = 16.0,
-        lora_dropout: float = 0.0,
-        lora_layers: Sequence[str] | None = None,
+        lora: LoRA | None = None,
         config: Mapping[str, Any] | None = None,
     ):
         super().__init__()
@@ -84,7 +81,7 @@ class Tower(Encoder, ABC):
         if checkpointing:
             found.checkpoint_activations(self.network)
         if tune == "lora":
-            lora.adapt(self.network, lora_rank, lora_alpha, lora_dropout, lora_layers)
+            (lora or LoRA()).adapt(self.network)
         self.linear: nn.Module = nn.Identity()
         dim = self._look()
         if linear is None:
@@ -120,21 +117,21 @@ class Tower(Encoder, ABC):
             require_place(str(settings.get("model")), trust)
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
-        """What `tune` trains of the model, where it has its own learning rate."""
+        """The parameters of the model that `tune` trains, if they have a learning rate of their own."""
         if self.learning_rate is None:
             return []
         return [([one for one in self.network.parameters() if one.requires_grad], self.learning_rate)]
 
     def train(self, mode: bool = True) -> "Tower":
-        """As of any module, but a frozen model stays in eval mode."""
+        """Training mode, in which a frozen model stays in eval mode."""
         super().train(mode)
         self.network.train(mode and self.tune != "none")
         if self.tune == "lora":
-            lora.keep_statistics(self.network)
+            keep_statistics(self.network)
         return self
 
     def weights_hash(self) -> str:
-        """16 hexadecimal digits that tell the model's weights from others, whatever lies on top of them."""
+        """16 hexadecimal digits that identify the model's weights, without adapters and the linear map."""
         return network_hash(self.network)
 
     @abstractmethod
@@ -216,7 +213,7 @@ class TextTower(Tower):
 def network_hash(network: nn.Module) -> str:
     """16 hexadecimal digits of SHA-256 over the weights without adapters: equal before and after adapters are added."""
     digest = hashlib.sha256()
-    own = {lora.base_name(name): one for name, one in network.state_dict().items() if not lora.is_adapter(name)}
+    own = {base_name(name): one for name, one in network.state_dict().items() if not is_adapter(name)}
     for name, value in sorted(own.items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
@@ -244,7 +241,7 @@ def _taken(side: Side, settings: Mapping[str, Any], kind: type[Any]) -> Any:
 
 
 def _without_base(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
-    """Leave the weights that adapters were put on out of the state."""
+    """Remove the base weights, to which adapters were added, from the state."""
     for name in _base_names(module, prefix):
         state.pop(name, None)
 
@@ -267,6 +264,4 @@ def _with_base(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -
 def _base_names(module: nn.Module, prefix: str) -> dict[str, Tensor]:
     """The frozen part of an adapted network's state, by its names in the module's."""
     network = module.get_submodule("network")
-    return {
-        f"{prefix}network.{name}": value for name, value in network.state_dict().items() if not lora.is_adapter(name)
-    }
+    return {f"{prefix}network.{name}": value for name, value in network.state_dict().items() if not is_adapter(name)}
