@@ -317,13 +317,13 @@ def _without_copies(members: dict[str, Parts]) -> dict[str, Parts]:
     """
     kept: dict[str, Parts] = {}
     for name, parts in sorted(members.items()):
-        if name == "nns" or not any(_equal(parts, other) for other in kept.values()):
+        copied = any(
+            parts.keys() == other.keys() and all(np.array_equal(part, other[seed]) for seed, part in parts.items())
+            for other in kept.values()
+        )
+        if name == "nns" or not copied:
             kept[name] = parts
     return {name: parts for name, parts in members.items() if name in kept}
-
-
-def _equal(parts: Parts, other: Parts) -> bool:
-    return parts.keys() == other.keys() and all(np.array_equal(part, other[seed]) for seed, part in parts.items())
 
 
 def _images(parts: Parts) -> int:
