@@ -147,6 +147,9 @@ def assemble(
     folder: Path, splits: Mapping[str, CaptionedImages], shards: Sequence[VectorShard], files: ChunkFiles
 ) -> dict[str, dict[str, Any]]:
     """Write all files, each completely or not at all; returns {"bytes", "sha256"} of each by its name."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     written: dict[str, dict[str, Any]] = {}
     ids = image_ids(splits)
     for shard in shards:
@@ -161,7 +164,10 @@ def assemble(
             for place in (folder / name, folder / shard.split / name):
                 place.parent.mkdir(parents=True, exist_ok=True)
         written[vectors_name] = write_features(folder / vectors_name, shard.chunks, files)
-        written[metadata_name] = _write_parquet(folder / metadata_name, columns)
+        table = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer)
+        written[metadata_name] = _write(folder / metadata_name, buffer.getvalue())
         for name in shard.places:
             _link(folder / name, folder / shard.split / name)
             written[f"{shard.split}/{name}"] = written[name]
@@ -180,15 +186,6 @@ def _link(file: Path, place: Path) -> None:
         os.link(file, place)
     except OSError:
         shutil.copyfile(file, place)
-
-
-def _write_parquet(path: Path, columns: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()}), buffer)
-    return _write(path, buffer.getvalue())
 
 
 def _write(path: Path, content: bytes) -> dict[str, Any]:
