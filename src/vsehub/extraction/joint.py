@@ -75,7 +75,7 @@ def sides_of(splits: Mapping[str, CaptionedImages], words: Words, prompt: str) -
     """The rows that are encoded: the pictures of each split, and its captions in the prompt, by "SPLIT-SIDE"."""
     found = {}
     for split, loaded in splits.items():
-        assert isinstance(loaded.captions, list)  # of strings, which a command has checked
+        assert isinstance(loaded.captions, list)  # strings, as checked by the command
         captions = [prompt.replace("{}", one) for one in loaded.captions]
         found[f"{split}-images"] = loaded
         nothing = np.empty(0, np.int64)
@@ -112,7 +112,7 @@ class VectorShard:
 
     @property
     def rows(self) -> slice:
-        """Of the split's pictures or captions."""
+        """The rows of the split's pictures or captions."""
         return slice(self.chunks[0].start, self.chunks[-1].stop)
 
     @property
@@ -180,7 +180,7 @@ def assemble(
 
 
 def _link(file: Path, place: Path) -> None:
-    """The same file at another place; a copy where the disk has no links."""
+    """Link the file to another path; copy the file where the disk has no links."""
     place.unlink(missing_ok=True)
     try:
         os.link(file, place)
