@@ -168,8 +168,11 @@ class Distributed:
             block = self.workers.share(queries.rows(first, min(first + height, len(queries))).cpu().numpy())
             query_terms, asked = self._query_terms(among, block, criteria, own, parts, first)
             pass_ = _Pass(self, parts, f"lists-{depth}-{first}-shard", shards.lists, len(among))
-            given = list(criteria), query_terms, self.workers.device
-            pass_.run(_search(among, block, depth, own, *given))
+            before, after = (block, depth, list(criteria)), (query_terms, self.workers.device)
+            arguments = [
+                (shard, *before, terms_of_items, *after) for shard, terms_of_items in zip(among, own, strict=True)
+            ]
+            pass_.run(arguments.__getitem__)
             best: list[Best | None] = [None] * (1 + len(criteria))
             for part in pass_.results():
                 best = [merged(one, (values, places), depth) for one, (values, places) in zip(best, part, strict=True)]
@@ -234,19 +237,6 @@ def _arguments(
         return sides[side], criterion, number, as_arrays(state), own, seen, device
 
     return of
-
-
-def _search(
-    among: list[Shard],
-    block: Any,
-    depth: int,
-    own: list[list[Arrays]],
-    criteria: list[Correction],
-    query_terms: list[Arrays],
-    device: str,
-) -> Callable[[int], tuple[Any, ...]]:
-    """The arguments of `shards.lists` for each shard."""
-    return lambda number: (among[number], block, depth, criteria, own[number], query_terms, device)
 
 
 def _log_memory(what: str, needed: int) -> None:
