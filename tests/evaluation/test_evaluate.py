@@ -108,9 +108,7 @@ def test_items_that_cannot_be_scored_with_items(blocks):
         EncodedSplit(one.images.abs(), one.texts.abs(), one.image_index) for one in (encoded, reference)
     )
     for given in (None, reference):
-        with pytest.raises(
-            InputError, match=r"DualInvertedSoftmax takes the similarity of items with items, .* Order is none"
-        ):
+        with pytest.raises(InputError, match=r"DualInvertedSoftmax .* Order is none"):
             evaluate(encoded, Order(), DualInvertedSoftmax(), Protocol("single"), given)
     told = [
         evaluate(encoded, Order(), DualBankSinkhorn(0.5), Protocol("single"), given).metrics
@@ -199,7 +197,5 @@ def test_what_cannot_be_rounded():
 
 
 def test_too_few_images():
-    with pytest.raises(
-        InputError, match=r"protocol c2 needs 5000 images \(5 x 1000\) but the split has 23; use protocol"
-    ):
+    with pytest.raises(InputError, match=r"protocol c2 needs 5000 images .* has 23; use protocol"):
         evaluate(split(23), COSINE, CRITERIA[0], Protocol("c2", 1000, 5))

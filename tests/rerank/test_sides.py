@@ -81,9 +81,7 @@ def test_images_of_a_folder_that_is_not_theirs(tmp_path):
     (tmp_path / "photos" / "b.jpg").touch()
     (tmp_path / "secret.jpg").touch()
     photos = read_images(tmp_path / "photos")
-    with pytest.raises(
-        InputError, match=r"an image of none of the first 2 ids of items: there is neither 'c' nor that"
-    ):
+    with pytest.raises(InputError, match=r"first 2 ids of items.*'c'"):
         Names("items", 2, ["c", "d"], images=photos)
     with pytest.raises(InputError, match=r"an image of none of the first 100 ids of items"):
         Names("items", 101, [*(f"a{n}" for n in range(100)), "b"], images=photos)

@@ -81,11 +81,11 @@ def place(request, tmp_path):
 
 
 def items_of(rows=ITEMS):
-    return Items(as_vectors("items", VECTORS[:rows]), BIAS[:rows], IDS[:rows], LABELS[:rows])
+    return Items(as_vectors("items", VECTORS[:rows]), BIAS[:rows], IDS[:rows], LABELS[:rows], fingerprint="abc")
 
 
 def facts(items, approximate=False, criterion="csls", **changed):
-    names = {"criterion": criterion, "parameters": {"k": 3}, "reference": "train.npy", "fingerprint": "abc"}
+    names = {"criterion": criterion, "parameters": {"k": 3}, "reference": "train.npy"}
     return facts_of(items, CSLS.scale, **names | {"approximate": approximate, "normalize": None} | changed)
 
 
@@ -401,7 +401,7 @@ def test_items_come_and_go_under_sinkhorn(place, monkeypatch):
     some = Kept.of(rule, given.vectors, bias, as_vectors("reference", reference))
     told = facts_of(
         given, rule.scale, criterion="sinkhorn", parameters=rule.parameters(), reference="train.npy", kept=some,
-        approximate=False, normalize=None, fingerprint="abc",
+        approximate=False, normalize=None,
     )  # fmt: skip
     with fill(place, told, given, some) as held:
         held.complete()
@@ -761,7 +761,7 @@ def test_a_change_that_is_stopped_is_made_good(place, removes, monkeypatch):
     some = Kept.of(rule, given.vectors, bias, as_vectors("reference", reference))
     told = facts_of(
         given, rule.scale, criterion="sinkhorn", parameters=rule.parameters(), reference="train.npy", kept=some,
-        approximate=False, normalize=None, fingerprint="abc",
+        approximate=False, normalize=None,
     )  # fmt: skip
 
     def change(collection):

@@ -6,6 +6,7 @@ from torch.nn.functional import normalize
 
 from vsehub.criteria import CSLS, InvertedSoftmax
 from vsehub.metrics.positives import Positives
+from vsehub.rerank.inputs import Inputs
 from vsehub.rerank.names import Names
 from vsehub.rerank.sides import Sides
 from vsehub.web.catalogue import Catalogue
@@ -30,9 +31,13 @@ def contents(**changes):
     pixels = (np.arange(ITEMS * 3 * 8 * 8) % 255).astype(np.uint8).reshape(ITEMS, 3, 8, 8)
     own = {
         "title": "made up",
-        "sides": Sides.of(normalize(queries, dim=1), items, positives=positives),
-        "item_names": Names("items", ITEMS, ids, labels),
-        "query_names": Names("queries", QUERIES, labels=[f"question {row} & <i>" for row in range(QUERIES)]),
+        "inputs": Inputs(
+            Sides.of(normalize(queries, dim=1), items, positives=positives),
+            Names("queries", QUERIES, labels=[f"question {row} & <i>" for row in range(QUERIES)]),
+            Names("items", ITEMS, ids, labels),
+            {},
+            None,
+        ),
         "picture": lambda row: None if row == 5 else pixels[row],
     }
     return Contents(**(own | changes))

@@ -15,6 +15,7 @@ from PIL import Image
 
 from vsehub.checks import InputError
 from vsehub.criteria import InvertedSoftmax
+from vsehub.rerank.inputs import Inputs
 from vsehub.rerank.names import Names
 from vsehub.rerank.sides import Sides
 
@@ -352,8 +353,8 @@ def test_many_at_once_get_what_one_gets(known):
 def test_few_items_and_few_queries(items, queries):
     random = torch.Generator().manual_seed(items)
     sides = Sides.of(torch.randn(queries, 4, generator=random), torch.randn(items, 4, generator=random))
-    names = {"item_names": Names("items", items), "query_names": Names("queries", queries)}
-    few = Catalogue(contents(sides=sides, **names), {"is": InvertedSoftmax()})
+    inputs = Inputs(sides, Names("queries", queries), Names("items", items), {}, None)
+    few = Catalogue(contents(inputs=inputs), {"is": InvertedSoftmax()})
     with TestClient(application(few, hosts_of("127.0.0.1")), LOCAL) as client:
         for path in ("/", "/hubs", "/items/0", "/?item=0", "/api/collection", "/api/hubs", "/api/search?query=0&k=200"):
             assert client.get(path).status_code == 200, path

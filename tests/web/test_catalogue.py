@@ -72,12 +72,13 @@ def test_a_sample_of_the_queries_keeps_their_answers():
 
 
 def test_without_names_and_answers():
+    from vsehub.rerank.inputs import Inputs
     from vsehub.rerank.names import Names
     from vsehub.rerank.sides import Sides
 
     known = contents()
-    bare = Sides.of(known.sides.queries, known.sides.items)
-    nameless = catalogue(sides=bare, item_names=Names("items", ITEMS), query_names=Names("queries", QUERIES))
+    bare = Sides.of(known.inputs.sides.queries, known.inputs.sides.items)
+    nameless = catalogue(inputs=Inputs(bare, Names("queries", QUERIES), Names("items", ITEMS), {}, None))
     assert nameless.id_of(3) == "3"
     assert nameless.row_of["3"] == 3
     assert nameless.query_name(4) == "query 4"

@@ -151,7 +151,7 @@ class RequestedIndex:
         ids = item_ids(found.inputs)
         ranking = found.record["rankings"][-1]
         fields = None if self.columns is None else read_columns(self.columns, ids)
-        items = Items(found.inputs.sides.items, bias, ids, names.labels, fields)
+        items = Items(found.inputs.sides.items, bias, ids, names.labels, fields, found.record["items"]["fingerprint"])
         reference = found.inputs.sides.queries if found.inputs.sides.reference is None else found.inputs.sides.reference
         bank = found.inputs.sides.reference_items is not None
         kept = Kept.of(criterion, found.inputs.sides.items, bias, reference, bank, self.settings.seed)
@@ -164,7 +164,6 @@ class RequestedIndex:
             kept=kept,
             approximate=approximate,
             normalize=self.settings.normalize,
-            fingerprint=found.record["items"]["fingerprint"],
         )
         title = ENGINES[place.engine].title
         with fill(place, facts, items, kept, self.settings.overwrite) as collection:

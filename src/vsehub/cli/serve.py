@@ -141,7 +141,7 @@ def asker(cfg: DictConfig, normalize: bool | None) -> "Asker | None":
 
 def with_asker(found: "Contents") -> "Contents":
     """The contents. Raises InputError if the model gives vectors of another dimension."""
-    dim = found.sides.items.shape[1]
+    dim = found.inputs.sides.items.shape[1]
     if found.asker is not None and found.asker.reads:
         own = found.asker.texts(["a"]).shape[1]
         if own != dim:

@@ -32,8 +32,8 @@ def candidates() -> dict[str, Correction]:
 class Auto(Criterion):
     """The criterion that suits the data: chosen where queries with known answers allow it, else CSLS with k = 10.
 
-    among: names of the criteria to choose among; None: all `candidates`. Plain search is always among them. Where
-    nothing is chosen this is `untuned`. Raises InputError for other names. The defaults are those of the study
+    among: names of the criteria to choose among; None: all `candidates`. Plain search is always among them. Without
+    a choice the criterion is `untuned`. Raises InputError for other names. The defaults are those of the study
     experiments/pretrained.
 
     >>> import numpy as np
@@ -60,7 +60,7 @@ class Auto(Criterion):
         return name, candidates()[name]
 
     def standing(self, rows: int) -> tuple[str, Correction]:
-        """What another criterion has to beat: Sinkhorn with τ = 0.02.
+        """The criterion that others have to beat: Sinkhorn with τ = 0.02.
 
         `untuned` with fewer than 200 `rows`, the references, of which Sinkhorn needs more than CSLS does, and where
         Sinkhorn may not be chosen.

@@ -1,6 +1,6 @@
-"""What all criteria share: the base classes, and how item terms are taken from the scores of a reference.
+"""The base classes of all criteria, and the fitting of item terms from the scores of a reference.
 
-A `Criterion` corrects a ranking. Three kinds of it exist: a `Correction` of scores, of which an `ItemBias` is the
+A `Criterion` corrects a ranking. There are three kinds: a `Correction` of scores, of which an `ItemBias` is the
 simplest, a `Matching` of queries with items (`criteria/matching`), and a `Chain` of the two.
 """
 
@@ -30,7 +30,7 @@ NOT_FINITE = (
 
 
 class MatchesQueries(Protocol):
-    """What callers use of a `Matching` (`criteria/matching/base.py`)."""
+    """The interface of a `Matching` for callers (`criteria/matching/base.py`)."""
 
     GRID: ClassVar[Mapping[str, tuple[Any, ...]]]
 
@@ -47,10 +47,10 @@ class MatchesQueries(Protocol):
 class Criterion(ABC):
     """What corrects a ranking: a `Correction`, a `Matching`, or a `Chain` of both.
 
-    needs_reference: whether the scores of reference queries are looked at. inductive: whether these may be others than
-    the queries that are ranked. transductive_equal: the class that gives the same ranking, at the same settings, where
-    the queries are their own reference; None where there is none. A comparison of transductive criteria counts the two
-    as one. GRID: setting -> the values among which validation chooses.
+    needs_reference: whether it uses the scores of reference queries. inductive: whether the reference may differ from
+    the ranked queries. transductive_equal: the class with the same ranking, at the same settings, if the queries are
+    their own reference; None: no such class. A comparison of transductive criteria counts the two as one. GRID: setting
+    -> the values among which validation chooses.
     """
 
     needs_reference: bool = True
@@ -61,12 +61,12 @@ class Criterion(ABC):
     @property
     @abstractmethod
     def correction(self) -> "Correction":
-        """What corrects the scores."""
+        """The correction of the scores."""
 
     @property
     @abstractmethod
     def matching(self) -> MatchesQueries | None:
-        """What matches queries with items on the corrected scores, None where nothing does."""
+        """The matching of queries and items on the corrected scores; None: no matching."""
 
     @abstractmethod
     def rescore(
@@ -117,7 +117,7 @@ class Criterion(ABC):
 
     @property
     def takes_reference_items(self) -> bool:
-        """Whether reference items are looked at besides the reference queries; see `Correction`."""
+        """Whether it uses reference items besides the reference queries; see `Correction`."""
         return self.correction.reference_items_as is not None
 
 
@@ -129,12 +129,12 @@ class Correction(Criterion):
 
     columnwise: whether an item's terms depend only on its own column of scores; otherwise `part`, `merged_terms` and,
     with several passes, `shared` are overridden, so that items can still be taken in parts, on several machines too.
-    passes: how often `fit` goes over the reference queries' scores. query_terms_rank: whether a query's terms can
-    change the order of its items. reference_items_as: which scores of reference items the item terms depend on too.
+    passes: the number of passes of `fit` over the reference queries' scores. query_terms_rank: whether a query's terms
+    can change the order of its items. reference_items_as: which scores of reference items the item terms depend on too.
     "rows": those of the reference items with the items, (G, M); without reference items the items themselves are taken.
     "columns": those of the reference queries with the reference items, (R, G); without reference items there are none.
-    None: reference items are not looked at, and refused. tried_by_auto: whether `criterion=auto` tries it, with the
-    settings of its yaml and those in GRID; not one that must compare all items with each other.
+    None: reference items are refused. tried_by_auto: whether `criterion=auto` tries the class, with the settings of its
+    yaml and of GRID; never for a class that compares all items with each other.
     """
 
     columnwise: bool = True
@@ -158,7 +158,7 @@ class Correction(Criterion):
         """The terms, each (m,), of some items from all reference queries' scores (R, m)."""
 
     def query_part(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
-        """What some queries' terms need of blocks (b, m) of their scores with some items, in the items' order.
+        """The contribution of some items to some queries' terms, from blocks (b, m) of scores in the items' order.
 
         item_terms: of these items. Each result has b rows, or one number for all of them.
         """
@@ -184,7 +184,7 @@ class Correction(Criterion):
         return item_terms
 
     def part(self, columns: Columns, number: int, shared: Terms, own: Terms) -> Terms:
-        """What pass `number`, from 0, takes from the reference queries' scores of some items.
+        """The result of pass `number`, from 0, over the reference queries' scores of some items.
 
         shared: the result of `shared` after the pass before, and own: that of `part` for these items then; both () in
         the first pass.
@@ -192,7 +192,7 @@ class Correction(Criterion):
         return joined([self.item_terms(block) for block in columns()])
 
     def shared(self, parts: Iterable[Terms], number: int) -> Terms:
-        """What the next pass needs of all parts of pass `number`, those of reference items as columns among them."""
+        """The input of the next pass, from all parts of pass `number`, with those of reference items as columns."""
         return ()
 
     def merged_terms(self, parts: Iterable[Terms], bank: Terms | None = None) -> Terms:
@@ -257,7 +257,7 @@ class Correction(Criterion):
         return _checked(name, reference_item_scores)
 
     def require_reference_items(self) -> None:
-        """Raise InputError where reference items are given to a criterion that does not look at them."""
+        """Raise InputError if reference items are given to a criterion that does not use them."""
         require(
             self.takes_reference_items,
             f"{type(self).__name__} does not look at reference items; leave them out",
@@ -285,10 +285,11 @@ class Correction(Criterion):
         reference_items (G, D) of a criterion that takes them (None: the items themselves): tensors, numpy arrays,
         memory maps, or open files (`data.vectors`). Returns values and positions, both (Q, k), best first, of equal
         values the lower position; numpy arrays where the queries are one, else tensors on their device. The ranking is
-        that of `rescore` on the whole matrix. Values lack terms that shift or scale all scores of a query and so rank
-        nothing. Raises InputError where dimensions differ, a side is empty, k exceeds the items or reference items are
-        given that are not looked at, and where an item's or a query's terms, or values that are found, are NaN or
-        infinite. NaN and infinity stand first among the values, so that none is hidden by finite ones.
+        that of `rescore` on the whole matrix. Values omit terms that shift or scale all scores of a query, since such
+        terms do not change a ranking. Raises InputError where dimensions differ, a side is empty, k exceeds the items
+        or reference items are given that are not looked at, and where an item's or a query's terms, or values that are
+        found, are NaN or infinite. NaN and infinity stand first among the values, so that none is hidden by finite
+        ones.
         """
         sides = as_sides(queries, items, reference)
         whole("k", k)
@@ -330,9 +331,9 @@ class Correction(Criterion):
 
 
 class ItemBias(Correction):
-    """A criterion whose ranking is that of a·s - b(item): it takes from each item what makes it a hub.
+    """A criterion that ranks by a·s - b(item), where the bias b is large for hubs.
 
-    It needs one number an item and folds into an inner-product index as one more dimension. A subclass sets `scale`
+    The bias is one number per item and folds into an inner-product index as one more dimension. A subclass sets `scale`
     (a) and writes `bias`.
     """
 
@@ -351,7 +352,7 @@ class ItemBias(Correction):
         return self.scale * scores - item_terms[0]
 
     def over_tiles(self, item_terms: Terms, query_terms: Terms) -> TileCorrection | None:
-        """Only the bias ranks; a query's term, as in CSLS, shifts all its scores alike."""
+        """Subtract the bias only: a query's term, as in CSLS, shifts all its scores equally."""
         return Affine(self.scale, item_terms[0])
 
 
@@ -361,7 +362,7 @@ def fit_all(
     reference: VectorSource,
     reference_items: VectorSource | None = None,
 ) -> list[Terms]:
-    """The item terms of several criteria; those that go by column share one product of reference and items.
+    """The item terms of several criteria; columnwise criteria share one product of reference and items.
 
     reference_items: for the criteria that take them; None for the items themselves.
     """
@@ -435,7 +436,7 @@ def _checked(name: str, scores: Tensor) -> Tensor:
 
 def finite(name: str, values: Tensor) -> Tensor:
     """The values, or InputError where one is NaN or infinite; one pass, without extra memory."""
-    least, most = values.aminmax()  # both are NaN where one value is
+    least, most = values.aminmax()  # both are NaN if any value is NaN
     require(bool((least > -torch.inf) & (most < torch.inf)), f"{name} {NOT_FINITE}")
     return values
 

@@ -1,4 +1,4 @@
-"""Criteria one after the other: scores are corrected, then queries and items are matched on them."""
+"""A correction of scores, followed by a matching of queries and items on the corrected scores."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -12,7 +12,7 @@ from vsehub.criteria.matching.base import Matching
 
 
 class Chain(Criterion, Component):
-    """A correction and a matching on the scores that it gives, e.g. CSLS and RGM (EMNLP, table 4).
+    """A correction, and a matching on the corrected scores, e.g. CSLS and RGM (EMNLP, table 4).
 
     steps: a `Correction`, then a `Matching`. Matching compares scores of different queries, so that the correction's
     terms of queries count too. Raises InputError for other steps.

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 LEAST = 50  # queries to choose by, and to measure on
 FOLDS = 5
-# Of queries to choose by, of reference queries and of scores that are held: beyond them a seeded sample is taken.
+# The most queries to choose by, reference queries, and scores in memory; beyond these a seeded sample is used.
 MOST_QUERIES, MOST_REFERENCE, MOST_SCORES = 1000, 2000, 25_000_000
 BLOCK = 8192
 
@@ -71,11 +71,11 @@ class Tried:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, and how.
+    """The chosen criterion, and the data of the choice.
 
-    name, criterion: the criterion. queries: how many it was chosen by. folds: into how many parts the reference was
-    divided, since it holds these queries; 0: it does not, or all queries are the reference. items, reference: how many
-    were looked at. tried: all candidates. set_aside: how many of the queries to rank were kept for choosing.
+    name, criterion: the chosen one. queries: the number of queries to choose by. folds: the number of parts of a
+    reference that contains these queries; 0: it does not, or all queries are the reference. items, reference: the
+    numbers used. tried: all candidates. set_aside: the number of ranked queries that were used for choosing instead.
     """
 
     name: str
@@ -135,7 +135,7 @@ def choose(
     for name, criterion in bar("choosing the criterion", candidates):
         try:
             ranks = _ranks(criterion, scores, reference_scores, item_scores, fitted_on, answers)
-        except InputError as error:  # such as scores out of the range that it takes
+        except InputError as error:  # for example scores out of the candidate's range
             log.info("%s %s cannot be applied: %s", name, criterion.parameters(), error)
             tried.append(Tried(name, criterion.parameters(), None, None))
             continue
@@ -176,7 +176,7 @@ def _items(
 
 
 def _taken(vectors: VectorSource, rows: Tensor, columns: Tensor | None = None) -> Tensor:
-    """The rows (n,), rising, of vectors that are read in blocks, on the CPU: (n, D), or only the columns named."""
+    """The rows (n,), rising, of vectors, read in blocks, on the CPU: (n, D), or only some columns."""
     found = []
     height = min(BLOCK, max(1, MOST_SCORES // vectors.shape[1]))
     for first in range(0, len(vectors), height):

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 class CSLS(ItemBias):
     """2s - mean of the query's k nearest items - mean of the item's k nearest reference queries.
 
-    k: neighbours on either side, at most what there are; fewer reference queries than k are a warning in the log, once.
+    k: neighbours on either side, at most what there are; fewer reference queries than k log one warning.
     Raises InputError for a k that is not positive.
 
     >>> import torch
@@ -56,7 +56,7 @@ class CSLS(ItemBias):
 
 @lru_cache
 def _warn(k: int, rows: int) -> None:
-    """Said once, not in every block, fold and setting."""
+    """Log the warning once, not in every block, fold and setting."""
     log.warning("CSLS: k is %d, but there are %d reference queries: k is taken as %d for the items", k, rows, rows)
 
 

@@ -18,7 +18,7 @@ from vsehub.io.files import atomic
 log = logging.getLogger(__name__)
 
 PROTOCOLS = ("captions", "images")
-VERSION = 1  # of vsehub's file; a file without a version has version 1
+VERSION = 1  # version of vsehub's file; files without a version have version 1
 INDEX_FILE = "noise_index.npz"  # in a run's folder
 # How many fewer captions than its rate says a published file may move: a few permuted captions return to their own
 # image by chance, and the papers round down.
@@ -64,7 +64,7 @@ class Noise:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is any noise: a protocol with rate 0 is clean training."""
+        """Whether there is any noise; a protocol with rate 0 has none."""
         return bool(self.rate) or self.index is not None
 
 

@@ -1,4 +1,4 @@
-"""Images and captions that two splits of a data set share, which would make a test too easy."""
+"""Images and captions that two splits of a data set share, and that make a test too easy."""
 
 import logging
 from collections.abc import Mapping

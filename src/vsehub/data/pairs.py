@@ -139,7 +139,14 @@ class Pairs:
                     what = f"hold pairs that {self._paths[before]} holds too: {role} and {before} overlap"
                     tables[role].refuse(twice, what, "Keep each pair in one table")
         splits = {role: self._rows(np.unique(own)) for role, own in keys.items()}
-        _warn_of_shared(splits)
+        for split in [split for split in ("val", "test") if split in splits and "train" in splits]:
+            for column, side in enumerate(("images", "texts")):
+                own, trained = np.unique(splits[split][:, column]), splits["train"][:, column]
+                shared = int(np.isin(own, trained).sum())
+                if shared:
+                    log.warning(
+                        "%d of the %d %s of %s are also in train, in other pairs", shared, len(own), side, split
+                    )
         return splits
 
     def _keys(self, table: PairTable) -> np.ndarray:
@@ -189,16 +196,6 @@ def draw_pairs(pairs: np.ndarray, draw: SplitDraw, name: str) -> dict[str, np.nd
         "data.draw.test, or a table for each split, data.splits.train=FILE and so on",
     )
     return found
-
-
-def _warn_of_shared(splits: dict[str, np.ndarray]) -> None:
-    """Log a warning about images and texts of val and test that are also in train, in other pairs."""
-    for split in [split for split in ("val", "test") if split in splits and "train" in splits]:
-        for column, side in enumerate(("images", "texts")):
-            own, trained = np.unique(splits[split][:, column]), splits["train"][:, column]
-            shared = int(np.isin(own, trained).sum())
-            if shared:
-                log.warning("%d of the %d %s of %s are also in train, in other pairs", shared, len(own), side, split)
 
 
 def _opened(path: str | Path, side: str, ids: str | Path | None) -> VectorFile:

@@ -13,8 +13,8 @@ from vsehub.io.progress import byte_bar
 from vsehub.io.text import long_fields
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-_OTHERS = ";\t"  # what programs write to a .csv where the comma separates decimals
-_MOST_CELLS = 1 << 11  # that are read at a time: of more, Python's garbage collection takes longer than reading
+_OTHERS = ";\t"  # used in a .csv by programs with a decimal comma
+_MOST_CELLS = 1 << 11  # rows read at a time: with more, Python's garbage collection takes longer than reading
 _QUOTES = 'Put entries with separators, line breaks or quotes in quotes, and write a quote within as ""'
 
 
@@ -44,7 +44,7 @@ def _csv_blocks(path: Path, delimiter: str) -> Iterator[list[tuple[int, list[str
         filled, width, count = filter(None, reader), 0, 1
         while True:
             try:
-                with long_fields():  # not while the caller has a row, who may never ask for the next one
+                with long_fields():  # not during the yield: the caller may never ask for the next row
                     rows = [(reader.line_num, entries) for entries in islice(filled, count)]
             except csv.Error as error:
                 raise InputError(f"{path}:{reader.line_num}: {error}. {_QUOTES}") from error

@@ -55,7 +55,7 @@ def files_or_all(setting: str, all_files: Any, splits: SplitFiles | None) -> dic
 
 @dataclass(frozen=True)
 class SplitDraw(Component):
-    """How splits are drawn where the data give none.
+    """The settings for drawing splits if the data have none.
 
     val, test: the shares of these splits; 0: no such split. The rest is for training. seed: of the draw. Raises
     InputError for shares that leave nothing for training.

@@ -24,7 +24,7 @@ _IDS = {
     "images": "data.image_ids=FILE",
     "texts": "data.text_ids=FILE",
 }
-_DIGITS = 18  # of a row number at most, so that it fits into 64 bits
+_DIGITS = 18  # digits of a row number, so that the number fits into 64 bits
 
 
 class PairTable:

@@ -1,4 +1,4 @@
-"""Encoded splits kept in files beside a checkpoint."""
+"""Encoded splits stored in files beside a checkpoint."""
 
 import logging
 from collections.abc import Callable
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 class EncodedCache:
     """A folder with one file per split and side, each with a key of its origin; stale files are replaced.
 
-    checkpoint: the file, after which the folder is named. sha256: the checkpoint's. Raises InputError if the folder is
-    a link to a place elsewhere.
+    checkpoint: the file; the folder is named after it. sha256: the checkpoint's. Raises InputError if the folder is a
+    link to another folder.
     """
 
     def __init__(self, checkpoint: Path, sha256: str):
@@ -48,9 +48,9 @@ class EncodedCache:
     def get_pictures(
         self, name: str, contents: np.ndarray, how: str, encode: Callable[[np.ndarray], Encoding]
     ) -> Encoding:
-        """The vectors (N, D) of pictures, of which only those are encoded that the file of `name` does not hold.
+        """The vectors (N, D) of pictures; only pictures missing in the file of `name` are encoded.
 
-        contents: (N,) hashes of the pictures' files. how: the way in which they are prepared. encode: row numbers (n,)
+        contents: (N,) hashes of the pictures' files. how: their preparation. encode: row numbers (n,)
         to their vectors. Sets of vectors are not stored.
         """
         path = self.folder / f"{name}.safetensors"
@@ -82,7 +82,7 @@ class EncodedCache:
 
 
 def _read(path: Path, key: dict[str, str], *further: str) -> list[Tensor] | None:
-    """The kept vectors, and further tensors; None if there are none, of something else, or the file is damaged."""
+    """The stored vectors, and further tensors; None if the file is absent, stale or damaged."""
     try:
         with safe_open(regular(path), "pt") as kept:
             if kept.metadata() != key:

@@ -28,7 +28,7 @@ from vsehub.types import Encoder, Similarity, require_part
 FORMAT, VERSION = "vsehub checkpoint", "2"
 PARTS = ("image_encoder", "text_encoder", "similarity")
 _KEYS = ("config", "vocabulary", "image_shape", "text_shape")
-DIGEST = "content_sha256"  # of a file, in its own metadata
+DIGEST = "content_sha256"  # the key of a file's digest in its own metadata
 _AGAIN = "Copy it again, whole, or train again"
 
 
@@ -38,7 +38,7 @@ class Checkpoint:
 
     path, sha256: the file and its digest. weights: the model's state. config: the resolved configuration of model, data
     and loader, in plain values. vocabulary: None if texts are vectors. image_shape, text_shape: of one image, and of
-    one text that is a vector.
+    one text if texts are vectors.
     """
 
     path: Path
@@ -84,7 +84,7 @@ def write_checkpoint(path: str | Path, weights: Mapping[str, Tensor], descriptio
 
 
 def sealed(stored: bytes) -> bytearray:
-    """A safetensors file whose metadata also hold the digest of all the rest, which `read_checkpoint` compares.
+    """A safetensors file with a digest of its other bytes in the metadata, checked by `read_checkpoint`.
 
     The metadata are sorted, so that equal models give equal bytes: safetensors writes them in any order.
     """
@@ -220,7 +220,7 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
                 f"checkpoint: {path}: {part}.{name} is {value}, but the file holds {held} numbers. {_AGAIN}",
             )
     try:
-        classes = [declared(components.find(part, config[part])) for part in PARTS]  # imported outside of the wall
+        classes = [declared(components.find(part, config[part])) for part in PARTS]  # imported before the wall goes up
         reads = [folder for made in classes for folder in made.reads()]
         reads += [Path(one) for one in components.trust if Path(one).exists()]
         with walled(reads), _Bounded(_most_numbers(checkpoint.weights)):
@@ -228,14 +228,14 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
         model.load_state_dict(checkpoint.weights)
     except InputError as error:
         raise InputError(f"checkpoint: {path}: {error}") from error
-    except RuntimeError as error:  # names and shapes that do not fit
+    except RuntimeError as error:  # names or shapes do not fit
         said = " ".join(str(error).split())
         raise InputError(f"checkpoint: the weights in {path} do not fit its model ({said[:300]}). {_AGAIN}") from error
     return model.eval()
 
 
-_SMALL, _LARGE = 1 << 28, 1 << 33  # numbers: 1 GiB of float32, and 32 GiB, beyond the largest published towers
-_CREATING = frozenset(  # what makes a tensor of a size that is given in numbers
+_SMALL, _LARGE = 1 << 28, 1 << 33  # numbers: 1 GiB of float32, and 32 GiB, more than the largest published towers
+_CREATING = frozenset(  # functions that make a tensor of a given size
     {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint, torch.randperm}
     | {torch.arange, torch.linspace, torch.logspace, torch.eye, torch.tril_indices, torch.triu_indices}
     | {Tensor.new_empty, Tensor.new_zeros, Tensor.new_ones, Tensor.new_full}
@@ -243,7 +243,7 @@ _CREATING = frozenset(  # what makes a tensor of a size that is given in numbers
 
 
 class _Bounded(TorchFunctionMode):
-    """Refuses new tensors whose numbers are more than `most` in total, before their memory is requested.
+    """Refuses new tensors of more than `most` numbers in total, before their memory is requested.
 
     A description can ask for layers of any size, since it is compared with the weights only when they are loaded.
     """
@@ -263,9 +263,9 @@ class _Bounded(TorchFunctionMode):
 
 
 def _most_numbers(weights: Mapping[str, Tensor]) -> int:
-    """How many numbers a model may ask for while it is built.
+    """The most numbers that a model may request while it is built.
 
-    Both sides of a joint model are built whole, and initialised. Adapters do not tell how large their base is.
+    Both sides of a joint model are built whole, and initialised. The size of an adapter's base is not in the file.
     """
     held = sum(tensor.numel() for tensor in weights.values())
     has_base = any(name.endswith("base_hash") for name in weights)
@@ -273,7 +273,7 @@ def _most_numbers(weights: Mapping[str, Tensor]) -> int:
 
 
 def _built(checkpoint: Checkpoint, components: Components) -> Model:
-    """The described model, with weights that are not the checkpoint's yet."""
+    """The described model, before the checkpoint's weights are loaded."""
     config = checkpoint.config
     image_shape = image_sizes(config["image_encoder"], checkpoint.image_shape)
     text_shape = text_sizes(config["text_encoder"], checkpoint.vocabulary, checkpoint.text_shape)

@@ -10,7 +10,7 @@ _VECTORS = (".npy", ".npz", ".parquet", ".csv", ".tsv", ".jsonl", ".faiss")
 
 
 def checkpoint_file(path: str | Path) -> Path:
-    """The path of a checkpoint; of one behind hf://USER/NAME that of its local copy.
+    """The path of a checkpoint; for hf://USER/NAME the path of its local copy.
 
     Raises InputError if there is no file, or if its name is not that of a checkpoint.
     """

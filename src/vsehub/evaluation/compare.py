@@ -17,7 +17,8 @@ from vsehub.metrics.occurrences import KS
 class Hub(NamedTuple):
     """N_k and bad N_k of an item, each (before, after).
 
-    occurrences: the number of queries that have it among their k nearest. wrong: those that it does not answer.
+    occurrences: the number of queries with the item among their k nearest. wrong: the number of these that the item
+    does not answer.
     """
 
     item: int
@@ -75,7 +76,7 @@ def compare(
 ) -> Compared:
     """Compare two rankings, each given as scores and a criterion, by the metrics of `evaluate`.
 
-    k: one of `KS`. examples: how many of the queries gained and of those lost are drawn by `seed`. shown: the length of
+    k: one of `KS`. examples: the number of gained and of lost queries that are drawn by `seed`. shown: the length of
     their lists, in which wrong items come first among equal scores, as for R@k. Raises InputError for another k, or if
     the two have different queries, items or positives.
     """

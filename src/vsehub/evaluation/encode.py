@@ -21,7 +21,7 @@ def text_table(texts: Sequence[str] | ArrayLike, vocabulary: Words | None, max_w
     """T texts as encoders read them: tokenised captions or, without a vocabulary, vectors (T, F)."""
     if vocabulary is None:
         return VectorTable(np.asarray(texts))
-    assert isinstance(texts, Sequence)  # a vocabulary is of captions
+    assert isinstance(texts, Sequence)  # texts with a vocabulary are captions
     return TokenTable.build(vocabulary, list(texts), max_words)
 
 
@@ -49,16 +49,13 @@ class EncodedSplit:
         """The images of a slice and the texts that describe them."""
         first, last, _ = images.indices(len(self.images))
         if self.pairs is not None:
-            return self._fold_of_pairs(self.pairs, first, last)
+            pairs = self.pairs[(self.pairs[:, 0] >= first) & (self.pairs[:, 0] < last)]
+            texts, within = pairs[:, 1].unique(return_inverse=True)
+            inside = torch.stack([pairs[:, 0] - first, within], dim=1)
+            index = texts.new_zeros(len(texts)).scatter_(0, inside[:, 1].flip(0), inside[:, 0].flip(0))
+            return EncodedSplit(self.images[images], self.texts[texts], index, inside)
         texts = ((self.image_index >= first) & (self.image_index < last)).nonzero().squeeze(1)
         return EncodedSplit(self.images[images], self.texts[texts], self.image_index[texts] - first)
-
-    def _fold_of_pairs(self, pairs: Tensor, first: int, last: int) -> "EncodedSplit":
-        pairs = pairs[(pairs[:, 0] >= first) & (pairs[:, 0] < last)]
-        texts, within = pairs[:, 1].unique(return_inverse=True)
-        inside = torch.stack([pairs[:, 0] - first, within], dim=1)
-        index = texts.new_zeros(len(texts)).scatter_(0, inside[:, 1].flip(0), inside[:, 0].flip(0))
-        return EncodedSplit(self.images[first:last], self.texts[texts], index, inside)
 
 
 @torch.no_grad()

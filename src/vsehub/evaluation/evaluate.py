@@ -20,7 +20,7 @@ from vsehub.metrics.relevance import RECALLS
 from vsehub.metrics.topk import top_k
 from vsehub.types import Similarity
 
-# Queries of each direction that are ranked in float32 too, where scores are rounded.
+# Queries of each direction that are also ranked in float32 where scores are rounded.
 SAMPLE = 1000
 
 
@@ -73,13 +73,10 @@ def corrected_blocks(
     pairs = pairs[pairs[:, 0].argsort(stable=True)]
     ends = torch.bincount(pairs[:, 0], minlength=len(scores.queries)).cumsum(0)
     for first, block in scores.blocks():
-        yield first, criterion.matching.lift(correction.apply(block, terms), _of(pairs, ends, first, len(block)))
-
-
-def _of(pairs: Tensor, ends: Tensor, first: int, rows: int) -> Tensor:
-    """The pairs of a block's queries, which are counted from its first."""
-    start = ends[first - 1] if first else 0
-    return pairs[start : ends[first + rows - 1]] - pairs.new_tensor([first, 0])
+        start = ends[first - 1] if first else 0
+        # Queries are counted from the first one of the block.
+        own = pairs[start : ends[first + len(block) - 1]] - pairs.new_tensor([first, 0])
+        yield first, criterion.matching.lift(correction.apply(block, terms), own)
 
 
 def direction_metrics(rankings: dict[int, Ranking]) -> tuple[dict[str, float], dict[str, float]]:
@@ -127,10 +124,10 @@ def evaluate(
 
     reference: the split whose images and texts are the criterion's reference queries and, if it takes them, reference
     items (inductive); None takes each fold's own (transductive). bf16: rank by scores of vectors that are rounded to
-    bfloat16, and rank `SAMPLE` of each direction's queries in float32 too, to see what that changes. Raises InputError
-    if the protocol needs more images than there are, if a reference is given for a criterion that has no inductive
-    form, if a criterion takes scores of items with items and the similarity has none, or if bf16 is asked for with what
-    it cannot round (`float32_only`).
+    bfloat16, and also rank `SAMPLE` of each direction's queries in float32, to measure the effect of rounding. Raises
+    InputError if the protocol needs more images than there are, if a reference is given for a criterion that has no
+    inductive form, if a criterion takes scores of items with items and the similarity has none, or if bf16 is set for
+    scores that cannot be rounded (`float32_only`).
     """
     obstacle = float32_only(similarity, criterion)
     require(not bf16 or obstacle is None, f"bf16: {obstacle}")
@@ -138,7 +135,7 @@ def evaluate(
 
 
 def float32_only(similarity: Similarity, criterion: Criterion) -> str | None:
-    """Why scores cannot be those of rounded vectors, None if they can."""
+    """The reason against scores of rounded vectors; None if they are possible."""
     if not similarity.inner_product:
         return f"{type(similarity).__name__} is no inner product of vectors, which alone is rounded"
     if criterion.matching is not None:

@@ -27,7 +27,7 @@ def foil_scores(
     """Scores (P, 2) of the images `rows` (P,) with their captions, texts 0 to P - 1 of `table`, and foils, the next P.
 
     encoders: of images and of texts. Each image and each distinct text is encoded once, and an image is only scored
-    with the texts of its own pairs. Texts that are the same words to the model get the same score.
+    with the texts of its own pairs. Texts with the same words for the model get the same score.
     """
     pairs = len(rows)
     require(len(table) == 2 * pairs, f"{pairs} images and {len(table)} texts; expected a caption and a foil an image")
@@ -62,21 +62,22 @@ def foil_metrics(scores: Tensor, types: Sequence[str] | None = None) -> dict[str
     """Metrics of all pairs ("all") and of each type's, from scores (P, 2) of captions and foils.
 
     pairs: how many. right: those whose caption scores higher. ties: equal scores, counted as wrong. share: of right
-    pairs, in percent. low, high: its 95 % interval (Wilson 1927), which unlike the normal one stays in [0, 100] and has
-    a width at both ends.
+    pairs, in percent. low, high: its 95 % interval (Wilson 1927), which unlike the normal interval stays in
+    [0, 100] and has a width at both ends.
     """
     groups = {"all": torch.arange(len(scores))}
     for name in sorted(set(types or ())):
         groups[name] = torch.tensor([row for row, one in enumerate(types or ()) if one == name])
-    return {name: _metrics(scores[rows]) for name, rows in groups.items()}
-
-
-def _metrics(scores: Tensor) -> dict[str, float]:
-    right = int((scores[:, 0] > scores[:, 1]).sum())
-    interval = binomtest(right, len(scores)).proportion_ci(0.95, method="wilson")
-    counts = {"pairs": len(scores), "right": right, "ties": int((scores[:, 0] == scores[:, 1]).sum())}
-    return counts | {
-        "share": 100 * right / len(scores),
-        "low": 100 * float(interval.low),
-        "high": 100 * float(interval.high),
-    }
+    metrics: dict[str, dict[str, float]] = {}
+    for name, rows in groups.items():
+        right = int((scores[rows, 0] > scores[rows, 1]).sum())
+        interval = binomtest(right, len(rows)).proportion_ci(0.95, method="wilson")
+        metrics[name] = {
+            "pairs": len(rows),
+            "right": right,
+            "ties": int((scores[rows, 0] == scores[rows, 1]).sum()),
+            "share": 100 * right / len(rows),
+            "low": 100 * float(interval.low),
+            "high": 100 * float(interval.high),
+        }
+    return metrics

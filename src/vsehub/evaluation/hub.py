@@ -24,13 +24,13 @@ log = logging.getLogger(__name__)
 
 SCHEME = "hf://"
 MODEL, CARD = "model.safetensors", "README.md"
-SECONDS = 10.0  # that the hub may take to say which version it has
+SECONDS = 10.0  # the hub's time to answer with its version
 _REPO = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
 _ADDRESS = re.compile(rf"{SCHEME}(?P<repo>{_REPO})(?:@(?P<revision>[\w][\w./-]{{0,199}}))?")
 
 
 def is_on_hub(path: str | Path) -> bool:
-    """Whether it is an address of the hub."""
+    """Whether a text is an address of the hub."""
     return str(path).startswith(SCHEME)
 
 
@@ -66,7 +66,7 @@ def push(checkpoint: Path, repo: str, card: str, private: bool, overwrite: bool,
     hub = _library("push_to_hub")
     endpoint = hub.constants.ENDPOINT
     require(_reached(endpoint), f"push_to_hub: {repo}: {endpoint} does not answer. Check the connection or HF_ENDPOINT")
-    # The token is given to the client and to nothing else.
+    # Only the client gets the token.
     client = hub.HfApi(token=token, library_name="vsehub", library_version=__version__)
     with _answered(f"push_to_hub: {repo}"):
         client.create_repo(repo, private=private, exist_ok=True)
@@ -85,7 +85,7 @@ def push(checkpoint: Path, repo: str, card: str, private: bool, overwrite: bool,
 
 
 def card_of(checkpoint: Path, config: dict[str, Any], repo: str) -> str:
-    """The model card: what the model is, its data, protocol, seed, metrics and hubness, and a licence to fill in.
+    """The model card: the model, its data, protocol, seed, metrics and hubness, and a licence to fill in.
 
     Metrics come from the `run.json` of the checkpoint's run, if it is there; paths of this machine are left out.
     """
@@ -158,7 +158,7 @@ def _value(measured: dict[str, float], name: str, factor: float = 1) -> str:
 
 
 def _reached(endpoint: str) -> bool:
-    """Whether the hub takes a connection. The client itself would try six times, which takes half a minute."""
+    """Whether the hub takes a connection. The client itself would try six times in half a minute."""
     parts = urlsplit(endpoint)
     if parts.scheme in getproxies() or parts.hostname is None:
         return True  # behind a proxy only the client can tell

@@ -129,9 +129,9 @@ def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
     obstacle = float32_only(model.similarity, criterion)
     require(not asked.bf16 or obstacle is None, f"bf16: {obstacle}")
     loaded = model.split(asked.split)
-    protocol.slices(len(loaded.images))  # raises before the work if there are too few images
+    protocol.slices(len(loaded.images))  # raises for too few images before the work begins
     reference = model.encode("train") if asked.inductive else None
-    if asked.inductive:  # queries that stand in their own reference make the metrics too good
+    if asked.inductive:  # queries in their own reference make the metrics too good
         warn_of_shared({"train": model.split("train"), asked.split: loaded})
     choice = None
     if asked.chooses:
@@ -173,7 +173,7 @@ def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
 
 
 def _chosen(record: dict[str, Any]) -> str:
-    """What was chosen on val, where the criterion was: " (chosen: csls, k 2)"."""
+    """The choice on validation, if any: " (chosen on val: csls, k 2)"."""
     settings = dict(record["parameters"])
     name = settings.pop("criterion", None)
     words = ", ".join([str(name), *(f"{key} {value}" for key, value in settings.items())])

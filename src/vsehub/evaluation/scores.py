@@ -26,8 +26,8 @@ class DirectedScores:
     images as queries and texts as items, "t2i" the reverse. Similarities that are inner products are computed from
     their vectors, which are made once. Scores that fit into one block are kept for the next criterion. matrix: a
     function that returns all scores (I, T) of the split, for similarities that are expensive; None computes scores each
-    time. bf16: `rows` and `blocks` are the products of vectors rounded to bfloat16; what criteria are fitted on is
-    float32 in any case.
+    time. bf16: `rows` and `blocks` are the products of vectors rounded to bfloat16; the scores from which
+    criteria are fitted are always float32.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class DirectedScores:
         return self.float32_rows(index)
 
     def float32_rows(self, index: Tensor | slice) -> Tensor:
-        """`rows`, unrounded in any case."""
+        """The scores of `rows`, never rounded."""
         if self._matrix is not None:
             return self._whole(self._matrix)[index]
         return self._between(self.queries[index], self.items)
@@ -78,7 +78,7 @@ class DirectedScores:
         """Blocks (R, m) of the reference queries' scores over all items in order; columns are contiguous."""
         matrix = self._matrix
         if matrix is not None and self._own:
-            # The matrix is held already, so no smaller blocks are needed.
+            # The matrix is in memory already: smaller blocks would save nothing.
             yield self._once("columns", lambda: self._whole(matrix).T.contiguous().T)
             return
         yield from self._column_blocks("columns", self.reference, self.items)
@@ -102,7 +102,7 @@ class DirectedScores:
         return self.items if self._own else self._vectors(self._sides(self._reference_split)[1])
 
     def _column_blocks(self, name: str, rows: Rows, columns: Rows) -> Iterator[Tensor]:
-        """Scores (n, m) of `rows`, block by block over the columns; what fits into one block is kept under `name`."""
+        """Scores (n, m) of `rows`, block by block over the columns; a single block is stored under `name`."""
         size = max(1, BLOCK_ELEMENTS // len(rows))
         if len(columns) <= size:
             yield self._once(name, lambda: self._columns(rows, columns))

@@ -112,16 +112,16 @@ class DataModel:
 
     @property
     def description(self) -> dict[str, Any]:
-        """What a record says of the model beside its `digests`."""
+        """The model's entries in a record, apart from its `digests`."""
         return {}
 
     def use_data(self, source: Source, splits: dict[str, CaptionedImages]) -> None:
-        """Use another source and the splits of it that are loaded; call this before anything is encoded."""
+        """Use another source and its loaded splits; to be called before anything is encoded."""
         self.source, self.splits = source, splits
 
     @property
     def resize(self) -> int | None:
-        """To what the shorter side of a picture is resized before its middle is cropped; None: to the crop's size."""
+        """The length of a picture's shorter side before its middle is cropped; None: the crop's size."""
         return None
 
     @property
@@ -162,7 +162,7 @@ class DataModel:
         return self.splits[FOLDER]
 
     def use_reference(self, name: str, texts: Sequence[str]) -> None:
-        """Let `name` be a reference of these texts in a search that finds images."""
+        """Add these texts as the reference `name`, for a search that finds images."""
         self._encoded[name, "texts"] = self.encode_texts(texts).to(self.device)
 
     def split(self, name: str) -> CaptionedImages:
@@ -247,7 +247,7 @@ class DataModel:
         queries = vectors(encoded)
         items = vectors(self._side(split, found))
         others = vectors(self._side(reference, asked)) if criterion.needs_reference else None
-        # A reference of texts alone has no items; the items themselves are taken then.
+        # A reference of texts only has no items: the items themselves are the reference items then.
         only_texts = (reference, "texts") in self._encoded and reference not in (*self.splits, *SPLITS)
         has_items = criterion.takes_reference_items and not only_texts
         bank = vectors(self._side(reference, found)) if has_items else None
@@ -322,9 +322,9 @@ class TrainedModel(DataModel):
         """Upload the checkpoint with a model card to the Hugging Face hub; returns the address hf://USER/NAME@COMMIT.
 
         repo: USER/NAME, which is made if there is none. private: whether others can see a repository that is made.
-        overwrite: put a new version on top of a model that is there; the hub keeps the earlier one. token: None for
-        that of `hf auth login` or HF_TOKEN. The card lists data, seed, metrics and hubness from the run's `run.json`,
-        and leaves the licence to fill in. The checkpoint holds the settings of the training, names of folders too.
+        overwrite: add a new version of an existing model; the hub keeps the earlier one. token: None for the token of
+        `hf auth login` or HF_TOKEN. The card lists data, seed, metrics and hubness from the run's `run.json`, and
+        leaves the licence to fill in. The checkpoint also contains the settings of the training, with names of folders.
         Raises InputError if the hub refuses or does not answer.
         """
         boolean("private", private)
@@ -353,7 +353,7 @@ class TrainedModel(DataModel):
             )
         asked = flatten(self._changes, "data")
         require_given({name: value for name, value in flatten(node, "data").items() if name not in asked})
-        # What a checkpoint does not decide: where caches are written, say.
+        # Settings that a checkpoint does not decide, such as the folders of caches.
         own = without_own_files(self._components.find("data", node), node)
         source: Source = self._components.build("data", changed(own, self._changes))
         return source

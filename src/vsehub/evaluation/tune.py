@@ -96,7 +96,7 @@ def choose(
     for name, criterion in bar("choosing the criterion", auto.candidates(rows)):
         try:
             result = measured(folds, criterion, reference is not None and criterion.needs_reference)
-        except InputError:  # such as scores out of the range that it takes
+        except InputError:  # for example scores out of the criterion's range
             continue
         if (name, criterion.parameters()) == (own, favourite.parameters()):
             standing = len(found)

@@ -1,13 +1,13 @@
-"""Notes on a text that a model is asked: words that are unknown to it, and where it stops reading."""
+"""Notes on a text for a model: unknown words, and the words beyond its limit."""
 
 from vsehub.checks import nearest, require
 from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, Words, tokenize
 
-_NAMED, _LETTERS = 5, 40  # words that a note names, and letters of one
+_NAMED, _LETTERS = 5, 40  # words named in a note, and letters of one
 
 
 def word_notes(text: str, vocabulary: Words, max_words: int | None) -> list[str]:
-    """Notes on words that the model does not know or does not read. Raises InputError if it knows none."""
+    """Notes on words that the model does not know or does not read. Raises InputError if all words are unknown."""
     if not isinstance(vocabulary, Vocabulary):  # subwords spell every word
         is_cut = len(vocabulary.encode(text)) > len(vocabulary.encode(text, max_words))
         return [f"Read to its subword {max_words}, as in training."] if is_cut else []

@@ -1,4 +1,4 @@
-"""Zero-shot: a joint model as it was published, measured on data that it was not trained on here."""
+"""Zero-shot: a published joint model, measured without training on the data."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ class ZeroShot(DataModel):
     """A joint model of open_clip or transformers with the cosine similarity, and data to measure it on.
 
     model: LIBRARY:NAME, such as open_clip:ViT-B-32/laion2b_s34b_b79k or hf:FOLDER; nothing is downloaded. source: the
-    data, whose picture files are prepared as the model wants them; None for none. weights: of the whole model, a file.
+    data, whose picture files are prepared as the model requires; None: no data. weights: of the whole model, a file.
     pretrained: False for random weights. prompt: a text with {} in the place of the caption. dtype: in which the model
     computes. batch_size: images or texts encoded at a time. keep: a folder for encoded splits, read again by the next
     measurement. device: by default the GPU if there is one. Raises InputError for an unknown library, and as `Tower`.
@@ -57,7 +57,7 @@ class ZeroShot(DataModel):
         settings: dict[str, Any] = {"library": library, "model": name, "pretrained": pretrained, "weights": weights}
         images, texts = ImageTower(**settings), TextTower(**settings)
         words = restored(TextTower.subwords_of(settings))
-        assert words is not None  # each such model has a tokenizer
+        assert words is not None  # every joint model has a tokenizer
         preparation = images.description.plain()["takes"]
         self.facts = {
             "model": model,
@@ -131,5 +131,5 @@ def slug(model: str) -> str:
 
 
 def file_name(text: str) -> str:
-    """The text with - in the place of whatever a file's name had better not hold."""
+    """The text with - for every character other than letters, digits, - and _."""
     return "".join(one if one.isalnum() or one in "-_" else "-" for one in text)

@@ -24,7 +24,7 @@ class Chunk(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its part of the unfinished work."""
+        """The name of the chunk's part of the unfinished work."""
         return f"{self.split}-{self.start:09d}"
 
 
@@ -49,7 +49,7 @@ class Processes(NamedTuple):
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "Processes":
-        """From RANK, WORLD_SIZE and LOCAL_RANK; without them there is one. Raises InputError for impossible values."""
+        """From RANK, WORLD_SIZE and LOCAL_RANK; one process without these. Raises InputError for impossible values."""
         given = {name: environment.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
         try:
             rank, world = int(given["RANK"] or 0), int(given["WORLD_SIZE"] or 1)
@@ -72,7 +72,7 @@ class ChunkFiles(UnfinishedWork):
 
     def __init__(self, folder: str | Path, settings: Mapping[str, Any], overwrite: bool = False):
         super().__init__(folder, settings, overwrite)
-        self.begin()  # before the first chunk is done, so that other commands see that the folder is in use
+        self.begin()  # before the first chunk is done, to show other commands that the folder is in use
 
     def done(self, chunk: Chunk) -> bool:
         """Whether the chunk has been extracted."""
@@ -93,7 +93,7 @@ class ChunkFiles(UnfinishedWork):
         return features
 
     def wait(self, chunks: Sequence[Chunk], patience: float, say: Callable[[str], None]) -> None:
-        """Return when other processes have extracted all chunks.
+        """Wait until other processes have extracted all chunks.
 
         say: called with a message if there are chunks to wait for. Raises InputError after `patience` seconds without a
         new chunk.

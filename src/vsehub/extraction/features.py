@@ -72,9 +72,9 @@ def _batches(chunk: Chunk, size: int) -> Iterator[Chunk]:
 
 
 def refuse_unusable(stored: Tensor, chunk: Chunk, name: Callable[[int], str]) -> None:
-    """InputError naming the images of a chunk whose features hold NaN or infinite values, or only zeros."""
+    """Raise InputError naming the images of a chunk whose features contain NaN or infinite values, or only zeros."""
     unusable = UnusableRows(name)
-    largest = stored.flatten(1).abs().amax(dim=1).float()  # NaN where there is one
+    largest = stored.flatten(1).abs().amax(dim=1).float()  # NaN if any value is NaN
     unusable.add(chunk.start, largest.numpy())
     unusable.refuse(
         f"{chunk.split}: of the features, those of",

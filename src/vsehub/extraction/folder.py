@@ -55,7 +55,7 @@ def kept_captions(loaded: CaptionedImages, each: int) -> list[str]:
     counts = np.bincount(loaded.image_index, minlength=len(loaded.images))
     firsts = np.cumsum(counts) - counts
     kept = [str(loaded.captions[t]) for t in order[(firsts[:, None] + np.arange(each)).ravel()]]
-    # A line break within a caption would make it two captions.
+    # A line break would divide a caption in two.
     return [" ".join(one.split()) if "\n" in one or "\r" in one else one for one in kept]
 
 

@@ -75,7 +75,7 @@ def sides_of(splits: Mapping[str, CaptionedImages], words: Words, prompt: str) -
     """The rows that are encoded: the pictures of each split, and its captions in the prompt, by "SPLIT-SIDE"."""
     found = {}
     for split, loaded in splits.items():
-        assert isinstance(loaded.captions, list)  # of strings, which a command has checked
+        assert isinstance(loaded.captions, list)  # strings, as checked by the command
         captions = [prompt.replace("{}", one) for one in loaded.captions]
         found[f"{split}-images"] = loaded
         nothing = np.empty(0, np.int64)
@@ -112,7 +112,7 @@ class VectorShard:
 
     @property
     def rows(self) -> slice:
-        """Of the split's pictures or captions."""
+        """The rows of the split's pictures or captions."""
         return slice(self.chunks[0].start, self.chunks[-1].stop)
 
     @property
@@ -147,6 +147,9 @@ def assemble(
     folder: Path, splits: Mapping[str, CaptionedImages], shards: Sequence[VectorShard], files: ChunkFiles
 ) -> dict[str, dict[str, Any]]:
     """Write all files, each completely or not at all; returns {"bytes", "sha256"} of each by its name."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     written: dict[str, dict[str, Any]] = {}
     ids = image_ids(splits)
     for shard in shards:
@@ -161,7 +164,10 @@ def assemble(
             for place in (folder / name, folder / shard.split / name):
                 place.parent.mkdir(parents=True, exist_ok=True)
         written[vectors_name] = write_features(folder / vectors_name, shard.chunks, files)
-        written[metadata_name] = _write_parquet(folder / metadata_name, columns)
+        table = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer)
+        written[metadata_name] = _write(folder / metadata_name, buffer.getvalue())
         for name in shard.places:
             _link(folder / name, folder / shard.split / name)
             written[f"{shard.split}/{name}"] = written[name]
@@ -174,21 +180,12 @@ def assemble(
 
 
 def _link(file: Path, place: Path) -> None:
-    """The same file at another place; a copy where the disk has no links."""
+    """Link the file to another path; copy the file where the disk has no links."""
     place.unlink(missing_ok=True)
     try:
         os.link(file, place)
     except OSError:
         shutil.copyfile(file, place)
-
-
-def _write_parquet(path: Path, columns: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()}), buffer)
-    return _write(path, buffer.getvalue())
 
 
 def _write(path: Path, content: bytes) -> dict[str, Any]:

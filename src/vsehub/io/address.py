@@ -1,7 +1,7 @@
-"""Addresses of files and databases: what is shown of an address is masked, what is opened is not.
+"""Addresses of files and databases, whose secrets are masked wherever an address is shown.
 
-The command line keeps the secrets of every address aside before anything else reads the arguments. Settings, records,
-pages, logs and messages therefore only ever hold masked addresses, and the functions that connect ask for the rest.
+The command line sets the secrets of every address aside before anything else reads the arguments. Settings, records,
+pages, logs and messages therefore only contain masked addresses; the functions that connect ask for the whole ones.
 """
 
 import base64
@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote, unquote_plus
 from vsehub.checks import fail
 
 MASK = "***"
-SHARED = "VSEHUB_ADDRESSES"  # masked -> opened, for the processes that a command starts
+SHARED = "VSEHUB_ADDRESSES"  # environment variable: masked -> whole address, for the processes that a command starts
 
 # The parameters of a URI, or of a connection string of Postgres, whose values are shown.
 _SHOWN = frozenset(
@@ -37,7 +37,7 @@ _URI = re.compile(
     r"(?:\?(?P<query>[^#]*))?(?:#(?P<fragment>.*))?",
     re.DOTALL,
 )
-_ARRAY = re.compile(r"(.*?)(::[^]@?&=#:]*)?", re.DOTALL)  # the name of an array after two colons is no part of a URI
+_ARRAY = re.compile(r"(.*?)(::[^]@?&=#:]*)?", re.DOTALL)  # the name of an array after two colons is not part of a URI
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]*\]|arn:[\w:-]*|[^:@\[\]]*)(?::\d*)?")
 _MASKED = re.compile(r"\*{3}\d*")
 _PLAIN_NAME = re.compile(r"[\w.-]{1,40}")
@@ -50,17 +50,17 @@ _IN_TEXT = re.compile(rf"{_START}[^\s'\"<>]*[^\s'\"<>).,;:!]")
 _IN_WORD = re.compile(
     rf"(?P<quote>['\"])(?P<quoted>{_START}(?:\\.|(?!(?P=quote)).)*)(?P=quote)|{_START}[^\s,\]}}'\"]*", re.DOTALL
 )
-_ESCAPED = re.compile(r"\\(?=[\\()\[\]{}:=, '\"])")  # a backslash before what Hydra's grammar would misread
-_SHORTEST = 4  # letters of a secret that is looked for in other texts
-_LONG = 8  # from so many letters on also within words
+_ESCAPED = re.compile(r"\\(?=[\\()\[\]{}:=, '\"])")  # a backslash before characters that Hydra's grammar would misread
+_SHORTEST = 4  # letters of a secret; shorter ones are not masked in other texts
+_LONG = 8  # letters from which on a secret is also masked within words
 
 
 class Address(str):
     """A URI of a file or database, or a connection string of Postgres. Its text is masked; `opened` gives it whole.
 
-    Of what stands before an @ only the name of a user is shown, and only where the scheme has no tokens in that place;
-    of the query only parameters that are known to be harmless. Everything else is `***`, or `***2` and so on where two
-    addresses would look alike. Pickled, for another process of the same command, an address stays whole.
+    Before an @ only the name of a user is shown, if the scheme has no tokens there; of the query only parameters known
+    to be harmless. Everything else is `***`, or `***2` and so on where two addresses would look alike. A pickled
+    address, for another process of the same command, contains its secrets.
 
     >>> str(Address("postgresql://me:secret@host/base?sslmode=require&sslpassword=other"))
     'postgresql://me:***@host/base?sslmode=require&sslpassword=***'
@@ -68,11 +68,11 @@ class Address(str):
     'https://host/vectors.npy?sig=secret'
     """
 
-    _kept: ClassVar[dict[str, str]] = {}  # masked -> opened, without the name of an array
+    _kept: ClassVar[dict[str, str]] = {}  # masked -> whole address, without the name of an array
     _secrets: ClassVar[set[str]] = set()
 
     def __new__(cls, text: str) -> "Address":
-        """Keep the secrets of `text` aside; a text that is masked already is taken as it is."""
+        """Set the secrets of `text` aside; a masked text is taken unchanged."""
         base, array = _divided(text)
         secrets: list[str] = []
         shown = _masked_address(base, secrets)
@@ -87,7 +87,7 @@ class Address(str):
 
     @classmethod
     def forget(cls) -> None:
-        """Forget all secrets, as a new process does."""
+        """Forget all secrets, as in a new process."""
         cls._kept.clear()
         cls._secrets.clear()
         os.environ.pop(SHARED, None)
@@ -98,7 +98,7 @@ class Address(str):
     def opened(self, setting: str) -> str:
         """The whole address. setting: its name, for the message.
 
-        Raises InputError if this is what a record shows of an address: its secrets are known only to who gave them.
+        Raises InputError for the masked address of a record, since records do not contain secrets.
         """
         found = self._whole()
         if found is None:
@@ -143,7 +143,7 @@ def require_given(settings: Mapping[str, Any]) -> None:
 
 
 def masked(text: str) -> str:
-    """The text with every address in it masked, and with `***` for all secrets of addresses that were given before."""
+    """The text with every address masked, and with `***` for the secrets of all addresses given so far."""
     kept = json.loads(os.environ.get(SHARED, "{}")) | Address._kept
     for shown, whole in sorted(kept.items(), key=lambda one: -len(one[1])):
         text = text.replace(whole, shown)
@@ -156,7 +156,7 @@ def masked(text: str) -> str:
 
 
 def set_aside(argument: str, several: bool = False) -> str:
-    """An argument of the command line with masked addresses, whose secrets are kept for this process and its children.
+    """An argument of the command line with masked addresses; this process and its children know their secrets.
 
     several: whether commas separate values, as they do in a sweep.
     """
@@ -183,7 +183,7 @@ def _set_aside(found: re.Match[str]) -> str:
 
 
 def mask_output() -> None:
-    """Mask what this process logs, warns of and prints as it crashes: the messages of other libraries too."""
+    """Mask logs, warnings and tracebacks of this process, also those of other libraries."""
     for whole in json.loads(os.environ.get(SHARED, "{}")).values():
         Address(whole)
     if getattr(logging.getLogRecordFactory(), "masks", False):
@@ -236,7 +236,7 @@ def _masked_address(text: str, secrets: list[str]) -> str:
         own = found["value"] if found["name"].lower() in _SHOWN else hidden(found["value"])
         return f"{found['name']}{found['sign']}{own}"
 
-    chained = re.split(rf"::(?={_START})", text)  # addresses of fsspec, one inside of another
+    chained = re.split(rf"::(?={_START})", text)  # nested addresses of fsspec
     if len(chained) > 1:
         return "::".join(_masked_address(one, secrets) for one in chained)
     found = _URI.fullmatch(text)
@@ -282,7 +282,7 @@ def _parameter(text: str, hidden: Callable[[str], str]) -> str:
 
 
 def _forms(secrets: list[str]) -> set[str]:
-    """Secrets as they may stand in other texts: as given, with and without percent signs, or in a header."""
+    """All forms of secrets in other texts: as given, with and without percent-encoding, and in a header."""
     found = set()
     for one in secrets:
         for form in (one, one.strip("'"), unquote(one), unquote_plus(one)):

@@ -17,15 +17,15 @@ import numpy as np
 
 from vsehub.checks import InputError, regular, require
 
-# What readers raise for damaged files: RecursionError and NotImplementedError are RuntimeErrors, UnicodeError is a
+# Exceptions of readers for damaged files. RecursionError and NotImplementedError are RuntimeErrors, UnicodeError is a
 # ValueError.
 DAMAGE: tuple[type[Exception], ...] = (
     *(ValueError, EOFError, OSError, RuntimeError, OverflowError),
     *(zipfile.BadZipFile, zlib.error),
 )
 _LONGEST_MESSAGE = 300  # characters of a library's message
-_STAY_MAPPED = 32  # files of a folder: four folders then take half of the 256 file handles of macOS
-_DEFLATES = 1032  # bytes that one deflated byte can stand for at most
+_STAY_MAPPED = 32  # mapped files of a folder: four folders then take half of the 256 file handles of macOS
+_DEFLATES = 1032  # most bytes that one deflated byte can expand to
 _LONGEST_HEADER = 10_000  # bytes of a .npy file's header; numpy itself parses no longer ones
 # Version of the format -> the reader of a header, and the bytes of the header's length before it.
 _HEADERS = {
@@ -36,14 +36,14 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def shortened(error: Exception | str) -> str:
-    """The message of an error on one line, shortened, since it may repeat many of the file's bytes."""
+    """The message of an error on one line, shortened, since a message may repeat many of the file's bytes."""
     message = " ".join(str(error).split())
     return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]} ..."
 
 
 @contextmanager
 def readable(path: Path, *damage: type[Exception]) -> Iterator[None]:
-    """Turn what a reader raises for a damaged file into an InputError. damage: the reader's own exceptions."""
+    """Turn a reader's error about a damaged file into an InputError. damage: the reader's own exceptions."""
     caught = DAMAGE + damage
     regular(path)
     try:
@@ -151,7 +151,7 @@ class MappedRows:
         if first == last:
             return self._mapped(first)[start - self._begin(first) : stop - self._begin(first)]
         found = np.empty((max(0, stop - start), self._columns), self.dtype)
-        for number in range(first, last + 1):  # each is closed before the next one is mapped
+        for number in range(first, last + 1):  # closes each file before the next one is mapped
             here = slice(max(start, self._begin(number)), min(stop, self._ends[number]))
             begin = self._begin(number)
             found[here.start - start : here.stop - start] = self._mapped(number)[here.start - begin : here.stop - begin]
@@ -168,7 +168,7 @@ class MappedRows:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the matrix of a mapped file lies."""
+    """The position and layout of the matrix in a mapped file."""
 
     path: Path
     dtype: np.dtype

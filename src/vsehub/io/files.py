@@ -19,10 +19,10 @@ LOCK = ".lock"
 
 
 def cache_folder(chosen: str | None) -> Path:
-    """The folder for files that can be made again: `chosen`, or vsehub's folder in the user's caches if it is None.
+    """The folder for files that can be made again: `chosen`; None: vsehub's folder in the user's caches.
 
-    The latter is $XDG_CACHE_HOME/vsehub or ~/.cache/vsehub on Linux, and the platform's own place on macOS and Windows.
-    Raises InputError if `chosen` is, or lies below, something other than a folder; it need not exist.
+    By default it is $XDG_CACHE_HOME/vsehub or ~/.cache/vsehub on Linux, and the platform's own place on macOS and
+    Windows. Raises InputError if `chosen` is, or lies below, something other than a folder; it need not exist.
     """
     if not chosen:
         return platformdirs.user_cache_path("vsehub", appauthor=False)
@@ -50,7 +50,7 @@ def atomic(path: str | Path) -> Iterator[BinaryIO]:
                 handle.flush()
                 os.fsync(handle.fileno())
             os.chmod(temporary, 0o644)
-            os.replace(temporary, path)  # after it is closed: Windows cannot rename an open file
+            os.replace(temporary, path)  # the file is closed by now: Windows cannot rename an open one
             _remove(_lock_of(temporary))
     except BaseException as error:
         _remove(temporary, _lock_of(temporary))
@@ -67,7 +67,7 @@ def _created(path: Path) -> BinaryIO:
 
 @contextmanager
 def _in_use(temporary: Path) -> Iterator[None]:
-    """Hold a lock in a file beside the temporary file, to tell it from one that a killed process left.
+    """Hold a lock beside the temporary file, which marks the file as one of a running process.
 
     The lock is not on the temporary file itself: on Windows a locked file cannot be written through another handle.
     """
@@ -95,7 +95,7 @@ def remove_abandoned(path: Path) -> None:
     name = glob.escape(path.name)
     for left in {*path.parent.glob(f".{name}.*.part"), *path.parent.glob(f".{name}.*.lock")}:
         temporary = left.with_suffix(".part")
-        with suppress(OSError), FileLock(_lock_of(temporary), timeout=0):  # refused while its writer lives
+        with suppress(OSError), FileLock(_lock_of(temporary), timeout=0):  # fails while the writer is alive
             _remove(temporary, _lock_of(temporary))
 
 
@@ -109,7 +109,7 @@ def claimed(folder: Path, doing: str) -> FileLock:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        with suppress(OSError):  # filelock leaves what others hold
+        with suppress(OSError):  # filelock does not remove a lock of another process
             lock.release()
         fail(f"{folder}: another process is {doing} in this folder; wait for it, or give another folder")
     return lock
@@ -124,7 +124,7 @@ def alone(folder: Path, doing: str) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            (folder / LOCK).unlink(missing_ok=True)  # while it is held: who has opened it sees that it is gone
+            (folder / LOCK).unlink(missing_ok=True)  # removed while held: other processes notice that the file is gone
         lock.release()
         with suppress(OSError):  # not empty
             for one in made:
@@ -133,7 +133,7 @@ def alone(folder: Path, doing: str) -> Iterator[None]:
 
 def is_full_disk(error: BaseException | None) -> bool:
     """Whether a full disk caused the error; torch.save wraps it in a RuntimeError."""
-    seen: set[int] = set()  # an error that was unwrapped and raised from its wrapper leads back to itself
+    seen: set[int] = set()  # an unwrapped error that was raised from its wrapper leads back to itself
     while error is not None and id(error) not in seen:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
@@ -154,7 +154,7 @@ def within(folder: Path, name: str) -> Path:
 
 
 def require_no_way_out(folder: Path) -> None:
-    """Raise InputError if a link below a folder leads out of it, so that files elsewhere would be read or written.
+    """Raise InputError if a link below a folder leads out of the folder.
 
     wandb links its own logs from each run's folder to its cache; nothing reads or writes through these links.
     """

@@ -1,4 +1,4 @@
-"""Output folders of commands: files of others are never touched, earlier results only replaced on request."""
+"""Output folders of commands: other programs' files are never touched, earlier results only replaced on request."""
 
 import os
 import tempfile
@@ -13,7 +13,7 @@ from vsehub.io.text import stays_inside
 from vsehub.io.unfinished import is_unfinished
 
 PARTS = "parts"  # the folder of unfinished work
-MARK = ".vsehub.json"  # lists the files of a folder that are vsehub's
+MARK = ".vsehub.json"  # the list of vsehub's files in a folder
 VERSION = 1
 
 
@@ -31,25 +31,25 @@ def require_writable(folder: str | Path) -> None:
 
 
 def _takes_files(folder: Path) -> bool:
-    """Whether a file can be created in a folder. Permissions do not tell for all folders, for example /proc."""
+    """Whether a file can be created in a folder. Permissions are no proof, for example in /proc."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return True
     except OSError as error:
-        return is_full_disk(error)  # which is reported when something is written
+        return is_full_disk(error)  # a full disk is reported when something is written
 
 
 class Output:
     """A folder for the files of a command, which may lie behind an address: `s3://bucket/folder`.
 
-    kind: what it writes, for example "a report". names: the files that it always writes. overwrite: whether to replace
-    an earlier output of that kind, and to write among other files; an unfinished output is always replaced. Raises
-    InputError, before any work, if the folder cannot be written to, if it holds files of those names that vsehub did
-    not write, if it holds a finished output that must not be replaced, or only files of others.
+    kind: of the output, for example "a report". names: of the files that are always written. overwrite: whether to
+    replace an earlier output of that kind, and to write among other files; an unfinished output is always replaced.
+    Raises InputError, before any work, if the folder cannot be written to, if it contains files of those names that
+    vsehub did not write, a finished output that must not be replaced, or only files of other programs.
 
-    folder: where the files are written; that of an address is a local one, whose files are sent by `begin`, `finish`
-    and, while the work goes on, `held`. shown: what a message calls it. begun: whether it holds an unfinished output of
-    that kind.
+    folder: where the files are written. For an address this is a local folder, whose files are sent by `begin`,
+    `finish` and, during the work, `held`. shown: the folder in messages. begun: whether the folder contains an
+    unfinished output of that kind.
     """
 
     def __init__(self, folder: str | Path, kind: str, names: Iterable[str], overwrite: bool = False):
@@ -64,7 +64,7 @@ class Output:
         return self._remote is not None
 
     def recheck(self) -> None:
-        """Look at the folder again: another process may have written to it. Raises InputError as the constructor."""
+        """Check the folder again, since others may have written to it. Raises InputError as the constructor."""
         require_writable(self.shown if self._remote is None else self.folder)
         if self._remote is not None:
             self._remote.require_writable()
@@ -87,9 +87,9 @@ class Output:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder against other processes of this machine within the block.
+        """Lock the folder against other processes of this machine within the block.
 
-        The parts of unfinished work behind an address are fetched first, and what changes in them is sent.
+        The parts of unfinished work behind an address are fetched first, and changed parts are sent.
         """
         with alone(self.folder, "writing"):
             self.recheck()  # another process may have finished in the meantime
@@ -100,7 +100,7 @@ class Output:
                 yield
 
     def begin(self, names: Iterable[str]) -> None:
-        """Remove the files of an earlier command of this kind, and note in the folder what will be written."""
+        """Remove the files of an earlier command of this kind, and mark the folder as an unfinished output."""
         names = list(names)
         self._refuse_foreign(names)
         if self._remote is not None:
@@ -108,14 +108,14 @@ class Output:
         place = self.folder.resolve()
         for path in (self.folder / name for name in self.earlier):
             if not path.parent.resolve().is_relative_to(place):
-                continue  # a folder of vsehub's that has been replaced by a link to another place
+                continue  # a link that has replaced a folder of vsehub's
             path.unlink(missing_ok=True)
             remove_abandoned(path)
         self.earlier = names
         self._note(finished=False)
 
     def finish(self) -> None:
-        """Note in the folder that the output is complete, after sending the files of one behind an address."""
+        """Mark the output as complete; files of an output behind an address are sent before."""
         if self._remote is not None:
             self._remote.send(name for name in self.earlier if (self.folder / name).is_file())
         self._note(finished=True)
@@ -135,7 +135,7 @@ class Output:
         return sorted(top for top in files.keys() - unfinished if not top.startswith("."))
 
     def _listed(self) -> list[str]:
-        """The names of files, and of what folders in the folder hold."""
+        """The names of all files in the folder and in its folders."""
         if self._remote is not None:
             return self._remote.names()
         found = []

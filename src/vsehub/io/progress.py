@@ -1,4 +1,4 @@
-"""Progress bars, lines for what begins, and iteration ahead of time in a thread."""
+"""Progress bars, lines about the stages of a command, and iteration ahead of time in a thread."""
 
 import logging
 import sys
@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from tqdm import tqdm
 
 T = TypeVar("T")
-SECONDS = 0.5  # after which a bar appears: what ends sooner shows none
+SECONDS = 0.5  # before a bar appears; shorter work shows none
 _SHOWN: ContextVar[bool] = ContextVar("vsehub_progress", default=False)
 
 
@@ -55,6 +55,6 @@ def ahead(items: Iterable[T], count: int = 1) -> Iterator[T]:
 
 
 def stage(log: logging.Logger, text: str) -> None:
-    """A line for what begins, where no bar is seen since the output goes to a file or another program."""
+    """Log the stage that begins, if the output is no terminal and so shows no bar."""
     if not sys.stderr.isatty():
         log.info(text)

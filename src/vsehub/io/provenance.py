@@ -57,7 +57,7 @@ def hardware() -> dict[str, Any]:
 
 
 def peak_memory() -> dict[str, int]:
-    """ "host_mb" (not on Windows) and, with a GPU, "gpu_mb": the most memory that this process has held so far."""
+    """ "host_mb" (not on Windows) and, with a GPU, "gpu_mb": the most memory that this process has used so far."""
     found = {}
     try:
         import resource

@@ -1,4 +1,4 @@
-"""Other libraries without their warnings."""
+"""Silence for the warnings of other libraries."""
 
 import logging
 import warnings
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without warnings, written by `warnings` or by loggers, of a library whose notes do not concern the user."""
+    """Silence the warnings and log messages of a library within the block, where these do not concern the user."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -50,20 +50,20 @@ class RowErrors:
 
 
 def faults(errors: Mapping[str, RowErrors]) -> str:
-    """The errors that were found, for a message. errors: what is wrong, as of several ("have no id") -> the rows."""
+    """All errors, for a message. errors: error in the plural ("have no id") -> the rows."""
     return "; ".join(
         f"{rows.subject} {singular(what) if rows.count == 1 else what}" for what, rows in errors.items() if rows.count
     )
 
 
 def singular(what: str) -> str:
-    """What several rows do ("hold NaN"), said of one ("holds NaN")."""
+    """The singular of a plural predicate: "hold NaN" -> "holds NaN"."""
     verb, _, rest = what.partition(" ")
     return f"{'has' if verb == 'have' else f'{verb}s'} {rest}"
 
 
 class UnusableRows:
-    """Rows that hold NaN or infinite values or only zeros, found while all rows are read once.
+    """Rows that contain NaN, infinite values or only zeros, collected while all rows are read once.
 
     name: as in `RowErrors`.
     """

@@ -1,6 +1,6 @@
 """Seals of files: a digest (HMAC-SHA256) whose key lies in the user's own state folder.
 
-A plain digest shows damage, since whoever writes a file can write its digest. A seal also shows who wrote the file.
+A plain digest only shows damage, since anyone can compute it. A seal also proves that this user wrote the file.
 """
 
 import hmac
@@ -55,6 +55,6 @@ def _make(path: Path) -> None:
             handle.flush()
             os.fsync(handle.fileno())
         with suppress(FileExistsError):
-            os.link(temporary, path)  # unlike a renamed file, a link replaces nothing
+            os.link(temporary, path)  # unlike renaming, linking never replaces a file
     finally:
         temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Tables for spreadsheet programs: .csv text in which no id or label is taken for a formula, and its exact inverse."""
+"""Tables for spreadsheet programs: .csv text without formulas, and the inverse of its escapes."""
 
 import csv
 import io
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-# Spreadsheets evaluate entries by their first character, and each program has its own list. These begin no formula:
+# Spreadsheets recognise formulas by the first character, each program by other ones. These begin no formula:
 # letters, digits and some marks. Quotes before the character count as part of the escape.
 _FIRST = r"""\w./(\[{<"#"""
 _FORMULA = re.compile(rf"'*[^{_FIRST}']")
@@ -24,7 +24,7 @@ def escaped(text: str) -> str:
 
 
 def unescaped(text: str) -> str:
-    """The text that `escaped` was given; a text that `escaped` never returns loses a ' as well.
+    """The text before `escaped`. Texts that `escaped` never returns lose a ' as well.
 
     >>> unescaped("'=1+1"), unescaped("'tis")
     ('=1+1', "'tis")

@@ -16,12 +16,12 @@ from vsehub.io.text import stays_inside
 
 log = logging.getLogger(__name__)
 
-SECONDS = 30.0  # between two looks at a folder that is kept equal
+SECONDS = 30.0  # seconds between two copies of a changing folder
 _PROBE = ".vsehub-writable"
 
 
 def is_uri(path: str) -> bool:
-    """Whether it begins with a scheme, such as `s3://`. A single letter is a drive of Windows."""
+    """Whether a text begins with a scheme, such as `s3://`. A single letter is a drive of Windows."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path) is not None
 
 
@@ -92,14 +92,14 @@ class RemoteFolder:
                 self._files.get_file(self._path(name), str(path))
 
     def send(self, names: Iterable[str]) -> None:
-        """Copy files of the local folder there."""
+        """Copy files of the local folder to the remote one."""
         for name in names:
             with connected(self._setting, self.uri, "written to"):
                 self._files.makedirs(self._path(name).rpartition("/")[0], exist_ok=True)
                 self._files.put_file(str(self.local / name), self._path(name))
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files there, if they are there."""
+        """Remove files of the remote folder; missing ones are ignored."""
         there = set(self.names())
         for name in there.intersection(names):
             with connected(self._setting, self.uri, "written to"):
@@ -115,9 +115,9 @@ class RemoteFolder:
 
     @contextmanager
     def kept_equal(self, part: str) -> Iterator[None]:
-        """Within the block a thread sends what changes in the local folder `part`, and at the end the rest is sent.
+        """Send the changes of the local folder `part` in a thread within the block, and the last ones at its end.
 
-        Hidden files are left out. A failure within the block is logged and tried again; one at its end is raised.
+        Hidden files are left out. A failure within the block is logged and tried again; a failure at the end is raised.
         """
         names = [name for name in self.names() if name.startswith(f"{part}/")]
         self.fetch(names)
@@ -167,13 +167,13 @@ class RemoteFolder:
 
 
 def hidden_name(opened: str, purpose: str) -> str:
-    """A name for the copies of an address, from which a short password in the address cannot be guessed quickly."""
+    """A name for the copies of an address that does not allow to guess a short password in the address quickly."""
     return hashlib.pbkdf2_hmac("sha256", opened.encode(), f"vsehub {purpose}".encode(), 100_000).hex()[:32]
 
 
 @contextmanager
 def connected(setting: str, uri: str, done: str = "fetched") -> Iterator[None]:
-    """Turn what a file system raises into an InputError: each library has errors of its own."""
+    """Turn an error of any file system's library into an InputError."""
     try:
         yield
     except InputError:

@@ -16,12 +16,12 @@ log = logging.getLogger(__name__)
 
 SETTINGS = "settings.json"
 VERSION = 1  # of the parts and their settings
-ENDING = ".part.npz"  # a name that nobody else's files in the folder have
+ENDING = ".part.npz"  # a name that no other program uses
 _SHOWN = 40  # settings named in a message, and characters of each
 
 
 def is_unfinished(names: Iterable[str]) -> bool:
-    """Whether a folder of files of these names holds parts of unfinished work alone, or nothing."""
+    """Whether files of these names are parts of unfinished work only, or none at all."""
     return all(name == SETTINGS or name.startswith(".") or name.endswith(ENDING) for name in names)
 
 
@@ -87,7 +87,7 @@ class UnfinishedWork:
         self._begun = False
         if not self.folder.exists():
             return
-        # The settings last: without them the remaining parts would count as files of another program.
+        # The settings last: parts without settings would count as files of another program.
         for pattern in (f"*{ENDING}", ".*.part", ".*.lock", SETTINGS):
             for path in self.folder.glob(pattern):
                 path.unlink(missing_ok=True)
@@ -101,12 +101,12 @@ class UnfinishedWork:
         in_the_way = f"{self.folder} is in the way: unfinished work is kept there. Give another out=FOLDER"
         require(self.folder.is_dir(), in_the_way)
         remove_abandoned(self.folder / SETTINGS)
-        # Listed before the settings are looked for: another process writes them before its first part.
+        # Listed before the settings are read, since another process writes settings before its first part.
         if not any(not path.name.startswith(".") for path in self.folder.iterdir()):
             return
         require((self.folder / SETTINGS).is_file(), in_the_way)
         found = read_object(self.folder / SETTINGS)
-        # What cannot be read counts as other settings.
+        # Unreadable settings count as other settings.
         version = found.get("version") if found else VERSION
         require(
             overwrite or version == VERSION,

@@ -1,9 +1,9 @@
 """A second wall around code that rebuilds objects from a stranger's file: no connections, programs or other files.
 
-The first wall is the allow-lists of what a file may say. This one holds where such a list has a gap: a hook that Python
-calls before it opens a file, connects or starts a program (PEP 578). The hook sees Python's own calls, not those of
-native code or of threads that start inside. Python cannot remove a hook, so it is installed once, when it is first
-needed, and does nothing outside of `walled`.
+The first wall is the allow-lists of names in a file. This second one covers gaps in those lists: a hook that Python
+calls before opening a file, connecting or starting a program (PEP 578). The hook sees Python's own calls, not those of
+native code or of threads that start inside. Python cannot remove a hook: it is installed once, at
+the first use, and does nothing outside of `walled`.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Any
 
 from vsehub.checks import InputError
 
-# What Python reports without a file, a connection or a program being involved; everything else is refused.
+# Events without a file, a connection or a program; all others are refused.
 _HARMLESS = frozenset(
     {
         *("import", "compile", "exec", "marshal.loads", "code.__new__", "function.__new__", "array.__new__"),
@@ -27,9 +27,9 @@ _HARMLESS = frozenset(
         *("pathlib.Path.glob", "pathlib.Path.rglob", "tempfile.mkdtemp"),
     }
 )
-# Of folders made inside the wall, and of what is in them.
+# Events about folders made inside the wall and their contents.
 _CLEANING = frozenset({"os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"})
-# What libraries ask about the machine.
+# Events of libraries that ask about the machine.
 _MACHINE = ("/proc/mounts", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices", "/sys/fs/cgroup")
 _CODE = (".py", ".pyc", ".so", ".pyd")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -40,7 +40,7 @@ class Refused(PermissionError):
 
 
 class _Wall:
-    """What may be read, the folders made inside, and what has been refused so far."""
+    """The readable folders, the folders made inside, and the refusals so far."""
 
     def __init__(self, reads: Sequence[Path]):
         libraries = (sys.prefix, sys.base_prefix, sysconfig.get_path("purelib"), str(Path(__file__).parents[1]))
@@ -60,13 +60,13 @@ class _Wall:
         if event in _CLEANING and self._own and (args[-1] not in (-1, None) or self._is_below(args[0], self._own)):
             return
         if event == "open" and os.path.basename(os.path.dirname(str(args[0]))) == "__pycache__":
-            raise Refused("no compiled modules are kept inside of the wall")  # which Python takes, and goes on
+            raise Refused("no compiled modules are kept inside of the wall")  # Python catches this error and goes on
         what = f"{event} {args[0]!r}" if args and isinstance(args[0], str | bytes) else event
         self.refused.append(what[:200])
         raise Refused(f"refused: {what[:200]}")
 
     def _may_open(self, path: Any, flags: int) -> bool:
-        if isinstance(path, int):  # of a file that was opened before, or within the wall
+        if isinstance(path, int):  # the number of a file that is open already
             return True
         if self._is_below(path, self._own):
             return True
@@ -88,7 +88,7 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
     wall = _ACTIVE.get()
     if wall is None:
         return
-    _ACTIVE.set(None)  # the check itself asks for paths
+    _ACTIVE.set(None)  # the check itself resolves paths
     try:
         wall.check(event, args)
     finally:

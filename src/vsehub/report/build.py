@@ -80,7 +80,8 @@ def build_report(
     }
     if len(tests):
         texts["paired.csv"] = frame_csv(tests)
-        texts["paired.md"] = f"# Paired tests\n\n{_paired_markdown(tests)}"
+        sections = [Section(setting.title, tables=[paired_table(rows)]) for setting, rows in by_setting(tests).items()]
+        texts["paired.md"] = f"# Paired tests\n\n{sections_markdown(sections)}"
     texts["index.html"] = render_page(
         "page.html.j2",
         title=title,
@@ -169,10 +170,3 @@ def _terminal(title: str, means: pd.DataFrame, notes: int) -> str:
     parts += [] if len(means) else ["No run was evaluated."]
     parts += [f"all columns, paired tests and {count_text(notes, 'note')}: table.md, and the page"]
     return "\n\n".join(parts) + "\n"
-
-
-def _paired_markdown(tests: pd.DataFrame) -> str:
-    """One section per setting."""
-    return sections_markdown(
-        [Section(setting.title, tables=[paired_table(rows)]) for setting, rows in by_setting(tests).items()]
-    )

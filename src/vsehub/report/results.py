@@ -117,7 +117,13 @@ def aggregate(frame: pd.DataFrame) -> pd.DataFrame:
             row |= {metric: group[metric].mean(), f"{metric} std": group[metric].std(ddof=1)}
         rows.append(row)
     columns = [*KEYS, "n", "seeds", *(name for metric in metrics for name in (metric, f"{metric} std"))]
-    return pd.DataFrame(sorted(rows, key=_row_rank), columns=columns)
+
+    def rank(row: dict) -> tuple:
+        setting = tuple(row[key] for key in Setting._fields)
+        criterion = (row["criterion"] != "nns", row["criterion"], row["parameters"], row["reference"])
+        return (*setting, *criterion, label_rank(row["label"]), row["variant"])
+
+    return pd.DataFrame(sorted(rows, key=rank), columns=columns)
 
 
 def by_parameters(frame: pd.DataFrame) -> pd.DataFrame:
@@ -139,12 +145,6 @@ def by_parameters(frame: pd.DataFrame) -> pd.DataFrame:
 def parameters_text(line: pd.Series) -> str:
     """Criterion parameters as text: "beta 30.0"."""
     return ", ".join(f"{key} {value}" for key, value in json.loads(line["parameters"]).items())
-
-
-def _row_rank(row: dict) -> tuple:
-    setting = tuple(row[key] for key in Setting._fields)
-    criterion = (row["criterion"] != "nns", row["criterion"], row["parameters"], row["reference"])
-    return (*setting, *criterion, label_rank(row["label"]), row["variant"])
 
 
 def by_setting(table: pd.DataFrame) -> dict[Setting, pd.DataFrame]:
@@ -317,13 +317,13 @@ def _without_copies(members: dict[str, Parts]) -> dict[str, Parts]:
     """
     kept: dict[str, Parts] = {}
     for name, parts in sorted(members.items()):
-        if name == "nns" or not any(_equal(parts, other) for other in kept.values()):
+        copied = any(
+            parts.keys() == other.keys() and all(np.array_equal(part, other[seed]) for seed, part in parts.items())
+            for other in kept.values()
+        )
+        if name == "nns" or not copied:
             kept[name] = parts
     return {name: parts for name, parts in members.items() if name in kept}
-
-
-def _equal(parts: Parts, other: Parts) -> bool:
-    return parts.keys() == other.keys() and all(np.array_equal(part, other[seed]) for seed, part in parts.items())
 
 
 def _images(parts: Parts) -> int:

@@ -166,7 +166,11 @@ def _occurrences(pooled: dict[tuple[Series, str], pd.Series], look: dict[str, di
     grid = figure.subplots(*((2, 1) if is_narrow(figure) else (1, 2)), sharey=True)
     for axes, (side, heading) in zip(grid, DIRECTIONS.items(), strict=True):
         for one in sorted({one for one, way in pooled if way == side}, key=series_rank):
-            _occurrence_points(axes, one.title, pooled[one, side], look[one.title])
+            shares = pooled[one, side] / pooled[one, side].sum()
+            found = shares[shares.index > 0]
+            label = f"{plain(one.title)}: {100 * shares.get(0, 0.0):.1f} %"
+            style = {key: look[one.title][key] for key in ("color", "marker")}
+            axes.plot(found.index, found, linestyle="none", markersize=4.5, alpha=0.75, mew=0, label=label, **style)
         axes.set(xscale="log", yscale="log", title=heading, xlabel=f"$N_{{{k}}}$: queries that find the item")
         label_counts(axes)
         size = None if is_narrow(figure) else 9  # None: that of all text
@@ -174,14 +178,6 @@ def _occurrences(pooled: dict[tuple[Series, str], pd.Series], look: dict[str, di
     for axes in figure.axes if is_narrow(figure) else figure.axes[:1]:
         axes.set_ylabel("share of the items")
     return figure
-
-
-def _occurrence_points(axes: Axes, title: str, histogram: pd.Series, style: dict) -> None:
-    shares = histogram / histogram.sum()
-    found = shares[shares.index > 0]
-    label = f"{plain(title)}: {100 * shares.get(0, 0.0):.1f} %"
-    style = {key: style[key] for key in ("color", "marker")}
-    axes.plot(found.index, found, linestyle="none", markersize=4.5, alpha=0.75, mew=0, label=label, **style)
 
 
 def pool_histograms(

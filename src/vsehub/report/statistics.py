@@ -124,18 +124,11 @@ def letters(names: Sequence[str], apart: Iterable[tuple[str, str]]) -> dict[str,
             for group in groups
             for part in ([group - {one}, group - {other}] if {one, other} <= group else [group])
         ]
-        groups = [group for n, group in enumerate(split) if not _within_another(group, n, split)]
+        distinct = list(dict.fromkeys(split))
+        groups = [group for group in distinct if not any(group < other for other in distinct)]
     groups.sort(key=lambda group: [name not in group for name in names])
-    return {name: "".join(_letter(n) for n, group in enumerate(groups) if name in group) for name in names}
-
-
-def _within_another(group: frozenset, place: int, groups: Sequence[frozenset]) -> bool:
-    """Whether a group is part of another one, or equal to an earlier one."""
-    return any(group < other or (group == other and n < place) for n, other in enumerate(groups))
-
-
-def _letter(number: int) -> str:
-    return chr(ord("a") + number) if number < 26 else f"({number + 1})"
+    marks = [chr(ord("a") + n) if n < 26 else f"({n + 1})" for n in range(len(groups))]
+    return {name: "".join(one for one, group in zip(marks, groups, strict=True) if name in group) for name in names}
 
 
 def _checked(differences: np.ndarray) -> np.ndarray:

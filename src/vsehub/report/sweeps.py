@@ -93,7 +93,8 @@ def _sweeps_of(place: tuple[str, str, str], runs: Sequence[Run]) -> list[LossSwe
         if not 0 < len(keys) <= MOST_SETTINGS:
             continue
         table = _means(frame, keys)
-        grid = all(_recurs(table, [other for other in keys if other != key]) for key in keys)
+        others = [[other for other in keys if other != key] for key in keys]
+        grid = all(not rest or bool(table.duplicated(rest).any()) for rest in others)
         if grid or len(table) >= FEWEST_POINTS:
             found.append(LossSweep(dataset, architecture, label, fixed, tuple(keys), table, grid))
     return found
@@ -138,10 +139,6 @@ def _means(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
         for values, group in frame.groupby(keys)
     ]
     return pd.DataFrame(rows).sort_values(["val", *keys], ascending=[False, *[True] * len(keys)], ignore_index=True)
-
-
-def _recurs(table: pd.DataFrame, others: list[str]) -> bool:
-    return not others or bool(table.duplicated(others).any())
 
 
 def matrix(sweep: LossSweep, split: str = "val") -> pd.DataFrame:
@@ -305,21 +302,19 @@ def _value_row(row: pd.Series) -> list[str]:
 def sweep_sections(runs: Sequence[Run], frame: pd.DataFrame) -> list[Section]:
     """The page's sections of the sweeps among the runs, and of the criteria tuned among the evaluations `frame`."""
     with matplotlib.rc_context(RC):
-        swept = [_swept(sweep, f"sweep-{number}") for number, sweep in enumerate(find_sweeps(runs), 1)]
-        tuned = [_tuned_section(tuning, f"tuning-{number}") for number, tuning in enumerate(find_tunings(frame), 1)]
-    return swept + tuned
-
-
-def _swept(sweep: LossSweep, name: str) -> Section:
-    pictures = [heat_map(sweep, f"{name}-heat")] if sweep.grid and len(sweep.keys) == 2 else []
-    pictures.append(lines(sweep, f"{name}-slices") if sweep.grid else points(sweep, f"{name}-points"))
-    heading = f"Sweep of {', '.join(sweep.keys)}: {sweep.title}"
-    return Section(heading, sweep_notes(sweep), [choice_table(sweep), settings_table(sweep)], pictures=pictures)
-
-
-def _tuned_section(tuning: TunedCriterion, name: str) -> Section:
-    heading = f"{tuning.parameter} chosen on validation: {tuning.title}"
-    return Section(heading, tables=[chosen_table(tuning), values_table(tuning)], pictures=[tuned_lines(tuning, name)])
+        sections = []
+        for number, sweep in enumerate(find_sweeps(runs), 1):
+            name = f"sweep-{number}"
+            pictures = [heat_map(sweep, f"{name}-heat")] if sweep.grid and len(sweep.keys) == 2 else []
+            pictures.append(lines(sweep, f"{name}-slices") if sweep.grid else points(sweep, f"{name}-points"))
+            tables = [choice_table(sweep), settings_table(sweep)]
+            heading = f"Sweep of {', '.join(sweep.keys)}: {sweep.title}"
+            sections.append(Section(heading, sweep_notes(sweep), tables, pictures=pictures))
+        for number, tuning in enumerate(find_tunings(frame), 1):
+            heading = f"{tuning.parameter} chosen on validation: {tuning.title}"
+            tables = [chosen_table(tuning), values_table(tuning)]
+            sections.append(Section(heading, tables=tables, pictures=[tuned_lines(tuning, f"tuning-{number}")]))
+    return sections
 
 
 def heat_map(sweep: LossSweep, name: str) -> Picture:

@@ -17,7 +17,11 @@ from vsehub.rerank.names import Names, read_positives
 
 @dataclass(frozen=True)
 class Tuning:
-    """What to choose by. queries, truth: files of their own, both or neither; None: a `share` of those with truth."""
+    """The queries by which a criterion is chosen.
+
+    queries, truth: files of these queries and of their answers, both or neither; None: a `share` of the ranked queries
+    that have an answer.
+    """
 
     queries: str | None = None
     truth: str | None = None
@@ -36,9 +40,9 @@ class Tuning:
 
 
 def choose_for(auto: Auto, inputs: Inputs, tuning: Tuning, seed: int = 0) -> tuple[Choice | None, Inputs]:
-    """The choice for opened inputs, None where no answers are known; and the inputs without the answers used up.
+    """The choice for opened inputs, None if no answers are known; and the inputs without the answers used for choosing.
 
-    Raises InputError where the queries to choose by are too few, or are measured as well.
+    Raises InputError if there are too few queries to choose by, or if they are also measured.
     """
     if tuning.queries is not None and tuning.truth is not None:
         return _by_files(auto, inputs, tuning.queries, tuning.truth, seed), inputs
@@ -52,7 +56,7 @@ def choose_for(auto: Auto, inputs: Inputs, tuning: Tuning, seed: int = 0) -> tup
 
 
 def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int) -> Choice:
-    """The choice by queries from a file of their own."""
+    """The choice by the queries of a separate file."""
     asked = open_vectors(queries, "tune_queries", normalize=inputs.files["queries"].normalize)
     same_space(asked, inputs.files["items"])
     look_through(asked)
@@ -69,9 +73,9 @@ def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int) -
 
 
 def halves(positives: Positives, share: float, seed: int) -> tuple[Positives, Positives]:
-    """The pairs of a seeded part of the queries with a positive, and those of the others.
+    """Two sets of true pairs: those of a random share of the queries with a positive, and those of the other queries.
 
-    share: of the first part. Raises InputError where either part has fewer than `LEAST` queries.
+    share: of the first set, drawn by seed. Raises InputError where either part has fewer than `LEAST` queries.
     """
     known = positives.counts.nonzero().flatten()
     count = round(share * len(known))
@@ -93,7 +97,7 @@ def halves(positives: Positives, share: float, seed: int) -> tuple[Positives, Po
 
 
 def choice_record(auto: Auto, choice: Choice | None, found_gain: dict[str, float] | None) -> dict[str, Any]:
-    """The choice in plain values; without one, what was taken instead."""
+    """The choice in plain values; without a choice, the criterion that was used instead."""
     if choice is None:
         name, criterion = auto.untuned
         return {"criterion": name, "parameters": criterion.parameters(), "queries": 0, "gain": found_gain}

@@ -1,8 +1,8 @@
-"""Workers that are tasks of a Ray cluster, which is joined, or started on this machine for one command.
+"""Workers as tasks of a Ray cluster: one that runs already, or one started on this machine for the command.
 
-Tasks, not Ray Data: a pass over the items is a map of shards to arrays of unequal sizes, each of which is stored the
-moment it is done, and Sinkhorn makes eleven passes. On two cores a pass over 8 shards took 0.03 s as tasks and 0.4 to
-0.8 s as a data set, whose reading tasks also need a core of their own: without one it waits for ever.
+Tasks, not Ray Data: a pass over the items maps shards to arrays of unequal sizes, and each array is stored as soon as
+its shard is done. Sinkhorn makes eleven passes. On two cores a pass over 8 shards took 0.03 s as tasks and 0.4 to 0.8 s
+as a Ray data set. A data set's reading tasks also need a core of their own: without a free core they wait for ever.
 """
 
 import itertools
@@ -34,19 +34,19 @@ from vsehub.rerank.sides import Sides
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 5.0
-START_SECONDS = 90.0  # a worker imports torch, which takes some on a busy machine
-QUIET_SECONDS = 60.0  # without any result, after which the log says what is waited for
-RETRIES = 3  # of a shard whose worker was lost
+START_SECONDS = 90.0  # importing torch takes long on a busy machine
+QUIET_SECONDS = 60.0  # without any result, then the log says what the cluster has
+RETRIES = 3  # of a shard after its worker was lost
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the workers are and what each takes.
+    """The cluster of the workers, and the resources of a worker.
 
-    address: HOST:PORT of the cluster's head, "auto" for one that runs on this machine; None starts one and stops it in
-    the end. num_cpus, num_gpus: of one worker, also parts of one. workers: how many shards are worked on at once; None:
-    as many as fit. shard_rows: see `Distributed`. Raises InputError for other values, if Ray is not installed and if
-    nothing answers at the address.
+    address: HOST:PORT of the cluster's head, or "auto" for a cluster that runs on this machine; None: a cluster is
+    started, and stopped at the end. num_cpus, num_gpus: of one worker; fractions are allowed. workers: how many shards
+    are worked on at once; None: as many as the cluster has room for. shard_rows: see `Distributed`. Raises InputError
+    for other values, if Ray is not installed and if nothing answers at the address.
     """
 
     fetched: ClassVar[bool] = False
@@ -80,7 +80,7 @@ class Cluster:
 
     @contextmanager
     def started(self) -> Iterator[tuple[Distributed, dict[str, Any]]]:
-        """The engine, while the cluster is joined, and its part of a record.
+        """The engine, while this process is connected to the cluster, and its part of a record.
 
         Raises InputError if no worker can start.
         """
@@ -101,12 +101,12 @@ class RayWorkers:
     def __init__(self, ray: ModuleType, settings: Cluster, count: int):
         self._ray, self._settings, self._count = ray, settings, count
         self.device = settings.device
-        self._task = ray.remote(_worked).options(
+        self._task = ray.remote(carried_out).options(
             num_cpus=settings.num_cpus, num_gpus=settings.num_gpus, max_retries=RETRIES
         )
 
     def share(self, array: np.ndarray) -> Any:
-        """A reference into Ray's object store, from which the workers of a machine read without a copy of their own."""
+        """A reference into Ray's object store, which all workers of a machine read without copying."""
         return self._ray.put(array)
 
     def check(self) -> None:
@@ -131,10 +131,10 @@ class RayWorkers:
         )
 
     def run(self, function: Callable[..., Any], jobs: Jobs) -> Iterator[tuple[int, Any, float]]:
-        """(number, result, seconds) of each job. A worker that is lost costs its shard: another one does it again."""
+        """(number, result, seconds) of each job. The shard of a lost worker is done again by another worker."""
         ray, left = self._ray, iter(jobs)
         waiting: dict[Any, int] = {}
-        # One more than can run for each worker, so that none waits for this process, unless they are limited.
+        # Two jobs for each worker, so that no worker waits for this process; one where the user limits the workers.
         most = 2 * self._count if self._settings.workers is None else self._count
 
         def fill() -> None:
@@ -146,7 +146,8 @@ class RayWorkers:
         while waiting:
             done, _ = ray.wait(list(waiting), timeout=QUIET_SECONDS)
             if not done:
-                self._say_what_is_waited_for(time.monotonic() - since)
+                _fitting(ray, self._settings)  # raises if no machine of the cluster can hold a worker any more
+                log.warning("no shard was done for %.0f seconds; %s", time.monotonic() - since, _resources(ray))
                 continue
             since = time.monotonic()
             number = waiting.pop(done[0])
@@ -159,19 +160,9 @@ class RayWorkers:
             fill()  # before the result is stored, so that workers go on meanwhile
             yield number, answer, seconds
 
-    def _say_what_is_waited_for(self, seconds: float) -> None:
-        """Log it, or raise InputError where no machine of the cluster can hold a worker any more."""
-        _fitting(self._ray, self._settings)
-        log.warning("no shard was done for %.0f seconds; %s", seconds, _resources(self._ray))
-
-
-def _worked(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """In a worker: see `carried_out`."""
-    return carried_out(function, *arguments)
-
 
 def _versions(device: str) -> dict[str, str]:
-    """In a worker: what results depend on. Raises InputError if the device is not available there."""
+    """The versions that results depend on. Runs in a worker. Raises InputError if the device is not available there."""
     from vsehub.neighbors.vectors import usable_device
 
     usable_device(device)
@@ -183,7 +174,7 @@ def _said(versions: dict[str, str]) -> str:
 
 
 def _require_answer(address: str) -> None:
-    """Raise InputError unless something listens at HOST:PORT. Ray itself would try for minutes."""
+    """Raise InputError unless something listens at HOST:PORT. Ray itself would keep trying for minutes."""
     host, colon, port = address.rpartition(":")
     require(
         bool(colon) and port.isdecimal() and "/" not in host and host != "",
@@ -201,9 +192,9 @@ def _require_answer(address: str) -> None:
 
 @contextmanager
 def _joined(address: str | None) -> Iterator[ModuleType]:
-    """Ray, connected; a connection that this process has already is used, and left as it is."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # otherwise a cluster reports itself to Ray's makers
-    if address is not None:  # seconds, not half a minute, for what answers and is not Ray
+    """Ray, connected to the cluster. An existing connection of this process is used, and stays open."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # otherwise Ray sends usage statistics to its makers
+    if address is not None:  # a server other than Ray is refused in seconds, not half a minute
         os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "5")
     import ray
 
@@ -215,14 +206,14 @@ def _joined(address: str | None) -> Iterator[ModuleType]:
     try:
         ray.init(
             address="local" if address is None else address,
-            # Without another one Ray lets workers import from this process's working folder, before all packages.
+            # An empty working folder: otherwise workers would import from this process's folder before all packages.
             runtime_env={"working_dir": empty.name},
             include_dashboard=False if address is None else None,
             log_to_driver=False,
             configure_logging=False,
             logging_level=logging.ERROR,
         )
-    except Exception as error:  # Ray raises plain ones, too
+    except Exception as error:  # Ray also raises plain exceptions
         said = " ".join(str(error).split())[:300]
         if address is None:
             raise InputError(f"Ray: a cluster cannot be started on this machine ({said})") from error
@@ -232,8 +223,8 @@ def _joined(address: str | None) -> Iterator[ModuleType]:
         ) from error
     finally:
         empty.cleanup()  # Ray has packed it
-        with suppress(ValueError, TypeError):  # not from another thread, nor for a handler that Python did not set
-            signal.signal(signal.SIGTERM, handler)  # Ray sets its own, which ends without vsehub's message
+        with suppress(ValueError, TypeError):  # from another thread, or for a handler not set by Python
+            signal.signal(signal.SIGTERM, handler)  # Ray's own handler ends without vsehub's message
     try:
         yield ray
     finally:
@@ -241,7 +232,7 @@ def _joined(address: str | None) -> Iterator[ModuleType]:
 
 
 def _fitting(ray: ModuleType, settings: Cluster) -> int:
-    """How many workers the machines of the cluster hold. Raises InputError if there is none."""
+    """How many workers the cluster has room for. Raises InputError if there is no room for one."""
     count = 0
     for node in ray.nodes():
         if node["Alive"]:
@@ -272,7 +263,7 @@ def _taken(settings: Cluster) -> str:
 
 
 def _explained(error: Exception) -> Exception:
-    """What a worker's failure means for the user; the error itself if it is a bug."""
+    """The error that tells the user about a worker's failure; the failure itself if it is a bug."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, InputError):
         return InputError(str(cause))

@@ -47,8 +47,8 @@ class Workplace(Protocol):
 class Job:
     """What a comparison needs besides inputs and criteria.
 
-    command: the name of the command. out: where its files go. k: the depth of the lists. tuning: what to choose the
-    criterion by, where it is an `Auto`. began: by `time.perf_counter`.
+    command: its name. out: the folder of its files. k: the depth of the lists. tuning: the queries by which an `Auto`
+    chooses, else None. began: the start, by `time.perf_counter`.
     """
 
     command: str
@@ -104,7 +104,10 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
             name, criterion = auto.untuned if choice is None else (choice.name, choice.criterion)
             criteria = {} if name == PLAIN else {name: criterion}
             job.where.require(criteria, inputs.sides)
-        parts = Parts(job.out / PARTS, _work(inputs, criteria, engine), job.out.overwrite)
+        # Everything that the lists depend on: a command with equal settings continues unfinished work.
+        named_criteria = {name: [type(one).__name__, repr(one.parameters())] for name, one in criteria.items()}
+        work = {"vsehub": __version__, **inputs.identity(), "criteria": named_criteria, **engine.settings}
+        parts = Parts(job.out / PARTS, work, job.out.overwrite)
         stage(log, f"ranking under {', '.join([PLAIN, *criteria])}")
         measuring = time.perf_counter()
         measured = measure(inputs.sides, criteria, job.k, engine.keeping(parts), job.seed)
@@ -135,9 +138,3 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
         found = Comparison(criteria, inputs, measured, written, parts, began)
         found.require_unchanged()
         yield found
-
-
-def _work(inputs: Inputs, criteria: Mapping[str, Any], engine: Engine) -> dict[str, Any]:
-    """Everything that the lists depend on: a command with equal settings continues unfinished work."""
-    named = {name: [type(one).__name__, repr(one.parameters())] for name, one in criteria.items()}
-    return {"vsehub": __version__, **inputs.identity(), "criteria": named, **engine.settings}

@@ -1,7 +1,8 @@
-"""The two passes of a reranking over items in shards, which any workers carry out: item terms, then lists.
+"""An engine for items in shards: workers make two passes over the shards, for item terms and for lists.
 
-Each result of a worker is kept as a part of the unfinished work, so that a killed command asks only for what it lacks,
-and is merged with those of the other shards in the order of the items by the functions of the engine of one machine.
+Each result of a worker is stored as a part of the unfinished work, so that a killed command computes only the missing
+ones when it is run again. The results of the shards are merged in the order of the items, by the functions that the
+engine of one machine uses.
 """
 
 import logging
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 # (number, arguments of the function) of each job
 Jobs = Iterable[tuple[int, tuple[Any, ...]]]
-# What has to be redefined where a term needs all items: one that overrides these knows no parts.
+# A criterion that overrides one of these methods needs all items at once, and cannot work on shards.
 WHOLE = ("fit", "over", "query_terms")
 
 
@@ -40,7 +41,7 @@ class Workers(Protocol):
     device: str
 
     def share(self, array: np.ndarray) -> Any:
-        """What stands for an array in arguments, so that it is sent to each machine only once."""
+        """A stand-in for an array among the arguments, so that the array is sent to each machine only once."""
 
     def run(self, function: Callable[..., Any], jobs: Jobs) -> Iterator[tuple[int, Any, float]]:
         """(number, result, seconds) of each job, as they are done; see `shards.carried_out`."""
@@ -69,10 +70,9 @@ def refuse_unsharded(criteria: Mapping[str, Criterion], reference_items: bool) -
 
 @dataclass(frozen=True)
 class Distributed:
-    """The engine that divides the items, which lie in files, among workers; see `engines.Engine`.
+    """The engine that divides items in files among workers; see `engines.Engine`.
 
-    shard_rows: rows of a shard at most; None: see `divided`. parts: where the result of each shard is kept, which
-    `keeping` gives it.
+    shard_rows: rows of a shard at most; None: see `divided`. parts: the store of each shard's result, set by `keeping`.
     """
 
     workers: Workers
@@ -97,7 +97,7 @@ class Distributed:
         refuse_unsharded(criteria, sides.reference_items is not None)
 
     def keeping(self, parts: Parts) -> Resumable:
-        """This engine, which keeps the results of shards in parts until those of all items are."""
+        """This engine with a store for results: of single shards first, then of all items."""
         return Resumable(replace(self, parts=parts), parts)
 
     def look_through(self, items: VectorFile) -> Norms:
@@ -168,13 +168,16 @@ class Distributed:
             block = self.workers.share(queries.rows(first, min(first + height, len(queries))).cpu().numpy())
             query_terms, asked = self._query_terms(among, block, criteria, own, parts, first)
             pass_ = _Pass(self, parts, f"lists-{depth}-{first}-shard", shards.lists, len(among))
-            given = list(criteria), query_terms, self.workers.device
-            pass_.run(_search(among, block, depth, own, *given))
+            before, after = (block, depth, list(criteria)), (query_terms, self.workers.device)
+            arguments = [
+                (shard, *before, terms_of_items, *after) for shard, terms_of_items in zip(among, own, strict=True)
+            ]
+            pass_.run(arguments.__getitem__)
             best: list[Best | None] = [None] * (1 + len(criteria))
             for part in pass_.results():
                 best = [merged(one, (values, places), depth) for one, (values, places) in zip(best, part, strict=True)]
             yield first, [one for one in best if one is not None]
-            pass_.drop()  # the lists of the block are kept by now
+            pass_.drop()  # the lists of the block are stored by now
             asked.drop()
 
     def _query_terms(
@@ -186,7 +189,7 @@ class Distributed:
         parts: Parts,
         first: int,
     ) -> tuple[list[Arrays], "_Pass"]:
-        """The terms of a block of queries that rank, () of a criterion without such; and the pass that found them."""
+        """The terms of a block of queries that change their ranking, () for a criterion without any; and their pass."""
         places = [place for place, criterion in enumerate(criteria) if criterion.query_terms_rank]
         ranking = [criteria[place] for place in places]
         pass_ = _Pass(self, parts, f"queries-{first}-shard", shards.query_parts, len(among) if places else 0)
@@ -236,19 +239,6 @@ def _arguments(
     return of
 
 
-def _search(
-    among: list[Shard],
-    block: Any,
-    depth: int,
-    own: list[list[Arrays]],
-    criteria: list[Correction],
-    query_terms: list[Arrays],
-    device: str,
-) -> Callable[[int], tuple[Any, ...]]:
-    """The arguments of `shards.lists` for each shard."""
-    return lambda number: (among[number], block, depth, criteria, own[number], query_terms, device)
-
-
 def _log_memory(what: str, needed: int) -> None:
     log.info("%s: a worker takes at most %d MB of memory", what, needed >> 20)
 
@@ -268,7 +258,7 @@ class _Pass:
     count: int
 
     def run(self, arguments: Callable[[int], tuple[Any, ...]]) -> None:
-        """Ask the workers for what parts lack. Damaged parts are found, and asked for, here."""
+        """Have the workers compute the missing parts, and the damaged ones."""
         missing = [number for number in range(self.count) if self.parts.get(self._part(number)) is None]
         if 0 < len(missing) < self.count:
             log.info("%s: %d of %d shards were done before", self.name, self.count - len(missing), self.count)
@@ -281,7 +271,7 @@ class _Pass:
         return map(self.result, range(self.count))
 
     def result(self, number: int) -> list[Terms]:
-        """One of them."""
+        """The result of one shard."""
         stored = self.parts.get(self._part(number))
         require(
             stored is not None,
@@ -291,7 +281,7 @@ class _Pass:
         return stored[0]
 
     def drop(self) -> None:
-        """Remove them: they are no longer needed."""
+        """Remove all results, when they are no longer needed."""
         for number in range(self.count):
             self.parts.drop(self._part(number))
 

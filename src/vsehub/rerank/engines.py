@@ -1,6 +1,6 @@
 """What computes item terms and lists: this process (`Local`) or the workers of a cluster (`Distributed`).
 
-`Resumable` goes around either, and keeps the results in a folder.
+`Resumable` wraps either of the two, and stores the results in a folder.
 """
 
 import logging
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 class Engine(Protocol):
     """What computes a comparison.
 
-    device: where. rounded: whether lists are those of vectors rounded to bfloat16. spared: the seconds that results
-    took which an earlier command left. settings: JSON of what the results depend on. keeps_terms: whether item terms
-    are kept in parts by the engine itself.
+    device: where it computes. rounded: whether lists are those of vectors rounded to bfloat16. spared: the seconds that
+    an earlier command spent on the results found in the store. settings: JSON of what the results depend on.
+    keeps_terms: whether the engine itself stores item terms in parts.
     """
 
     @property
@@ -51,15 +51,15 @@ class Engine(Protocol):
         """Raise InputError for a criterion, or sides, that this engine cannot take."""
 
     def keeping(self, parts: Parts) -> "Engine":
-        """This engine, which continues from what `parts` holds and keeps its results there."""
+        """This engine, continuing from the results in `parts` and storing new ones there."""
 
     def look_through(self, vectors: VectorFile) -> Norms:
         """The norms of all rows; see `embeddings.look_through`."""
 
     def item_terms(self, name: str, criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
-        """`fit_all` of criteria that go together: those that work column by column, or a single other one.
+        """`fit_all` of criteria that share a pass: those that work column by column, or a single other criterion.
 
-        name: of these criteria, for what is kept.
+        name: of the stored result.
         """
 
     def matched(self, name: str, criterion: Criterion, sides: Sides, k: int) -> Best:
@@ -105,12 +105,12 @@ class Local:
         return device | ({"precision": "bf16"} if self.rounded else {})
 
     def require(self, criteria: Mapping[str, Criterion], sides: Sides) -> None:
-        """Raise InputError if scores are rounded that cannot be."""
+        """Raise InputError if a criterion does not allow rounded scores."""
         obstacle = float32_only(criteria, sides.given)
         require(not self.rounded or obstacle is None, f"bf16: {obstacle}")
 
     def keeping(self, parts: Parts) -> "Resumable":
-        """This engine around which results are kept."""
+        """This engine with a store for its results."""
         return Resumable(self, parts)
 
     def look_through(self, vectors: VectorFile) -> Norms:
@@ -143,7 +143,7 @@ class Local:
 
 
 class Resumable:
-    """An engine whose results are kept: what `parts` holds is not computed again."""
+    """An engine with a store: results in `parts` are not computed again."""
 
     def __init__(self, engine: Engine, parts: Parts):
         self._engine, self._parts = engine, parts
@@ -155,11 +155,11 @@ class Resumable:
         self._engine.require(criteria, sides)
 
     def keeping(self, parts: Parts) -> "Engine":
-        """The engine, with its results in another folder."""
+        """The engine with another store."""
         return self._engine.keeping(parts)
 
     def look_through(self, vectors: VectorFile) -> Norms:
-        """See `Engine`; nothing of it is kept."""
+        """See `Engine`; the result is not stored."""
         return self._engine.look_through(vectors)
 
     def item_terms(self, name: str, criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
@@ -178,7 +178,7 @@ class Resumable:
     def list_blocks(
         self, sides: Sides, depth: int, criteria: Sequence[Correction], terms: Sequence[Terms], start: int = 0
     ) -> Iterator[tuple[int, list[Best]]]:
-        """See `Engine`. Blocks that are kept come first."""
+        """See `Engine`. Stored blocks come first."""
         while start < len(sides.queries):
             stored = self._parts.get(f"lists-{depth}-{start}")
             if stored is None:
@@ -213,7 +213,7 @@ class Resumable:
 
 
 def float32_only(criteria: Mapping[str, Any], given: bool) -> str | None:
-    """Why scores cannot be those of rounded vectors, None if they can. given: whether scores are given."""
+    """The reason against scores of rounded vectors; None if they are possible. given: whether scores are given."""
     if given:
         return "scores are given, which are taken as they are"
     matching = next((name for name, criterion in criteria.items() if criterion.matching is not None), None)

@@ -1,4 +1,4 @@
-"""What one ranking gains in R@1 over another of the same queries: exact for few changes, and for queries in groups."""
+"""The gain in R@1 of one ranking over another of the same queries: exact for few changes and for grouped queries."""
 
 import numpy as np
 from scipy import stats
@@ -43,7 +43,7 @@ def paired_gain(before: np.ndarray, after: np.ndarray, groups: np.ndarray) -> di
     shares = _interval(gains + losses, counted - gains - losses)
     direction = (up - down) / max(up + down, 1)
     least, largest = (2 * limit - 1 for limit in _interval(gains, losses))
-    # Where nothing changed, any direction is as likely, and the limits are those of the share that might.
+    # Where nothing changed, both directions are equally likely: the limits are those of the share of changes.
     limits = _products(direction, (least, largest), share, shares) if share else (-shares[1], shares[1])
     p = min(1.0, 2 * float(min(_tail(gains, losses), _tail(losses, gains))))
     return {
@@ -57,7 +57,7 @@ def paired_gain(before: np.ndarray, after: np.ndarray, groups: np.ndarray) -> di
 
 
 def _design_effect(change: np.ndarray, group: np.ndarray, sizes: np.ndarray) -> float:
-    """By what the counts are to be divided; 1 where each group has one query, infinite where there is one group."""
+    """The divisor of the counts: 1 where each group has one query, infinite where there is a single group."""
     queries, groups = len(change), len(sizes)
     if groups == queries:
         return 1.0
@@ -73,12 +73,12 @@ def _design_effect(change: np.ndarray, group: np.ndarray, sizes: np.ndarray) -> 
 
 
 def _tail(many: float, few: float) -> float:
-    """The probability of at least so `many` of many + few where both are equally likely; exact for whole numbers."""
+    """The probability of at least `many` out of many + few trials at even odds; exact for whole numbers."""
     return float(stats.beta.cdf(0.5, many, few + 1)) if many > 0 else 1.0
 
 
 def _interval(hits: float, misses: float) -> tuple[float, float]:
-    """The interval of Clopper and Pearson for the share of hits, also for counts that are no whole numbers."""
+    """The interval of Clopper and Pearson for the share of hits; counts need not be whole numbers."""
     tail = (1 - LEVEL) / 2
     low = float(stats.beta.ppf(tail, hits, misses + 1)) if hits > 0 else 0.0
     return low, float(stats.beta.ppf(1 - tail, hits + 1, misses)) if misses > 0 else 1.0

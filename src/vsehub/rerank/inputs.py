@@ -50,9 +50,9 @@ class Inputs:
     truth_path: str | None
 
     def check(self, look: Callable[[VectorFile], Norms] = look_through) -> CheckedInputs:
-        """Read every row once. Raises InputError for unusable rows, and for a reference that holds the queries.
+        """Read every row once. Raises InputError for unusable rows, and for a reference that contains the queries.
 
-        look: what looks through the items; the other sides are looked through in this process.
+        look: reads the items; the other sides are always read by this process.
         """
         looks: dict[str, Callable[[VectorFile], Norms | Range]] = {"items": look}
         others = look_through_scores if self.sides.given else look_through
@@ -87,7 +87,7 @@ class Reading:
     fetched: bool = True
 
     def open(self, name: str, given: str | VectorFile) -> VectorFile:
-        """A side by its name; one that is open already is given back."""
+        """The vectors of a side; vectors that are already open are returned unchanged."""
         if isinstance(given, VectorFile):
             return given
         fetched = self.fetched or name != "items"

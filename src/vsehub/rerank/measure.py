@@ -26,7 +26,6 @@ from vsehub.criteria.base import Correction, Criterion, Terms
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.changes import Changes, RoundingChanges
 from vsehub.metrics.occurrences import ItemCounts
-from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS
 from vsehub.metrics.topk import Best
 from vsehub.neighbors.vectors import as_vectors, sampled
@@ -41,7 +40,7 @@ PLAIN = "nns"
 DEEPEST = 256
 # A matching reads all scores several times; beyond this many it takes hours.
 MOST_MATCHED = 10**9
-# Queries that are ranked in float32 too, where scores are rounded.
+# Queries that are also ranked in float32 where scores are rounded.
 SAMPLE = 1000
 
 # (k) -> values and positions (b, k) of some queries, best first
@@ -91,9 +90,9 @@ def measure(
     """Rank by plain inner product and under each criterion, and measure each ranking.
 
     criteria: name -> criterion. k: the depth of the lists. Metrics against `sides.positives` omit queries without one.
-    engine: what computes; None: `Local()`. seed: of the `SAMPLE` queries that are ranked in float32 too, where the
-    engine rounds vectors to bfloat16, to see what that changes. What the criteria take from the reference is float32 in
-    any case, so that rankings differ by the rounding of their own scores only.
+    engine: what computes; None: `Local()`. seed: of the `SAMPLE` queries that are also ranked in float32 where the
+    engine rounds vectors to bfloat16, to measure the effect of rounding. Item terms are float32 in any case, so that
+    the two rankings differ only by the rounding of their own scores.
 
     One product of queries and items serves the plain and all corrected rankings, and one product of reference and items
     all criteria that work column by column. A matching computes its own product for each measured k. Raises InputError
@@ -113,7 +112,7 @@ def measure(
     def clock() -> float:
         return time.perf_counter() + engine.spared
 
-    # Matchings come first: each is computed at once, the other rankings in blocks.
+    # Matchings come first: a matching is computed at once, the other rankings block by block.
     items, positives = len(sides.items), sides.positives
     depths = {k, *reached(items), *(min(one, items) for one in RECALLS)}
     began = clock()
@@ -128,7 +127,9 @@ def measure(
     terms = _item_terms(streamed, sides, engine)
     spent = {"reference": clock() - began}
 
-    relevance = _relevance(positives)
+    # The depth of lists that mAP@R and R-Precision need; None if it is too large.
+    most = 0 if positives is None else int(positives.counts.max())
+    relevance = most if 0 < most <= DEEPEST else None
     shallow = matchings if relevance is not None and k < relevance else ()
     gathered = {
         name: _Gathered(name, k, Tally(items, positives, None if name in shallow else relevance))
@@ -210,12 +211,6 @@ def check_criteria(criteria: Mapping[str, Any], sides: Sides, k: int) -> None:
             f"{name} matches all queries with all items: {queries} x {items} scores are more than {MOST_MATCHED:,}. "
             "Take fewer of either, or a criterion that corrects scores, e.g. csls",
         )
-
-
-def _relevance(positives: Positives | None) -> int | None:
-    """The depth of lists that mAP@R and R-Precision need; None if it is too large."""
-    most = 0 if positives is None else int(positives.counts.max())
-    return most if 0 < most <= DEEPEST else None
 
 
 class _Float32Sample:

@@ -1,4 +1,4 @@
-"""What the rows of queries and items are: ids, labels and images, and which items answer which query."""
+"""Ids, labels and images of queries and items, and the true pairs of both."""
 
 import os
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from vsehub.data.truth import read_ids, read_labels, read_truth
 from vsehub.io.text import read_lines, stays_inside
 from vsehub.metrics.positives import Positives
 
-_LOOKED = 100  # ids whose images are looked for at the start
+_LOOKED = 100  # ids whose images must exist at the start
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 
 
@@ -83,8 +83,8 @@ def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
     """A folder unchanged, or the paths listed in a text file, one per line.
 
     Relative paths start from the folder of the text file and must stay in it, so that a list that comes with a data set
-    cannot name other files. Absolute paths are allowed, since only the machine's owner can know them. All files are
-    only opened as pictures. Raises InputError naming the line of a relative path that leads outside.
+    cannot name other files. Absolute paths are allowed, since only the machine's owner can know them. Every
+    file is opened as a picture only. Raises InputError naming the line of a relative path that leads outside.
     """
     path = existing(name, path, "Give a folder of images named after their ids, or a text file with one path per line")
     if path.is_dir():
@@ -101,7 +101,7 @@ def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
 
 @dataclass(frozen=True)
 class Annotations:
-    """Files that say what rows are: ids, labels and images, one for each row, and a table of the true pairs.
+    """Files of ids, labels and images, one for each row, and of the true pairs.
 
     None where there is no file. images: also a folder. Each method raises InputError for a file that cannot be read.
     """
@@ -114,7 +114,7 @@ class Annotations:
     item_images: str | None = None
 
     def query_names(self, rows: int, ids: list[str] | None = None, labels: list[str] | None = None) -> Names:
-        """The names of the queries. ids, labels: those that came with the vectors, which the files replace."""
+        """The names of the queries. ids, labels: from the file of vectors; the annotation files replace them."""
         ids = ids if self.query_ids is None else read_ids(self.query_ids, "query_ids")
         labels = labels if self.query_labels is None else read_labels(self.query_labels, "query_labels")
         return Names("queries", rows, ids, labels)

@@ -1,4 +1,4 @@
-"""Parts of a long search, kept on disk, so that a killed command continues when it is run again."""
+"""Parts of a long search, stored on disk so that a killed command continues when it is run again."""
 
 import tempfile
 from collections.abc import Iterable
@@ -38,8 +38,8 @@ class Parts(UnfinishedWork):
     def joined(self, parts: Iterable[Terms], rows: int) -> Terms:
         """Terms of parts of the items, in order, as terms of all `rows`.
 
-        From `MAPPED_ROWS` on they lie in a file without a name, which is mapped into memory and ends with the process,
-        so that only one part is held.
+        From `MAPPED_ROWS` rows on, the terms lie in an unnamed file that is mapped into memory and vanishes with the
+        process, so that only one part at a time takes main memory.
         """
         if rows < MAPPED_ROWS:
             return joined(parts)

@@ -77,7 +77,7 @@ def _reference(
 def _reference_items(
     inputs: Inputs, sides: Mapping[str, dict[str, Any]], criteria: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Which items the criteria took further scores from; None where none does."""
+    """The facts of the reference items; None if no criterion takes any."""
     if not any(criterion.takes_reference_items for criterion in criteria.values()):
         return None
     if inputs.sides.reference_items is None:
@@ -103,7 +103,7 @@ def _truth(inputs: Inputs) -> dict[str, Any] | None:
 def health(inputs: Inputs, plain: Ranked, seed: int = 0) -> dict[str, Any]:
     """ "verdict": that on the plain ranking, see `rerank.verdict`. "suspects": items that look planted, with names."""
     planted = suspects(plain.positions, inputs.sides.queries, inputs.sides.items, seed)
-    given = isinstance(inputs.sides.items, UnitVectors)  # scores, that do not say how items compare
+    given = isinstance(inputs.sides.items, UnitVectors)  # given scores do not tell which items are copies
     rows, dim = inputs.sides.items.shape
     if not given and rows <= MOST_COMPARED and 4 * rows * dim <= MOST_HASHED:
         _tell_copies(inputs.sides.items)
@@ -115,7 +115,7 @@ def health(inputs: Inputs, plain: Ranked, seed: int = 0) -> dict[str, Any]:
 
 
 def _tell_copies(items: VectorSource) -> None:
-    """Log a warning if items are copies of others: all of them enter a list together, or none does."""
+    """Log a warning if items are copies of others: copies enter a list together."""
     _, first, place = np.unique(row_digests(items), return_index=True, return_inverse=True)
     copies = np.flatnonzero(first[place] != np.arange(len(items)))
     if len(copies):
@@ -177,6 +177,10 @@ def reference_kind(criterion: Criterion | None, inductive: bool) -> str:
 def _entries(measured: Measured, chosen: Tensor, queries: Names, items: Names) -> list[dict[str, Any]]:
     """Items with their names, N_k and bad N_k under each ranking, and the first queries whose plain list has them."""
     rankings = measured.rankings
+
+    def first_queries(item: int) -> list[int]:
+        return (rankings[0].positions == item).any(dim=1).nonzero().flatten()[:QUERIES].tolist()
+
     return [
         {
             "item": item,
@@ -184,12 +188,7 @@ def _entries(measured: Measured, chosen: Tensor, queries: Names, items: Names) -
             "image": items.image(item),
             "occurrences": [ranking.occurrences[item] for ranking in rankings],
             "wrong": [one.wrong[item] for one in rankings if one.wrong is not None] or None,
-            "queries": [{"query": query, **queries.of(query)} for query in _asking(rankings[0].positions, item)],
+            "queries": [{"query": query, **queries.of(query)} for query in first_queries(item)],
         }
         for item in chosen.tolist()
     ]
-
-
-def _asking(positions: Tensor, item: int) -> list[int]:
-    """The first queries whose list has the item."""
-    return (positions == item).any(dim=1).nonzero().flatten()[:QUERIES].tolist()

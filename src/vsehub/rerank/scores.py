@@ -1,4 +1,4 @@
-"""Given scores, of a model that compares pairs: read from a file, and looked through."""
+"""Scores of a model that compares pairs, read from a file."""
 
 from dataclasses import dataclass, replace
 
@@ -30,7 +30,7 @@ class ScoreFile:
         return self._file.rows(start, stop)
 
     def columns(self, start: int, stop: int) -> Tensor:
-        """Columns `start` to `stop` - 1: (N, stop - start). Of a mapped file nothing else is read."""
+        """Columns `start` to `stop` - 1: (N, stop - start). Nothing else of a mapped file is read."""
         whole = self._file.source
         cuts = (whole[first : first + ROWS][:, start:stop] for first in range(0, len(self), ROWS))
         return torch.cat([replace(self._file, source=cut, ids=None).rows(0, len(cut)) for cut in cuts])
@@ -38,14 +38,14 @@ class ScoreFile:
 
 @dataclass(frozen=True)
 class Range:
-    """The smallest and the largest of given scores."""
+    """The smallest and the largest score."""
 
     least: float
     most: float
 
 
 def look_through_scores(scores: VectorFile) -> Range:
-    """The range of all scores, which are read once. Raises InputError naming rows that hold NaN or infinite scores."""
+    """The range of all scores, in one reading. Raises InputError naming rows that hold NaN or infinite scores."""
     unusable = UnusableRows()
     least, most = float("inf"), float("-inf")
     row_bytes = scores.dtype.itemsize * scores.shape[1]

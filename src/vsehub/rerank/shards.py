@@ -31,7 +31,7 @@ from vsehub.neighbors.tiles import (
 )
 from vsehub.neighbors.vectors import VectorSource, as_vectors
 
-# Shards are at most this many numbers, 256 MB of float32, and few enough rows that there are some for each worker.
+# A shard has at most this many numbers, 256 MB of float32. Shards are small enough that each worker gets several.
 MOST_NUMBERS = 2**26
 USUAL_SHARDS, LEAST_ROWS = 64, 16_384
 # Measured: of a process that has imported torch and Ray, and of each score in a block with what a criterion makes of
@@ -47,7 +47,7 @@ Arrays = tuple[np.ndarray, ...]
 class Shard:
     """Rows `start` to `stop` - 1 of the file of vectors at `address`, which has `rows` of them.
 
-    first: the number of the first one among all items. normalize: see `VectorFile`.
+    first: the number of the first of these rows among all items. normalize: see `VectorFile`.
     """
 
     address: str
@@ -62,7 +62,7 @@ class Shard:
 
     @property
     def place(self) -> slice:
-        """Where its rows lie among all items."""
+        """Its rows among all items."""
         return slice(self.first, self.first + len(self))
 
     def opened(self) -> VectorFile:
@@ -103,7 +103,7 @@ def divided(items: VectorFile, rows: int | None = None) -> list[Shard]:
 
 
 def shard_rows(items: int, dim: int) -> int:
-    """The rows of a shard where the user names none: about 64 shards, but none of few rows or of more than 256 MB."""
+    """The usual rows of a shard: about 64 shards, none with few rows or more than 256 MB."""
     return min(max(LEAST_ROWS, -(-items // USUAL_SHARDS)), max(1, MOST_NUMBERS // dim))
 
 
@@ -113,7 +113,7 @@ def looked_through(shard: Shard) -> Norms:
 
 
 def together(norms: Sequence[Norms], rows: Sequence[int]) -> Norms:
-    """The norms of all shards, of which each has some of the rows."""
+    """The norms of all items, from those of the shards. rows: of each shard."""
     share = sum(one.unit_share * count for one, count in zip(norms, rows, strict=True)) / sum(rows)
     return Norms(min(one.least for one in norms), max(one.most for one in norms), share, norms[0].tolerance)
 
@@ -186,18 +186,18 @@ def _on(rows: np.ndarray, device: str) -> VectorSource:
 
 
 def as_terms(arrays: Arrays, device: str) -> Terms:
-    """Tensors, copies of what another process gave."""
+    """Copies, as tensors, of the arrays of another process."""
     return tuple(torch.tensor(array, device=device) for array in arrays)
 
 
 def as_arrays(terms: Terms) -> Arrays:
-    """What another process can be given."""
+    """Tensors as arrays that another process can receive."""
     return tuple(term.cpu().numpy() for term in terms)
 
 
 @torch.no_grad()
 def carried_out(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """What one of the functions above returns, its terms as arrays, and the seconds that it took."""
+    """The result of one of the functions above, terms as arrays, and the seconds that it took."""
     began = time.perf_counter()
     found = function(*arguments)
     answer = [as_arrays(terms) for terms in found] if isinstance(found, list) else found
@@ -207,7 +207,7 @@ def carried_out(function: Callable[..., Any], *arguments: Any) -> tuple[Any, flo
 def terms_bytes(dim: int, reference: int, bank: int) -> int:
     """The main memory that one worker needs at most for item terms. reference, bank: rows of each.
 
-    Both as they came and as they are held, and a block of scores.
+    Received arrays, their tensors, and a block of scores.
     """
     scores = max(COLUMN_ELEMENTS, LEAST_COLUMNS * reference)
     return PROCESS_BYTES + 2 * 4 * dim * (reference + bank) + SCORE_BYTES * scores

@@ -53,7 +53,7 @@ class Sides:
 
     @property
     def inductive(self) -> bool:
-        """Whether criteria are fitted from other queries than those that are ranked."""
+        """Whether criteria are fitted from queries other than the ranked ones."""
         return self.reference is not None
 
     @property
@@ -67,7 +67,7 @@ class Sides:
         return self.queries if self.reference is None else self.reference
 
     def on(self, device: torch.device | None) -> Self:
-        """The same, with queries and reference on a device, which is where scores are computed; None: as they are."""
+        """The same sides with queries and reference on a device, where scores are then computed; None: unchanged."""
         if device is None:
             return self
         reference = None if self.reference is None else moved(self.reference, device)

@@ -17,11 +17,11 @@ from vsehub.neighbors.given import UnitVectors
 from vsehub.neighbors.vectors import VectorSource, drawn, sampled
 
 LISTS = 0.05  # share of the queries that have the item among their k nearest
-NEAR, RARE = 0.3, 0.01  # number of items so near to all queries, and its product with that of items in so many lists
-LEAST = 50  # items from which on a tail can be seen
+NEAR, RARE = 0.3, 0.01  # limits of near_chance, and of near_chance · lists_chance; see `Suspect`
+LEAST = 50  # fewest items with a visible tail
 ASKED, COMPARED = 1000, 20_000  # queries and items whose scores are compared
-FAR = (0.1, 0.25)  # of an item's scores, from the lowest: those with the queries to which it is far
-TAIL = (0.7, 0.9)  # of the items, from the lowest; up to a tenth of the items may be planted
+FAR = (0.1, 0.25)  # of an item's scores: those with the farthest queries
+TAIL = (0.7, 0.9)  # of the items; up to a tenth of the items may be planted
 _LEAST_MEAN = 0.35  # of the excesses of √N_k where N_k is by chance alone (Poisson, so that √N_k deviates by 0.5)
 
 
@@ -29,8 +29,8 @@ _LEAST_MEAN = 0.35  # of the excesses of √N_k where N_k is by chance alone (Po
 class Suspect:
     """An item that looks planted.
 
-    first, lists: the shares of the queries that have it first, and among their k nearest. near_chance, lists_chance:
-    how many items that are so near to all queries, and that are in so many lists, an ordinary set would have.
+    first, lists: the shares of the queries with the item in the first place, and among their k nearest. near_chance:
+    the expected number, in an ordinary set, of items as near to all queries. lists_chance: of items in as many lists.
     """
 
     item: int
@@ -44,10 +44,10 @@ class Suspect:
 def suspects(positions: Tensor, queries: VectorSource, items: VectorSource, seed: int = 0) -> list[Suspect]:
     """The items that look planted in the plain lists (Q, k), those in the most lists first.
 
-    queries: (Q, D). items: (M, D). An item is a suspect if it is in the lists of more than 5 % of the queries, an
-    ordinary set would have fewer than 0.3 items so near to all queries, and this number times that of the items in so
-    many lists is below 0.01. Among fewer than 50 items none is. Both numbers are those of exponential tails (`excess`).
-    seed: of the samples of 1,000 queries and 20,000 items. The rule is that of experiments/suspects.
+    queries: (Q, D). items: (M, D). An item is a suspect if more than 5 % of the queries have it in their lists,
+    near_chance is below 0.3, and near_chance · lists_chance is below 0.01. Fewer than 50 items have no suspects. Both
+    expected numbers follow from exponential tails (`excess`). seed: of the samples of 1,000 queries and 20,000 items.
+    experiments/suspects derives the rule.
     """
     count = len(items)
     firsts, lists = (ItemCounts.listed(count, own.flatten()) for own in (positions[:, :1], positions))
@@ -90,16 +90,16 @@ def beyond(values: Tensor, low: float, high: float, least_mean: float = 0.0) -> 
 
 
 def _expected(excesses: Tensor, count: int) -> Tensor:
-    """How many of `count` items exceed the tail by so much: (c,)."""
+    """The expected number, among `count` items of the tail, of excesses this large: (c,)."""
     return (1 - TAIL[0]) * count * (-excesses).exp()
 
 
 def nearness_excess(candidates: Tensor, queries: VectorSource, items: VectorSource, seed: int) -> Tensor:
     """The `excess` (c,) of the nearness to all queries of the candidates (c,), items by number.
 
-    An item is as near to all queries as its score with those to which it is far: the lower of the excesses of its 10 %
-    and its 25 % quantile, since what many queries ask for is near to these alone. Scores are those of unit vectors, so
-    that a large norm is no reason, less the median of the query's scores.
+    The nearness of an item to all queries is its nearness to the farthest ones: the lower of the excesses of the 10 %
+    and the 25 % quantile of its scores. A popular item is near to its own queries only. Scores are those of unit
+    vectors, so that a large norm does not count, minus the median of the query's scores.
     """
     asked = normalize(sampled(queries, ASKED, seed)[0].cpu().float(), dim=1)
     scores = torch.cat([_compared(asked, items, seed), _scores(asked, items, candidates)], dim=1)

@@ -16,7 +16,7 @@ from vsehub.metrics.occurrences import (
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS, at_r
 
-# A counter for each item takes 16 bytes for each k; beyond this many items, lists are held instead.
+# A counter for each item takes 16 bytes for each k; beyond this many items, lists are stored instead.
 COUNTED_EACH = 2**24
 # (k) -> positions (b, k) of some queries, best first
 Positions = Callable[[int], Tensor]

@@ -36,9 +36,9 @@ from vsehub.serving.index_file import (
 
 log = logging.getLogger(__name__)
 
-# Vectors that are passed to FAISS at a time: they are the memory needed besides the index.
+# Vectors passed to FAISS at a time: the memory needed besides the index.
 BLOCK = 16384
-TIMED = 50  # queries that are asked one by one to measure the time of one
+TIMED = 50  # queries searched one by one to measure the time of one
 FAISS_FOR = ("an index", "rank without one (`Criterion.search`, index=null)")
 
 
@@ -80,17 +80,14 @@ class ServedIndex:
         """
         asked = as_vectors("queries", queries, columns=self.facts.dim)
         require(0 < k <= len(self), f"k is {k}; expected 1 to {len(self)}, the number of items in the index")
-        parts = [
-            self._block(asked.rows(start, min(start + BLOCK, len(asked))), k, corrected)
-            for start in range(0, len(asked), BLOCK)
-        ]
+        parts = []
+        for start in range(0, len(asked), BLOCK):
+            block = asked.rows(start, min(start + BLOCK, len(asked)))
+            ones = torch.full((len(block),), float(corrected))
+            found = self._index.search(_folded(self.facts.kind, block, ones), k)
+            products, positions = map(torch.from_numpy, found)
+            parts.append((scored(products, positions, self.facts.scale, self.facts.mean_bias, corrected), positions))
         return given_back(queries, *(torch.cat(side) for side in zip(*parts, strict=True)))
-
-    def _block(self, queries: Tensor, k: int, corrected: bool) -> tuple[Tensor, Tensor]:
-        ones = torch.full((len(queries),), float(corrected))
-        found = self._index.search(_folded(self.facts.kind, queries, ones), k)
-        products, positions = map(torch.from_numpy, found)
-        return scored(products, positions, self.facts.scale, self.facts.mean_bias, corrected), positions
 
     def save(self, path: str | Path) -> None:
         """Write index and facts atomically to one file, which `faiss.read_index` can open too."""
@@ -140,8 +137,9 @@ def build_index(
 def load_index(path: str | Path, trust: bool = False) -> ServedIndex:
     """The index that `ServedIndex.save` wrote.
 
-    trust: also load an index that another user or machine wrote. FAISS believes what a file holds, so that a malicious
-    one can run code. Raises InputError for damaged files, for those of others unless `trust`, and without FAISS.
+    trust: also load an index that another user or machine wrote. FAISS trusts the contents of a file, so that a
+    malicious file can run code. Raises InputError for damaged files, for files of others unless `trust`, and without
+    FAISS.
     """
     boolean("trust", trust)
     index, stored = read_index(required_faiss(*FAISS_FOR), path, trust)
@@ -158,7 +156,7 @@ def load_index(path: str | Path, trust: bool = False) -> ServedIndex:
 
 
 class Searchable(Protocol):
-    """What searches for corrected scores: a `ServedIndex`, or a collection in a database."""
+    """A `ServedIndex`, or a collection in a database: whatever searches by corrected scores."""
 
     def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
         """Values and positions (Q, k); see `ServedIndex.search`."""
@@ -193,7 +191,7 @@ def measured_recall(
 
 @torch.no_grad()
 def measured_time(index: Searchable, queries: Any, k: int = 10, sample: int = TIMED, seed: int = 0) -> dict[str, float]:
-    """{"plain", "corrected"}: median milliseconds of a query that is asked alone, over `sample` queries (Q, D)."""
+    """{"plain", "corrected"}: median milliseconds of a single query, over `sample` queries (Q, D)."""
     asked = sampled(as_vectors("queries", queries), sample, seed)[0].cpu()
     found = {}
     for name in ("plain", "corrected"):
@@ -217,7 +215,7 @@ def last_components(bias: Tensor, scale: float, mean: float | None = None) -> tu
 
 
 def formula(scale: float, mean_bias: float) -> str:
-    """What `scored` computes, as a line of Python on `products`."""
+    """The formula of `scored`, as a line of Python on `products`."""
     return f"{scale!r} * products {'+' if mean_bias < 0 else '-'} {abs(mean_bias)!r}"
 
 
@@ -249,7 +247,7 @@ _EFFORT = {
 
 
 def unit_rows(normalize: bool | None) -> str:
-    """The line of a note that makes `queries` what the items were made; "" where they were taken as they are."""
+    """The line of a note that normalises `queries` if the items were normalised, else ""."""
     if not normalize:
         return ""
     return "queries /= np.linalg.norm(queries, axis=1, keepdims=True)  # as the items were\n"

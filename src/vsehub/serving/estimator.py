@@ -509,11 +509,11 @@ def _kinds(criterion: Criterion) -> tuple[type, ...]:
 
 def plain_settings(parameters: dict[str, Any]) -> dict[str, Any]:
     """Settings as they were before they were JSON, whose keys are texts: a value for each k has whole numbers."""
-    return {name: _whole_keys(value) if isinstance(value, dict) else value for name, value in parameters.items()}
 
+    def whole_keys(values: dict[str, Any]) -> dict[str | int, Any]:
+        return {int(key) if key.isdecimal() and len(key) < 10 else key: value for key, value in values.items()}
 
-def _whole_keys(values: dict[str, Any]) -> dict[str | int, Any]:
-    return {int(key) if key.isdecimal() and len(key) < 10 else key: value for key, value in values.items()}
+    return {name: whole_keys(value) if isinstance(value, dict) else value for name, value in parameters.items()}
 
 
 def _require_terms(criterion: Criterion, items: VectorSource, reference: VectorSource, terms: Terms) -> None:

@@ -28,16 +28,16 @@ from vsehub.web.views import FINDERS, Views
 
 log = logging.getLogger(__name__)
 
-MOST = 200  # items of a list or of a page
+MOST = 200  # items in a list or on a page
 LETTERS = 4000  # of a text
 THUMBNAIL = 256
 KEPT_PICTURES = 2000
-PICTURES = 16  # that may wait to be encoded
-SECONDS = 30.0  # that an answer may take
+PICTURES = 16  # pictures that may wait to be encoded
+SECONDS = 30.0  # seconds that an answer may take
 
 
 class Question(BaseModel):
-    """What is searched for: exactly one of text, item, query and vector."""
+    """A search request: exactly one of text, item, query and vector."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -58,7 +58,7 @@ class Declined(Exception):
 
 
 class Service:
-    """What the pages and the interface share: a catalogue, its searcher, and what is said of both."""
+    """The service behind pages and interface: a catalogue, its searcher, and descriptions of both."""
 
     def __init__(self, catalogue: Catalogue):
         contents = catalogue.contents
@@ -74,12 +74,12 @@ class Service:
 
     @property
     def reads(self) -> bool:
-        """Whether sentences are taken."""
+        """Whether sentences can be asked."""
         return self.asker is not None and self.asker.reads
 
     @property
     def sees(self) -> bool:
-        """Whether pictures are taken."""
+        """Whether pictures can be asked."""
         return self.asker is not None and self.asker.sees
 
     async def changed(self) -> bool:
@@ -89,7 +89,7 @@ class Service:
             self._looked = now
             try:
                 self._changed = await asyncio.to_thread(self.catalogue.contents.changed)
-            except Exception as error:  # a database that does not answer now
+            except Exception as error:  # a database that does not answer at the moment
                 log.warning("whether the collection has changed is not known: %s", error)
         return self._changed
 
@@ -109,7 +109,7 @@ class Service:
         return str(name)
 
     async def search(self, question: Question) -> dict[str, Any]:
-        """Both lists of a question, and what was asked."""
+        """Both lists of a question, and a description of the question."""
         given = [name for name in ("text", "item", "query", "vector") if getattr(question, name) is not None]
         if len(given) != 1:
             raise Declined(f"give one of text, item, query and vector; {len(given)} were given")
@@ -147,7 +147,7 @@ class Service:
         return {**said, "changed": await self.changed(), **found}
 
     async def _encoded(self, asker: Asker, content: bytes) -> Tensor:
-        """The vector of a picture (1, D). One is encoded at a time, beside searches. Raises Busy if many wait."""
+        """The vector of a picture (1, D). Pictures are encoded one at a time. Raises Busy if many wait."""
         if self._pictures >= PICTURES:
             raise Busy
         self._pictures += 1
@@ -168,7 +168,7 @@ class Service:
             raise Declined(str(error)) from error
 
     def _vector(self, question: Question) -> tuple[Tensor, Sequence[int], str]:
-        """The vector that is asked (1, D), the items that answer it if they are known, and a title."""
+        """The query vector (1, D), the items that answer it if these are known, and a title."""
         one = self.catalogue
         if question.item is not None:
             row = self.row(question.item)
@@ -196,7 +196,7 @@ class Service:
         return None if picture is None else Thumbnails(THUMBNAIL).jpeg(picture, self.catalogue.id_of(row))
 
     def hubs(self, kind: str, offset: int, limit: int, criterion: str | None) -> dict[str, Any]:
-        """Some hubs, antihubs or suspects, each with the queries that find it and what it displaces."""
+        """Some hubs, antihubs or suspects, with the queries that find each and the items that each displaces."""
         one, name = self.catalogue, self.criterion(criterion)
         if kind == "suspects":
             rows = [suspect.item for suspect in one.suspects]
@@ -214,7 +214,7 @@ class Service:
         return {"kind": kind, "total": len(rows), "offset": offset, "items": shown}
 
     def item(self, name: str, offset: int, limit: int, criterion: str | None) -> dict[str, Any]:
-        """An item with the known queries that find it."""
+        """An item, and the known queries that find it."""
         row, chosen = self.row(name), self.criterion(criterion)
         finders = self.catalogue.finders(row)
         wrong = self.catalogue.rankings[PLAIN].wrong
@@ -226,7 +226,7 @@ class Service:
         }
 
     def collection(self) -> dict[str, Any]:
-        """What is served, the criteria, and hubness under each."""
+        """The collection: title, sizes, criteria, and hubness under each."""
         one = self.catalogue
         return {
             "title": one.contents.title,
@@ -258,7 +258,7 @@ CRITERION = Annotated[str | None, Query(description="the correction to compare w
 
 
 def application(catalogue: Catalogue, hosts: frozenset[str]) -> Guard:
-    """The ASGI application. hosts: names by which it may be asked."""
+    """The ASGI application. hosts: the host names that requests may use."""
     service = Service(catalogue)
     app = FastAPI(
         title="vsehub serve",
@@ -279,7 +279,7 @@ def _interface(app: FastAPI, service: Service) -> None:
 
     @app.get("/health", tags=["service"])
     async def health() -> dict[str, Any]:
-        """Whether the service answers, and whether what it has opened has changed since."""
+        """Whether the service answers, and whether the opened files or collection have changed since."""
         return {"status": "ok", "items": len(service.catalogue), "changed": await service.changed()}
 
     @app.get("/api/collection", tags=["collection"])
@@ -325,7 +325,7 @@ def _interface(app: FastAPI, service: Service) -> None:
         limit: LIMIT = 20,
         criterion: CRITERION = None,
     ) -> dict[str, Any]:
-        """The most found items, those that no query finds, or those that look planted."""
+        """Hubs (the most found items), antihubs (found by no query), or suspects (items that look planted)."""
         return service.hubs(kind, offset, limit, criterion)
 
     @app.get("/pictures/{row}", tags=["collection"], response_class=Response)
@@ -364,7 +364,7 @@ def _pages(app: FastAPI, service: Service) -> None:
 
     @app.post("/picture", include_in_schema=False)
     async def by_picture(request: Request, k: K = 10, criterion: CRITERION = None) -> HTMLResponse:
-        """The results of a picture as a part of the page, which the script puts in."""
+        """The results of a picture as a part of the page, inserted by the script."""
         found = await service.search_picture(await request.body(), k, criterion)
         return page("results.html.j2", found=found)
 
@@ -396,7 +396,7 @@ def _rendered(template: str, **values: Any) -> str:
 
 
 def _question(given: dict[str, str]) -> tuple[Question | None, str | None]:
-    """The question of a page's address, and what is wrong with it."""
+    """The question in a page's address, and the error in it, if any."""
     asked = {name: given[name] for name in ("text", "item", "query", "vector", "k", "criterion") if name in given}
     if not asked.keys() & {"text", "item", "query", "vector"}:
         return None, None
@@ -413,7 +413,7 @@ def _question(given: dict[str, str]) -> tuple[Question | None, str | None]:
 
 
 def _said(error: Any) -> str:
-    """The first problem of a validation in words."""
+    """The first error of a validation, in words."""
     first = error.errors()[0]
     place = first["loc"][1:] if len(first["loc"]) > 1 and first["loc"][0] in ("body", "query", "path") else first["loc"]
     place = ".".join(map(str, place))

@@ -1,4 +1,4 @@
-"""What is known of the items before anyone asks: rankings of the known queries, N_k, hubs, suspects, neighbours."""
+"""A catalogue of the items, made before the first request: rankings of the known queries, N_k, hubs, suspects."""
 
 import logging
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 PLAIN = "nns"
 K = 10  # of N_k
-UNIT = 1e-3  # by which norms differ from 1 at most
-DEPTH = 100  # of the lists in which moves are seen
+UNIT = 1e-3  # largest difference of a norm from 1
+DEPTH = 100  # of the lists in which displaced answers are looked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,16 +50,16 @@ class KnownRanking:
 class Catalogue:
     """Contents with the rankings of their known queries. Nothing changes after it is made.
 
-    criteria: name -> criterion, each a term of the item. sample: known queries at most; of more some are drawn by
-    `seed`. contents: what is looked at. vectors: the items (M, D), float32, in memory. normalizes: whether vectors that
-    are asked are divided by their norms, as they are where all items have norm 1. k: of N_k. rows: the queries that
-    were taken (n,). Raises InputError for a criterion that is no term of the item.
+    criteria: name -> criterion, each a term of the item. sample: the most known queries; of more, a sample is drawn by
+    `seed`. contents: of the catalogue. vectors: the items (M, D), float32, in memory. normalizes: whether query
+    vectors are divided by their norms; by default if all items have norm 1. k: of N_k. rows: of the sampled queries
+    (n,). Raises InputError for a criterion that is no term of the item.
     """
 
     @torch.no_grad()
     def __init__(self, contents: Contents, criteria: Mapping[str, Criterion], sample: int = 10_000, seed: int = 0):
         known = terms_of_items(criteria)
-        sides = contents.sides
+        sides = contents.inputs.sides
         self.contents, self.k = contents, min(K, len(sides.items))
         self.vectors = sides.items.rows(0, len(sides.items)).float().cpu()
         self._items = as_vectors("items", self.vectors)
@@ -118,12 +118,12 @@ class Catalogue:
     @cached_property
     def row_of(self) -> dict[str, int]:
         """The row of each id; where items have none, row numbers are ids."""
-        ids = self.contents.item_names.ids
+        ids = self.contents.inputs.item_names.ids
         return {str(one): row for row, one in enumerate(ids if ids is not None else range(len(self)))}
 
     def id_of(self, row: int) -> str:
         """The id of an item, its row number if it has none."""
-        ids = self.contents.item_names.ids
+        ids = self.contents.inputs.item_names.ids
         return str(row if ids is None else ids[row])
 
     @cached_property
@@ -138,7 +138,7 @@ class Catalogue:
     def finders(self, row: int) -> list[tuple[int, int]]:
         """(known query, rank from 1) of the queries whose plain k nearest hold an item.
 
-        Those whose right answer it displaces come first, which is one that ranks lower; then the best ranks.
+        Queries whose right answer ranks lower than the item come first, then those with the best ranks.
         """
         plain = self.rankings[PLAIN]
         query, place = (plain.positions[:, : self.k] == row).nonzero(as_tuple=True)
@@ -167,7 +167,7 @@ class Catalogue:
 
     def query_name(self, query: int) -> str:
         """The text of a known query, else its id, else its row."""
-        names, row = self.contents.query_names, int(self.rows[query])
+        names, row = self.contents.inputs.query_names, int(self.rows[query])
         own = names.of(row)
         return str(own["label"] or own["id"] or f"query {row}")
 

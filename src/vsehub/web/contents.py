@@ -1,7 +1,7 @@
-"""What is looked at: a split of a model's data, files of vectors, or a collection in a database."""
+"""The contents that are served: a split of a model's data, files of vectors, or a collection in a database."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from vsehub.rerank.sides import Sides
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.living import opened
 
-MOST_PIXELS = 64_000_000  # of a picture that is asked
+MOST_PIXELS = 64_000_000  # of an uploaded picture
 
 
 # row -> its picture's file or pixels (3, H, W); None where there is none
@@ -30,7 +30,7 @@ Pictured = Callable[[int], Path | np.ndarray | None]
 
 @dataclass(frozen=True)
 class Uploaded:
-    """A picture that a request brings, in memory."""
+    """A picture in the body of a request."""
 
     content: bytes
 
@@ -58,27 +58,27 @@ class Asker:
 
     @property
     def reads(self) -> bool:
-        """Whether it takes sentences."""
+        """Whether the model encodes sentences."""
         return self._model.vocabulary is not None
 
     @property
     def sees(self) -> bool:
-        """Whether it takes pictures."""
+        """Whether the model encodes pictures."""
         return self._model.takes_pictures
 
     def notes(self, text: str) -> list[str]:
-        """Notes on words of a text that the model does not know or read. Raises InputError if it knows none."""
+        """Notes on words of a text that the model does not know or read. Raises InputError if all words are unknown."""
         assert self._model.vocabulary is not None
         return word_notes(text, self._model.vocabulary, self._model.max_words)
 
     @torch.no_grad()
     def texts(self, texts: Sequence[str]) -> Tensor:
-        """(n, D), on the CPU."""
+        """The vectors of texts (n, D), on the CPU."""
         return self._unit(self._model.similarity.vectors(self._model.encode_texts(list(texts))))
 
     @torch.no_grad()
     def picture(self, content: bytes) -> Tensor:
-        """(1, D), on the CPU. Raises InputError for what is no picture, and for more than `MOST_PIXELS`."""
+        """The vector of a picture (1, D), on the CPU. Raises InputError as `require_small`."""
         require_small(content)
         return self._unit(self._model.similarity.vectors(self._model.encode_picture(Uploaded(content))))
 
@@ -88,7 +88,7 @@ class Asker:
 
 
 def require_small(content: bytes) -> None:
-    """Raise InputError for what is no picture, or has more than `MOST_PIXELS`; only the header is read."""
+    """Raise InputError unless the bytes are a picture of at most `MOST_PIXELS`; only the header is read."""
     import io
     import warnings
 
@@ -110,26 +110,27 @@ def require_small(content: bytes) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What an opener found.
+    """The opened contents.
 
-    title: what is looked at, in words. sides: queries, items, what criteria are fitted on, and which items answer which
-    query. names of both sides. picture: of an item. asker: what encodes sentences and pictures, None if vectors only
-    are asked. normalize: whether vectors that are asked are divided by their norms. stored: criterion -> (a, b) of an
-    index that has its own correction. changed: whether what was opened has changed since. asked_by_items: whether the
-    queries are the items themselves, for want of others.
+    title: in words. inputs: queries, items, what criteria are fitted on, true pairs, and names.
+    picture: of an item. asker: what encodes sentences and pictures; None if only vectors can be asked. normalize:
+    whether vectors that are asked are divided by their norms. stored: criterion -> (a, b) of an index that has its own
+    correction. changed: whether the files or the collection have changed since they were opened.
     """
 
     title: str
-    sides: Sides
-    item_names: Names
-    query_names: Names
+    inputs: Inputs
     picture: Pictured
     facts: Sequence[tuple[str, str]] = ()
     asker: Asker | None = None
     normalize: bool | None = None
     stored: Mapping[str, tuple[float, Tensor]] = field(default_factory=dict)
     changed: Callable[[], bool] = lambda: False
-    asked_by_items: bool = False
+
+    @property
+    def asked_by_items(self) -> bool:
+        """Whether the queries are the items themselves, because no others were given."""
+        return self.inputs.query_names is self.inputs.item_names
 
 
 def of_split(model: DataModel, split: str, reference: str, images: str | None) -> Contents:
@@ -137,7 +138,7 @@ def of_split(model: DataModel, split: str, reference: str, images: str | None) -
     asker, loaded = Asker(model), model.split(split)
     vectors = model.similarity.vectors
     found, fitted = model.encode(split), model.encode(reference)
-    # The captions of one image lie in any order: their images are given by number.
+    # Captions may be in any order: the number of its image goes with each.
     captions, pictures = vectors(found.texts).detach().cpu(), vectors(found.images).detach().cpu()
     owner = torch.as_tensor(np.asarray(loaded.image_index))
     positives = Positives.from_pairs(torch.arange(len(captions)), owner, len(captions), len(pictures), complete=False)
@@ -154,9 +155,7 @@ def of_split(model: DataModel, split: str, reference: str, images: str | None) -
     fitted_on = "the captions themselves" if seen is None else f"{len(seen):,} captions of the {reference} split"
     return Contents(
         title,
-        sides,
-        item_names,
-        Names("queries", len(captions), labels=texts),
+        Inputs(sides, Names("queries", len(captions), labels=texts), item_names, {}, None),
         _pixels(loaded) if files is None else _files(item_names),
         [("criteria are fitted on", f"{fitted_on} ({'transductive' if seen is None else 'inductive'})")],
         asker,
@@ -176,7 +175,7 @@ def _files(names: Names) -> Pictured:
 
 
 def of_files(inputs: Inputs, itself: bool, asker: Asker | None, normalize: bool | None) -> Contents:
-    """Opened files of vectors. itself: whether the queries are the items, for want of others."""
+    """Opened files of vectors. itself: whether the items are also the queries."""
     items = inputs.item_names
     title = f"{len(inputs.sides.items):,} items of {inputs.sides.items.shape[1]:,} dimensions"
     title += "" if itself else f", {len(inputs.sides.queries):,} queries"
@@ -188,21 +187,18 @@ def of_files(inputs: Inputs, itself: bool, asker: Asker | None, normalize: bool 
 
     return Contents(
         title,
-        inputs.sides,
-        items,
-        items if itself else inputs.query_names,
+        replace(inputs, query_names=items) if itself else inputs,
         _files(items),
         [("criteria are fitted on", reference)],
         asker,
         normalize,
         changed=lambda: bool(inputs.changed()),
-        asked_by_items=itself,
     )
 
 
 def of_collection(place: Place, queries: Any | None, images: str | None, asker: Asker | None) -> Contents:
-    """A collection that vsehub filled, with its own correction. queries: (Q, D); None: those kept beside it, or the
-    items themselves.
+    """A collection that vsehub filled, with its own correction. queries: (Q, D); None: those stored beside the
+    collection, or the items themselves.
     """
     with opened(place) as collection:
         facts, count = collection.facts, len(collection)
@@ -220,14 +216,11 @@ def of_collection(place: Place, queries: Any | None, images: str | None, asker: 
 
     return Contents(
         f"{place.address}: {len(ids):,} items of {facts.dim:,} dimensions",
-        Sides.of(asked, vectors),
-        names,
-        names if itself else Names("queries", len(asked)),
+        Inputs(Sides.of(asked, vectors), names if itself else Names("queries", len(asked)), names, {}, None),
         _files(names),
         [("filled under", f"{facts.criterion}{f' ({text})' if text else ''}, reference: {facts.reference}")],
         asker,
         facts.normalize,
         {facts.criterion: (facts.scale, bias)},
         changed,
-        itself,
     )

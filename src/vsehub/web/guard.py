@@ -1,4 +1,4 @@
-"""What every request passes: its host, its size, and the headers of its answer."""
+"""Checks of every request's host and size, and the headers of every answer."""
 
 import logging
 
@@ -24,9 +24,9 @@ class _TooLarge(Exception):
 
 
 class Guard:
-    """Refuses requests to other hosts, so that no page elsewhere can ask through a browser, and bodies that are large.
+    """Refuses large bodies, and requests to other hosts, so that no other site can send requests through a browser.
 
-    hosts: the names by which the server may be asked, without ports. Every answer gets `HEADERS`.
+    hosts: the host names that requests may use, without ports. Every answer gets `HEADERS`.
     """
 
     def __init__(self, application: ASGIApp, hosts: frozenset[str]):
@@ -76,7 +76,7 @@ class Guard:
             return
         try:
             await self._application(scope, taking, answering_unless_refused)
-        except Exception:  # answered already, where there was an answer
+        except Exception:  # the answer, if any, was sent already
             if not refused:
                 log.exception("a request failed: %s", scope["path"])
         if refused and not began:

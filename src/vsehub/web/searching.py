@@ -1,4 +1,4 @@
-"""Answers to queries as they come: those that wait are asked together, so that many cost little more than one."""
+"""Search for many requests: waiting queries are ranked together, so that many cost little more than one."""
 
 import queue
 import threading
@@ -15,19 +15,20 @@ from vsehub.neighbors.rounded import at_least, products
 from vsehub.web.catalogue import DEPTH, Catalogue
 
 TOGETHER = 64  # queries that are ranked at once
-SCORES = 2**25  # at most that are held at once
+SCORES = 2**25  # scores in memory at most
 TILE, FEW = 4096, 8  # items and queries that are multiplied at a time
-WAITING = 512  # requests that may wait
+WAITING = 512  # requests that may wait at most
 
 
 class Busy(Exception):
-    """More requests wait than are taken."""
+    """Too many requests wait."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """The plain and the corrected list of a query: values and positions (k,) each; ranks: item -> plain rank, as deep
-    as was looked. seconds: from the question to the lists.
+    """The plain and the corrected list of a query: values and positions (k,) each.
+
+    ranks: item -> plain rank, within the searched depth. seconds: from the question to the lists.
     """
 
     plain: tuple[Tensor, Tensor]
@@ -47,9 +48,9 @@ class _Question:
 
 
 class Searcher:
-    """Ranks items for queries in one thread, which takes all that wait at once.
+    """Ranks items for queries in one thread; all waiting queries are ranked together.
 
-    encode: turns texts into vectors (n, D); None where none are taken.
+    encode: turns texts into vectors (n, D); None if texts cannot be asked.
     """
 
     def __init__(self, catalogue: Catalogue, encode: Callable[[Sequence[str]], Tensor] | None = None):
@@ -69,7 +70,7 @@ class Searcher:
         return question.future
 
     def close(self) -> None:
-        """End the thread after the questions that wait."""
+        """End the thread after the waiting questions are answered."""
         self._waiting.put(None)
         self._thread.join()
 
@@ -102,15 +103,12 @@ class Searcher:
         for name in {one.criterion for one, _ in asked}:
             own = [(one, vector) for one, vector in asked if one.criterion == name]
             try:
-                self._rank(name, own)
+                depth = min(len(self._catalogue), max(DEPTH, *(one.k for one, _ in own)))
+                at_once = max(1, SCORES // len(self._catalogue))
+                for first in range(0, len(own), at_once):
+                    self._rank_together(name, own[first : first + at_once], depth)
             except Exception as error:
                 _fail([one for one, _ in own], error)
-
-    def _rank(self, name: str, asked: Sequence[tuple[_Question, Tensor]]) -> None:
-        depth = min(len(self._catalogue), max(DEPTH, *(one.k for one, _ in asked)))
-        at_once = max(1, SCORES // len(self._catalogue))
-        for first in range(0, len(asked), at_once):
-            self._rank_together(name, asked[first : first + at_once], depth)
 
     def _rank_together(self, name: str, asked: Sequence[tuple[_Question, Tensor]], depth: int) -> None:
         scores = self._scores(torch.cat([vector for _, vector in asked]))
@@ -131,8 +129,8 @@ class Searcher:
 def item_scores(items: Tensor) -> Callable[[Tensor], Tensor]:
     """(queries (b, D)) -> their scores (b, M) with items (M, D), in which copies of an item are tied.
 
-    A few queries are multiplied as columns, a tile of items at a time: often faster than rows, of which a BLAS
-    wants many. All tiles are full, since their last rows would be added up in another order.
+    A few queries are multiplied as columns, one tile of items at a time, which is often faster than as rows: a BLAS
+    is fast for many rows only. All tiles are full: in a smaller tile the products would be summed in another order.
     """
     many, whole = products(items), len(items) // TILE * TILE
     rest = torch.zeros(TILE if whole < len(items) else 0, items.shape[1])

@@ -1,4 +1,4 @@
-"""The server: a socket that is taken before anything is loaded, and uvicorn on it until it is interrupted."""
+"""The server: a socket that is bound before anything is loaded, and uvicorn on it until an interrupt."""
 
 import signal
 import socket
@@ -11,7 +11,7 @@ import uvicorn
 from vsehub.checks import InputError
 from vsehub.web.guard import Guard
 
-AT_ONCE = 200  # connections; further ones are answered with status 503
+AT_ONCE = 200  # connections; further ones get status 503
 IDLE_SECONDS = 5
 
 
@@ -19,11 +19,11 @@ def listening(host: str, port: int) -> socket.socket:
     """A socket bound to a port; 0 takes a free one. Raises InputError if it is in use or not this machine's."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        # Named as TCP, since asyncio else leaves Nagle's algorithm on: 40 ms wait for each part of an answer.
+        # With TCP named, asyncio switches off Nagle's algorithm, which delays each part of an answer by 40 ms.
         taken = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((host, port))
-        taken.listen(2048)  # so that another program that takes the port is refused from here on
+        taken.listen(2048)  # from here on no other program can take the port
     except OSError as error:
         raise InputError(
             f"nothing can be served at {host}:{port} ({error.strerror or error}); give another port=, or port=0 for a "
@@ -33,19 +33,19 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def address(taken: socket.socket) -> str:
-    """What to open in a browser."""
+    """The address to open in a browser."""
     host, port = taken.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else shown}:{port}"
 
 
 def hosts_of(host: str) -> frozenset[str]:
-    """The names by which the server may be asked."""
+    """The host names that requests may use."""
     return frozenset({"127.0.0.1", "localhost", "[::1]", host.lower(), f"[{host.lower()}]"})
 
 
 class _Server(uvicorn.Server):
-    """Ends at a signal without passing it on: an interrupt is how serving ends."""
+    """A server that ends at a signal without raising it again, since an interrupt is the usual end."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""What pages and the interface show of items, queries and lists, as plain values."""
+"""Items, queries and lists as plain values, for the pages and the interface."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ class Views:
     def item(self, row: int) -> dict[str, Any]:
         """An item: id, label, N_k under each ranking, whether it is a hub, and where its page and picture are."""
         one = self._catalogue
-        own, name = one.contents.item_names.of(row), one.id_of(row)
+        own, name = one.contents.inputs.item_names.of(row), one.id_of(row)
         counts = {ranking.name: int(ranking.counts[row]) for ranking in one.rankings.values()}
         address = "/items/" + quote(name, safe="")
         return {

@@ -125,7 +125,7 @@ def test_splits_are_drawn_by_picture(tmp_path, caplog):
         for name, one, own in zip(names, pixels, captions, strict=True):
             assert set(own) == set(captions_of(int(name[:3])))
             assert one[0][-1][-1] == 5 * int(name[:3])
-    assert "captions: no splits are given; drawn from 12 pictures by seed 0: 6 train, 3 val, 3 test" in caplog.text
+    assert "drawn from 12 pictures by seed 0: 6 train, 3 val, 3 test" in caplog.text
     assert shown(source(tmp_path, draw=SplitDraw(0.25, 0.25, 1))) != found
     with_splits(tmp_path)
     assert len(source(tmp_path, columns=PhotoColumns(split=None)).load("val").images) == 1
@@ -194,9 +194,7 @@ def test_captions_that_are_empty(tmp_path, caplog):
     assert [len(found.captions_of(row)) for row in range(12)] == [2, 1] * 6
     assert "captions: 6 empty captions are left out" in caplog.text
     written(tmp_path, [("image", "a", "b"), *rows[:10], (name_of(10), "", ""), (name_of(11), " ", "")])
-    assert "2 of 12 pictures have no caption: 010.png, 011.png. Write captions, or leave these" in refused(
-        tmp_path, **settings
-    )
+    assert "2 of 12 pictures have no caption: 010.png, 011.png" in refused(tmp_path, **settings)
     found = source(tmp_path, **settings, uncaptioned="leave_out").load("train")
     assert found.names == [name_of(n) for n in range(10)]
     assert found.image_index.max() == 9 or found.pairs[:, 0].max() == 9
@@ -212,7 +210,7 @@ def test_pictures_that_come_twice(tmp_path, caplog):
     written(tmp_path, [("image", "caption", "split"), *rows, ("photo/../000.png", "e", "val")])
     assert "'..'" in refused(tmp_path)
     written(tmp_path, [("image", "caption", "split"), *rows, (".//000.png", "e", "val")])
-    assert "line 6 repeats a picture of another split. A picture in two splits would make" in refused(tmp_path)
+    assert "line 6 repeats a picture of another split" in refused(tmp_path)
     for copy in ("copy", "other"):
         (tmp_path / "photos" / f"{copy}.png").write_bytes(picture(1))
     written(
@@ -260,7 +258,7 @@ def test_bad_tables(tmp_path):
         assert message in refused(tmp_path), message
     written(tmp_path, [("image", "caption", "split"), *good])
     message = refused(tmp_path, "test")
-    assert "captions has no pictures of the split 'test'; it has 1 of train, 1 of val. Give pictures of it" in message
+    assert "the split 'test'; it has 1 of train, 1 of val" in message
     assert "data.columns.split=null" in message
     assert "has no column 'part'" in refused(tmp_path, columns=PhotoColumns(split="part"))
     (tmp_path / "bad.jsonl").write_text('{"image": "000.png", "caption": "a"}\n{"image": "001.png", "caption": [1]}\n')

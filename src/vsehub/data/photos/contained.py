@@ -14,10 +14,10 @@ class PictureContainer(Protocol):
     """A larger file that holds pictures by their rows."""
 
     def picture(self, row: int, name: str) -> StoredPicture:
-        """The picture in a row, which messages call by its name."""
+        """The picture in a row; its name is for messages."""
 
     def state(self, row: int) -> list[int]:
-        """Numbers that change when the picture in a row does."""
+        """Numbers that change whenever the picture in a row changes."""
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ from vsehub.checks import fail, nearest
 from vsehub.io.progress import bar
 from vsehub.io.rows import listed
 
-_MOST_LISTED = 1000  # files of a folder that are compared with a missing one
+_MOST_LISTED = 1000  # files of a folder whose names are compared with a missing one
 
 
 class FolderFiles:
     """Pictures that are files in a folder.
 
     folder: the folder. names: (I,) their paths in it. outside: whether links may lead to files outside the folder.
-    title: what a progress bar calls them.
+    title: of the progress bar.
     """
 
     setting = "images"
@@ -69,10 +69,10 @@ class LookedUp(NamedTuple):
 
 
 def look_up(folder: Path, names: Sequence[str]) -> LookedUp:
-    """Which files are not in a folder.
+    """The names of missing files, and of files outside the folder.
 
-    Each folder that names lie in is listed once: links are known from the listing, so that only they need a look at
-    each. names: paths in the folder.
+    Each folder is listed once. The listing shows which entries are links, so that only links are resolved one by one.
+    names: paths in the folder.
     """
     root = os.path.realpath(folder)
     wanted: dict[str, set[str]] = defaultdict(set)
@@ -91,7 +91,7 @@ def look_up(folder: Path, names: Sequence[str]) -> LookedUp:
 
 
 def _plain_files(folder: str, tails: set[str]) -> set[str]:
-    """Which of the names are files, not links, in the listing of a folder."""
+    """Those of the names that are files, not links, in the listing of a folder."""
     try:
         with os.scandir(folder) as entries:
             return {one.name for one in entries if one.name in tails and one.is_file(follow_symlinks=False)}

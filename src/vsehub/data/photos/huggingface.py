@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _FILE_NAME = "file_name"  # the column of an imagefolder's metadata that holds paths
-_MEMBERS, _STATE = "dataset_dict.json", "state.json"  # which save_to_disk writes
+_MEMBERS, _STATE = "dataset_dict.json", "state.json"  # a file that save_to_disk writes
 _IMAGE = "image"  # the column of pictures, as it is renamed
-_AT_ONCE = 1000  # rows whose names are read at a time
+_AT_ONCE = 1000  # rows of which names are read at a time
 _WANTED = (
     f"a folder that datasets' save_to_disk wrote ({_MEMBERS} or {_STATE}), or an imagefolder with "
     f"{', '.join(_METADATA)}"
@@ -156,7 +156,7 @@ class HuggingFace(ListedPhotos):
         return replace(listing, splits=None) if self._columns.split is None else listing
 
     def _content(self, name: str | None, dataset: "Dataset", column: str | None) -> Content:
-        """The pictures and captions of one dataset, and the splits: those of a column, or all that of its name."""
+        """The pictures and captions of one dataset, and their splits: from a column, or one split by its name."""
         from datasets import Image, Value
 
         features = dataset.features
@@ -176,7 +176,7 @@ class HuggingFace(ListedPhotos):
             "write the dataset as a table, dataset.to_parquet(FILE), and give data=table",
         )
         with _readable(self.folder):
-            dataset.data.table.validate(full=True)  # Arrow itself trusts the file: damage would end the process
+            dataset.data.table.validate(full=True)  # Arrow trusts the file: damage could end the process
             pictures = dataset.with_format(None).select_columns([image])
             pictures = pictures if stored else pictures.cast_column(image, Image(decode=False))
             names = _names(self.folder, pictures, image, stored)

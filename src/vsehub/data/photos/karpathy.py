@@ -121,7 +121,7 @@ def _refuse_repeats(path: Path, entries: list[KarpathyImage]) -> None:
 
 
 class KarpathyFiles(FolderFiles):
-    """Files below a folder, or directly in the folder where that is no other's name.
+    """Files below a folder, or directly in the folder if names stay unique.
 
     names: (I,) the paths that the json gives. flat: (I,) names of files directly in the folder, None where another
     picture has the same. Links are followed.
@@ -137,7 +137,7 @@ class KarpathyFiles(FolderFiles):
         return KarpathyFiles(self.folder, [self.names[row] for row in chosen], [self._flat[row] for row in chosen])
 
     def located(self, split: str) -> FolderFiles:
-        """The files under the names that they have. Raises InputError if some are missing."""
+        """The files under their actual names. Raises InputError if some are missing."""
         found: list[str] = []
         missing: list[str] = []
         for name, flat in zip(self.names, self._flat, strict=True):

@@ -50,7 +50,7 @@ _AT_ONCE = 1024  # pictures submitted to the threads at a time, so that a whole 
 
 
 class StoredPicture(Protocol):
-    """A picture within a larger file, read when it is wanted; `str()` names it in messages."""
+    """A picture within a larger file, read on demand; `str()` names it in messages."""
 
     def read(self) -> bytes:
         """The bytes of the picture's file."""
@@ -100,7 +100,7 @@ def read_crop(file: PictureFile, choose: Callable[[int, int], Crop]) -> np.ndarr
             picture = _upright_rgb(image, orientation)
     except Exception as error:
         raise InputError(f"{file} cannot be decoded ({_reason(error)})") from error
-    x, y = picture.width / width, picture.height / height  # below 1 where it was decoded smaller
+    x, y = picture.width / width, picture.height / height  # below 1 if decoded at a smaller size
     right, bottom = min((crop.left + crop.width) * x, picture.width), min((crop.top + crop.height) * y, picture.height)
     box = crop.left * x, crop.top * y, right, bottom
     return np.asarray(picture.resize(crop.size, Image.Resampling[crop.interpolation.upper()], box))
@@ -177,7 +177,7 @@ def resized_crop(width: int, height: int, resize: int) -> Crop:
 
 
 def prepared_crop(width: int, height: int, how: "Preparation") -> Crop:
-    """The whole picture resized as an encoder wants it, except that `resized_crop` cuts what is longer than 16:1."""
+    """The whole picture, resized for an encoder; `resized_crop` cuts pictures longer than 16:1."""
     crop = resized_crop(width, height, how.resize)
     across, down = crop.size
     if how.mode == "squash":
@@ -231,8 +231,8 @@ class Pictures:
     Indexing resizes a picture's shorter side to `resize` and takes the middle size x size pixels. Ten crops are the
     upper left, upper right, lower left and lower right corner and the centre, then their mirrors in that order.
 
-    files: the paths, or where in larger files the pictures are. contents: hashes (I,) of the files' bytes, if they are
-    known; None: they are read when they are asked for. augments: whether training takes `augmented` pictures. threads:
+    files: the paths, or positions of the pictures in larger files. contents: hashes (I,) of the files' bytes, if known;
+    None: computed on demand. augments: whether training takes `augmented` pictures. threads:
     how many decode at a time; None is one per core, at most 8. Keeps no threads between reads, so that it can be
     pickled and forked. Raises InputError for sizes that are not whole numbers, `resize` below `size`, and crops other
     than 1 and 10.
@@ -263,7 +263,7 @@ class Pictures:
 
     @property
     def contents(self) -> np.ndarray:
-        """(I,) hashes of the bytes of the files, by which equal files are found."""
+        """(I,) hashes of the bytes of the files; equal files have equal hashes."""
         if self._contents is None:
             with ThreadPoolExecutor(self.threads) as pool:
                 files = (self.files[row] for row in range(len(self)))
@@ -271,7 +271,7 @@ class Pictures:
         return self._contents
 
     def prepared(self, how: "Preparation") -> "Pictures":
-        """The same pictures as an encoder takes them. Raises InputError for ten crops and unknown settings."""
+        """The same pictures, prepared for an encoder. Raises InputError for ten crops and unknown settings."""
         require(
             self.crops == 1,
             f"crops is {self.crops}, but the image encoder brings its own preprocessing, of one whole picture; leave "
@@ -365,8 +365,8 @@ def check_pictures(
     """Decode all pictures once and hash their files.
 
     Intact pictures are remembered: one with the same key and state as in an earlier check is not read again. keys,
-    states: of each picture, what names it and what changes with it. memory: the file that remembers; if it cannot be
-    written, a warning is logged and nothing is remembered. title: of the progress bar. threads: how many decode at a
+    states: of each picture, its identity and its version. memory: the file with the earlier checks; if the file cannot
+    be written, a warning is logged. title: of the progress bar. threads: how many decode at a
     time.
     """
     remembered = read_object(memory)
@@ -403,7 +403,7 @@ def check_pictures(
 
 
 def memory_file(cache: Path, of: str) -> Path:
-    """The file that remembers the intact pictures of a folder or another collection, which `of` names.
+    """The file that lists the intact pictures of the folder or collection `of`.
 
     cache: its folder.
     """

@@ -1,4 +1,4 @@
-"""A split whose pictures come as an encoder takes them."""
+"""A split with pictures prepared for an encoder."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def prepared(split: CaptionedImages, how: "Preparation | None") -> CaptionedImages:
     """The split with its picture files brought to the encoder's size; unchanged where `how` is None.
 
-    Raises InputError if the images are no files and have another size.
+    Raises InputError if the images are stored pixels of another size.
     """
     if how is None:
         return split

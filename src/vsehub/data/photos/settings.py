@@ -17,14 +17,14 @@ from vsehub.io.rows import listed
 
 log = logging.getLogger(__name__)
 
-_NAMED_LEFT_OUT = 20  # files named in a warning: more than in an error, since nothing else names them
+_NAMED_LEFT_OUT = 20  # files named in a warning: more than in an error, since no other message names these
 
 
 class PictureCollection(PictureFiles, Protocol):
     """The pictures of a source or of a split, wherever they are stored.
 
-    names: (I,) of the pictures, each once. setting: the setting that says where they are, title: what it names, for
-    messages and progress bars. identity: tells one collection from another; names are unique within it.
+    names: (I,) of the pictures, unique in the collection. setting: the setting with their address; title: of the
+    collection, for messages and progress bars. identity: different for different collections.
     """
 
     @property
@@ -43,13 +43,13 @@ class PictureCollection(PictureFiles, Protocol):
         """The pictures of these rows."""
 
     def located(self, split: str) -> "PictureCollection":
-        """The same pictures, after a look at whether their files are there.
+        """The same pictures, after a check that their files exist.
 
         split: for messages. Raises InputError if files are missing.
         """
 
     def states(self) -> list[list[int]]:
-        """For each picture, numbers that change when the picture does."""
+        """Numbers for each picture that change whenever the picture changes."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class PictureSettings(Component):
     uncaptioned: str = "stop"
     threads: int | None = None
     cache: str | None = None
-    rebuilt = MappingProxyType({"cache": None})  # a checkpoint does not say where files are written
+    rebuilt = MappingProxyType({"cache": None})  # settings that a checkpoint does not decide
 
     def __post_init__(self) -> None:
         one_of("augment", self.augment, ("none", "vsepp"))

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 class Listing:
     """I pictures and C captions.
 
-    files: where the pictures are. images: (C,) integers, the picture of each caption; a picture may have any number.
-    captions: C strings as they are written; empty ones are left out. splits: (I,) "train", "val" or "test", other words
+    files: the pictures. images: (C,) integers, the picture of each caption; a picture may have any number of captions.
+    captions: C strings, not stripped; empty ones are left out. splits: (I,) "train", "val" or "test", other words
     for pictures that are in none; None: they are drawn. names: (I,) for reports; None: those of the files. shared:
     whether a caption of several pictures is one text that belongs to all of them, else several.
     """
@@ -40,8 +40,8 @@ class Listing:
 class ListedPhotos(Component):
     """A source of the pictures that a listing gives; a subclass reads the listing.
 
-    name: for reports. pictures: how they are read; None: the defaults. draw: how splits are drawn where the listing has
-    none; None: the defaults.
+    name: for reports. pictures: settings for reading pictures; None: the defaults. draw: settings for drawing splits if
+    the listing has none; None: the defaults.
     """
 
     redraw: str | None = "data.columns.split=null"  # the setting with which splits are drawn, if they can be

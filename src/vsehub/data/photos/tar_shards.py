@@ -1,4 +1,4 @@
-"""Tar files of pictures and captions: where each picture begins, found by reading a file once, then remembered."""
+"""Tar files of pictures and captions, with a stored index of the positions of the pictures."""
 
 import hashlib
 import json
@@ -65,12 +65,12 @@ class TarShard:
         return Member(self.path, int(self.offset[row]), int(self.size[row]), name)
 
     def state(self, row: int) -> list[int]:
-        """Where the picture is, and the modification time."""
+        """The position of the picture, and the modification time."""
         return [int(self.offset[row]), int(self.size[row]), self.changed]
 
 
 class ShardIndex(NamedTuple):
-    """Where the pictures of a shard are, and their captions.
+    """The positions of the pictures of a shard, and their captions.
 
     stamp: size and modification time of the shard. names, offset, size: (I,) of each picture. images: (C,) the picture
     of each caption. captions: C strings.
@@ -239,7 +239,7 @@ def _captions(path: str, name: str, content: bytes, keys: Sequence[str] | None) 
 
 
 def _clean(path: str, name: str) -> str:
-    """A member's name as an id: nothing is written under it, but others may take it for a path."""
+    """A member's name as an id, safe for other programs that use ids as paths."""
     require(
         not {"\n", "\r"} & set(name) and is_unicode(name),
         f"{path} holds a file named {name!r}; a name is one line of valid text. Write the shard again",

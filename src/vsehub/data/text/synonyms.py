@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 COLUMNS = ("word", "synonym")
 _WINDOW = 2  # words on each side that are a word's context
 _LEAST_ALIKE = 0.2  # cosine of two words' contexts
-_LEAST_TIMES = 5  # that one word has the other's place
-_LEAST_OFTEN = 0.5  # logarithm of how much more often than by chance
+_LEAST_TIMES = 5  # least number of exchanges of two words
+_LEAST_OFTEN = 0.5  # least logarithm of observed over expected exchanges
 _MOST = 5  # synonyms of a word
-_NEAR = 4  # captions of an image after a caption that it is compared with
+_NEAR = 4  # later captions of an image that a caption is compared with
 _BLOCK = 100_000  # pairs of captions at a time
 
 

@@ -128,8 +128,8 @@ class Subwords:
     """The subwords of a pretrained model, and the special tokens that it puts around a caption.
 
     tokenizer: of the `tokenizers` library. most: the tokens that the model takes, special ones counted; longer captions
-    are cut, and their number is logged. None: no limit. clean: what open_clip does to a caption before, a name of
-    `CLEANINGS`; None: nothing. special: the number of special tokens around a caption. Raises InputError for a
+    are cut, and their number is logged. None: no limit. clean: open_clip's cleaning of captions, a name of
+    `CLEANINGS`; None: no cleaning. special: the number of special tokens around a caption. Raises InputError for a
     tokenizer that adds none, since an empty caption would then have no tokens, and for other limits and names.
     """
 
@@ -232,14 +232,14 @@ class Subwords:
 
 
 def clip_pattern() -> str:
-    """What a word is to CLIP's own tokenizer, a pattern of the package regex that ignores case."""
+    """The pattern of a word in CLIP's own tokenizer, for the package regex, ignoring case."""
     from open_clip.tokenizer import SimpleTokenizer
 
     return str(SimpleTokenizer().pat.pattern)
 
 
 def _clip_words() -> Callable[[str], str]:
-    """What CLIP's own tokenizer does before it looks up subwords: clean a caption, and split it into words."""
+    """The first steps of CLIP's own tokenizer: clean a caption, and split it into words."""
     import regex
 
     clean, words = _open_clip_cleaning("lower"), regex.compile(clip_pattern(), regex.IGNORECASE)
@@ -253,7 +253,7 @@ def _open_clip_cleaning(name: str) -> Callable[[str], str]:
     return found
 
 
-# What open_clip's tokenizers do to a caption: of CLIP's own, and those that its configurations name.
+# The cleaning of captions by open_clip's tokenizers: CLIP's own, and those named in its configurations.
 CLEANINGS: dict[str, Callable[[], Callable[[str], str]]] = {
     "clip": _clip_words,
     **{name: partial(_open_clip_cleaning, name) for name in ("lower", "whitespace", "canonicalize")},

@@ -51,7 +51,7 @@ _SMALL, _LARGE = 1e-15, 1e15
 
 @dataclass(frozen=True)
 class Origin:
-    """Where vectors were read from.
+    """The origin of vectors.
 
     path: the file, folder or URI, with `::key` if it was given; None for an array. stamps: of the files, taken before
     they were opened. left_out: shards that could not be read. files: (address, rows) of each file that the rows lie in,
@@ -162,7 +162,7 @@ def open_vectors(
     .npz, the column `id` of a .parquet, .csv, .tsv or .jsonl, or from clip-retrieval's metadata, whose captions become
     labels. normalize:
     see `VectorFile`. skip_unreadable: leave out shards that cannot be read, with a warning. fetched: whether .npy files
-    behind a URI are fetched as others are; otherwise only rows that are asked for are read, each time. Files are
+    behind a URI are fetched like other files; otherwise only the requested rows are read, each time. Files are
     mapped, not read; those that cannot be (.parquet, .csv, .tsv, .jsonl, compressed .npz) are unpacked once into an
     unnamed file in the temporary folder. Raises InputError if a file is absent, damaged or of another format, if shards
     differ in dimension or type, or if numbers are of another type.

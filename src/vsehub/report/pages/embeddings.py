@@ -219,13 +219,11 @@ def _cell(column: MetricColumn, ranking: dict, plain: dict | None) -> Cell:
         return "–"
     text = f"{value:,.{column.decimals}f}".replace("-", "−")
     before = None if plain is None or column.part == "changed" else _value(plain, column)
-    return text if before is None else (text, _difference(value - before, column.decimals))
-
-
-def _difference(difference: float, decimals: int) -> str:
-    text = f"{abs(difference):,.{decimals}f}"
-    sign = "" if not text.strip("0.,") else "+" if difference > 0 else "−"
-    return f"{sign}{text}"
+    if before is None:
+        return text
+    size = f"{abs(value - before):,.{column.decimals}f}"
+    sign = "" if not size.strip("0.,") else "+" if value > before else "−"
+    return text, f"{sign}{size}"
 
 
 PERCENT = "\N{NO-BREAK SPACE}%"

@@ -27,7 +27,9 @@ def unfinished(runs: Sequence[Run]) -> list[str]:
     """One note per run that was not evaluated, or that was evaluated although its training did not finish."""
     notes = []
     for run in runs:
-        about = f"{run.record['name']} ({run.path}, status {run.record['status']}, {_progress(run)})"
+        epochs = run.history["epoch"].dropna() if "epoch" in run.history else pd.Series(dtype=float)
+        progress = "no epoch logged" if epochs.empty else f"last epoch logged {int(epochs.max())}"
+        about = f"{run.record['name']} ({run.path}, status {run.record['status']}, {progress})"
         if not run.evaluations:
             notes.append(f"{'not evaluated' if run.finished else 'unfinished'}, in no table: {about}")
         elif not run.finished:
@@ -43,11 +45,6 @@ def stale(runs: Sequence[Run]) -> list[str]:
         for run in runs
         if run.stale
     ]
-
-
-def _progress(run: Run) -> str:
-    epochs = run.history["epoch"].dropna() if "epoch" in run.history else pd.Series(dtype=float)
-    return "no epoch logged" if epochs.empty else f"last epoch logged {int(epochs.max())}"
 
 
 def repeated_seeds(frame: pd.DataFrame) -> list[str]:

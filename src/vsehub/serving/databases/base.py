@@ -1,4 +1,4 @@
-"""What an engine does for vsehub: one collection of vectors with ids, labels and facts, searched by inner product."""
+"""The interface of an engine: one collection of vectors with ids, labels and facts, searched by inner product."""
 
 import copy
 import errno
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _KEYS = uuid.UUID("5d2f9f0e-6a0b-4d0c-9a55-6a7a8f1a3c11")
-CONNECT_SECONDS = 5  # that a server may take to answer
-# What a machine may refuse a program that keeps files: the boundary of the commands reports these without the engine.
+CONNECT_SECONDS = 5  # a server's time to answer
+# Errors of the machine, such as a full disk: commands report these without naming the engine.
 _OF_MACHINE = tuple(
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EIO", "EFBIG", "EMFILE", "ENFILE")
@@ -48,7 +48,7 @@ class ItemRows:
     fields: "pa.Table | None" = None
 
     def records(self, part: slice) -> list[dict[str, Any]]:
-        """What is given of each item beside id and vector, for engines that store documents; None: an empty cell."""
+        """Label and further columns of each item, for engines that store documents; None: an empty cell."""
         ids = self.ids[part]
         fields = [{} for _ in ids] if self.fields is None else self.fields.slice(part.start, len(ids)).to_pylist()
         if self.labels is None:
@@ -74,19 +74,19 @@ class Database(Protocol):
         """Another collection of the same database, over the same connection."""
 
     def building(self, first: bool) -> "Database":
-        """Where the next collection of this name is built, while the one that is there is searched.
+        """The collection to fill next under this name, while the present one is searched.
 
         first: whether no finished collection has the name.
         """
 
     def swap(self, building: "Database") -> None:
-        """Let `building` take this name at once: a reader sees the earlier collection or this one, whole."""
+        """Give this name to `building` in one step: a reader sees the earlier collection or the new one, whole."""
 
     def shape(self) -> Shape | None:
-        """Those of the collection; None if there is no collection of this name."""
+        """The collection's dimension and metric; None if there is no collection of this name."""
 
     def facts(self) -> str | None:
-        """The text stored by `create` or `keep_facts`; None if the collection has none: it is not vsehub's."""
+        """The text stored by `create` or `keep_facts`; None if the collection has none, and so is not vsehub's."""
 
     def create(self, dimensions: int, facts: str) -> None:
         """Create the empty collection."""
@@ -95,10 +95,10 @@ class Database(Protocol):
         """Replace the stored text."""
 
     def put(self, rows: ItemRows) -> None:
-        """Add items; an item whose id is there is replaced whole."""
+        """Add items; an item with a known id is replaced whole."""
 
     def update(self, rows: ItemRows) -> None:
-        """Add items; of an item whose id is there, what is given is replaced, and what is not given stays."""
+        """Add items; of an item with a known id only the given parts are replaced."""
 
     def finish(self, approximate: bool) -> None:
         """Make all items searchable: exactly, or by the engine's approximate index."""
@@ -110,7 +110,7 @@ class Database(Protocol):
         """Ids and inner products of the k best items of each row of vectors (Q, D + 1), best first."""
 
     def remove(self, ids: Sequence[str]) -> None:
-        """Remove items; ids that are not there are passed over."""
+        """Remove items; unknown ids are ignored."""
 
     def read(self, ids: Sequence[str] | None = None) -> Iterator[ItemRows]:
         """All items with their labels ("" for none), or those of some ids, in batches, in any order."""
@@ -142,9 +142,9 @@ class Named:
 
 
 class Aliased(Named, ABC):
-    """A collection of an engine that knows aliases: its name is one, of a collection NAME_a or NAME_b in turn."""
+    """A collection of an engine with aliases: NAME is an alias of NAME_a and NAME_b in turn."""
 
-    _alias: str  # that users search by; `_name` is that of the collection itself
+    _alias: str  # the name that users search by; `_name` is the collection's own
 
     def beside(self, name: str) -> Self:
         """See `Database`."""
@@ -180,7 +180,7 @@ class Aliased(Named, ABC):
 
     @abstractmethod
     def _point(self, name: str) -> None:
-        """Let the alias mean another collection, at once."""
+        """Point the alias at another collection, in one step."""
 
     @abstractmethod
     def _unpoint(self) -> None:
@@ -188,15 +188,15 @@ class Aliased(Named, ABC):
 
     @abstractmethod
     def _drop(self) -> None:
-        """Remove the collection, which no alias means."""
+        """Remove the collection, to which no alias points."""
 
 
 @contextmanager
 def asking(address: str, folder: Path | None = None) -> Iterator[None]:
     """Turn an error of an engine's client within the block into an InputError that begins with the address.
 
-    folder: that of an engine within this process, None for a server. What the machine refuses the engine there, such as
-    space on a full disk, becomes an OSError that names the folder.
+    folder: of an engine within this process, None for a server. An error of the machine, such as a full disk, becomes
+    an OSError that names the folder.
     """
     try:
         yield
@@ -215,9 +215,9 @@ def asking(address: str, folder: Path | None = None) -> Iterator[None]:
 
 
 def _machine_error(error: Exception) -> int | None:
-    """The number of the system error that the machine answered an engine with; None for any other error.
+    """The number of the system error behind an engine's error; None for any other error.
 
-    Engines in C++ and Rust, and those behind a channel of gRPC, pass on a text only.
+    Engines in C++ and Rust, and engines behind gRPC, report only a text.
     """
     text = str(error)
     numbers = {int(number) for number in _NUMBER.findall(text)} | {getattr(error, "errno", None)}
@@ -225,7 +225,7 @@ def _machine_error(error: Exception) -> int | None:
 
 
 def key_of(name: str) -> str:
-    """The key of an item in engines whose keys are UUIDs, or whose client writes keys into filters as they are."""
+    """The key of an item as a UUID, for engines that require one or whose client does not escape keys in filters."""
     return str(uuid.uuid5(_KEYS, name))
 
 

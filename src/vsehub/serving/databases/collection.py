@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BLOCK = 10_000  # items that are put in at a time
+BLOCK = 10_000  # items stored at a time
 _LONGEST = 10_000  # bytes of an id or a label in UTF-8
 
 
@@ -35,8 +35,8 @@ _LONGEST = 10_000  # bytes of an id or a label in UTF-8
 class Items:
     """Items for a collection: vectors (M, D), their biases b (M,) and ids.
 
-    labels: M texts, or None. fields: M rows of further columns (`columns.read_columns`), or None. Raises InputError for
-    ids that repeat and for texts that are too long.
+    labels: M texts, or None. fields: M rows of further columns (`columns.read_columns`), or None. fingerprint: of the
+    vectors' file. Raises InputError for ids that repeat and for texts that are too long.
     """
 
     vectors: VectorSource
@@ -44,6 +44,7 @@ class Items:
     ids: Sequence[str]
     labels: Sequence[str] | None = None
     fields: "pa.Table | None" = None
+    fingerprint: str = ""
 
     def __post_init__(self) -> None:
         distinct_ids("item_ids", self.ids)
@@ -68,7 +69,7 @@ class Items:
 
 
 class Collection:
-    """A collection that vsehub filled, open for search. ids: of the rows that `search` gives back, in their order.
+    """A collection that vsehub filled, open for search. ids: of all items; `search` returns positions in this order.
 
     takes_place_in: the live collection of the same name, replaced when this one is complete; None if there is none.
     """
@@ -106,7 +107,7 @@ class Collection:
         return given_back(queries, values, positions)
 
     def complete(self) -> None:
-        """Note in the database that all items are there, and let the collection take its name, at once."""
+        """Mark the collection as complete, and give it its name in one step."""
         if self._live is None:
             return
         self.facts = replace(self.facts, complete=True)
@@ -142,12 +143,11 @@ def facts_of(
     kept: Kept | None = None,
     approximate: bool,
     normalize: bool | None,
-    fingerprint: str,
 ) -> Facts:
-    """The facts of a collection that is to hold items, ranked by a·s - b(item); see `Facts` and `Kept`."""
+    """The facts of a collection for these items, ranked by a·s - b(item); see `Facts` and `Kept`."""
     return Facts(
         criterion=criterion,
-        parameters=json.loads(json.dumps(dict(parameters))),  # as they are read again
+        parameters=json.loads(json.dumps(dict(parameters))),  # the same values as after reading
         reference=reference,
         reference_rows=0 if kept is None else len(kept.reference),
         shift=0.0 if kept is None else kept.shift,
@@ -157,18 +157,17 @@ def facts_of(
         items=len(items.vectors),
         approximate=approximate,
         normalize=normalize,
-        fingerprint=fingerprint,
+        fingerprint=items.fingerprint,
         digest=items.digest(),
         complete=False,
     )
 
 
 def require_free(place: Place, overwrite: bool, begun: bool = False) -> None:
-    """Raise InputError if the engine does not answer, or if a collection is there that must not be replaced.
+    """Raise InputError if the engine does not answer, or has a collection that must not be replaced.
 
-    A finished one may be if this command has begun before and was stopped, which may have happened after its collection
-    was finished: whether it is that of the same command is found out by `fill`. What vsehub did not make is never
-    replaced.
+    begun: whether an earlier run of this command was stopped. That run may have finished the collection; `fill` finds
+    out whether a finished collection is its own. A collection that vsehub did not make is never replaced.
     """
     if not place.exists:
         return
@@ -182,7 +181,7 @@ def require_free(place: Place, overwrite: bool, begun: bool = False) -> None:
 
 @contextmanager
 def _connected(place: Place) -> Iterator[Database]:
-    """The collection of a place, which need not exist, and whose errors are turned into one line."""
+    """The collection of a place, which need not exist. Errors are turned into one line."""
     database = place.opened()
     try:
         with place.asking():
@@ -192,9 +191,9 @@ def _connected(place: Place) -> Iterator[Database]:
 
 
 def _facts_of(database: Database, place: Place, readable: bool) -> Facts | None:
-    """The facts of a collection that is there; None if there is none.
+    """The facts of an existing collection; None if there is none.
 
-    readable: false where facts of another version, or damaged ones, will do, since they are to be replaced: None then.
+    readable: False if the collection is to be replaced: damaged facts, or facts of another version, are then None.
     Raises InputError if the collection is not one that vsehub filled.
     """
     if database.shape() is None:
@@ -223,13 +222,13 @@ def fill(
     kept: Kept | None = None,
     overwrite: bool = False,
 ) -> Collection:
-    """A collection with these items, which takes the place of any earlier one when it is told to be `complete`.
+    """A collection with these items; `complete` puts it in the place of any earlier one.
 
-    It is built beside an earlier one, which is searched meanwhile. facts: from `facts_of`. kept: what is stored beside
-    it, as many reference queries as the facts say. A finished collection of the same facts is given back as it is: the
-    command that filled it may have been stopped before it wrote its own result. overwrite: replace any other collection
-    of vsehub's. Raises InputError for a collection that must not be replaced, and if the engine refuses; the same
-    command then goes on where this one stopped.
+    The earlier collection can be searched meanwhile. facts: from `facts_of`. kept: stored beside the new collection,
+    with as many reference queries as the facts say. A finished collection of the same facts is returned unchanged: its
+    command may have been stopped before writing its own result. overwrite: replace any other collection of vsehub's.
+    Raises InputError for a collection that must not be replaced, and if the engine refuses; the same command, run
+    again, continues.
     """
     last, _ = last_components(items.bias, facts.scale)
     database = place.opened()
@@ -238,7 +237,7 @@ def fill(
             live = _facts_of(database, place, readable=not overwrite)
             if live is not None and live.complete:
                 if live.is_of_the_command_of(facts):
-                    database.finish(facts.approximate)  # it may have been stopped in between
+                    database.finish(facts.approximate)  # an earlier command may have been stopped in between
                     _tidy(database, place, live)
                     return Collection(database, place, live, items.ids)
                 if not overwrite:
@@ -265,7 +264,7 @@ def fill(
 
 
 def _begun(building: Database, place: Place, facts: Facts, overwrite: bool) -> int:
-    """The row from which a collection is to be filled; creates it if necessary."""
+    """The first row that is still missing in a collection, which is created if necessary."""
     found = _facts_of(building, place, readable=False)
     if building.shape() is not None and (found is None or not found.is_of_the_command_of(facts)):
         require(
@@ -281,12 +280,12 @@ def _begun(building: Database, place: Place, facts: Facts, overwrite: bool) -> i
         return 0
     require_shape(building, place, facts)
     building.keep_facts(facts.text())
-    # Blocks were put in one after the other: all but the last that was begun are whole.
+    # Blocks were stored in order: all but the last one begun are whole.
     return max(0, (min(building.count(), facts.items) - 1) // BLOCK * BLOCK)
 
 
 def _tidy(database: Database, place: Place, facts: Facts) -> None:
-    """Finish what follows a swap: the index of a copy, and the end of what the earlier collection had beside it."""
+    """Finish the steps after a swap: index a copy, and remove what was stored beside the earlier collection."""
     database.finish(facts.approximate)
     building = database.building(first=False)
     try:
@@ -319,7 +318,7 @@ def require_shape(database: Database, place: Place, facts: Facts) -> None:
 def put_in(database: Database, items: Items, last: Tensor, start: int = 0, update: bool = False) -> None:
     """Put items from row `start` on into a collection, with their last components (M,), block by block.
 
-    update: keep what is stored beside earlier items of the same ids, and not given here.
+    update: keep the labels and columns of earlier items of the same ids where none are given.
     """
     vectors = items.vectors
     with bar("filling the collection", total=len(vectors), initial=start, unit=" items") as steps:

@@ -1,4 +1,4 @@
-"""Further columns of items, such as prices, from a table: stored beside the vectors, to be filtered on."""
+"""Further columns of items, such as prices, from a table: stored beside the vectors, for filters."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ID = "id"
 _EXPECTED = "a table with the column id and a further column for each thing to store"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,49}")
-_RESERVED = frozenset(["key", "label", "vector"])  # that the databases hold for vsehub
+_RESERVED = frozenset(["key", "label", "vector"])  # names that vsehub itself stores
 _WORDS = {"string": "texts", "int64": "whole numbers", "double": "numbers", "bool": "true and false"}
 _TRUTH = {"true": True, "false": False}
 
@@ -26,7 +26,7 @@ def read_columns(path: str | Path, ids: Sequence[str]) -> "pa.Table":
     """The columns of a .csv, .tsv, .jsonl or .parquet table other than `id`, a row for each of the items' ids (n,).
 
     Columns hold texts, whole numbers, numbers, or true and false; those of a .csv or .tsv what all their entries can be
-    read as. An empty entry is stored as none. Rows of other ids are passed over. Raises InputError if an item has no
+    read as. An empty entry is stored as none. Rows of other ids are ignored. Raises InputError if an item has no
     row or several, for names that not every database takes and for entries of other kinds.
     """
     import pyarrow as pa

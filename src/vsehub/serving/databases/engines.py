@@ -20,10 +20,10 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 class DatabaseEngine:
     """An engine.
 
-    title: its name in texts. factory: the class in the module of the engine's name. foreign: that of a collection of
-    others there. packages: the modules that its extra installs. file: its folder in `out`; None if it needs a server.
-    schemes: of the URIs that it takes. ending: of the name of any folder of it. server: the URI of a server, as an
-    example. no_folder: why it needs one, in words.
+    title: its name in texts. factory: the class of its collections, in the module of the engine's name. foreign: the
+    class of a collection made by others. packages: the modules that its extra installs. file: its folder in `out`; None
+    if it needs a server. schemes: of the URIs that it takes. ending: of the name of any folder of it. server: an
+    example of a server's URI. no_folder: the reason why it needs a server.
     """
 
     title: str
@@ -75,9 +75,9 @@ ENGINES = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where a collection is: the engine, its URI or folder, and the collection's name.
+    """The engine, URI or folder, and name of a collection.
 
-    theirs: whether vsehub did not make it, so that its name need not be one that vsehub gives.
+    theirs: whether others made the collection; its name may then be any that the engine allows.
 
     Raises InputError for an unknown engine, if a package of it is missing, and for a URI or a name that it cannot take.
     """
@@ -122,7 +122,7 @@ class Place:
 
     @property
     def served(self) -> bool:
-        """Whether it is behind a URI, not in a folder of this machine."""
+        """Whether the collection is behind a URI, not in a folder of this machine."""
         return _SCHEME.match(self.uri) is not None
 
     @property
@@ -132,11 +132,11 @@ class Place:
 
     @property
     def exists(self) -> bool:
-        """Whether there may be a collection: a folder that is not there holds none."""
+        """Whether there may be a collection: False for a missing folder."""
         return self.served or Path(self.uri).exists()
 
     def asking(self) -> AbstractContextManager[None]:
-        """A block within which errors of the engine are reported with this place; see `base.asking`."""
+        """A context in which errors of the engine name this place; see `base.asking`."""
         return asking(self.address, None if self.served else Path(self.uri))
 
     def opened(self) -> Database:

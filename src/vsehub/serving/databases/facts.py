@@ -21,15 +21,15 @@ class Facts:
     """What a collection of vsehub holds.
 
     criterion, parameters: the name of a criterion's yaml file, and its settings. reference: where its reference queries
-    came from, in words. reference_rows: how many of them are kept beside the collection, so that new items get their
-    bias from them; 0 for none. shift: what is added to that bias where they are a sample. scale (a) and mean_bias (the
-    mean of b): a corrected score is a times the inner product, minus the mean. dim: D; stored vectors have one
-    dimension more. items: how many were put in when it was filled. approximate: whether the engine searches an
+    came from, in words. reference_rows: the number of reference queries stored beside the collection, from which new
+    items get their bias; 0 for none. shift: the correction of that bias if these queries are a sample. scale (a) and
+    mean_bias (the mean of b): a corrected score is a times the inner product, minus the mean. dim: D; stored vectors
+    have one dimension more. items: how many were put in when it was filled. approximate: whether the engine searches an
     approximate index. normalize: whether vectors were divided by their norms. fingerprint: of the item vectors. digest:
     of ids, labels and biases, by which a command knows its own collection; "" once items have come or gone. complete:
-    whether all items are in it. generation: eight hexadecimal digits that end the names of what is kept beside it.
-    replaces: the generation of the collection whose place it took, while what was kept beside that one may be there;
-    "" otherwise. behind: whether items may have come or gone since the masses that are kept were computed.
+    whether all items are in it. generation: eight hexadecimal digits that end the names of the collections beside it.
+    replaces: the generation of the earlier collection, until the collections beside that one are removed; "" otherwise.
+    behind: whether items may have come or gone since the stored masses were computed.
     """
 
     criterion: str
@@ -56,7 +56,7 @@ class Facts:
         return json.dumps({"schema": SCHEMA, **asdict(self)})
 
     def is_of_the_command_of(self, other: "Facts") -> bool:
-        """Whether one command asked for both collections: they hold the same, and nothing was changed since."""
+        """Whether both collections belong to one command: same contents, no changes since."""
         unlike = {"complete": True, "generation": "", "replaces": ""}
         return bool(self.digest) and replace(self, **unlike) == replace(other, **unlike)  # type: ignore[arg-type]
 
@@ -95,17 +95,17 @@ def require_of_vsehub(text: str | None, address: str) -> dict[str, Any]:
 
 
 def mark_of_beside(name: str) -> str:
-    """The stored text of what is kept beside the collection `name`."""
+    """The text that marks a collection stored beside the collection `name`."""
     return json.dumps({"schema": SCHEMA, "beside": name})
 
 
 def is_beside(text: str | None) -> bool:
-    """Whether a stored text is that of something that is kept beside a collection."""
+    """Whether a stored text marks a collection that belongs beside another."""
     return "beside" in require_of_vsehub(text, "")
 
 
 def require_beside(text: str | None, name: str, address: str) -> None:
-    """Raise InputError unless a stored text says that a collection is kept beside the collection `name`."""
+    """Raise InputError unless a stored text marks a collection as stored beside the collection `name`."""
     require(
         require_of_vsehub(text, address).get("beside") == name,
         f"index_uri: {address} is not what vsehub keeps beside {name}; give another index_name",
@@ -125,6 +125,6 @@ def _fits(name: str, kind: Any, value: Any) -> bool:
     if kind is float:
         number = type(value) in (int, float) and math.isfinite(value)
         return number and (name != "scale" or value > 0)
-    if name == "parameters":  # what they may be is checked by the builder of components
+    if name == "parameters":  # their values are checked when the criterion is built
         return isinstance(value, dict) and all(type(one) is str for one in value)
     return type(value) is bool or (value is None and name == "normalize")

@@ -1,7 +1,7 @@
 """Collections made by others: the bias of each item as one more field, and an expression that ranks by the field.
 
-The vectors stay as they are, so that the engine's own search finds a shortlist by plain similarity, which the
-expression ranks by a·s - b. Items of the collection without the field are left out.
+The vectors stay unchanged. The engine's own search finds a shortlist by plain similarity, and the expression ranks
+the shortlist by a·s - b. Items without the field are left out.
 """
 
 import re
@@ -23,13 +23,13 @@ from vsehub.serving.corrected import unit_rows
 from vsehub.serving.databases.engines import ENGINES, Place, without_secret
 
 FIELD = "vsehub_bias"
-SHORTLIST = 1000  # items that plain search finds, of which the corrected ranking is made
+SHORTLIST = 1000  # items in the shortlist of plain search
 BATCH = 1000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Foreign(ABC):
-    """A collection of others. ids: the ids of the items, in their order, which are the keys of the collection.
+    """A collection made by others. ids: of the items, in their order; the keys of the collection.
 
     place: where it is. id_column, vector_column: the names of its columns; None: the engine's usual one. scale: a.
     """
@@ -50,19 +50,19 @@ class Foreign(ABC):
 
     @abstractmethod
     def check(self) -> bool:
-        """Whether it has the field. Raises InputError unless the collection, its columns and its distance fit."""
+        """Whether the collection has the field. Raises InputError unless its columns and its distance fit."""
 
     @abstractmethod
     def among(self, ids: Sequence[str]) -> set[str]:
-        """Which of the ids it holds with a vector."""
+        """Those of the ids whose items have a vector in the collection."""
 
     @abstractmethod
     def write(self, bias: Sequence[float]) -> None:
-        """Write the bias of each item, and touch nothing else."""
+        """Write the bias of each item, and change nothing else."""
 
     @abstractmethod
     def find(self, query: np.ndarray, k: int, corrected: bool) -> list[tuple[str, float]]:
-        """Ids and scores of the k best of a query (D,), by the expression of the note or plain."""
+        """Ids and scores of the k best items of a query (D,), by the expression of the note or by plain similarity."""
 
     @abstractmethod
     def note(self, k: int) -> tuple[str, str]:
@@ -73,7 +73,7 @@ class Foreign(ABC):
         """End the connection."""
 
     def require(self, replace: bool) -> None:
-        """Raise InputError for a field that must not be replaced, and for items that the collection does not hold."""
+        """Raise InputError for a field that must not be replaced, and for items missing in the collection."""
         there = self.check()
         require(
             replace or not there,

@@ -1,8 +1,8 @@
 """Which new items would be hubs: those that enter the lists of too many sentinel queries (arXiv 2606.19692).
 
-A planted item is near to almost everything that is asked (arXiv 2412.14113). Found before it is added, it misleads no
-one. Many items that each enter few lists mislead as well: those of the same lists, such as copies of one planted item,
-are counted in groups that share queries, and what is new may not hold many more large ones than the collection does.
+A planted item is near to almost every query (arXiv 2412.14113), and does no harm if found before it is added. Many
+items that each enter few lists do harm as well. Items in the same lists, such as copies of one planted item, are
+therefore counted in groups, and the new items may not have many more large groups than the collection has.
 """
 
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from vsehub.serving.databases.collection import Items, with_last
 from vsehub.serving.databases.living import Living
 
 RANKINGS = ("plain", "corrected")
-FALSE_ALARMS = 0.001  # share of a collection's own items that may be beyond any of the budgets taken from them
-SHARES = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)  # of the items that are in the most lists
+FALSE_ALARMS = 0.001  # share of a collection's own items that may exceed any of the budgets
+SHARES = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)  # shares of the items, those in the most lists
 MOST = 2048  # items that are grouped: those in the most lists
 
 
@@ -38,14 +38,14 @@ class SentinelLists:
 
 @dataclass(frozen=True)
 class Gate:
-    """What a new item must not exceed.
+    """The limits for new items.
 
     sentinels: queries (R, D). k: the length of their lists. least: for each ranking, the inner product (R,) of a
     sentinel's k-th best item, which a new item must exceed to enter its list. budget: for each ranking, the largest
     share of the sentinels whose lists an item may enter. groups: for each ranking and size of a group that shares
     lists, the largest sum of these shares. tails: for each ranking and share of the items, the share of the lists that
-    so many of the collection's items exceed; of new items not many more may. false_alarms: the probability with which a
-    random part of the collection has too many. items: of the collection.
+    this share of the collection's items exceeds; of new items not many more may exceed it. false_alarms: the
+    probability with which a random part of the collection has too many. items: of the collection.
     """
 
     sentinels: Tensor
@@ -82,7 +82,7 @@ class Gate:
         for name in RANKINGS:
             ones = torch.full((len(sentinels),), float(name == "corrected"))
             lists = collection.database.search(with_last(sentinels, ones), k)
-            # An approximate index may find fewer: nothing is known of what would enter such a list.
+            # An approximate index may find fewer than k: no limit is known for such a list.
             last = [hits[-1][1] if len(hits) == k else torch.inf for hits in lists]
             least[name] = torch.tensor(last, dtype=torch.float32)
             numbers: dict[str, int] = {}
@@ -156,7 +156,7 @@ class Gate:
         ]
 
     def reason(self, entries: SentinelLists, row: int) -> str:
-        """Why the item of that row is beyond a budget, in words."""
+        """The reason, in words, why the item of a row exceeds a budget."""
         told = []
         for name in RANKINGS:
             if entries.shares[name][row] > self.budget[name]:

@@ -1,4 +1,4 @@
-"""What is kept beside a collection so that items can be added: reference queries, and Sinkhorn's potentials of them."""
+"""The data beside a collection from which new items get a bias: reference queries, and Sinkhorn's potentials."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,16 +17,16 @@ from vsehub.serving.databases.base import Database, ItemRows
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts, mark_of_beside, require_beside
 
-KEPT = 20_000  # reference queries that are kept; more are sampled
-CALIBRATED = 1000  # items by which the bias from what is kept is compared with their own
-BLOCK = 10_000  # reference queries that are put in at a time
+KEPT = 20_000  # reference queries stored at most; of more a sample
+CALIBRATED = 1000  # items whose bias from the stored queries is compared with their own
+BLOCK = 10_000  # reference queries stored at a time
 _WIDTH = 1000  # numbers in a row
 _REFERENCE, _NUMBERS = "ref", "num"  # in the names of the collections of queries and of numbers
 
 
 @dataclass(frozen=True)
 class Balance:
-    """How items share reference queries out among themselves under Sinkhorn.
+    """The state of Sinkhorn for reference queries that all items share.
 
     potentials: log u (R,), see `Sinkhorn.potentials`. masses: (R,), see `Sinkhorn.masses`, over all items: 1 when the
     collection was filled.
@@ -38,10 +38,10 @@ class Balance:
 
 @dataclass(frozen=True)
 class Kept:
-    """What gives a new item its bias.
+    """The source of a new item's bias.
 
-    reference: queries (R, D). shift: what is added to a bias that is computed from them. balance: None for criteria
-    under which an item's bias does not depend on other items.
+    reference: queries (R, D). shift: added to every bias computed from these queries. balance: None for criteria under
+    which an item's bias does not depend on other items.
     """
 
     reference: Tensor
@@ -58,11 +58,11 @@ class Kept:
         reference_items: bool = False,
         seed: int = 0,
     ) -> Self | None:
-        """What to keep beside items (M, D) with their bias (M,); None where a new item's cannot follow from anything.
+        """The data to store beside items (M, D) with their bias (M,); None if new items cannot get a bias.
 
         reference: all queries; of more than 20,000 some are drawn by seed. reference_items: whether the bias depends on
-        further items. Sums over fewer queries are smaller and nearest ones farther away, and potentials leave a
-        constant open: the shift is the mean difference, over some of the items.
+        further items. A sample of queries gives smaller sums and farther nearest queries, and
+        potentials are only known up to a constant: the shift is the mean difference over some of the items.
         """
         if not follows(criterion, reference_items):
             return None
@@ -98,14 +98,14 @@ class Kept:
 
 
 def follows(criterion: Correction, reference_items: bool) -> bool:
-    """Whether a new item's bias follows from reference queries and what is kept with them."""
+    """Whether a new item's bias follows from reference queries and their `Balance`."""
     alone = criterion.columnwise and not criterion.takes_reference_items
     coupled = isinstance(criterion, Sinkhorn) and not reference_items
     return criterion.needs_reference and isinstance(criterion, ItemBias) and (alone or coupled)
 
 
 def reference_beside(database: Database, place: Place, facts: Facts) -> Database:
-    """The collection of the reference queries that are kept beside a collection."""
+    """The collection of the reference queries of another collection."""
     return _beside(database, place, _REFERENCE, facts.generation)
 
 
@@ -119,7 +119,7 @@ def _beside(database: Database, place: Place, kind: str, generation: str) -> Dat
 
 
 def forget(database: Database, place: Place, generation: str) -> None:
-    """Remove what is kept beside the collection of a generation. Raises InputError if it is not ours."""
+    """Remove the reference beside the collection of a generation. Raises InputError if vsehub did not store it."""
     for kind in (_REFERENCE, _NUMBERS):
         one = _beside(database, place, kind, generation)
         if one.shape() is not None:
@@ -128,7 +128,7 @@ def forget(database: Database, place: Place, generation: str) -> None:
 
 
 def keep(database: Database, place: Place, facts: Facts, kept: Kept | None) -> None:
-    """Store what is kept beside a collection, in the place of what an earlier attempt at the same stored."""
+    """Store the reference beside a collection, and replace that of an earlier attempt."""
     forget(database, place, facts.generation)
     if kept is None:
         return
@@ -148,14 +148,14 @@ def keep(database: Database, place: Place, facts: Facts, kept: Kept | None) -> N
 
 
 def keep_masses(database: Database, place: Place, facts: Facts, masses: Tensor) -> None:
-    """Replace the masses (R,) that are kept."""
+    """Replace the stored masses (R,)."""
     numbers = numbers_beside(database, place, facts)
     numbers.put(_as_rows("masses", masses))
     numbers.finish(approximate=False)
 
 
 def read_kept(database: Database, place: Place, facts: Facts, coupled: bool) -> Kept:
-    """What is kept beside a collection. coupled: with potentials. Raises InputError if it is not whole."""
+    """The reference stored beside a collection. coupled: with potentials. Raises InputError if parts are missing."""
     count, dim = facts.reference_rows, facts.dim
     parts = [rows for rows in _read(reference_beside(database, place, facts)) if rows.vectors.shape[1:] == (dim,)]
     rows = {one: vector for part in parts for one, vector in zip(part.ids, part.vectors, strict=True)}

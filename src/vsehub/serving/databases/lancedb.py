@@ -99,7 +99,7 @@ class LanceDB(Named):
                 schema = table.schema
             given |= {name: rows.fields.column(name).combine_chunks() for name in rows.fields.column_names}
         names = [name for name in schema.names if name in given]
-        filled = [one.name for one in schema if one.name not in given and not one.nullable]  # by others, who demand it
+        filled = [one.name for one in schema if one.name not in given and not one.nullable]  # the interface demands it
         if filled:
             table.alter_columns(*({"path": name, "nullable": True} for name in filled))
         new = pa.table([given[name] for name in names], schema=pa.schema([schema.field(name) for name in names]))
@@ -242,7 +242,7 @@ class LanceColumn(Foreign):
         keys = pa.array(self.ids, pa.string()).cast(kind)
         rows = pa.table({self.id_column: keys, FIELD: pa.array(bias, pa.float64())})
         table.merge_insert(self.id_column).when_matched_update_all().execute(rows)
-        table.optimize()  # rows that were written anew enter the index of the vectors
+        table.optimize()  # let rewritten rows enter the index of the vectors
 
     def find(self, query: np.ndarray, k: int, corrected: bool) -> list[tuple[str, float]]:
         """See `Foreign`."""

@@ -1,4 +1,4 @@
-"""Items that come and go: a new item's bias from what is kept beside its collection, and when to fill it anew."""
+"""A collection whose items come and go: biases of new items, and the drift from a newly filled collection."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DUE = 0.1  # share of queries with another first item, from which on `add` advises to fill a collection anew
+DUE = 0.1  # share of queries with another first item at which `add` advises to fill the collection anew
 ASKED, DEEP = 500, 10  # reference queries, and items of each, by which the drift is estimated
-_LEAST = 1e-6  # mass of a query: removing items leaves a little of it, whatever was rounded
+_LEAST = 1e-6  # least mass of a query, so that rounding leaves none at 0 when items are removed
 
 
 @dataclass(frozen=True)
 class Drift:
-    """How far a collection is from one that is filled anew.
+    """The difference of a collection from a newly filled one.
 
-    queries: reference queries that were asked. changed: the share of them that would have another first item.
+    queries: the number of reference queries compared. changed: the share of these with another first item.
     """
 
     queries: int
@@ -47,7 +47,7 @@ class Drift:
 
     @property
     def due(self) -> bool:
-        """Whether the collection is better filled anew."""
+        """Whether the collection should be filled anew."""
         return self.changed >= DUE
 
 
@@ -80,12 +80,12 @@ class Living:
 
     @cached_property
     def kept(self) -> Kept:
-        """What is kept beside it. Raises InputError if it is not whole."""
+        """The reference stored beside the collection. Raises InputError if parts are missing."""
         return read_kept(self.database, self.place, self.facts, self.coupled)
 
     @property
     def coupled(self) -> bool:
-        """Whether an item's bias depends on the other items, goes stale when they come and go, and is kept track of."""
+        """Whether an item's bias depends on the other items, so that masses are stored and updated."""
         return isinstance(self.criterion, Sinkhorn) and self.facts.reference_rows > 0
 
     def search(self, queries: VectorSource, k: int = 10) -> list[list[FoundItem]]:
@@ -133,7 +133,7 @@ class Living:
             )
 
     def put(self, items: Items) -> int:
-        """Add items; returns how many of them replace one of the same id, of which what is not given stays."""
+        """Add items; returns how many replaced one of the same id, whose label and columns stay unless given."""
         earlier = self._held(items.ids)
         masses = self._masses([(items.vectors, items.bias, 1.0), *self._leaving(earlier)])
         self._change(masses is not None)
@@ -144,7 +144,7 @@ class Living:
         return len(earlier.ids)
 
     def remove(self, ids: Sequence[str]) -> int:
-        """Remove items; returns how many of the ids were there."""
+        """Remove items; returns how many of the ids were known."""
         earlier = self._held(ids)
         masses = self._masses(self._leaving(earlier))
         self._change(masses is not None)
@@ -165,10 +165,10 @@ class Living:
         return self.kept.bias(self.criterion, vectors, self.facts.items)
 
     def drift(self, seed: int = 0) -> Drift | None:
-        """What adding and removing items has changed; None for a criterion under which it changes nothing.
+        """The effect of added and removed items on the ranking; None for criteria without any.
 
-        Some reference queries are searched, and the bias of what they find is computed again with potentials one half
-        round on: an estimate, since a collection that is filled anew has ten rounds.
+        Some reference queries are searched, and the biases of their items are computed again after half a round of
+        Sinkhorn. This is an estimate: a newly filled collection has ten rounds.
         """
         balance = self._balance
         if balance is None:
@@ -201,7 +201,7 @@ class Living:
 
     @property
     def _balance(self) -> tuple[Sinkhorn, Tensor, Tensor] | None:
-        """The criterion, potentials and masses (R,); None for one under which items do not depend on each other."""
+        """The criterion, potentials and masses (R,); None if items do not depend on each other."""
         if not self.coupled or not isinstance(self.criterion, Sinkhorn) or self.kept.balance is None:
             return None
         if self.facts.behind:
@@ -209,7 +209,7 @@ class Living:
         return self.criterion, self.kept.balance.potentials, self.kept.balance.masses
 
     def _catch_up(self, criterion: Sinkhorn) -> None:
-        """Compute the masses from all items: a command was stopped after items changed and before masses did."""
+        """Compute the masses from all items, after a command was stopped between changing items and masses."""
         assert self.kept.balance is not None
         log.warning("an earlier command was stopped; the masses of all items are computed again")
         masses = torch.zeros_like(self.kept.balance.masses)
@@ -252,9 +252,9 @@ class Living:
         return masses
 
     def _change(self, behind: bool) -> None:
-        """Note that the items are no longer those of the command that filled the collection.
+        """Mark the items as changed since the collection was filled.
 
-        behind: and that the masses that are kept are not theirs, until `_keep`.
+        behind: also mark the stored masses as out of date, until `_keep`.
         """
         changed = replace(self.facts, digest="", behind=behind)
         if changed != self.facts:
@@ -271,7 +271,7 @@ class Living:
 
 
 def _joined(parts: Iterator[ItemRows], columns: int) -> ItemRows:
-    """Batches of rows as one."""
+    """Several batches as one."""
     read = [rows for rows in parts if len(rows.ids)]
     vectors = np.concatenate([rows.vectors for rows in read]) if read else np.zeros((0, columns), np.float32)
     labels = [label for rows in read for label in rows.labels or ()]

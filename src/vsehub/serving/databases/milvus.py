@@ -18,7 +18,7 @@ _TEXT = 65535  # bytes of an id or a label, the most that Milvus takes
 _KEY = "vsehub"
 _EXACT: dict[str, Any] = {"index_type": "FLAT", "params": {}}
 _APPROXIMATE: dict[str, Any] = {"index_type": "HNSW", "params": {"M": 32, "efConstruction": 200}}
-# Milvus Lite answers in this process: the client's pings, every 10 seconds, would end the connection in a long call.
+# Milvus Lite runs in this process: the client's pings, every 10 seconds, would end the connection in a long call.
 _UNHURRIED = {"grpc.keepalive_time_ms": 2**31 - 1}
 EF = 128  # candidates of a query in the approximate index
 
@@ -29,7 +29,7 @@ class Milvus(Aliased):
     def __init__(self, uri: str, name: str, embedded: bool):
         from pymilvus import MilvusClient
 
-        # What these log as an error is raised too, or no error.
+        # Whatever these log as an error is also raised, or is no error.
         for library in ("pymilvus", "milvus_lite", "faiss", "grpc"):
             logging.getLogger(library).setLevel(logging.CRITICAL)
         self._folder = Path(uri) if embedded else None
@@ -40,7 +40,7 @@ class Milvus(Aliased):
         settings: dict[str, Any] = {} if self._folder is None else {"grpc_options": _UNHURRIED}
         self._client = MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=CONNECT_SECONDS, **settings)
         self._alias = name
-        aliased = self._client.has_collection(name) and not self._is_collection(name)
+        aliased = self._client.has_collection(name) and name not in self._client.list_collections()
         self._name = self._client.describe_alias(name)["collection_name"] if aliased else name
 
     def shape(self) -> Shape | None:
@@ -48,7 +48,7 @@ class Milvus(Aliased):
         if not self._client.has_collection(self._name):
             return None
         found = {one["name"]: one for one in self._described()["fields"]}.get("vector", {})
-        metric = "IP"  # that of a collection without an index yet
+        metric = "IP"  # a collection without an index yet
         for index in self._client.list_indexes(self._name):
             metric = self._client.describe_index(self._name, index).get("metric_type", metric)
         return Shape(int(found.get("params", {}).get("dim", 0)), metric == "IP")
@@ -89,7 +89,7 @@ class Milvus(Aliased):
             self._put(rows, part, [earlier.get(one, {}) for one in rows.ids[part]])
 
     def _put(self, rows: ItemRows, part: slice, earlier: Sequence[dict[str, Any]]) -> None:
-        """Put in some rows, with what is not given from earlier records of theirs; empty cells are left out."""
+        """Store some rows. Missing parts come from earlier records; empty cells are left out."""
         given = zip(rows.ids[part], rows.vectors[part], earlier, rows.records(part), strict=True)
         self._client.upsert(
             self._name,
@@ -107,14 +107,14 @@ class Milvus(Aliased):
 
     def count(self) -> int:
         """See `Database`; the statistics of a server count flushed rows only, and replaced ones twice."""
-        if not self._client.list_indexes(self._name):  # nothing can be loaded, and counted, without an index
+        if not self._client.list_indexes(self._name):  # loading, and so counting, needs an index
             self._index(_EXACT)
         self._client.load_collection(self._name)
         found = self._client.query(self._name, output_fields=["count(*)"], consistency_level="Strong")
         return int(found[0]["count(*)"])
 
     def _index(self, wanted: dict[str, Any]) -> None:
-        """Let the vectors have this index, and no other, and load them."""
+        """Give the vectors this index only, and load them."""
         from pymilvus import MilvusException
 
         for earlier in self._client.list_indexes(self._name):
@@ -127,7 +127,7 @@ class Milvus(Aliased):
             try:
                 self._client.create_index(self._name, index)
             except MilvusException:
-                # A call whose answer was lost is repeated by the client, which then finds the index of the first.
+                # The client repeats a call whose answer was lost, and finds the index of the first call.
                 if not self._client.list_indexes(self._name):
                     raise
         self._client.load_collection(self._name)
@@ -142,7 +142,7 @@ class Milvus(Aliased):
                 limit=k,
                 search_params={"metric_type": "IP", "params": {"ef": max(EF, k)}},
                 output_fields=["id"],
-                consistency_level="Session",  # sees what this client wrote, and waits for nothing else
+                consistency_level="Session",  # sees this client's own writes, and waits for no others
             )
             found += [[(hit["entity"]["id"], hit["distance"]) for hit in hits] for hits in part]
         return found
@@ -161,7 +161,7 @@ class Milvus(Aliased):
                 keys = [key_of(one) for one in ids[start : start + BATCH]]
                 yield _rows(self._client.get(self._name, keys, output_fields=wanted, consistency_level="Strong"))
             return
-        self.count()  # sees all changes; batches of servers before 2.4 do not wait for those of a moment ago
+        self.count()  # waits for all changes; servers before 2.4 do not wait for recent ones when batches are read
         batches = self._client.query_iterator(self._name, BATCH, output_fields=wanted, consistency_level="Strong")
         while found := batches.next():
             yield _rows(found)
@@ -178,9 +178,6 @@ class Milvus(Aliased):
             from milvus_lite.server_manager import server_manager_instance
 
             server_manager_instance.release_server(str(self._folder))
-
-    def _is_collection(self, name: str) -> bool:
-        return name in self._client.list_collections()
 
     def _point(self, name: str) -> None:
         alter = self._client.alter_alias if self._client.has_collection(self._alias) else self._client.create_alias
@@ -205,7 +202,7 @@ def _require_starts(folder: Path) -> None:
     if server_manager_instance.start_and_get_uri(str(folder)) is not None:
         return
     try:
-        MilvusLite(str(folder)).close()  # the server only logs why it did not start; this fails for the same reason
+        MilvusLite(str(folder)).close()  # the server only logs the reason; this call raises it
     except DataDirLockedError:
         fail(f"index_uri: {folder} is open in another process; end that one first")
 

@@ -55,7 +55,7 @@ class Qdrant(Aliased):
         from qdrant_client.models import Distance, HnswConfigDiff, VectorParams
 
         vectors = VectorParams(size=dimensions, distance=Distance.DOT)
-        # Without a graph while it is filled, which is faster; `finish` adds it.
+        # Filling is faster without a graph; `finish` adds one.
         self._client.create_collection(self._name, vectors, hnsw_config=HnswConfigDiff(m=0), metadata={_KEY: facts})
 
     def keep_facts(self, facts: str) -> None:
@@ -77,7 +77,7 @@ class Qdrant(Aliased):
             self._put(rows, part, [earlier.get(key_of(one), {}) for one in rows.ids[part]])
 
     def _put(self, rows: ItemRows, part: slice, earlier: Sequence[dict[str, Any]]) -> None:
-        """Put in some rows, with what is not given from earlier payloads of theirs."""
+        """Store some rows; missing parts come from earlier payloads."""
         from qdrant_client.models import Batch
 
         points: list[Any] = [key_of(one) for one in rows.ids[part]]
