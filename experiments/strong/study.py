@@ -64,8 +64,8 @@ def ensembles(given: Given) -> None:
 
 
 def render(folder: Path) -> None:
-    """Write the README's tables from results.csv and ensembles.csv."""
-    frame = pd.read_csv(folder / "results.csv")
+    """Write the README's tables from models.csv and ensembles.csv."""
+    frame = pd.read_csv(folder / "models.csv")
     singles = over_seeds({case: frame[frame["case"] == case] for case in CASES}, "model", 1)
     renew(folder / "README.md", singles.markdown(), "models")
     rows = [
@@ -77,7 +77,7 @@ def render(folder: Path) -> None:
 
 STUDY = Study(
     __file__,
-    trainings={"results": Trainings(CASES, FEATURES, (0, 1), {"cca": (0,)}, EVALUATIONS, row)},
+    trainings={"models": Trainings(CASES, FEATURES, (0, 1), {"cca": (0,)}, EVALUATIONS, row)},
     render=render,
     verbs={"ensembles": ensembles},
 )
