@@ -148,7 +148,7 @@ def differing(node):
         for key, parameter in parameters(node).items()
         if parameter.default is not parameter.empty
         and not (isinstance(raw[key], str) and ("${" in raw[key] or raw[key] == "???"))
-        and raw[key] != parameter.default
+        and raw[key] != (list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default)
         and not (parameter.default is None and isinstance(raw[key], dict))  # names that the constructor fills in
     ]
 

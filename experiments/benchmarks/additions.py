@@ -70,7 +70,6 @@ def added(name: str, items: Tensor, reference: Tensor, queries: Tensor, answer: 
         kept=kept,
         approximate=options.approximate,
         normalize=None,
-        fingerprint="",
     )
     with fill(place, facts, given, kept, overwrite=True) as collection:
         collection.complete()

@@ -74,7 +74,6 @@ def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Ite
                 reference="generated",
                 approximate=approximate,
                 normalize=None,
-                fingerprint="",
             )
             began = time.perf_counter()
             with fill(place, facts, given, overwrite=True) as collection:

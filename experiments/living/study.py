@@ -111,7 +111,6 @@ def begun(one: Set, rule: ItemBias, name: str, rows: Tensor, reference: Tensor, 
         kept=kept,
         approximate=False,
         normalize=None,
-        fingerprint="",
     )
     with fill(placed("lancedb", None, "items", Path(folder)), facts, given, kept) as collection:
         collection.complete()

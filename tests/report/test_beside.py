@@ -5,8 +5,8 @@ import statistics
 
 import pandas as pd
 import pytest
-from beside import beside
-from published import published_table
+from experiments.beside import beside
+from experiments.published import published_table
 
 from vsehub.checks import InputError
 

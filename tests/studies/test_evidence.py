@@ -117,7 +117,9 @@ def test_a_study_is_whole_and_rendering_changes_nothing(name, study, tmp_path):
         assert (copy / path.relative_to(own)).read_bytes() == path.read_bytes(), path.name
 
 
-@pytest.mark.parametrize("name", ["demo", "diagnosis", "gate", "living", "pretrained", "regularisation", "strong", "suspects"])
+@pytest.mark.parametrize(
+    "name", ["demo", "diagnosis", "gate", "living", "pretrained", "regularisation", "strong", "suspects"]
+)
 def test_tables_without_claims_follow_from_their_rows(name, study, tmp_path):
     copy = tmp_path / name
     shutil.copytree(EXPERIMENTS / name, copy)
