@@ -72,7 +72,7 @@ test-layers: TESTS = $(LAYERS)
 test-layers: test ## run the tests of losses, similarities, metrics, neighbors and criteria
 
 test-long: TESTS = tests/commands/test_security.py tests/rerank/test_cluster.py tests/commands/test_processes.py tests/studies/test_grid.py \
-	  tests/studies/test_benchmarks.py tests/studies/test_torture_kills.py
+	  tests/studies/test_benchmarks.py tests/studies/test_torture_kills.py tests/export/test_encoders.py
 test-long: export VSEHUB_TEST_LONG = 1
 test-long: test ## the tests that start Ray, kill trainings or trace system calls, which `make test` leaves out (eight minutes on two cores)
 

@@ -1,4 +1,4 @@
-"""Device handling without a GPU: the cases run in a process of their own, since a device is registered for a whole process."""
+"""Device handling without a GPU, in a process of its own: a device is registered for a whole process."""
 
 import subprocess
 import sys

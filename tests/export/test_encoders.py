@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from long import long
 from tiny_bert import PIECES, tiny_bert
 from tiny_towers import MOST, SIDE, WORDS, tiny_hf, tiny_open_clip
 
@@ -78,7 +79,11 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize("settings", CELLS, ids=lambda one: "-".join(map(str, one.values())))
+@pytest.mark.parametrize(
+    "settings",
+    [*CELLS[:2], *(pytest.param(one, marks=long) for one in CELLS[2:])],
+    ids=lambda one: "-".join(map(str, one.values())),
+)
 def test_words_through_cells(form, settings, tmp_path):
     torch.manual_seed(0)
     encoder = TextGRU(20, dim=6, word_dim=5, **settings)
@@ -120,7 +125,10 @@ def test_vectors(form, tmp_path):
         check(form, encoder, batches((7,)), PIXELS, "image", tmp_path)
 
 
-@pytest.mark.parametrize(("library", "model", "regions"), [("torchvision", "resnet18", 1), ("timm", "resnet10t", None)])
+@pytest.mark.parametrize(
+    ("library", "model", "regions"),
+    [("torchvision", "resnet18", 1), pytest.param("timm", "resnet10t", None, marks=long)],
+)
 def test_pixels_through_networks_of_others(form, library, model, regions, tmp_path):
     pytest.importorskip(library)
     torch.manual_seed(0)
@@ -128,7 +136,9 @@ def test_pixels_through_networks_of_others(form, library, model, regions, tmp_pa
     check(form, encoder, batches(PICTURES, whole=True), PIXELS, "image", tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["open_clip", "clip", "siglip", "chinese_clip"])
+@pytest.mark.parametrize(
+    "kind", ["open_clip", *(pytest.param(one, marks=long) for one in ("clip", "siglip", "chinese_clip"))]
+)
 def test_towers(form, kind, tmp_path):
     library = "open_clip" if kind == "open_clip" else "hf"
     pytest.importorskip("open_clip" if kind == "open_clip" else "transformers")

@@ -5,9 +5,9 @@ import statistics
 
 import pandas as pd
 import pytest
+
 from experiments.beside import beside
 from experiments.published import published_table
-
 from vsehub.checks import InputError
 
 
