@@ -5,7 +5,6 @@ import inspect
 import itertools
 import json
 import statistics
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -903,7 +902,6 @@ def test_damaged_and_foreign_files(stored, tmp_path):
 
 def test_mutated_files(tmp_path, stored):
     """A changed byte ends in an InputError that names the file, or in a search that works."""
-    sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "torture"))
     import fuzz
     from mutations import Reader
 

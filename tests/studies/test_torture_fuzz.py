@@ -7,19 +7,17 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import fuzz
 import numpy as np
 import pytest
+from formats import READERS, save_parquet, vectors
 from looped import looped
+from mutations import Reader
 
 from vsehub.checks import InputError
 
 ROOT = Path(__file__).parents[2]
 TORTURE = ROOT / "tests" / "torture"
-sys.path.insert(0, str(TORTURE))
-
-import fuzz  # noqa: E402 (in tests/torture, found by the line above)
-from formats import READERS, save_parquet, vectors  # noqa: E402
-from mutations import Reader  # noqa: E402
 
 
 def test_a_sample_of_every_reader():

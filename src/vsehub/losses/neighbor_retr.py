@@ -132,7 +132,7 @@ class NeighborRetr(Loss):
     def neighborhood(self, scores: Tensor, counted: Tensor) -> Tensor:
         """Each row's pair and its neighbours, (N, N) boolean.
 
-        Scores that differ by rounding alone count as equal, such as those of copies of an image that were encoded in
+        Scores that differ only by rounding count as equal, such as those of copies of an image that were encoded in
         different chunks.
         """
         pair = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
@@ -161,7 +161,7 @@ class NeighborRetr(Loss):
 
 
 def _rounding(values: Tensor) -> Tensor:
-    """By how much results of this size may differ by rounding alone."""
+    """By how much results of this size may differ by rounding."""
     return 100 * torch.finfo(values.dtype).eps * values.abs()
 
 

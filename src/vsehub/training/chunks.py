@@ -1,6 +1,6 @@
 """Encoding a batch a few pairs at a time, so that the loss of a large batch needs the memory of a small one.
 
-The forward pass keeps the encodings alone; the backward pass encodes each chunk once more. The idea is that of
+The forward pass keeps only the encodings; the backward pass encodes each chunk once more. The idea is that of
 GradCache (Gao et al. 2021), done by `torch.utils.checkpoint`.
 """
 
