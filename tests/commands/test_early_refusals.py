@@ -24,7 +24,7 @@ finally:
         ("train data=karpathy data.json=a data.images=b", "data.json: no such file"),
         ("train data=webdataset data.shards=absent", "data.shards: no such file"),
         ("train data=huggingface data.folder=absent", "data.folder: no such file"),
-        ("train experiment=strong", "teacher is not set; give teacher="),
+        ("train experiment=strong", "teacher is an empty list; give teacher="),
         ("train data=precomp data.root=absent", "data.root: no such file"),
         ("train data=precomp", "data.root is not set"),
         ("train seed=1.5", "seed is 1.5; expected a whole number"),

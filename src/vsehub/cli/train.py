@@ -209,7 +209,7 @@ def refuse_early(cfg: DictConfig) -> None:
     require_training(cfg.get("evaluates"), HydraConfig.get().runtime.choices["experiment"])
     one_of("final_split", cfg.final_split, ("val", "test"))
     whole_seed("seed", cfg.seed)
-    require(not OmegaConf.is_missing(cfg, "teacher"), "teacher is not set; give teacher=[CHECKPOINT,CHECKPOINT]")
+    require(plain(cfg.teacher) != [], "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE]")
     package = _PACKAGES.get(str(cfg.logger.get("_target_"))) if cfg.logger else None
     require(
         package is None or find_spec(package) is not None,
