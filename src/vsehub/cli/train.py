@@ -210,6 +210,10 @@ def refuse_early(cfg: DictConfig) -> None:
     one_of("final_split", cfg.final_split, ("val", "test"))
     whole_seed("seed", cfg.seed)
     require(plain(cfg.teacher) != [], "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE]")
+    require(
+        not cfg.solver or cfg.teacher is None,
+        "solver and teacher are both given, and what is solved in closed form learns from no teacher; omit one",
+    )
     package = _PACKAGES.get(str(cfg.logger.get("_target_"))) if cfg.logger else None
     require(
         package is None or find_spec(package) is not None,
