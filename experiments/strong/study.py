@@ -30,11 +30,16 @@ CASES = {
     "student": (*SHORT, TEACHERS, "distillation.weight=5"),
     "student, infonce": (*SHORT, TEACHERS, "distillation.weight=5", "loss=infonce"),
     "student, knn_margin": (*SHORT, TEACHERS, "distillation.weight=5", "loss=knn_margin"),
+    "student, 1024 dimensions": (TEACHERS, "distillation.weight=5"),
 }
+FIVE = tuple(f"hal-{seed}" for seed in range(5))
 MEMBERS = {
     "two of HAL": ("hal-0", "hal-1"),
     "two of HAL, and CCA": ("hal-0", "hal-1", "cca-0"),
+    "five of HAL": FIVE,
+    "five of HAL, and CCA": (*FIVE, "cca-0"),
 }
+ONCE = {name: (0,) for name in ("cca", "student, infonce", "student, knn_margin", "student, 1024 dimensions")}
 COLUMNS = {"nns": "test, plain", "is": "test, is", "sinkhorn": "test, sinkhorn"}
 
 
@@ -77,7 +82,7 @@ def render(folder: Path) -> None:
 
 STUDY = Study(
     __file__,
-    trainings={"models": Trainings(CASES, FEATURES, (0, 1), {"cca": (0,)}, EVALUATIONS, row)},
+    trainings={"models": Trainings(CASES, FEATURES, (0, 1), {"hal": range(5), **ONCE}, EVALUATIONS, row)},
     render=render,
     verbs={"ensembles": ensembles},
 )
