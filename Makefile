@@ -9,7 +9,8 @@ BIN := $(VENV)/bin
 # The FAISS build: gpu where a GPU is seen, else cpu; `make setup FAISS=cpu` chooses.
 FAISS ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 INSTALLED := $(VENV)/installed-$(FAISS)
-EXTRAS := $(FAISS),wandb,tensorboard,transformers,timm,open_clip,peft,mteb,datasets,milvus,lancedb,qdrant,pgvector,ray,export,hub,serve,sweep,notebooks,dev
+LIGHT := $(VENV)/installed-light-$(FAISS)
+EXTRAS := $(FAISS),train,wandb,tensorboard,transformers,timm,open_clip,peft,mteb,datasets,milvus,lancedb,qdrant,pgvector,ray,export,hub,serve,sweep,notebooks,dev
 # 1: modules are compiled at once, which takes most of the set-up and saves each command more than it; 0: when first used.
 COMPILE ?= 1
 # Which versions are installed: the pinned ones, or what is given instead.
@@ -19,6 +20,7 @@ VERSIONS ?= -c constraints.txt
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n + 1 : 8)))
 # What `make test` runs, e.g. TESTS=tests/losses; empty: all of it.
 TESTS ?=
+MARKED := not long
 LAYERS := tests/losses tests/similarities tests/metrics tests/neighbors tests/criteria
 
 DATA ?=
@@ -42,13 +44,20 @@ INSTALL = if $(BIN)/uv --version >/dev/null 2>&1; then \
 
 setup: $(INSTALLED) ## create .venv and install everything at the pinned versions
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Give PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv \
 	  || echo "uv could not be installed: pip installs the rest, which takes a few minutes"
+
+$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
 	@$(call INSTALL,$(EXTRAS))
+	@touch $@
+
+# What embeddings need: without Lightning, torchvision and pandas.
+$(LIGHT): pyproject.toml constraints.txt | $(BIN)/python
+	@$(call INSTALL,$(FAISS))
 	@touch $@
 
 demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (2.5 minutes on two AMD cores, up to 10 on slower or busy ones)
@@ -56,7 +65,7 @@ demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comp
 	  --title "Four losses on the embedded scenes, each at the best of the same five learning rates on validation" \
 	  -- experiment=demo
 
-demo-embeddings: $(INSTALLED) ## measure and correct the hubness of made-up embeddings (seconds)
+demo-embeddings: $(or $(wildcard $(INSTALLED)),$(LIGHT)) ## measure and correct the hubness of made-up embeddings (seconds)
 	$(BIN)/python -m experiments embeddings runs/embeddings
 	$(BIN)/vsehub diagnose $(EMBEDDINGS) out=runs/embeddings/diagnose
 	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=auto index=flat out=runs/embeddings/rerank
@@ -66,15 +75,13 @@ demo-page: $(INSTALLED) ## train on the embedded scenes (a minute) and show the 
 	$(BIN)/vsehub serve checkpoint=runs/demo-page/checkpoints/best.safetensors $(ARGS)
 
 test: $(INSTALLED) ## run all tests but those of test-long, or TESTS="tests/losses tests/criteria"; PYTHON=python3.13 VENV=.venv-3.13 for another Python
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(ARGS) $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "$(MARKED)" $(ARGS) $(TESTS)
 
 test-layers: TESTS = $(LAYERS)
 test-layers: test ## run the tests of losses, similarities, metrics, neighbors and criteria
 
-test-long: TESTS = tests/commands/test_security.py tests/rerank/test_cluster.py tests/commands/test_processes.py tests/studies/test_grid.py \
-	  tests/studies/test_benchmarks.py tests/studies/test_torture_kills.py tests/export/test_encoders.py
-test-long: export VSEHUB_TEST_LONG = 1
-test-long: test ## the tests that start Ray, kill trainings or trace system calls, which `make test` leaves out (eight minutes on two cores)
+test-long: MARKED = long
+test-long: test ## the tests that start Ray, kill trainings or trace system calls, which `make test` leaves out (a quarter of an hour on two cores)
 
 test-lowest: ## the same with the lowest versions that pyproject.toml allows, in .venv-lowest
 	$(MAKE) test-layers VENV=.venv-lowest VERSIONS='--resolution lowest-direct' COMPILE=0

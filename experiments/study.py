@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from experiments.running import results, run_all, status, training
 from vsehub.checks import require
 from vsehub.io.files import write_text
+
+if TYPE_CHECKING:  # the embeddings' demonstration is installed without pandas
+    import pandas as pd
 
 ROOT = Path(__file__).parents[1]
 SCENES = "scenes"
@@ -99,7 +100,7 @@ class Trainings:
     evaluations: Sequence[Sequence[str]] = ()
     row: Callable[[Path], dict[str, Any] | None] = results
     column: str = "case"
-    table: Callable[[Path], pd.DataFrame] | None = None
+    table: "Callable[[Path], pd.DataFrame] | None" = None
     scenes: "Trainings | None" = None
 
     def on(self, data: str) -> "Trainings":
@@ -132,8 +133,10 @@ class Trainings:
             if seed in own_seeds[case]
         }
 
-    def rows(self, out: Path) -> pd.DataFrame:
+    def rows(self, out: Path) -> "pd.DataFrame":
         """A row for each finished run in `out`, whatever its seed, in the order of the cases."""
+        import pandas as pd
+
         found = [
             {self.column: case} | row
             for case in self.chosen(None)
@@ -225,6 +228,8 @@ class Study:
 
     def collect(self, given: Given) -> None:
         """Write the table of the finished runs; rows of runs that are not there stay."""
+        import pandas as pd
+
         name, part = self.part(given)
         path = given.folder / f"{name}.csv"
         finished = any(status(record.parent) == "finished" for record in (given.out / "runs").rglob("run.json"))
@@ -260,8 +265,10 @@ def evaluated(folder: Path, wanted: Sequence[str]) -> bool:
     return any((one["criterion"], one["reference"] == "inductive", bool(one["tuned"])) == asked for one in records)
 
 
-def joined(old: pd.DataFrame, new: pd.DataFrame, column: str, cases: Sequence[str]) -> pd.DataFrame:
+def joined(old: "pd.DataFrame", new: "pd.DataFrame", column: str, cases: Sequence[str]) -> "pd.DataFrame":
     """The rows of both tables, the new one where both have a run; in the order of the cases and seeds."""
+    import pandas as pd
+
     frame = pd.concat([old, new]).drop_duplicates([column, "seed"], keep="last")
     frame = frame[frame[column].isin(cases)]
     return frame.assign(place=frame[column].map(list(cases).index)).sort_values(["place", "seed"]).drop(columns="place")

@@ -12,6 +12,7 @@ FOLDER holds features in the layout of VSE++. A student's teachers are CCA and H
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -68,6 +69,14 @@ def ensembles(given: Given) -> None:
     write_text(given.folder / "ensembles.csv", frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
+def timed_row(run: Path) -> dict[str, Any] | None:
+    """A finished run's rsum, and the minutes that its training took, beside whatever else ran."""
+    found = row(run)
+    if found is None:
+        return None
+    return found | {"minutes": round(json.loads((run / "run.json").read_text())["wall_seconds"] / 60, 1)}
+
+
 def render(folder: Path) -> None:
     """Write the README's tables from models.csv and ensembles.csv."""
     frame = pd.read_csv(folder / "models.csv")
@@ -82,7 +91,7 @@ def render(folder: Path) -> None:
 
 STUDY = Study(
     __file__,
-    trainings={"models": Trainings(CASES, FEATURES, (0, 1), {"hal": range(5), **ONCE}, EVALUATIONS, row)},
+    trainings={"models": Trainings(CASES, FEATURES, (0, 1), {"hal": range(5), **ONCE}, EVALUATIONS, timed_row)},
     render=render,
     verbs={"ensembles": ensembles},
 )

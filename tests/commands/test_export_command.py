@@ -49,7 +49,7 @@ def runners(form, folder, told):
     return opened("image"), opened("text")
 
 
-@pytest.mark.parametrize("form", ["onnx", "torch_export"])
+@pytest.mark.parametrize("form", ["onnx", pytest.param("torch_export", marks=pytest.mark.long)])
 def test_a_whole_split_is_ranked_as_by_the_checkpoint(form, trained, run_here, tmp_path):
     if form == "onnx":
         onnx_runtime()
@@ -83,6 +83,7 @@ def test_a_whole_split_is_ranked_as_by_the_checkpoint(form, trained, run_here, t
     )
 
 
+@pytest.mark.long
 def test_encoders_of_sets_are_exported_without_the_similarity(vsehub, tmp_path):
     settings = ("similarity=scan_t2i", "image_encoder.pooling=none", "text_encoder=text_scan")
     small = ("trainer.max_epochs=1", "bank=none", "hydra.run.dir=run")
@@ -270,7 +271,10 @@ def lines_of(page):
     return [shlex.split(line, comments=True)[1:] for line in lines if line.strip().startswith("vsehub export ")]
 
 
-@pytest.mark.parametrize(("page", "count"), [("docs/export.md", 4), ("conf/export.yaml", 4), ("README.md", 2)])
+@pytest.mark.parametrize(
+    ("page", "count"),
+    [("docs/export.md", 4), pytest.param("conf/export.yaml", 4, marks=pytest.mark.long), ("README.md", 2)],
+)
 def test_the_lines_of_the_pages(page, count, given, trained, run_here, tmp_path):
     (tmp_path / "items.npy").rename(tmp_path / "images.npy")
     (tmp_path / "queries.npy").rename(tmp_path / "captions.npy")

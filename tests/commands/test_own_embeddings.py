@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from vsehub import extras
 from vsehub.cli.main import main
 from vsehub.criteria import CSLS, DualBankSinkhorn, DualInvertedSoftmax
 from vsehub.io.outputs import MARK
@@ -394,7 +395,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("engine", ["milvus", "lancedb"])
+@pytest.mark.parametrize("engine", [pytest.param("milvus", marks=pytest.mark.long), "lancedb"])
 def test_a_kill_between_the_collection_and_the_result(engine, files, here):
     """The same command finishes; the same with another output folder is refused, since nothing of it was stopped."""
     pytest.importorskip("milvus_lite" if engine == "milvus" else "lancedb")
@@ -435,11 +436,9 @@ def test_what_a_database_cannot_be_asked(files, here, monkeypatch):
     said = here("rerank", *sides, "index=milvus", secret, "out=other", status=2)
     assert "vsehub at http://***@127.0.0.1:1 refuses or does not answer" in said
     assert "secret" not in said
-    from vsehub.serving.databases import engines
-
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
     refused = here("rerank", *sides, "index=milvus", "out=other", status=2)
-    assert "index=milvus needs pymilvus, milvus_lite: pip install 'vsehub[milvus]'" in refused
+    assert "index=milvus needs pymilvus and milvus_lite, not" in refused
 
 
 def test_a_matching(files, here):

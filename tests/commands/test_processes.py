@@ -14,7 +14,6 @@ import pytest
 import torch
 from false_packages import write_false_packages
 from input_setups import SMALL
-from long import long
 from run_files import rows
 
 from vsehub.checks import InputError
@@ -78,7 +77,7 @@ def alone(place, environment):
     return run
 
 
-@long
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes in Linux's /proc")
 def test_one_that_is_killed_ends_all_and_another_goes_on(alone, place, environment):
     run = place / "killed"
@@ -105,7 +104,7 @@ def test_one_that_is_killed_ends_all_and_another_goes_on(alone, place, environme
     alike(run, alone)
 
 
-@long
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes in Linux's /proc")
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_is_stopped_resumes_with_as_many(alone, place, environment, stop):
@@ -221,7 +220,7 @@ def started(how, place, environment, *arguments, own=((), ())):
     return [one.returncode for one in started], [out for out, _ in found], [err for _, err in found]
 
 
-@long
+@pytest.mark.long
 def test_two_train_what_one_does(alone, place, environment):
     """As srun starts them, their bank divided; the folder's name is the clock's, read once."""
     states, out, err = started("srun", place, environment, "bank.divide_above=1")
@@ -236,7 +235,7 @@ def test_two_train_what_one_does(alone, place, environment):
     assert ours == theirs
 
 
-@long
+@pytest.mark.long
 def test_what_one_cannot_read_is_said_once_and_ends_all(place, environment):
     before = set((place / "runs").glob("*"))
     states, _, err = started("torchrun", place, environment, own=((), ["loader.word_vectors=/nope"]))

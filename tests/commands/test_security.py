@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from checkpoint_files import changed
-from long import long
 from tiny_towers import tiny_hf, tiny_open_clip
 
 import vsehub
@@ -197,7 +196,6 @@ def test_a_state_removes_no_file_elsewhere(tmp_path):
 MINE = """
 import torch
 from checkpoint_files import changed
-from long import long
 from torch import Tensor, nn
 from vsehub.types import Similarity
 
@@ -364,7 +362,7 @@ def test_a_joint_model_opens_no_file_that_its_checkpoint_names(joint, tmp_path, 
     assert vsehub.load(joint[library]).model  # as it was written
 
 
-@long
+@pytest.mark.long
 @pytest.mark.skipif(
     shutil.which("strace") is None, reason="strace, which sees every call of a process, is not installed"
 )

@@ -314,6 +314,7 @@ def test_two_sweeps_at_once_share_their_runs(vsehub, tmp_path):
 @pytest.mark.skipif(
     not installed("hydra_plugins.hydra_optuna_sweeper"), reason="Optuna is not installed: extra `sweep`"
 )
+@pytest.mark.long
 def test_optuna_goes_on_and_takes_failures(run_here, small, tmp_path):
     """Two trials on validation rsum; again with a third: the two are found, and a failing one ends nothing."""
     command = ("train", "-m", "sweep=gamma_epsilon", "hydra/sweeper=optuna", *SHORT, *small)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from broken_off import stopped
-from long import long
 from run_files import rows
 
 SETTINGS = (
@@ -66,7 +65,7 @@ def test_in_chunks_it_is_the_same(student, place, vsehub):
     alike(student, place / "chunks")
 
 
-@long
+@pytest.mark.long
 def test_two_processes_do_what_one_does(student, place, vsehub):
     both = f"teacher=[{best(place / 'first')},{best(place / 'second')}]"
     two = ("trainer.devices=2", "trainer.accelerator=cpu", "hydra.run.dir=two")

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from long import long
 from tiny_bert import PIECES, tiny_bert
 from tiny_towers import MOST, SIDE, WORDS, tiny_hf, tiny_open_clip
 
@@ -81,7 +80,7 @@ CELLS = [
 
 @pytest.mark.parametrize(
     "settings",
-    [*CELLS[:2], *(pytest.param(one, marks=long) for one in CELLS[2:])],
+    [*CELLS[:2], *(pytest.param(one, marks=pytest.mark.long) for one in CELLS[2:])],
     ids=lambda one: "-".join(map(str, one.values())),
 )
 def test_words_through_cells(form, settings, tmp_path):
@@ -99,6 +98,7 @@ def test_words_through_attention(form, pooling, tmp_path):
     check(form, encoder, [texts(4, 2, 7), texts(1), texts(9, 3, 1, 1, 5)], TOKENS, "text", tmp_path)
 
 
+@pytest.mark.long
 def test_subwords_through_bert(form, tmp_path):
     encoder = TextPretrained(tiny_bert(tmp_path / "bert"), len(PIECES), dim=6)
     known = len(PIECES)
@@ -125,10 +125,8 @@ def test_vectors(form, tmp_path):
         check(form, encoder, batches((7,)), PIXELS, "image", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("library", "model", "regions"),
-    [("torchvision", "resnet18", 1), pytest.param("timm", "resnet10t", None, marks=long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("library", "model", "regions"), [("torchvision", "resnet18", 1), ("timm", "resnet10t", None)])
 def test_pixels_through_networks_of_others(form, library, model, regions, tmp_path):
     pytest.importorskip(library)
     torch.manual_seed(0)
@@ -136,9 +134,8 @@ def test_pixels_through_networks_of_others(form, library, model, regions, tmp_pa
     check(form, encoder, batches(PICTURES, whole=True), PIXELS, "image", tmp_path)
 
 
-@pytest.mark.parametrize(
-    "kind", ["open_clip", *(pytest.param(one, marks=long) for one in ("clip", "siglip", "chinese_clip"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["open_clip", "clip", "siglip", "chinese_clip"])
 def test_towers(form, kind, tmp_path):
     library = "open_clip" if kind == "open_clip" else "hf"
     pytest.importorskip("open_clip" if kind == "open_clip" else "transformers")
@@ -154,6 +151,7 @@ def test_towers(form, kind, tmp_path):
     check(form, text, given, TOKENS, "text", tmp_path)
 
 
+@pytest.mark.long
 def test_adapters_on_a_tower(form, tmp_path):
     pytest.importorskip("peft")
     pytest.importorskip("transformers")

@@ -42,7 +42,7 @@ def find(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("kind", ["own", "open_clip"])
+@pytest.mark.parametrize("kind", ["own", pytest.param("open_clip", marks=pytest.mark.long)])
 def test_a_text_finds_the_pictures_that_the_model_finds(kind, find, run_here, tmp_path):
     folder = tmp_path / "photos"
     data = ["data=karpathy", *(f"data.{key}={value}" for key, value in photos(folder).items())]

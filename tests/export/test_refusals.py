@@ -6,7 +6,6 @@ import torch
 import vsehub.export.onnx as onnx_format
 from vsehub.checks import InputError
 from vsehub.encoders import ImageFeatures
-from vsehub.export.captured import require_packages
 from vsehub.export.model import Encoded, write_encoder
 from vsehub.export.onnx import Onnx
 from vsehub.export.torch_export import TorchExport
@@ -98,8 +97,3 @@ def test_large_weights_lie_beside_the_file(tmp_path, monkeypatch):
     for path in list(tmp_path.glob("image*")):
         path.rename(tmp_path / "elsewhere" / path.name)
     assert Onnx().opened(tmp_path / "elsewhere" / "image.onnx")(given[0][0].numpy())[0].shape == (3, 30)
-
-
-def test_missing_packages_are_named():
-    with pytest.raises(InputError, match=r"format=onnx needs absent_package; .*pip install 'vsehub\[export\]'"):
-        require_packages("onnx", "absent_package", "torch")

@@ -1,7 +1,6 @@
 """`engine=ray` on a real cluster of two workers, which on_cluster.py starts once for all of these tests."""
 
 import json
-import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -11,15 +10,12 @@ import numpy as np
 import pytest
 from false_packages import write_false_packages
 
+from vsehub import extras
 from vsehub.checks import InputError
-from vsehub.rerank import cluster
 from vsehub.rerank.cluster import Cluster
 from vsehub.rerank.table import read_ranking
 
-needs_ray = pytest.mark.skipif(
-    find_spec("ray") is None or "VSEHUB_TEST_LONG" not in os.environ,
-    reason="Ray takes a minute or more to start on two cores, and is not started: make test-long",
-)
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: extra `ray`")
 # Of the items: fewer than k, as many as a shard, one more, many.
 FILES = (3, 37, 38, 127)
 
@@ -49,6 +45,7 @@ def on_ray(tmp_path_factory, environment):
 
 
 @needs_ray
+@pytest.mark.long
 def test_results_are_those_of_one_machine(on_ray):
     folder, found, _ = on_ray
     for name, (positions, difference) in found["equal_to_local"]["criteria"].items():
@@ -70,6 +67,7 @@ def test_results_are_those_of_one_machine(on_ray):
 
 
 @needs_ray
+@pytest.mark.long
 def test_a_lost_worker_costs_its_shard_alone(on_ray):
     found = on_ray[1]["lost_worker"]
     count = len(found["done"])
@@ -81,6 +79,7 @@ def test_a_lost_worker_costs_its_shard_alone(on_ray):
 
 
 @needs_ray
+@pytest.mark.long
 def test_a_killed_command_continues(on_ray):
     folder, found, _ = on_ray
     found = found["killed_driver"]
@@ -95,6 +94,7 @@ def test_a_killed_command_continues(on_ray):
 
 
 @needs_ray
+@pytest.mark.long
 def test_without_room_for_a_worker_it_says_so(on_ray):
     (small, _), (taken, seconds) = on_ray[1]["without_room"].values()
     assert small.startswith("no machine of the Ray cluster has room for a worker: the cluster has 2 CPU")
@@ -105,6 +105,7 @@ def test_without_room_for_a_worker_it_says_so(on_ray):
 
 
 @needs_ray
+@pytest.mark.long
 def test_workers_import_nothing_from_the_working_folder(tmp_path, environment):
     np.save(tmp_path / "q.npy", unit(6, 0))
     np.save(tmp_path / "m.npy", unit(9, 1))
@@ -116,6 +117,7 @@ def test_workers_import_nothing_from_the_working_folder(tmp_path, environment):
 
 
 @needs_ray
+@pytest.mark.long
 def test_addresses():
     for address, said in (
         ("127.0.0.1:9", "nothing answers at 127.0.0.1:9"),
@@ -137,12 +139,13 @@ def test_settings(monkeypatch):
     ):
         with pytest.raises(InputError, match=said):
             Cluster(**settings)
-    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"Ray, which is not installed: pip install 'vsehub\[ray\]'"):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"engine=ray needs ray, not .*installed here: pip install .*'vsehub\[ray\]'"):
         Cluster()
 
 
 @needs_ray
+@pytest.mark.long
 def test_commands_that_are_refused(tmp_path, run_here):
     for name, rows in (("q", 6), ("m", 9)):
         np.save(tmp_path / f"{name}.npy", unit(rows, rows))
@@ -163,6 +166,7 @@ def test_commands_that_are_refused(tmp_path, run_here):
 
 
 @needs_ray
+@pytest.mark.long
 def test_a_cluster_that_asks_for_a_token(on_ray):
     found = on_ray[1]["asks_for_a_token"]
     status, said = found["without"]

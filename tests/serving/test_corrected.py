@@ -327,7 +327,7 @@ def test_items_from_a_file_in_blocks(kind, sides, tmp_path, monkeypatch):
 def test_without_faiss(sides, monkeypatch):
     monkeypatch.setattr(faiss_index, "loaded_faiss", lambda: (None, "is not installed"))
     for call in (lambda: build_index(*sides[1:], 2.0), lambda: load_index("index.faiss")):
-        with pytest.raises(InputError, match=r"an index needs FAISS, which is not installed: install vsehub\[cpu\]"):
+        with pytest.raises(InputError, match=r"FAISS, which is not installed: pip install 'vsehub\[cpu\]'"):
             call()
 
 

@@ -752,6 +752,9 @@ def test_columns_of_a_table(tmp_path):
             read_columns(tmp_path / "t.jsonl", ids)
 
 
+@pytest.mark.parametrize(
+    "place", [pytest.param(one, marks=pytest.mark.long) if one == "milvus" else one for one in ENGINES], indirect=True
+)
 @pytest.mark.parametrize("removes", [False, True], ids=["add", "remove"])
 def test_a_change_that_is_stopped_is_made_good(place, removes, monkeypatch):
     """Sinkhorn's masses after `add` or `remove` was stopped at any write, and given again: those of an unbroken run."""

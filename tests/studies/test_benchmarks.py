@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from long import long
 from tiny_towers import tiny_open_clip
 
 from vsehub.training.datamodule import RetrievalDataModule
@@ -31,7 +30,7 @@ def data(scripts):
     return module
 
 
-@long
+@pytest.mark.long
 def test_both_ways_train(scripts, data):
     throughput = scripts["throughput"]
     result = throughput.compare(data, CPU, "bf16-mixed", rounds=2, block=1, dim=16) | {"data": "synthetic"}
@@ -55,7 +54,7 @@ def test_both_ways_are_the_same_model(scripts, data):
     torch.testing.assert_close(batch.images, features)
 
 
-@long
+@pytest.mark.long
 def test_processes_take_turns_and_their_losses_agree(scripts):
     devices = scripts["devices"]
     sizes = {"batch": 16, "processes": 2, "dim": 8, "steps": 1}
@@ -68,7 +67,7 @@ def test_processes_take_turns_and_their_losses_agree(scripts):
     )
 
 
-@long
+@pytest.mark.long
 def test_rehearsal(scripts, tmp_path):
     rehearsal = scripts["rehearsal"]
     rehearsal.write(tmp_path, 60, 8)

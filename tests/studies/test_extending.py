@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CHECKED = ["tests/test_docs.py", "tests/test_layers.py", "tests/test_contract.py", "tests/losses/test_soft_margin.py"]
+OWN = "test_docs or test_layers or soft_margin or quantile"
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +48,9 @@ def run(place, *command):
 
 
 def test_no_file_needs_an_edit(extended):
-    found = run(extended, "pytest", "-q", "-n0", "-p", "no:cacheprovider", *CHECKED)
+    found = run(extended, "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", OWN, *CHECKED)
     assert found.returncode == 0, found.stdout[-3000:]
+    assert re.search(r"\b[2-9]\d passed", found.stdout)
 
 
 def test_the_criterion_is_one_of_all(extended):

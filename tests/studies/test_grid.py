@@ -10,7 +10,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
-from long import long
 
 ROOT = Path(__file__).parents[2]
 GRID = ROOT / "experiments" / "grid"
@@ -86,7 +85,7 @@ def test_committed_settings_are_the_pilots_choice(pilot):
     assert list(pilot.chosen()) == list(pilot.OWN)
 
 
-@long
+@pytest.mark.long
 def test_measures_after_a_kill_and_again_after_another_training(tmp_path, trained, grid):
     """One checkpoint under two names, since training is not what is tested."""
     for label in ("hal+mb", "sum", "max"):

@@ -121,6 +121,7 @@ def test_comparing_losses(executed):
     assert pictures == 3
 
 
+@pytest.mark.long
 def test_tuning_gamma_epsilon(executed):
     """A sweep trained by the notebook itself."""
     small = {"gammas": (10, 60), "epsilons": (0.3,), "seeds": (0, 1)}

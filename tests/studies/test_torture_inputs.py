@@ -36,6 +36,7 @@ def test_the_table_covers_every_command(inputs):
     assert not [case.id for case in found if case.status and not case.says]
 
 
+@pytest.mark.long
 def test_a_sample(script):
     """Forks of a process that has imported all that commands do, so not of this one."""
     done = script("torture/inputs.py", "--cases", "40", "--seed", "2", "--only", QUICK, UNDRAWN="1")

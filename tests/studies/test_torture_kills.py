@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from long import long
 
 TORTURE = Path(__file__).parents[2] / "tests" / "torture"
 
@@ -57,7 +56,7 @@ def found(script, tmp_path_factory):
     return json.loads(script(base / "sample.py", TORTURE, base, UNDRAWN="1").out.rpartition("FOUND")[2])
 
 
-@long
+@pytest.mark.long
 def test_a_sample_of_kills_and_faults(found):
     for name, case in found.items():
         if name != "forgotten":
@@ -65,7 +64,7 @@ def test_a_sample_of_kills_and_faults(found):
     assert [found[name]["landed"] for name in ("first record", "twice", "figures", "rerank", "end")] == [1, 2, 1, 2, 1]
 
 
-@long
+@pytest.mark.long
 def test_a_file_that_differs_after_resuming_is_noticed(found):
     wrong = " ".join(found["forgotten"]["wrong"])
     assert "metrics.csv differs: 1 entries, not 2" in wrong

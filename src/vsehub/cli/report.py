@@ -8,6 +8,7 @@ from omegaconf import DictConfig
 from vsehub.checks import require
 from vsehub.cli import app
 from vsehub.cli.overrides import with_texts
+from vsehub.extras import require_packages
 
 
 def main() -> None:
@@ -19,6 +20,8 @@ def main() -> None:
 
 def report(cfg: DictConfig) -> None:
     """Build the report of `cfg.runs` in `cfg.out` and print its table."""
+    require_packages("vsehub report", "train", "pandas")
+
     from vsehub.report.runs import find_runs
 
     require(len(cfg.runs) > 0, "no runs were named; give run folders or a folder of them, e.g. vsehub report runs/")

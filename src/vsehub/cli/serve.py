@@ -1,6 +1,5 @@
 """`vsehub serve`: look at a collection in a browser: plain and corrected search side by side, and its hubs."""
 
-import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from vsehub.cli.embeddings import built
 from vsehub.cli.nodes import components
 from vsehub.cli.published import model_settings, require_checkpoint_alone
 from vsehub.data.vectors.paths import require_vectors, split_path
+from vsehub.extras import require_packages
 
 if TYPE_CHECKING:
     from vsehub.web.contents import Asker, Contents
@@ -50,11 +50,7 @@ def serve(cfg: DictConfig) -> None:
 
 def refuse_early(cfg: DictConfig) -> None:
     """Raise InputError for what can be refused without torch."""
-    for package in ("fastapi", "uvicorn"):
-        require(
-            importlib.util.find_spec(package) is not None,
-            f"{package} is not installed, which serves the pages; install it: pip install 'vsehub[serve]'",
-        )
+    require_packages("vsehub serve", "serve", "fastapi", "uvicorn")
     require(
         cfg["items"] is None or cfg.index is None, "items and index are given; serve one of them, the other has its own"
     )

@@ -4,7 +4,6 @@ import logging
 import sys
 import time
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from vsehub.cli.overrides import MULTIRUN, config_dir, ordered, quoted, text_of
 from vsehub.cli.resume import data_choice, last_checkpoint, require_same_data, resumed, run_record
 from vsehub.cli.run_folder import RunFolder, forget_start, require_training
 from vsehub.cli.sweep import in_sweep, summary, swept
+from vsehub.extras import require_packages
 from vsehub.io.progress import stage
 from vsehub.io.records import RUN, read_record
 
@@ -206,6 +206,7 @@ def train(cfg: DictConfig) -> float:
 
 def refuse_early(cfg: DictConfig) -> None:
     """Raise InputError for what can be refused without torch, whose import takes seconds: absent files, for example."""
+    require_packages("vsehub train", "train", "pytorch_lightning")
     require_training(cfg.get("evaluates"), HydraConfig.get().runtime.choices["experiment"])
     one_of("final_split", cfg.final_split, ("val", "test"))
     whole_seed("seed", cfg.seed)
@@ -215,10 +216,8 @@ def refuse_early(cfg: DictConfig) -> None:
         "solver and teacher are both given, and what is solved in closed form learns from no teacher; omit one",
     )
     package = _PACKAGES.get(str(cfg.logger.get("_target_"))) if cfg.logger else None
-    require(
-        package is None or find_spec(package) is not None,
-        f"this logger needs {package}, which is not installed: pip install 'vsehub[{package}]'; or choose logger=csv",
-    )
+    if package is not None:
+        require_packages(f"logger={package}", package, package)
     data = {name: value for name, value in plain(cfg.data).items() if name != "noise"}
     if data["_target_"] not in _OF_VECTORS:
         components(cfg.trust).build("data", data)  # its files are looked for, and nothing is read

@@ -13,6 +13,7 @@ from urllib.request import getproxies
 
 from vsehub import __version__
 from vsehub.checks import InputError, fail, require
+from vsehub.extras import package
 from vsehub.io.address import masked
 from vsehub.io.arrays import shortened
 from vsehub.io.files import read_object
@@ -170,12 +171,9 @@ def _reached(endpoint: str) -> bool:
 
 
 def _library(setting: str) -> "ModuleType":
-    try:
-        import huggingface_hub
-        import huggingface_hub.constants
-    except ImportError:
-        fail(f"{setting}: huggingface_hub is not installed; install it: pip install 'vsehub[hub]'")
-    return huggingface_hub
+    library = package(setting, "hub", "huggingface_hub")
+    package(setting, "hub", "huggingface_hub.constants")
+    return library
 
 
 @contextmanager

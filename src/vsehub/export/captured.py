@@ -1,26 +1,16 @@
-"""What all formats of models share: capturing a network, and asking for packages."""
+"""What all formats of models share: capturing a network."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 
 import torch
 
-from vsehub.checks import InputError, is_out_of_memory, require
+from vsehub.checks import InputError, is_out_of_memory
 from vsehub.io.quiet import quiet
 
 # Input -> the axes whose sizes vary, with their names.
 Axes = Mapping[str, Mapping[int, str]]
 _SHOWN = 400  # characters of what torch says
-
-
-def require_packages(name: str, *packages: str) -> None:
-    """Raise InputError, with the command that installs them, if packages of a format are missing."""
-    missing = [one for one in packages if find_spec(one) is None]
-    require(
-        not missing,
-        f"format={name} needs {', '.join(missing)}; install what is missing: pip install 'vsehub[export]'",
-    )
 
 
 def capture(side: str, name: str, export: Callable[[], None], hint: str) -> None:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from vsehub.checks import InputError
-from vsehub.export.captured import Axes, capture, require_packages
+from vsehub.export.captured import Axes, capture
 from vsehub.export.model import LIMIT, ModelFormat, Run
+from vsehub.extras import require_packages
 
 # torch's order of the gates -> ONNX's: update, reset, new; input, output, forget, cell.
 _GATES = {"GRU": (1, 0, 2), "LSTM": (0, 3, 1, 2)}
@@ -23,7 +24,7 @@ class Onnx(ModelFormat):
 
     def require(self) -> None:
         """See `ModelFormat`."""
-        require_packages("onnx", "onnx", "onnxscript", "onnxruntime")
+        require_packages("format=onnx", "export", "onnx", "onnxscript", "onnxruntime")
 
     def cells(self, network: nn.RNNBase, every: bool) -> nn.Module:
         """See `ModelFormat`: ONNX's own operator, which takes lengths."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from vsehub.checks import InputError, fail, is_out_of_memory, require
+from vsehub.extras import package
 from vsehub.io.address import Address, masked
 from vsehub.io.arrays import shortened
 from vsehub.io.files import cache_folder, is_full_disk
@@ -28,14 +29,8 @@ def is_uri(path: str) -> bool:
 def require_library(name: str, uri: str) -> None:
     """Raise InputError unless the library for the scheme of a URI is installed. Does not connect."""
     scheme = uri.partition("://")[0].lower()
-    try:
-        import fsspec
-        from fsspec.registry import known_implementations
-    except ImportError:
-        fail(
-            f"{name}: {uri} is a URI, which fsspec reads, and fsspec is not installed. Install it: pip install "
-            "'vsehub[fsspec]', or give a local path"
-        )
+    fsspec = package(f"{name}: {uri} is a URI, which", "fsspec", "fsspec")
+    known_implementations = package(name, "fsspec", "fsspec.registry").known_implementations
     try:
         fsspec.get_filesystem_class(scheme)
     except ValueError:
@@ -44,9 +39,9 @@ def require_library(name: str, uri: str) -> None:
             "or file"
         )
     except ImportError as error:
-        package = str(known_implementations.get(scheme, {}).get("class", "fsspec")).partition(".")[0]
-        how = f"pip install {package.replace('_', '-')}"
-        how = f"Install it by pip ({error})" if package == "fsspec" else f"Install it: {how}"
+        library = str(known_implementations.get(scheme, {}).get("class", "fsspec")).partition(".")[0]
+        how = f"pip install {library.replace('_', '-')}"
+        how = f"Install it by pip ({error})" if library == "fsspec" else f"Install it: {how}"
         fail(f"{name}: the library for {scheme}:// is not installed, so {uri} cannot be opened. {how}")
 
 

@@ -44,7 +44,7 @@ def required_faiss(what: str, instead: str) -> ModuleType:
     """The faiss module. Raises InputError if it is missing: `what` needs it; `instead`: what else to do."""
     faiss, reason = loaded_faiss()
     if faiss is None:
-        fail(f"{what} needs FAISS, which {reason}: install vsehub[cpu] or vsehub[gpu], or {instead}")
+        fail(f"{what} needs FAISS, which {reason}: pip install 'vsehub[cpu]' or 'vsehub[gpu]', or {instead}")
     return faiss
 
 

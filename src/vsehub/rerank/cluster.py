@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from numbers import Real
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -27,6 +26,7 @@ import torch
 from vsehub import __version__
 from vsehub.checks import InputError, fail, is_out_of_memory, positive, require, whole
 from vsehub.criteria.base import Criterion
+from vsehub.extras import require_packages
 from vsehub.rerank.distributed import Distributed, Jobs, refuse_unsharded
 from vsehub.rerank.shards import carried_out
 from vsehub.rerank.sides import Sides
@@ -65,7 +65,7 @@ class Cluster:
         for name in ("workers", "shard_rows"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name))
-        require(find_spec("ray") is not None, "engine=ray needs Ray, which is not installed: pip install 'vsehub[ray]'")
+        require_packages("engine=ray", "ray", "ray")
         if self.address not in (None, "auto"):
             _require_answer(str(self.address))
 

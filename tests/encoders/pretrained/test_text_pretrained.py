@@ -135,5 +135,5 @@ def test_refusals(tmp_path, folder, monkeypatch):
     with pytest.raises(InputError, match="config builds an untrained model"):
         TextPretrained(folder, 14, config=CONFIG)
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(InputError, match=r"pip install 'vsehub\[transformers\]'"):
+    with pytest.raises(InputError, match=r"'vsehub\[transformers\]'"):
         TextPretrained(folder, 14)

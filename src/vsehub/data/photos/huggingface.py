@@ -17,6 +17,7 @@ from vsehub.data.photos.settings import PictureSettings
 from vsehub.data.photos.source import ListedPhotos, Listing, PhotoColumns, flat_captions
 from vsehub.data.photos.table import list_table
 from vsehub.data.splits import SplitDraw, split_named, split_words
+from vsehub.extras import package
 from vsehub.io.arrays import shortened
 from vsehub.io.files import read_object
 from vsehub.io.progress import bar
@@ -37,7 +38,6 @@ _WANTED = (
     f"a folder that datasets' save_to_disk wrote ({_MEMBERS} or {_STATE}), or an imagefolder with "
     f"{', '.join(_METADATA)}"
 )
-_INSTALL = "data=huggingface reads saved datasets with the package datasets. Install it: pip install 'vsehub[datasets]'"
 
 
 class Cell(NamedTuple):
@@ -212,10 +212,7 @@ def _loaded(folder: Path) -> "dict[str | None, Dataset]":
 
     Raises InputError if the package datasets is missing, if the folder is damaged, or if it names files elsewhere.
     """
-    try:
-        import datasets
-    except ImportError as error:
-        raise InputError(_INSTALL) from error
+    datasets = package("data=huggingface", "datasets", "datasets")
     folders = [folder]
     if (folder / _MEMBERS).is_file():
         names = read_object(folder / _MEMBERS).get("splits")

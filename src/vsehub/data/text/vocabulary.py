@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vsehub.checks import InputError, one_of, regular_members, require
+from vsehub.extras import package
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -21,7 +22,6 @@ log = logging.getLogger(__name__)
 SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 PAD, START, END, UNKNOWN = range(4)
 _CHUNK = 4096  # captions at a time: enough for the threads of tokenizers, with little memory
-_INSTALL = "install it: pip install 'vsehub[transformers]'"
 
 
 @cache
@@ -157,13 +157,10 @@ class Subwords:
 
         Raises InputError if transformers is missing, the model is not found, or it has no fast tokenizer.
         """
-        try:
-            from transformers import AutoTokenizer
-        except ImportError as error:
-            raise InputError(f"loader.tokenizer={model} needs transformers; {_INSTALL}") from error
+        tokenizers = package(f"loader.tokenizer={model}", "transformers", "transformers").AutoTokenizer
         regular_members(Path(model))
         try:
-            found = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code=False)
+            found = tokenizers.from_pretrained(model, local_files_only=True, trust_remote_code=False)
         except (OSError, ValueError, KeyError) as error:
             raise InputError(
                 f"loader.tokenizer: no tokenizer of {model!r} is found: it is neither a folder with one nor in the "
@@ -213,12 +210,9 @@ class Subwords:
     @classmethod
     def from_json(cls, text: str, most: int | None = None, clean: str | None = None) -> "Subwords":
         """The subwords that `to_json` wrote. Raises InputError for other texts, or if `tokenizers` is missing."""
+        library = package("the model's vocabulary of subwords", "transformers", "tokenizers")
         try:
-            from tokenizers import Tokenizer
-        except ImportError as error:
-            raise InputError(f"the model's subwords need the tokenizers library; {_INSTALL}") from error
-        try:
-            tokenizer = Tokenizer.from_str(text)
+            tokenizer = library.Tokenizer.from_str(text)
         except Exception as error:  # the library raises bare Exception
             raise InputError(
                 f"the subwords cannot be read: {error}. Give the text that Subwords.to_json wrote"
@@ -264,12 +258,8 @@ CLEANINGS: dict[str, Callable[[], Callable[[str], str]]] = {
 def cleaning(name: str) -> Callable[[str], str]:
     """Caption -> caption. Raises InputError for an unknown name, or if open_clip is missing."""
     one_of("the subwords' cleaning", name, tuple(CLEANINGS))
-    try:
-        return CLEANINGS[name]()
-    except ImportError as error:
-        raise InputError(
-            "the model's tokenizer needs open_clip; install it: pip install 'vsehub[open_clip]'"
-        ) from error
+    package("the model's tokenizer", "open_clip", "open_clip")
+    return CLEANINGS[name]()
 
 
 Words = Vocabulary | Subwords

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from vsehub.checks import InputError, fail, nearest, require
+from vsehub.extras import package
 
 # Models of transformers with an image and a text encoder for one space.
 JOINT = frozenset({"clip", "metaclip_2", "siglip", "siglip2", "chinese_clip", "altclip", "align"})
@@ -149,10 +150,7 @@ def require_place(model: str, trust: Sequence[str]) -> None:
 
 
 def _of_timm(name: str, model: object) -> str:
-    try:
-        import timm
-    except ImportError as error:
-        raise InputError("timm is not installed; install it with: pip install 'vsehub[timm]'") from error
+    timm = package("the model", "timm", "timm")
     if not isinstance(model, str) or model not in timm.list_models():
         fail(f"model: {name} names an image encoder that timm does not have, {_shown(model)}; refused")
     return model

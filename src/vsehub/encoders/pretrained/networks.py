@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsehub.checks import InputError, existing, fail, one_of, regular, require, whole
+from vsehub.extras import package
 
 _HUB_SECONDS = 5  # that the Hugging Face Hub may take to answer
 _HEADS = ("fc", "classifier", "heads", "head")  # what torchvision calls its classifiers
@@ -177,8 +178,7 @@ def vision_model(library: str, model: str, pretrained: bool) -> VisionModel:
 
 
 def _torchvision(model: str, pretrained: bool) -> VisionModel:
-    import torchvision
-
+    torchvision = package(f"the model {model}", "train", "torchvision")
     name, _, tag = model.partition(".")
     names = torchvision.models.list_models(module=torchvision.models)
     _require_known("torchvision", name, names)
@@ -208,10 +208,7 @@ def _take_off(network: nn.Module) -> None:
 
 
 def _timm(model: str, pretrained: bool) -> VisionModel:
-    try:
-        import timm
-    except ImportError as error:
-        raise InputError("timm is not installed; install it with: pip install 'vsehub[timm]'") from error
+    timm = package(f"the model {model}", "timm", "timm")
     name, _, tag = model.partition(".")
     _require_known("timm", name, timm.list_models())
     if tag:

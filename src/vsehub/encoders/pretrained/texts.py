@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vsehub.checks import InputError, positive, regular_members, require, whole
 from vsehub.encoders.pooling import pooling_of
 from vsehub.encoders.pretrained.configurations import TEXTS, reduced, require_known, require_place
+from vsehub.extras import package
 from vsehub.sets import Encoding
 from vsehub.types import Encoder
 
@@ -109,24 +110,19 @@ class TextPretrained(Encoder):
 
 def _built(model: str, pretrained: bool, config: Mapping[str, Any] | None) -> "PreTrainedModel":
     """The model in float32, from its folder, or of a configuration with random weights."""
-    try:
-        from transformers import AutoConfig, AutoModel
-    except ImportError as error:
-        raise InputError(
-            "text_encoder=text_pretrained needs transformers; install it: pip install 'vsehub[transformers]'"
-        ) from error
+    library = package("text_encoder=text_pretrained", "transformers", "transformers")
     regular_members(Path(model))
     place = {"local_files_only": True, "trust_remote_code": False}
     try:
         if config is None:
-            settings = AutoConfig.from_pretrained(model, **place)
+            settings = library.AutoConfig.from_pretrained(model, **place)
         else:
-            settings = AutoConfig.for_model(**require_known(model, config, TEXTS))
+            settings = library.AutoConfig.for_model(**require_known(model, config, TEXTS))
         _require_text_encoder(model, settings)
         if pretrained:
-            found = AutoModel.from_pretrained(model, config=settings, use_safetensors=True, **place)
+            found = library.AutoModel.from_pretrained(model, config=settings, use_safetensors=True, **place)
         else:
-            found = AutoModel.from_config(settings, trust_remote_code=False)
+            found = library.AutoModel.from_config(settings, trust_remote_code=False)
     except (OSError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise

@@ -4,10 +4,10 @@ import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 from vsehub.checks import fail, require
+from vsehub.extras import require_packages
 from vsehub.io.address import Address
 from vsehub.serving.databases.base import Database, asking
 
@@ -92,11 +92,7 @@ class Place:
         engine = ENGINES.get(self.engine)
         if engine is None:
             fail(f"index is {self.engine!r}; choose one of {', '.join(ENGINES)}")
-        missing = [package for package in engine.packages if find_spec(package) is None]
-        require(
-            not missing,
-            f"index={self.engine} needs {', '.join(missing)}: pip install 'vsehub[{self.engine}]', or choose another",
-        )
+        require_packages(f"index={self.engine}", self.engine, *engine.packages)
         if self.theirs:
             require(
                 _THEIR_NAME.fullmatch(self.name) is not None,

@@ -3,6 +3,7 @@
 import json
 
 from vsehub.checks import InputError
+from vsehub.extras import package
 from vsehub.training.loggers.wandb import refused, sign_in
 
 SETTING = ("dataset", "architecture", "label")  # metrics of other data or other encoders are never averaged
@@ -40,12 +41,8 @@ def comparison(entity: str | None, project: str, study: str | None):
 
 def libraries():
     """wandb's modules for views and for their panels; InputError where they are not installed."""
-    try:
-        import wandb_workspaces.reports.v2 as panels
-        import wandb_workspaces.workspaces as workspaces
-    except ImportError as error:
-        raise InputError(f"{error}; views are built by the package wandb-workspaces: install vsehub[wandb]") from error
-    return workspaces, panels
+    names = ("wandb_workspaces.workspaces", "wandb_workspaces.reports.v2")
+    return tuple(package("a view of wandb", "wandb", one) for one in names)
 
 
 def validation():

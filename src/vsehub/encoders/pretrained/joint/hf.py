@@ -12,6 +12,7 @@ from vsehub.checks import InputError, existing, fail, regular_members, require
 from vsehub.encoders.pretrained.configurations import JOINT, reduced, require_known
 from vsehub.encoders.pretrained.joint.description import Description, PictureInput, Side, TextNetwork, Texts
 from vsehub.encoders.pretrained.networks import load_weights
+from vsehub.extras import package
 
 NAME = "transformers"
 _PLACE = {"local_files_only": True, "trust_remote_code": False}
@@ -123,13 +124,7 @@ def _vectors(found: Any) -> Tensor:
 
 
 def _library() -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise InputError(
-            "transformers is not installed; install it with: pip install 'vsehub[transformers]'"
-        ) from error
-    return transformers
+    return package("the model", "transformers", "transformers")
 
 
 def _read(model: str, read: Any) -> Any:

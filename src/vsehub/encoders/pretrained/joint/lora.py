@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from vsehub.checks import InputError, positive, probability, require, whole
+from vsehub.checks import positive, probability, require, whole
 from vsehub.components import Component
+from vsehub.extras import package
 
 _NAMED = 12  # layers in a message
 
@@ -38,16 +39,13 @@ class LoRA(Component):
 
         Raises InputError for a layer that is not there, listing those that are, and if peft is missing.
         """
-        try:
-            from peft import LoraConfig, inject_adapter_in_model
-        except ImportError as error:
-            raise InputError("tune=lora needs peft; install it with: pip install 'vsehub[peft]'") from error
+        peft = package("tune=lora", "peft", "peft")
         scale: Any = self.alpha  # which peft declares as a whole number, and divides
-        config = LoraConfig(
+        config = peft.LoraConfig(
             r=self.rank, lora_alpha=scale, lora_dropout=self.dropout, target_modules=self.chosen(network)
         )
         with torch.random.fork_rng(devices=[]):
-            inject_adapter_in_model(config, network)
+            peft.inject_adapter_in_model(config, network)
 
     def chosen(self, network: nn.Module) -> list[str]:
         """The names of the layers that get adapters. Raises InputError for `layers` that are not there."""

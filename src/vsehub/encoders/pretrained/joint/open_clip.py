@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vsehub.checks import InputError, existing, fail, regular_members, require
 from vsehub.encoders.pretrained.configurations import reduced_open_clip, require_known_open_clip
 from vsehub.encoders.pretrained.joint.description import Description, PictureInput, Side, TextNetwork, Texts
+from vsehub.extras import package
 from vsehub.io.files import read_object
 from vsehub.io.quiet import quiet
 
@@ -118,11 +119,7 @@ class _Located:
 
 
 def _library() -> Any:
-    try:
-        import open_clip
-    except ImportError as error:
-        raise InputError("open_clip is not installed; install it with: pip install 'vsehub[open_clip]'") from error
-    return open_clip
+    return package("the model", "open_clip", "open_clip")
 
 
 def _located(model: str, with_weights: bool) -> _Located:
