@@ -2,7 +2,7 @@
 
 import lazy_loader
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 # The exports are the imports of __init__.pyi, each made when it is first asked for.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -276,7 +276,7 @@ def test_tampered_checkpoints(tampered):
     refused("the description in .* is damaged", lambda told, _: told.update(image_shape=[3, -1]))
     refused("the description in .* is damaged", lambda told, _: told["config"].pop("loader"))
     refused("the description in .* is damaged", description="[" * 100_000)
-    refused("version 1 of its format, this vsehub reads version 2; use the vsehub that wrote it", version="1")
+    refused("reads version 2. Use the vsehub that wrote it", version="1")
     refused("was not written by `vsehub train`", format="something else")
     refused("weights in .* do not fit its model", lambda _, weights: weights.popitem())
     refused("but the file holds .* numbers", lambda told, _: told["config"]["image_encoder"].update(width=10**9))

@@ -312,7 +312,7 @@ class TestFolder:
         [
             (
                 lambda text: text.replace('"schema": 1', '"schema": 2'),
-                "is of schema 2; of an extraction's manifest this vsehub reads schema 1",
+                "an extraction's manifest, is of version 2 of its format",
             ),
             (
                 lambda text: text.replace("train_ims.npy", "../precious.npy"),

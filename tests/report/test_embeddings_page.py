@@ -238,7 +238,9 @@ def test_the_page_made_again_is_the_same(measured, drawn):
 
 
 def test_another_schema_is_refused(measured):
-    with pytest.raises(InputError, match=r"schema 2; .* reads schema 1"):
+    with pytest.raises(
+        InputError, match=r"is of version 2 of its format, .* reads version 1. Use vsehub .*, which wrote it, or"
+    ):
         embeddings_page(measured | {"schema": 2})
 
 

@@ -35,7 +35,7 @@ def test_no_folder_or_an_absent_one_is_refused(tmp_path):
         ('{"schema": 2, "na', "cut short"),
         ("", "cut short"),
         ("[1]", "expected a JSON object"),
-        ('{"schema": 1}', "schema 1; of a run's record this vsehub reads schema 2"),
+        ('{"schema": 1}', "a run's record, is of version 1 of its format"),
         ('{"schema": 2, "name": "x"}', "lacks status"),
         ("[" * 100_000, "is not whole JSON"),
     ],

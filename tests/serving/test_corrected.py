@@ -184,7 +184,7 @@ def flipped(place):
         (flipped(-13), r"is not an index of vsehub|the facts at its end"),
         (
             flipped(-1),
-            "is of version '3'; this vsehub reads version 2. Use the vsehub that wrote it, or write it again",
+            "is of version 3 of its format, and vsehub .* reads version 2. Use the vsehub that wrote it",
         ),
         (flipped(-3), "is not an index of vsehub"),
     ],

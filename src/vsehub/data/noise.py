@@ -14,6 +14,7 @@ from vsehub.checks import InputError, existing, fail, one_of, require, whole_see
 from vsehub.data.sources import CaptionedImages, Source
 from vsehub.io.arrays import DAMAGE, load_archive, load_array, shortened
 from vsehub.io.files import atomic
+from vsehub.io.versions import require_version
 
 log = logging.getLogger(__name__)
 
@@ -149,11 +150,8 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
 def _require_facts(path: Path, facts: Any) -> None:
     """Raise InputError unless the facts in vsehub's own file have this version and the types that `write` writes."""
     version = facts.get("version", VERSION) if isinstance(facts, dict) else VERSION
-    require(
-        version == VERSION,
-        f"data.noise.index: {path} is of version {version!r}; this vsehub reads version {VERSION}. Use the vsehub that "
-        "wrote it, or draw the noise again: data.noise.protocol, data.noise.rate and no data.noise.index",
-    )
+    hint = "Or draw the noise again: data.noise.protocol, data.noise.rate and no data.noise.index"
+    require_version(f"data.noise.index: {path}", version, VERSION, hint)
 
     def is_number(value: Any, *kinds: type) -> bool:
         return isinstance(value, kinds) and not isinstance(value, bool)

@@ -22,6 +22,7 @@ from vsehub.data.sources import ArrayLike, CaptionedImages
 from vsehub.data.text.vocabulary import Words, restored
 from vsehub.evaluation.checkpoint_file import SUFFIX, checkpoint_file
 from vsehub.io.files import atomic, read_object
+from vsehub.io.versions import require_version
 from vsehub.io.wall import walled
 from vsehub.types import Encoder, Similarity, require_part
 
@@ -154,11 +155,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         metadata.get("format") == FORMAT,
         f"checkpoint: {path} was not written by `vsehub train`. Give a run's checkpoint",
     )
-    require(
-        metadata.get("version") == VERSION,
-        f"checkpoint: {path} is of version {metadata.get('version')} of its format, this vsehub reads version "
-        f"{VERSION}; use the vsehub that wrote it (its run's run.json names it), or train again",
-    )
+    hint = "The run's run.json names it; or train again"
+    require_version(f"checkpoint: {path}", metadata.get("version"), VERSION, hint)
     _require_recorded(path, sha256)
     require(
         content == noted,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vsehub.checks import fail, regular, require
+from vsehub.io.versions import require_version
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,7 @@ def checked_record(record: Any, kind: Kind, name: str, hint: str) -> dict[str, A
     if not isinstance(record, dict):
         fail(f"{name} holds a {type(record).__name__}; expected a JSON object. {hint}")
     version = record.get("schema")
-    require(
-        type(version) is int and version == kind.version,
-        f"{name} is of schema {version!r}; of {kind.name} this vsehub reads schema {kind.version}. Use the vsehub that "
-        f"wrote it. {hint}",
-    )
+    require_version(f"{name}, {kind.name},", version, kind.version, hint, record.get("vsehub"))
     missing = [key for key in kind.keys if key not in record]
     require(not missing, f"{name} lacks {', '.join(missing)}. {hint}")
     types = kind.keys | {key: one for key, one in kind.optional.items() if record.get(key) is not None}

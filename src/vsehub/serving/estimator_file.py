@@ -21,6 +21,7 @@ from vsehub.data.truth import distinct_ids
 from vsehub.data.vectors.formats import read_safetensors
 from vsehub.io.arrays import readable
 from vsehub.io.files import atomic
+from vsehub.io.versions import require_version
 from vsehub.neighbors.vectors import VectorSource
 
 FORMAT, VERSION = "vsehub corrected search", "1"
@@ -134,11 +135,7 @@ def read_search(path: str | Path) -> Saved:
             metadata.get("format") == FORMAT,
             f"search: {path} was not written by `CorrectedSearch.save`. Give such a file",
         )
-        require(
-            metadata.get("version") == VERSION,
-            f"search: {path} is of version {metadata.get('version')!r:.40} of its format, this vsehub reads version "
-            f"{VERSION}; use the vsehub that wrote it, or fit and save again",
-        )
+        require_version(f"search: {path}", metadata.get("version"), VERSION, "Or fit and save again")
         names = set(file.keys())
         small = {name: file.get_tensor(name) for name in names - {"items", "reference"}}
     told = _description(path, metadata.get("description", ""))

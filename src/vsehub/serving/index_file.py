@@ -21,6 +21,7 @@ from typing import Any
 from vsehub.checks import InputError, existing, fail, one_of, regular, require
 from vsehub.io import seal
 from vsehub.io.files import atomic
+from vsehub.io.versions import require_version
 
 log = logging.getLogger(__name__)
 
@@ -146,11 +147,9 @@ def _facts(path: Path) -> dict[str, Any]:
         end = handle.read()
         length = int.from_bytes(end[:_LENGTH], "little")
         mark = end[_LENGTH:]
-        require(
-            mark == MARK or not mark.startswith(_NAME),
-            f"index: {path} is of version {mark.removeprefix(_NAME).decode(errors='replace')!r}; this vsehub reads "
-            f"version {_VERSION.decode()}. Use the vsehub that wrote it, or {_AGAIN}",
-        )
+        if mark.startswith(_NAME):
+            version = mark.removeprefix(_NAME).decode(errors="replace")
+            require_version(f"index: {path}", version, _VERSION.decode(), f"Or {_AGAIN}")
         start = size - _END - seal.SIZE - length
         require(
             mark == MARK and length <= _MOST_FACTS and start >= 0,

@@ -17,6 +17,7 @@ from vsehub.data.text.vocabulary import Words, restored
 from vsehub.evaluation.checkpoint import write_checkpoint
 from vsehub.evaluation.checkpoint_file import SUFFIX
 from vsehub.io.files import atomic
+from vsehub.io.versions import require_version
 
 VERSION = 2  # of last.ckpt, in its entry "vsehub"
 AGAIN = "Start a new run in another folder; best.safetensors, if it is there, is whole and can be evaluated"
@@ -103,11 +104,7 @@ def load_state(path: str | Path) -> dict[str, Any]:
     own = state.get("vsehub") if isinstance(state, dict) else None
     if not (isinstance(own, dict) and "version" in own):
         fail(f"resume: {path} was not written by `vsehub train`. {AGAIN}")
-    require(
-        type(own["version"]) is int and own["version"] == VERSION,
-        f"resume: {path} is of version {own['version']} of its format, this vsehub reads version {VERSION}; go on with "
-        "the vsehub that wrote it (run.json names it), or start a new run",
-    )
+    require_version(f"resume: {path}", own["version"], VERSION, "The run's run.json names it; or start a new run")
     sound = isinstance(own.get("description"), dict) and isinstance(state.get("state_dict"), dict)
     try:
         rows = state["callbacks"]["RunRecorder"]["rows"]

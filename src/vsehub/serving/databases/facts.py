@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from vsehub import __version__
 from vsehub.checks import fail, require
+from vsehub.io.versions import require_version
 
 SCHEMA = 2
 _LONGEST = 1 << 16  # characters of the JSON
@@ -69,8 +70,8 @@ class Facts:
             f"index_uri: {address} is what vsehub keeps beside the collection {str(found.get('beside'))[:50]}; give "
             "that one, or another index_name",
         )
-        if found.pop("schema", None) != SCHEMA:
-            fail(f"index_uri: {address} was made by another version of vsehub; fill it again with overwrite=true")
+        hint = "Or fill it again with overwrite=true"
+        require_version(f"index_uri: {address}", found.pop("schema"), SCHEMA, hint, found.get("vsehub"))
         wrong = [one.name for one in fields(cls) if not _fits(one.name, one.type, found.get(one.name))]
         require(
             not wrong and len(found) == len(fields(cls)),
