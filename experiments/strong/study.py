@@ -37,6 +37,10 @@ FIVE = tuple(f"hal-{seed}" for seed in range(5))
 MEMBERS = {
     "two of HAL": ("hal-0", "hal-1"),
     "two of HAL, and CCA": ("hal-0", "hal-1", "cca-0"),
+    "two students, and CCA": ("student-0", "student-1", "cca-0"),
+    "students of three losses, and CCA": (
+        *("student-0", "student-1", "student+infonce-0", "student+knn_margin-0", "cca-0"),
+    ),
     "five of HAL": FIVE,
     "five of HAL, and CCA": (*FIVE, "cca-0"),
 }
