@@ -15,6 +15,7 @@ from vsehub.checks import InputError, boolean, fail, nearest, require, whole
 from vsehub.components import TARGET, Components, conf_folder
 from vsehub.criteria.auto import Auto
 from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, fit_all, joined
+from vsehub.criteria.boosts import Boosted, BoostTable
 from vsehub.criteria.choose import OwnSettings, Tried, choose
 from vsehub.data.truth import distinct_ids, read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors
@@ -32,7 +33,7 @@ class Fitted:
     """What a `CorrectedSearch` searches; it never changes, so that searches and changes can run side by side.
 
     criterion; items (M, D); reference (R, D) and terms (M,), None without a reference; ids, M texts or None; tried,
-    what `tune` looked at, or None.
+    what `tune` looked at, or None; boosts of the items, None for none.
     """
 
     criterion: Criterion
@@ -41,6 +42,18 @@ class Fitted:
     terms: Terms | None
     ids: list[str] | None
     tried: Sequence[Tried] | None = None
+    boosts: BoostTable | None = None
+
+    def raised(self, boost_weights: Mapping[str, float] | None) -> Tensor | None:
+        """What the weights add to each item's similarity (M,), None for nothing. Raises InputError as `Boosts`."""
+        held = BoostTable.none(len(self.items)) if self.boosts is None else self.boosts
+        found = held.raised(boost_weights)
+        require(
+            found is None or isinstance(self.criterion, ItemBias),
+            f"boost_weights: {self.criterion!r} does not subtract one number from an item's scores, which a boost adds "
+            "to: take csls, is, nnn, dn, sinkhorn or nns, or leave boost_weights out",
+        )
+        return found
 
 
 class CorrectedSearch:
@@ -196,13 +209,24 @@ class CorrectedSearch:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
     @torch.no_grad()
-    def fit(self, items: Any, y: Any = None, *, reference: Any = None, ids: Sequence[str] | None = None) -> Self:
+    def fit(
+        self,
+        items: Any,
+        y: Any = None,
+        *,
+        reference: Any = None,
+        ids: Sequence[str] | None = None,
+        boosts: Any = None,
+        boost_names: Sequence[str] | None = None,
+    ) -> Self:
         """Take the items (M, D) and estimate the correction on reference queries (R, D).
 
         y: not used; it is there for scikit-learn. reference: None if each search is to take its own queries
         (transductive). ids: of the items, one text each, all different; None: those of the items' file, if it has any.
-        Raises InputError for arguments of the constructor that are not possible, for vectors that do not fit or that
-        `normalize` refuses, and for a reference where the criterion takes none.
+        boosts: numbers (M, B) that `search` can weigh, such as each item's popularity, and boost_names, B names; the
+        correction is estimated without them. Raises InputError for arguments of the constructor that are not possible,
+        for vectors and boosts that do not fit or that `normalize` refuses, and for a reference where the criterion
+        takes none.
         """
         with self._changing:
             criterion = self._checked()
@@ -221,8 +245,14 @@ class CorrectedSearch:
             )
             if isinstance(criterion, Auto):
                 criterion = criterion.correction  # until `tune` chooses
+            require(
+                (boosts is None) == (boost_names is None),
+                "boosts and boost_names belong together; give numbers (M, B) and B names, or neither",
+            )
+            raise_by = None if boosts is None else BoostTable.of(boost_names or (), boosts, len(among))
             terms = None if seen is None else fit_all([criterion.correction], among, seen)[0]
-            self._fitted = Fitted(criterion, among, seen, terms, None if ids is None else list(ids))
+            names = None if ids is None else list(ids)
+            self._fitted = Fitted(criterion, among, seen, terms, names, boosts=raise_by)
         return self
 
     @torch.no_grad()
@@ -258,12 +288,19 @@ class CorrectedSearch:
         return self
 
     @torch.no_grad()
-    def search(self, queries: Any, k: int | None = None, return_ids: bool = False) -> tuple[Any, Any]:
+    def search(
+        self,
+        queries: Any,
+        k: int | None = None,
+        return_ids: bool = False,
+        boost_weights: Mapping[str, float] | None = None,
+    ) -> tuple[Any, Any]:
         """Values and positions (Q, k) of the k best items of each query (Q, D), best first.
 
         Equal to `Criterion.search` with the items and the reference of `fit`, bit for bit; with a reference, their
         scores are not computed again. k: None for the constructor's. return_ids: return ids, Q lists of k texts,
-        instead of positions, which change when items are removed. Returns tensors if queries are a tensor or a path,
+        instead of positions, which change when items are removed. boost_weights: boost -> what a unit of it adds to an
+        item's similarity; those that are not named count nothing. Returns tensors if queries are a tensor or a path,
         else numpy arrays. Raises InputError if this is not fitted, if the vectors do not fit or `normalize` refuses
         them, if k exceeds the items, and if ids are asked of items that have none.
         """
@@ -274,7 +311,10 @@ class CorrectedSearch:
         require(not return_ids or now.ids is not None, "return_ids: the items have no ids; fit(items, ids=...)")
         queries = _as_array("queries", queries)
         asked = self._opened("queries", queries, now.items.shape[1])[0]
-        if now.terms is None:
+        raised = now.raised(boost_weights)
+        if raised is not None:
+            values, places = _search_raised(now, raised, asked, k)
+        elif now.terms is None:
             values, places = now.criterion.search(asked, now.items, None, k)
         else:
             terms = tuple(term.to(asked.rows(0, 0).device) for term in now.terms)
@@ -314,25 +354,25 @@ class CorrectedSearch:
         return self.fit(X, y, **fit_params).transform(X)
 
     @torch.no_grad()
-    def add(self, items: Any, ids: Sequence[str] | None = None) -> Self:
+    def add(self, items: Any, ids: Sequence[str] | None = None, boosts: Any = None) -> Self:
         """Add items (m, D), whose positions follow those there are; equal to `fit` on all at once, but for rounding.
 
         Their terms are computed from the stored reference. Where an item's terms depend on the other items too (as with
-        Sinkhorn), the terms of all items are computed again. ids: required if the items have ids, and refused if they
-        have none. Raises InputError if this is not fitted, and for vectors or ids that do not fit.
+        Sinkhorn), the terms of all items are computed again. ids, boosts (m, B): required if the items have them, and
+        refused if they have none. Raises InputError if this is not fitted, and for vectors or ids that do not fit.
         """
         with self._changing:
             now = self._require_fitted()
             new, own = self._opened("items", items, now.items.shape[1])
             everyone = _with_ids(now.ids, own if ids is None and now.ids is not None else ids, len(new))
-            together = _appended(now.items, new)
+            together, raise_by = _appended(now.items, new), _more_boosts(now.boosts, boosts, len(new))
             terms = now.terms
             if terms is not None and now.reference is not None:
                 if _each_alone(now):
                     terms = joined([terms, *fit_all([now.criterion.correction], new, now.reference)])
                 else:
                     terms = fit_all([now.criterion.correction], together, now.reference)[0]
-            self._fitted = replace(now, items=together, terms=terms, ids=everyone)
+            self._fitted = replace(now, items=together, terms=terms, ids=everyone, boosts=raise_by)
         return self
 
     @torch.no_grad()
@@ -356,7 +396,8 @@ class CorrectedSearch:
                 else:
                     terms = fit_all([now.criterion.correction], rest, now.reference)[0]
             names = None if now.ids is None else [now.ids[place] for place in left.tolist()]
-            self._fitted = replace(now, items=rest, terms=terms, ids=names)
+            raise_by = None if now.boosts is None else now.boosts.rows(left)
+            self._fitted = replace(now, items=rest, terms=terms, ids=names, boosts=raise_by)
         return self
 
     def save(self, path: str | Path) -> None:
@@ -372,7 +413,7 @@ class CorrectedSearch:
             "k": self.k,
             "normalize": self.normalize,
         }
-        write_search(path, settings, now.items, now.reference, now.terms, now.ids)
+        write_search(path, settings, now.items, now.reference, now.terms, now.ids, now.boosts)
 
     @classmethod
     def load(cls, path: str | Path, device: str | torch.device | None = None) -> Self:
@@ -390,7 +431,7 @@ class CorrectedSearch:
             if saved.reference is not None and saved.terms is not None:
                 seen = as_vectors("reference", saved.reference, device=_usable(device))
                 _require_terms(criterion, items, seen, saved.terms)
-            found._fitted = Fitted(criterion, items, seen, saved.terms, saved.ids)
+            found._fitted = Fitted(criterion, items, seen, saved.terms, saved.ids, boosts=saved.boosts)
         except InputError as error:
             raise InputError(f"search: {path}: {error}") from error
         return found
@@ -416,7 +457,7 @@ class CorrectedSearch:
                 "hold: take csls, is, nnn, dn or sinkhorn, or search with CorrectedSearch"
             )
         bias = now.terms[0] if now.terms else torch.zeros(len(now.items))
-        build_index(now.items, bias, criterion.scale, kind).save(path)
+        build_index(now.items, bias, criterion.scale, kind, boosts=now.boosts).save(path)
 
     def _checked(self) -> Criterion:
         """The criterion. Raises InputError for arguments of the constructor that are not possible."""
@@ -571,6 +612,28 @@ def _floats(name: str, vectors: Any) -> np.ndarray:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{name} is no matrix of numbers (N, D): {error}") from error
+
+
+def _search_raised(now: Fitted, raised: Tensor, asked: VectorSource, k: int) -> tuple[Tensor, Tensor]:
+    """Values and positions (Q, k) where each item's similarity is raised (M,)."""
+    criterion = now.criterion
+    assert isinstance(criterion, ItemBias)
+    boosted = Boosted(criterion, raised, {})
+    if now.terms is None:
+        return boosted.search_fitted(asked, now.items, fit_all([boosted], now.items, asked)[0], k)
+    like = asked.rows(0, 0)
+    bias = now.terms[0].to(like.device) if now.terms else like.new_zeros(len(now.items))
+    return boosted.search_fitted(asked, now.items, (bias - criterion.scale * raised.to(bias),), k)
+
+
+def _more_boosts(held: BoostTable | None, boosts: Any, rows: int) -> BoostTable | None:
+    """The boosts of all items when these are added."""
+    require(
+        (boosts is None) == (held is None),
+        "boosts: the items that are there have "
+        + ("none; leave boosts out, or fit with boosts" if held is None else "boosts; give those of new items too"),
+    )
+    return None if held is None else held.with_more(held.boosts.table(boosts, rows))
 
 
 def _each_alone(fitted: Fitted) -> bool:

@@ -7,7 +7,7 @@ read, so that neither needs memory for all of them.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from vsehub.checks import existing, require
+from vsehub.criteria.boosts import BoostTable, stored_boosts
 from vsehub.data.truth import distinct_ids
 from vsehub.data.vectors.formats import read_safetensors
 from vsehub.io.arrays import readable
@@ -24,7 +25,7 @@ from vsehub.io.files import atomic
 from vsehub.io.versions import require_version
 from vsehub.neighbors.vectors import VectorSource
 
-FORMAT, VERSION = "vsehub corrected search", "1"
+FORMAT, VERSION = "vsehub corrected search", "2"
 SETTINGS = ("criterion", "parameters", "k", "normalize")
 _KINDS = {torch.float64: ("F64", "<f8"), torch.float32: ("F32", "<f4"), torch.bool: ("BOOL", "|b1")}
 _BLOCK_BYTES = 16 << 20
@@ -39,7 +40,8 @@ class Saved:
     """The contents of a file.
 
     criterion, parameters: the name of a criterion and its settings. items (M, D), reference (R, D): mapped; None if
-    there is no reference. terms: of the items, each (M,); None if there is no reference. ids: of the items, or None.
+    there is no reference. terms: of the items, each (M,); None if there is no reference. ids, boosts: of the items, or
+    None.
     """
 
     criterion: str
@@ -50,6 +52,7 @@ class Saved:
     reference: np.ndarray | None
     terms: tuple[Tensor, ...] | None
     ids: list[str] | None
+    boosts: BoostTable | None
 
 
 def write_search(
@@ -59,12 +62,15 @@ def write_search(
     reference: VectorSource | None,
     terms: Sequence[Tensor] | None,
     ids: Sequence[str] | None,
+    boosts: BoostTable | None,
 ) -> None:
     """Write a fitted search atomically. settings: those of `SETTINGS`, plain values."""
     arrays = {"items": _Array.of_vectors(items)}
     if reference is not None:
         arrays["reference"] = _Array.of_vectors(reference)
     arrays |= {f"terms.{place}": _Array.of_tensor(term) for place, term in enumerate(terms or ())}
+    if boosts is not None:
+        arrays["boosts"] = _Array.of_tensor(boosts.values)
     digest = None
     if ids is not None:
         text = json.dumps(list(ids)).encode()
@@ -76,6 +82,7 @@ def write_search(
         "reference": None if reference is None else len(reference),
         "terms": None if terms is None else len(terms),
         "ids": digest,
+        "boosts": None if boosts is None else asdict(boosts.boosts),
     }
     metadata = {"description": json.dumps(description, default=float), "format": FORMAT, "version": VERSION}
     header: dict[str, Any] = {"__metadata__": metadata}
@@ -145,6 +152,9 @@ def read_search(path: str | Path) -> Saved:
     if told["reference"] is not None:
         shapes["reference"] = (told["reference"], columns)
     shapes |= {f"terms.{place}": (rows,) for place in range(told["terms"] or 0)}
+    held = None if told["boosts"] is None else stored_boosts(told["boosts"])
+    if held is not None:
+        shapes["boosts"] = (rows, len(held))
     if told["ids"] is not None:
         shapes["ids"] = small["ids"].shape if "ids" in small else ()
     found = {name: array.shape for name, array in (vectors | small).items()}
@@ -162,7 +172,9 @@ def read_search(path: str | Path) -> Saved:
         )
     ids = None if told["ids"] is None else _ids(path, small["ids"], told["ids"], rows)
     settings = {key: told[key] for key in SETTINGS}
-    return Saved(items=vectors["items"], reference=vectors.get("reference"), terms=terms, ids=ids, **settings)
+    boosts = None if held is None else held.table(small["boosts"].copy(), rows)
+    items, reference = vectors["items"], vectors.get("reference")
+    return Saved(items=items, reference=reference, terms=terms, ids=ids, boosts=boosts, **settings)
 
 
 def _description(path: Path, text: str) -> dict[str, Any]:
@@ -181,6 +193,7 @@ def _description(path: Path, text: str) -> dict[str, Any]:
             and (told["reference"] is None or _is_size(told["reference"]))
             and (told["terms"] is None or (type(told["terms"]) is int and 0 <= told["terms"] <= _MOST_TERMS))
             and (told["ids"] is None or isinstance(told["ids"], str))
+            and (told["boosts"] is None or len(stored_boosts(told["boosts"])) >= 0)
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         sound = False

@@ -36,7 +36,7 @@ LINKS, CANDIDATES_BUILDING, CANDIDATES_SEARCHING = 32, 40, 128
 # ivfpq stores a byte for each group of so many dimensions. The bias has a group to itself: among dimensions that vary
 # more its values would hardly be told apart.
 GROUP, CODES = 2, 256
-_NAME, _VERSION = b"vsehub-", b"2"
+_NAME, _VERSION = b"vsehub-", b"3"
 MARK = _NAME + _VERSION
 _LENGTH = 8
 _END = _LENGTH + len(MARK)
@@ -50,9 +50,9 @@ def bias_at(kind: str, dim: int) -> int:
     return -(-dim // GROUP) * GROUP if kind == "ivfpq" else dim
 
 
-def width(kind: str, dim: int) -> int:
-    """The dimension of the index of vectors (M, dim)."""
-    return bias_at(kind, dim) + (GROUP if kind == "ivfpq" else 1)
+def width(kind: str, dim: int, boosts: int = 0) -> int:
+    """The dimension of the index of vectors (M, dim) with so many boosts."""
+    return bias_at(kind, dim) + (GROUP if kind == "ivfpq" else 1) + boosts
 
 
 def empty_index(faiss: ModuleType, kind: str, dimensions: int, items: int, seed: int) -> Any:

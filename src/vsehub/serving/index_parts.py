@@ -1,6 +1,6 @@
 """A corrected index in several files, of consecutive items each, of which one at a time is in memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require
+from vsehub.criteria.boosts import NO_BOOSTS, BoostTable
 from vsehub.io.progress import bar
 from vsehub.neighbors.vectors import RowRange, as_vectors, given_back
 from vsehub.serving.corrected import IndexFacts, ServedIndex, build_index, load_index, measured_time, search_lines
@@ -34,7 +35,17 @@ class IndexParts:
 
     @classmethod
     @torch.no_grad()
-    def build(cls, folder: Path, items: Any, bias: Tensor, scale: float, kind: str, rows: int, seed: int = 0) -> Self:
+    def build(
+        cls,
+        folder: Path,
+        items: Any,
+        bias: Tensor,
+        scale: float,
+        kind: str,
+        rows: int,
+        seed: int = 0,
+        boosts: BoostTable | None = None,
+    ) -> Self:
         """Write the files `part_names` to a folder: `rows` items in each, the rest in the last.
 
         The other arguments, and errors: see `build_index`. All parts share the mean of the bias, so that one formula
@@ -48,15 +59,19 @@ class IndexParts:
             for number, file in enumerate(files):
                 start, stop = number * rows, min((number + 1) * rows, len(items))
                 own = RowRange(items, start, stop)
-                build_index(own, bias[start:stop], scale, kind, seed, mean_bias=mean).save(file)
+                some = None if boosts is None else boosts.rows(slice(start, stop))
+                build_index(own, bias[start:stop], scale, kind, seed, mean, some).save(file)
                 steps.update()
-        return cls(files, IndexFacts(kind, len(items), items.shape[1], float(scale), mean))
+        held = NO_BOOSTS if boosts is None else boosts.boosts
+        return cls(files, IndexFacts(kind, len(items), items.shape[1], float(scale), mean, held))
 
     def opened(self) -> Iterator[ServedIndex]:
         """Each part, read when its turn comes."""
         return (load_index(file) for file in self.files)
 
-    def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
+    def search(
+        self, queries: Any, k: int = 10, corrected: bool = True, boost_weights: Mapping[str, float] | None = None
+    ) -> tuple[Any, Any]:
         """Values and positions (Q, k); see `ServedIndex.search`. Each call reads every file once."""
         asked = as_vectors("queries", queries, columns=self.facts.dim).rows
         rows = asked(0, len(queries))
@@ -64,7 +79,7 @@ class IndexParts:
         values, positions = torch.empty((len(rows), 0)), torch.empty((len(rows), 0), dtype=torch.int64)
         start = 0
         for part in self.opened():
-            found = part.search(rows, min(k, len(part)), corrected)
+            found = part.search(rows, min(k, len(part)), corrected, boost_weights)
             values = torch.cat([values, found[0]], dim=1)
             positions = torch.cat([positions, torch.where(found[1] < 0, found[1], found[1] + start)], dim=1)
             best = values.argsort(dim=1, descending=True, stable=True)[:, :k]
