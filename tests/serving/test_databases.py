@@ -30,6 +30,7 @@ from vsehub.criteria import (
     NearestNeighbor,
     Sinkhorn,
 )
+from vsehub.criteria.boosts import BoostTable
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import measured_recall
 from vsehub.serving.databases import collection as filling
@@ -232,6 +233,59 @@ def test_an_unfinished_collection(place, monkeypatch):
         assert len(held) == 20
         held.complete()
         assert len(held) == 20
+
+
+def test_boosts_in_a_collection(place, monkeypatch):
+    """Weighed by the query, renewed alone, joined by those of new items, and in the engine's own note."""
+    values = np.random.default_rng(0).random((ITEMS, 2))
+    table, weights = BoostTable.of(("popularity", "age"), values, ITEMS), {"popularity": 0.4, "age": -0.2}
+
+    def ranked(values, corrected=True):
+        raised = BoostTable(table.boosts, torch.from_numpy(values)).raised(weights)
+        scores = QUERIES @ VECTORS.T + raised.float()
+        return (2 * scores - BIAS if corrected else scores).sort(dim=1, descending=True, stable=True)
+
+    items = replace(items_of(), boosts=table)
+    require_free(place, overwrite=False)
+    with fill(place, facts(items), items) as held:
+        held.complete()
+        for corrected in (True, False):
+            wanted, order = ranked(values, corrected)
+            found = held.search(QUERIES, K, corrected, weights)
+            assert torch.equal(found[1], order[:, :K])
+            torch.testing.assert_close(found[0], wanted[:, :K], rtol=1e-3, atol=1e-4)
+        plain = held.search(QUERIES, K)
+        assert torch.equal(plain[1], CSLS(3).search(QUERIES, VECTORS, unit(60, 3), K)[1])
+        with pytest.raises(InputError, match="'views' is no boost"):
+            held.search(QUERIES, K, True, {"views": 1.0})
+        assert '"popularity": 0.0, "age": 0.0' in filling.usage_note(held, place.uri)
+    with opened(place) as collection:
+        assert collection.boosts == table.boosts
+        changed = values.copy()
+        changed[3] = 2.5, 0.0  # beyond what there was
+        assert collection.put_boosts([IDS[3], "nobody"], changed[[3, 0]]) == 1
+        with pytest.raises(InputError, match="has the boosts popularity, age; give those of new items"):
+            collection.new(as_vectors("items", VECTORS[:1]), ["another"])
+    with opened(place) as collection:
+        _, order = ranked(changed)
+        found = collection.search(as_vectors("queries", QUERIES), K, weights)
+        assert [[hit.id for hit in hits] for hits in found] == [[IDS[row] for row in rows[:K]] for rows in order]
+        vectors, bias, ids, labels = collection.items()
+        rows = [IDS.index(one) for one in ids]
+        torch.testing.assert_close(vectors, VECTORS[rows], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(bias.float(), BIAS[rows], rtol=1e-4, atol=1e-5)
+        assert labels == [LABELS[row] for row in rows]
+
+
+def test_boosts_of_a_collection_without_any(place):
+    items = items_of()
+    with fill(place, facts(items), items) as held:
+        held.complete()
+    with opened(place) as collection:
+        with pytest.raises(InputError, match="has no boosts; omit boosts"):
+            collection.new(as_vectors("items", VECTORS[:1]), ["another"], boosts=np.ones((1, 1)))
+        with pytest.raises(InputError, match="has no boosts; fill it anew"):
+            collection.put_boosts([IDS[0]], np.ones((1, 1)))
 
 
 def test_a_finished_collection_of_a_command_that_was_stopped(place, monkeypatch):

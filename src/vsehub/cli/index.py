@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vsehub.criteria import Criterion, ItemBias
+    from vsehub.criteria.boosts import BoostTable
     from vsehub.rerank.compare import Comparison
     from vsehub.rerank.inputs import Inputs
-    from vsehub.serving.corrected import Searchable
+    from vsehub.serving.corrected import Boostable, Searchable
     from vsehub.serving.databases.engines import Place
 
 INDEX, USAGE = "index.faiss", "USAGE.md"
@@ -97,21 +98,29 @@ class RequestedIndex:
 
             read_columns(self.columns, item_ids(inputs))
 
-    def write(self, found: "Comparison", criterion: "ItemBias") -> None:
-        """Write or fill an index that returns the corrected ranking, and a note on searching it; add to the record."""
+    def write(self, found: "Comparison", criterion: "ItemBias", boosts: "BoostTable | None" = None) -> None:
+        """Write or fill an index that returns the corrected ranking, and a note on searching it; add to the record.
+
+        boosts: of the items, which the index holds beside the bias.
+        """
         import torch
 
+        from vsehub.criteria.boosts import Boosted
         from vsehub.io.files import write_text
 
         began = time.perf_counter()
         terms = found.measured.rankings[-1].item_terms
         bias = terms[0] if terms else torch.zeros(len(found.inputs.sides.items))
+        if isinstance(criterion, Boosted):
+            bias, criterion = criterion.unboosted(terms), criterion.base
         write = self._write_faiss if self.place is None else self._write_database
-        found.record["index"], note = write(found, criterion, bias)
+        found.record["index"], note = write(found, criterion, bias, boosts)
         found.record["seconds"]["index"] = time.perf_counter() - began
         write_text(self.settings.output / USAGE, note)
 
-    def _write_faiss(self, found: "Comparison", criterion: "ItemBias", bias: "Tensor") -> tuple[dict[str, Any], str]:
+    def _write_faiss(
+        self, found: "Comparison", criterion: "ItemBias", bias: "Tensor", boosts: "BoostTable | None"
+    ) -> tuple[dict[str, Any], str]:
         """Write a FAISS index. Returns its part of the record and the note on searching it."""
         from vsehub.serving import ServedIndex, build_index, usage_note
         from vsehub.serving.index_parts import IndexParts
@@ -121,11 +130,11 @@ class RequestedIndex:
         k, normalize = self.settings.k, self.settings.normalize
         index: ServedIndex | IndexParts
         if self.rows is None:
-            index = build_index(items, bias, criterion.scale, self.kind, seed)
+            index = build_index(items, bias, criterion.scale, self.kind, seed, boosts=boosts)
             index.save(out / INDEX)
             code = usage_note(index, f"{where}/{INDEX}", k=k, normalize=normalize)
         else:
-            index = IndexParts.build(out.folder, items, bias, criterion.scale, self.kind, self.rows, seed)
+            index = IndexParts.build(out.folder, items, bias, criterion.scale, self.kind, self.rows, seed, boosts)
             code = index.usage_note(where, k=k, normalize=normalize)
         names = self.files(len(items))[:-1]
         size = sum((out / name).stat().st_size for name in names)
@@ -135,9 +144,12 @@ class RequestedIndex:
         shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
         needs = f"Fetch {shown} from {out.shown} first. " if out.remote else ""
         note = usage(found.record, shown, f"{needs}Searching needs only FAISS and numpy", code, rows)
-        return facts | measured(index, found, criterion, bias, self.settings), note
+        facts |= measured(index, found, criterion, bias, self.settings)
+        return facts | self._boosted(index, found, criterion, bias, boosts), note
 
-    def _write_database(self, found: "Comparison", criterion: "ItemBias", bias: "Tensor") -> tuple[dict[str, Any], str]:
+    def _write_database(
+        self, found: "Comparison", criterion: "ItemBias", bias: "Tensor", boosts: "BoostTable | None"
+    ) -> tuple[dict[str, Any], str]:
         """Fill a collection of a database. Returns its part of the record and the note on searching it."""
         from vsehub.serving.databases.collection import Items, facts_of, fill, usage_note
         from vsehub.serving.databases.columns import read_columns
@@ -149,9 +161,10 @@ class RequestedIndex:
         count = len(found.inputs.sides.items)
         approximate = count >= APPROXIMATE_FROM if self.approximate is None else self.approximate
         ids = item_ids(found.inputs)
-        ranking = found.record["rankings"][-1]
+        ranking = unboosted(found.record)
         fields = None if self.columns is None else read_columns(self.columns, ids)
-        items = Items(found.inputs.sides.items, bias, ids, names.labels, fields, found.record["items"]["fingerprint"])
+        fingerprint = found.record["items"]["fingerprint"]
+        items = Items(found.inputs.sides.items, bias, ids, names.labels, fields, fingerprint, boosts)
         reference = found.inputs.sides.queries if found.inputs.sides.reference is None else found.inputs.sides.reference
         bank = found.inputs.sides.reference_items is not None
         kept = Kept.of(criterion, found.inputs.sides.items, bias, reference, bank, self.settings.seed)
@@ -176,8 +189,26 @@ class RequestedIndex:
             needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
             note = usage(found.record, place.name, needs, usage_note(collection, uri, k=self.settings.k), rows)
             told |= measured(collection, found, criterion, bias, self.settings)
+            told |= self._boosted(collection, found, criterion, bias, boosts)
             collection.complete()
         return told, note
+
+    def _boosted(
+        self,
+        index: "Boostable",
+        found: "Comparison",
+        criterion: "ItemBias",
+        bias: "Tensor",
+        boosts: "BoostTable | None",
+    ) -> dict[str, Any]:
+        """The recall of an index with boosts under their weights; see `boosted_recall`."""
+        if boosts is None:
+            return {}
+        from vsehub.serving.corrected import boosted_recall
+
+        sides, k, seed = found.inputs.sides, self.settings.k, self.settings.seed
+        recall = boosted_recall(index, sides.queries, sides.items, bias, criterion.scale, k, boosts, seed)
+        return {"boosted_recall": recall}
 
 
 def require_bias(name: str, criterion: "Criterion", settings: Settings) -> None:
@@ -196,7 +227,11 @@ def require_bias(name: str, criterion: "Criterion", settings: Settings) -> None:
 
 
 def measured(
-    index: "Searchable", found: "Comparison", criterion: "ItemBias", bias: "Tensor", settings: Settings
+    index: "Searchable",
+    found: "Comparison",
+    criterion: "ItemBias",
+    bias: "Tensor",
+    settings: Settings,
 ) -> dict[str, Any]:
     """Recall of an index against exact search, and its time for a query, of both rankings."""
     from vsehub.serving import measured_recall, measured_time
@@ -224,9 +259,17 @@ def indexed_criteria() -> list[str]:
     return [name for name, one in made.items() if isinstance(one, type) and issubclass(one, ItemBias)]
 
 
+def unboosted(record: dict[str, Any]) -> dict[str, Any]:
+    """The last ranking of a record without the weights of boosts, which an index leaves to the query."""
+    found: dict[str, Any] = next(
+        one for one in reversed(record["rankings"]) if "boost_weights" not in one["parameters"]
+    )
+    return found
+
+
 def usage(record: dict[str, Any], name: str, needs: str, code: str, rows: str) -> str:
     """A note on searching the index `name` without vsehub. needs: with what. rows: what the results are."""
-    items, ranking = record["items"], record["rankings"][-1]
+    items, ranking = record["items"], unboosted(record)
     reference = "" if ranking["reference"] == "none" else f", its reference {record['reference']['set']}"
     if record["reference_items"] is not None:
         reference += f", its reference items {record['reference_items']['set']}"

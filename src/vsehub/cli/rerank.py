@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 
 from vsehub.checks import boolean, one_of, require
 from vsehub.cli import app
+from vsehub.cli.boosts import RequestedBoosts, boosts_record
 from vsehub.cli.correct import RequestedCorrection
 from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, finish, opened
 from vsehub.cli.index import INDEX, USAGE, RequestedIndex, indexed_criteria
@@ -27,10 +28,11 @@ def main() -> None:
 def rerank(cfg: DictConfig) -> None:
     """Rank `cfg.items` for `cfg.queries` under `cfg.criterion`; write the ranking, its record and its page."""
     settings = Settings.of(cfg, "rerank", "a reranking", (RESULT, PAGE, RANKING, BIASES, INDEX, USAGE))
-    name, index = choice("criterion"), requested(cfg, settings)
+    name, index, boosts = choice("criterion"), requested(cfg, settings), RequestedBoosts.of(cfg)
+    require_boosts_fit(cfg, boosts)
 
     from vsehub.criteria import Auto, ItemBias, NearestNeighbor
-    from vsehub.report.terminal import table
+    from vsehub.report.terminal import table as terminal
     from vsehub.rerank.choose import Tuning
     from vsehub.rerank.compare import Job, compared
     from vsehub.rerank.table import write_biases, write_ranking
@@ -58,10 +60,14 @@ def rerank(cfg: DictConfig) -> None:
     out, where = settings.output, workplace(cfg, settings, corrections)
     job = Job("rerank", out, where, settings.k, settings.seed, tuning)
     inputs = opened(settings, corrections, where.fetched)
+    table = None if boosts is None else boosts.read(inputs)
     if index is not None:
         index.check_items(inputs)
+    boosted = None if boosts is None or table is None else boosts.boosted(name, criterion, table)
+    if boosted is not None:
+        corrections = {**corrections, f"{name}+boosts": boosted}
     with compared(inputs, corrections, job) as found:
-        ranked, used = found.measured.rankings[-1], next(iter(found.criteria.values()), NearestNeighbor())
+        ranked, used = found.measured.rankings[-1], [NearestNeighbor(), *found.criteria.values()][-1]
         names = found.inputs.query_names.ids, found.inputs.item_names.ids
         written = [
             RANKING,
@@ -72,10 +78,25 @@ def rerank(cfg: DictConfig) -> None:
         write_ranking(out / RANKING, ranked.positions, ranked.values, *names)
         if cfg.biases:
             write_biases(out / BIASES, ranked.item_terms, used.scale, len(found.inputs.sides.items), names[1])
+        if boosts is not None and table is not None:
+            found.record["boosts"] = boosts_record(boosts, table)
         if index is not None:
-            index.write(found, used)
+            index.write(found, used, *(() if table is None else (table,)))
         written += finish(found, out)
-    print(f"{table(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
+    print(f"{terminal(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
+
+
+def require_boosts_fit(cfg: DictConfig, boosts: RequestedBoosts | None) -> None:
+    """Raise InputError for what boosts cannot be beside."""
+    require(boosts is None or cfg.correct is None, "boosts: correct= adds one field to a collection; omit boosts")
+    require(
+        boosts is None or not boosts.weights or cfg.engine == "local",
+        "boost_weights: engine=ray ranks without boosts; omit boost_weights, which only the query needs",
+    )
+    require(
+        boosts is None or not boosts.weights or choice("criterion") != "auto",
+        "boost_weights: criterion=auto is chosen without boosts; name a criterion, or omit boost_weights",
+    )
 
 
 def requested(cfg: DictConfig, settings: Settings) -> RequestedIndex | RequestedCorrection | None:

@@ -6,6 +6,7 @@ is asked, and nothing is filled anew. What is stored is small beside a vector of
 and lists of approximate indexes follow the stored vectors.
 """
 
+import hashlib
 import logging
 import math
 import re
@@ -180,6 +181,11 @@ class Boosted(ItemBias):
         self.scale = base.scale
         self.needs_reference = base.needs_reference
         self.reference_items_as = base.reference_items_as  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        """The base, the weights and a digest of what they add, by which unfinished work is known."""
+        digest = hashlib.sha256(self._raised.numpy().tobytes()).hexdigest()[:16]
+        return f"{type(self).__name__}({self.base!r}, {self._weights}, {digest})"
 
     def parameters(self) -> dict[str, Any]:
         """Those of the base, and the weights."""

@@ -31,6 +31,9 @@ def table(record: dict[str, Any]) -> str:
             f"{recall['plain']:.1%} of the plain ranking's; {times['corrected']:.3g} ms a query, plain "
             f"{times['plain']:.3g}"
         )
+        if index.get("boosted_recall"):
+            parts = ", ".join(f"{recall:.1%} by {moved}" for moved, recall in index["boosted_recall"].items())
+            lines.append(f"boosts: where they move similarities (standard deviation), the index finds {parts}")
     spent = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items())
     fair = k * queries["rows"] / items["rows"]
     return "\n".join([*lines, f"a fair share is {fair:.3g} queries per item; seconds: {spent}"])

@@ -105,7 +105,7 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
             criteria = {} if name == PLAIN else {name: criterion}
             job.where.require(criteria, inputs.sides)
         # Everything that the lists depend on: a command with equal settings continues unfinished work.
-        named_criteria = {name: [type(one).__name__, repr(one.parameters())] for name, one in criteria.items()}
+        named_criteria = {name: repr(one) for name, one in criteria.items()}
         work = {"vsehub": __version__, **inputs.identity(), "criteria": named_criteria, **engine.settings}
         parts = Parts(job.out / PARTS, work, job.out.overwrite)
         stage(log, f"ranking under {', '.join([PLAIN, *criteria])}")

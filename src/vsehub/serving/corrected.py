@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 # Vectors passed to FAISS at a time: the memory needed besides the index.
 BLOCK = 16384
+# How far boosts move similarities, as a standard deviation over items, where the recall of an index is measured.
+BOOSTED, BOOSTED_QUERIES = (0.01, 0.03, 0.1), 200
 TIMED = 50  # queries searched one by one to measure the time of one
 FAISS_FOR = ("an index", "rank without one (`Criterion.search`, index=null)")
 
@@ -178,6 +180,13 @@ def load_index(path: str | Path, trust: bool = False) -> ServedIndex:
 class Searchable(Protocol):
     """A `ServedIndex`, or a collection in a database: whatever searches by corrected scores."""
 
+    def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
+        """Values and positions (Q, k); see `ServedIndex.search`."""
+
+
+class Boostable(Searchable, Protocol):
+    """A `Searchable` that may hold boosts."""
+
     def search(
         self, queries: Any, k: int = 10, corrected: bool = True, boost_weights: Mapping[str, float] | None = None
     ) -> tuple[Any, Any]:
@@ -209,6 +218,39 @@ def measured_recall(
         positions = index.search(asked, k, corrected=name == "corrected")[1]
         recall[name] = (positions[:, :, None] == wanted.cpu()[:, None, :]).any(dim=1).double().mean().item()
     return recall
+
+
+@torch.no_grad()
+def boosted_recall(
+    index: Boostable,
+    queries: Any,
+    items: Any,
+    bias: Tensor,
+    scale: float,
+    k: int,
+    boosts: BoostTable,
+    seed: int = 0,
+) -> dict[str, float]:
+    """The "corrected" of `measured_recall` where all boosts together move similarities by each of `BOOSTED`.
+
+    A key, such as "0.05", is the standard deviation, over items, of what each boost adds to similarities.
+    """
+    spread = boosts.values.std(dim=0, correction=0)
+    drawn = as_vectors("queries", sampled(as_vectors("queries", queries), BOOSTED_QUERIES, seed)[0])
+    items = as_vectors("items", items, columns=drawn.shape[1], device=drawn.rows(0, 1).device)
+    asked, found = drawn.rows(0, len(drawn)), {}
+    for moved in BOOSTED:
+        weights = {
+            name: moved / wide for name, wide in zip(boosts.boosts.names, spread.tolist(), strict=True) if wide > 0
+        }
+        raised = boosts.raised(weights)
+        if raised is None:
+            continue
+        raised_bias = bias.to(asked) - scale * raised.to(asked)
+        ((_, wanted),) = nearest(drawn, items, k, [Affine(scale, raised_bias)])
+        positions = index.search(asked, k, True, weights)[1]
+        found[str(moved)] = (positions[:, :, None] == wanted.cpu()[:, None, :]).any(dim=1).double().mean().item()
+    return found
 
 
 @torch.no_grad()

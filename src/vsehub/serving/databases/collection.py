@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import InputError, fail, require
+from vsehub.criteria.boosts import NO_BOOSTS, BoostTable
 from vsehub.data.truth import distinct_ids
 from vsehub.io.progress import bar
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
-from vsehub.serving.corrected import folded, formula, last_components, scored, unit_rows
+from vsehub.serving.corrected import folded, formula, last_components, query_tail, scored, tail_lines, unit_rows
 from vsehub.serving.databases.base import Database, ItemRows
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts, is_beside, require_of_vsehub
@@ -36,7 +37,8 @@ class Items:
     """Items for a collection: vectors (M, D), their biases b (M,) and ids.
 
     labels: M texts, or None. fields: M rows of further columns (`columns.read_columns`), or None. fingerprint: of the
-    vectors' file. Raises InputError for ids that repeat and for texts that are too long.
+    vectors' file. boosts: of the items, None for none. Raises InputError for ids that repeat and for texts that are too
+    long.
     """
 
     vectors: VectorSource
@@ -45,6 +47,7 @@ class Items:
     labels: Sequence[str] | None = None
     fields: "pa.Table | None" = None
     fingerprint: str = ""
+    boosts: BoostTable | None = None
 
     def __post_init__(self) -> None:
         distinct_ids("item_ids", self.ids)
@@ -57,8 +60,10 @@ class Items:
             )
 
     def digest(self) -> str:
-        """A hash of ids, labels, further columns and biases."""
+        """A hash of ids, labels, further columns, biases and boosts."""
         found = hashlib.sha256(self.bias.detach().cpu().double().numpy().tobytes())
+        if self.boosts is not None:
+            found.update(self.boosts.values.numpy().tobytes())
         for texts in (self.ids, self.labels or ()):
             for one in texts:
                 found.update(one.encode() + b"\0")
@@ -66,6 +71,11 @@ class Items:
         for name in [] if self.fields is None else self.fields.column_names:
             found.update(repr((name, self.fields.column(name).to_pylist())).encode())  # type: ignore[union-attr]
         return found.hexdigest()[:32]
+
+    def tail(self, scale: float, mean_bias: float) -> Tensor:
+        """What follows the vectors: the bias's component and those of the boosts, (M, 1 + B)."""
+        last = last_components(self.bias, scale, mean_bias)[0][:, None]
+        return last if self.boosts is None else torch.cat([last, self.boosts.stored()], dim=1)
 
 
 class Collection:
@@ -90,11 +100,13 @@ class Collection:
         with self.place.asking():
             return self.database.count()
 
-    def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
+    def search(
+        self, queries: Any, k: int = 10, corrected: bool = True, boost_weights: Mapping[str, float] | None = None
+    ) -> tuple[Any, Any]:
         """Values and positions (Q, k) as `ServedIndex.search` gives them."""
         asked = as_vectors("queries", queries, columns=self.facts.dim)
-        ones = torch.full((len(asked),), float(corrected))
-        vectors = with_last(asked.rows(0, len(asked)), ones)
+        tail = query_tail(corrected, self.facts.held_boosts, boost_weights)
+        vectors = with_tail(asked.rows(0, len(asked)), tail.expand(len(asked), -1))
         with self.place.asking():
             found = self.database.search(vectors, k)
         products = torch.full((len(asked), k), -torch.inf)
@@ -160,6 +172,7 @@ def facts_of(
         fingerprint=items.fingerprint,
         digest=items.digest(),
         complete=False,
+        boosts=json.loads(json.dumps(asdict(NO_BOOSTS if items.boosts is None else items.boosts.boosts))),
     )
 
 
@@ -230,7 +243,7 @@ def fill(
     Raises InputError for a collection that must not be replaced, and if the engine refuses; the same command, run
     again, continues.
     """
-    last, _ = last_components(items.bias, facts.scale)
+    tail = items.tail(facts.scale, facts.mean_bias)
     database = place.opened()
     try:
         with place.asking():
@@ -249,7 +262,7 @@ def fill(
             start = _begun(building, place, facts, overwrite)
             keep(database, place, facts, kept)
             log.info("filling %s from item %d of %d", place.address, start, facts.items)
-            put_in(building, items, last, start)
+            put_in(building, items, tail, start)
             building.finish(facts.approximate)
             held = building.count()
             require(
@@ -276,7 +289,7 @@ def _begun(building: Database, place: Place, facts: Facts, overwrite: bool) -> i
             forget(building, place, found.generation)
         building.drop()
     if building.shape() is None:
-        building.create(facts.dim + 1, facts.text())
+        building.create(facts.stored_dim, facts.text())
         return 0
     require_shape(building, place, facts)
     building.keep_facts(facts.text())
@@ -309,14 +322,14 @@ def require_shape(database: Database, place: Place, facts: Facts) -> None:
         f"index_uri: {place.address} is not searched by inner product, which the correction needs; fill it again",
     )
     require(
-        shape.dimensions == facts.dim + 1,
-        f"index_uri: {place.address} holds vectors of {shape.dimensions} dimensions; expected {facts.dim + 1}, those "
-        "of the items and one for the bias",
+        shape.dimensions == facts.stored_dim,
+        f"index_uri: {place.address} holds vectors of {shape.dimensions} dimensions; expected {facts.stored_dim}: "
+        "those of the items, one for the bias and one for each boost",
     )
 
 
-def put_in(database: Database, items: Items, last: Tensor, start: int = 0, update: bool = False) -> None:
-    """Put items from row `start` on into a collection, with their last components (M,), block by block.
+def put_in(database: Database, items: Items, tail: Tensor, start: int = 0, update: bool = False) -> None:
+    """Put items from row `start` on into a collection, with what follows their vectors (M, T), block by block.
 
     update: keep the labels and columns of earlier items of the same ids where none are given.
     """
@@ -327,15 +340,15 @@ def put_in(database: Database, items: Items, last: Tensor, start: int = 0, updat
             stop = first + len(rows)
             texts = None if items.labels is None else items.labels[first:stop]
             fields = None if items.fields is None else items.fields.slice(first, len(rows))
-            block = ItemRows(items.ids[first:stop], with_last(rows, last[first:stop]), texts, fields)
+            block = ItemRows(items.ids[first:stop], with_tail(rows, tail[first:stop]), texts, fields)
             (database.update if update else database.put)(block)
             steps.update(len(rows))
 
 
-def with_last(vectors: Tensor, last: Tensor) -> np.ndarray:
-    """Vectors (b, D) with their last component (b,) appended."""
+def with_tail(vectors: Tensor, tail: Tensor) -> np.ndarray:
+    """Vectors (b, D) with what follows them (b, T) appended."""
     dim = vectors.shape[1]
-    return folded(vectors, last, dim, dim + 1).numpy()
+    return folded(vectors, tail, dim, dim + tail.shape[1]).numpy()
 
 
 def usage_note(collection: Collection, uri: str, queries: str = "queries.npy", k: int = 10) -> str:
@@ -348,7 +361,7 @@ def usage_note(collection: Collection, uri: str, queries: str = "queries.npy", k
         f'queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim})\n'
         f"{unit_rows(facts.normalize)}"
         f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'
-        f"vectors = np.hstack([queries, last])\n"
+        f"{tail_lines(facts.held_boosts)}"
         f"{search}"
         f"scores = {formula(facts.scale, facts.mean_bias)}  # the corrected scores, best first\n"
     )

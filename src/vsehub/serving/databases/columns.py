@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vsehub.checks import InputError, require
+from vsehub.data.item_rows import ID, rows_of
 from vsehub.data.tables import TableFile
 from vsehub.io.spreadsheet import unescaped
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ID = "id"
 _EXPECTED = "a table with the column id and a further column for each thing to store"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,49}")
 _RESERVED = frozenset(["key", "label", "vector"])  # names that vsehub itself stores
@@ -43,20 +43,7 @@ def read_columns(path: str | Path, ids: Sequence[str]) -> "pa.Table":
         )
     found = table.entries([ID, *names])
     typed = table.kind in (".jsonl", ".parquet")
-    keys = [str(one) if typed else unescaped(one) for one in found[ID]]
-    rows = {one: row for row, one in enumerate(keys)}
-    wanted = [rows.get(one, -1) for one in ids]
-    absent = np.flatnonzero(np.array(wanted) < 0)
-    require(
-        not len(absent),
-        f"item_columns: {path} has no row for {len(absent)} of {len(ids)} items, {ids[absent[0]]!r} for example; "
-        "expected one for each"
-        if len(absent)
-        else "",
-    )
-    there = set(ids)
-    twice = next((one for row, one in enumerate(keys) if one in there and rows[one] != row), None)
-    require(twice is None, f"item_columns: {path} has several rows for {twice!r}; expected one for each item")
+    wanted = rows_of("item_columns", table, found[ID], ids)
     columns = [[found[name][row] for row in wanted] for name in names]
     made = [_column(name, column, typed, path) for name, column in zip(names, columns, strict=True)]
     for name, column in zip(names, made, strict=True):

@@ -3,14 +3,15 @@
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
 from vsehub import __version__
 from vsehub.checks import fail, require
+from vsehub.criteria.boosts import NO_BOOSTS, Boosts, stored_boosts
 from vsehub.io.versions import require_version
 
-SCHEMA = 2
+SCHEMA = 3
 _LONGEST = 1 << 16  # characters of the JSON
 _TEXT = 4096  # characters of a text
 _GENERATION = re.compile("[0-9a-f]{8}")
@@ -30,7 +31,8 @@ class Facts:
     of ids, labels and biases, by which a command knows its own collection; "" once items have come or gone. complete:
     whether all items are in it. generation: eight hexadecimal digits that end the names of the collections beside it.
     replaces: the generation of the earlier collection, until the collections beside that one are removed; "" otherwise.
-    behind: whether items may have come or gone since the stored masses were computed.
+    behind: whether items may have come or gone since the stored masses were computed. boosts: names, means and scales
+    of the boosts that follow the bias, a dimension each (`criteria.boosts.Boosts`).
     """
 
     criterion: str
@@ -50,11 +52,22 @@ class Facts:
     generation: str = "0" * 8
     replaces: str = ""
     behind: bool = False
+    boosts: dict[str, Any] = field(default_factory=lambda: asdict(NO_BOOSTS))
     vsehub: str = __version__
 
     def text(self) -> str:
         """JSON, to be stored."""
         return json.dumps({"schema": SCHEMA, **asdict(self)})
+
+    @property
+    def held_boosts(self) -> Boosts:
+        """The boosts that items have."""
+        return stored_boosts(self.boosts)
+
+    @property
+    def stored_dim(self) -> int:
+        """The dimension of stored vectors: D, one for the bias, one for each boost."""
+        return self.dim + 1 + len(self.held_boosts)
 
     def is_of_the_command_of(self, other: "Facts") -> bool:
         """Whether both collections belong to one command: same contents, no changes since."""
@@ -126,6 +139,16 @@ def _fits(name: str, kind: Any, value: Any) -> bool:
     if kind is float:
         number = type(value) in (int, float) and math.isfinite(value)
         return number and (name != "scale" or value > 0)
+    if name == "boosts":
+        return _are_boosts(value)
     if name == "parameters":  # their values are checked when the criterion is built
         return isinstance(value, dict) and all(type(one) is str for one in value)
     return type(value) is bool or (value is None and name == "normalize")
+
+
+def _are_boosts(value: Any) -> bool:
+    try:
+        stored_boosts(value)
+    except (TypeError, KeyError):
+        return False
+    return True

@@ -1,11 +1,11 @@
 """A collection whose items come and go: biases of new items, and the drift from a newly filled collection."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,11 +15,12 @@ from torch.nn.functional import normalize
 from vsehub.checks import fail, require
 from vsehub.criteria import Sinkhorn
 from vsehub.criteria.base import ItemBias
+from vsehub.criteria.boosts import Boosts
 from vsehub.neighbors.tiles import score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
-from vsehub.serving.corrected import last_components
+from vsehub.serving.corrected import query_tail
 from vsehub.serving.databases.base import Database, ItemRows
-from vsehub.serving.databases.collection import Items, put_in, require_shape, with_last
+from vsehub.serving.databases.collection import BLOCK, Items, put_in, require_shape, with_tail
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts
 from vsehub.serving.databases.kept import Kept, keep_masses, read_kept
@@ -88,14 +89,25 @@ class Living:
         """Whether an item's bias depends on the other items, so that masses are stored and updated."""
         return isinstance(self.criterion, Sinkhorn) and self.facts.reference_rows > 0
 
-    def search(self, queries: VectorSource, k: int = 10) -> list[list[FoundItem]]:
-        """The k best items of each query (Q, D) under the collection's criterion, best first.
+    @property
+    def boosts(self) -> Boosts:
+        """The boosts that items have."""
+        return self.facts.held_boosts
+
+    def _asked(self, rows: Tensor, boost_weights: Mapping[str, float] | None = None) -> np.ndarray:
+        """Queries (Q, D) as the database is asked for the corrected ranking."""
+        return with_tail(rows, query_tail(True, self.boosts, boost_weights).expand(len(rows), -1))
+
+    def search(
+        self, queries: VectorSource, k: int = 10, boost_weights: Mapping[str, float] | None = None
+    ) -> list[list[FoundItem]]:
+        """The k best items of each query (Q, D) under the collection's criterion and boosts, best first.
 
         Queries are normalised if the items were.
         """
         rows = queries.rows(0, len(queries)).float()
         asked = normalize(rows, dim=1) if self.facts.normalize else rows
-        found = self.database.search(with_last(asked, torch.ones(len(asked))), k)
+        found = self.database.search(self._asked(asked, boost_weights), k)
         ids = list(dict.fromkeys(name for hits in found for name, _ in hits))
         labels: dict[str, str] = {}
         for rows_ in self.database.read(ids):
@@ -111,14 +123,41 @@ class Living:
         ids: Sequence[str],
         labels: Sequence[str] | None = None,
         fields: "pa.Table | None" = None,
+        boosts: Any = None,
     ) -> Items:
         """Items (n, D) to `put`, with their biases; labels and fields as those of `Items`.
 
-        Raises InputError for another dimension, ids that repeat, and a criterion under which a new item's bias does not
-        follow from what is kept.
+        boosts: their values (n, B), in the order of the collection's boosts; None where it has none. Raises InputError
+        for another dimension, ids that repeat, boosts that do not fit, and a criterion under which a new item's bias
+        does not follow from what is kept.
         """
         self.require_fits(vectors, ids, labels)
-        return Items(vectors, self.bias(vectors), ids, labels, fields)
+        if len(self.boosts):
+            held = f"{self.place.address} has the boosts {', '.join(self.boosts.names)}"
+            require(boosts is not None, f"{held}; give those of new items: boosts.table")
+        else:
+            require(boosts is None, f"{self.place.address} has no boosts; omit boosts, or fill it anew with them")
+        table = None if boosts is None else self.boosts.table(boosts, len(vectors))
+        return Items(vectors, self.bias(vectors), ids, labels, fields, boosts=table)
+
+    def put_boosts(self, ids: Sequence[str], values: Any) -> int:
+        """Replace the boosts (n, B) of items that are there; vectors, biases, labels and columns stay.
+
+        Returns how many of the ids were known. Raises InputError if the collection has no boosts, or for values that do
+        not fit.
+        """
+        require(len(self.boosts) > 0, f"{self.place.address} has no boosts; fill it anew with boosts.table=FILE")
+        stored = self.boosts.table(values, len(ids)).stored().numpy()
+        place = {one: row for row, one in enumerate(ids)}
+        held = self._held(ids)
+        self._change(False)
+        vectors = held.vectors.copy()
+        vectors[:, self.facts.dim + 1 :] = stored[[place[one] for one in held.ids]]
+        for first in range(0, len(held.ids), BLOCK):
+            part = slice(first, first + BLOCK)
+            self.database.update(ItemRows(held.ids[part], vectors[part]))
+        self.database.finish(self.facts.approximate)
+        return len(held.ids)
 
     def require_fits(self, vectors: VectorSource, ids: Sequence[str], labels: Sequence[str] | None) -> None:
         """Raise InputError for vectors of another dimension, and unless there is an id and a label for each."""
@@ -137,8 +176,7 @@ class Living:
         earlier = self._held(items.ids)
         masses = self._masses([(items.vectors, items.bias, 1.0), *self._leaving(earlier)])
         self._change(masses is not None)
-        last, _ = last_components(items.bias, self.facts.scale, self.facts.mean_bias)
-        put_in(self.database, items, last, update=True)
+        put_in(self.database, items, items.tail(self.facts.scale, self.facts.mean_bias), update=True)
         self.database.finish(self.facts.approximate)
         self._keep(masses)
         return len(earlier.ids)
@@ -175,11 +213,11 @@ class Living:
             return None
         (criterion, potentials, masses), kept = balance, self.kept
         asked, _ = sampled(as_vectors("reference", kept.reference), ASKED, seed)
-        hits = self.database.search(with_last(asked, torch.ones(len(asked))), min(DEEP, len(self)))
+        hits = self.database.search(self._asked(asked), min(DEEP, len(self)))
         held = self._held(sorted({one for row in hits for one, _ in row}))
         place = {one: row for row, one in enumerate(held.ids)}
         change = torch.zeros(len(held.ids))
-        items, stale = as_vectors("items", held.vectors[:, :-1]), potentials - masses.log()
+        items, stale = as_vectors("items", held.vectors[:, : self.facts.dim]), potentials - masses.log()
         first = 0
         for scores in score_columns(as_vectors("reference", kept.reference), items)():
             found = criterion.next_bias(scores, stale) - criterion.next_bias(scores, potentials)
@@ -194,10 +232,14 @@ class Living:
 
     def items(self) -> tuple[Tensor, Tensor, list[str], list[str]]:
         """All items without their bias (M, D), the bias b (M,), their ids and labels; in memory."""
-        held = _joined(self.database.read(), self.facts.dim + 1)
+        held = _joined(self.database.read(), self.facts.stored_dim)
         require(len(held.ids) > 0, f"index_uri: {self.place.address} holds no items")
-        bias = self.facts.mean_bias - self.facts.scale * torch.from_numpy(held.vectors[:, -1].copy())
-        return torch.from_numpy(held.vectors[:, :-1].copy()), bias, list(held.ids), list(held.labels or ())
+        vectors = torch.from_numpy(held.vectors[:, : self.facts.dim].copy())
+        return vectors, self._bias_of(held), list(held.ids), list(held.labels or ())
+
+    def _bias_of(self, rows: ItemRows) -> Tensor:
+        """The bias (n,) that stored vectors hold."""
+        return self.facts.mean_bias - self.facts.scale * torch.from_numpy(rows.vectors[:, self.facts.dim].copy())
 
     @property
     def _balance(self) -> tuple[Sinkhorn, Tensor, Tensor] | None:
@@ -219,14 +261,13 @@ class Living:
         self._keep(masses.clamp(min=_LEAST))
 
     def _held(self, ids: Sequence[str]) -> ItemRows:
-        return _joined(self.database.read(ids), self.facts.dim + 1)
+        return _joined(self.database.read(ids), self.facts.stored_dim)
 
     def _leaving(self, rows: ItemRows) -> list[tuple[VectorSource, Tensor, float]]:
         """Items that were there, with the bias that their last component holds, for `_masses`."""
         if not len(rows.ids):
             return []
-        bias = self.facts.mean_bias - self.facts.scale * torch.from_numpy(rows.vectors[:, -1].copy())
-        return [(as_vectors("items", rows.vectors[:, :-1]), bias, -1.0)]
+        return [(as_vectors("items", rows.vectors[:, : self.facts.dim]), self._bias_of(rows), -1.0)]
 
     def _masses(self, changes: Sequence[tuple[VectorSource, Tensor, float]]) -> Tensor | None:
         """The masses with those of items (n, D) and their bias (n,) added, or taken away where the factor is -1.

@@ -42,6 +42,7 @@ class Milvus(Aliased):
         self._alias = name
         aliased = self._client.has_collection(name) and name not in self._client.list_collections()
         self._name = self._client.describe_alias(name)["collection_name"] if aliased else name
+        self._loaded = ""  # the name of the collection that `search` has loaded
 
     def shape(self) -> Shape | None:
         """See `Database`."""
@@ -134,6 +135,9 @@ class Milvus(Aliased):
 
     def search(self, vectors: np.ndarray, k: int) -> list[list[tuple[str, float]]]:
         """See `Database`."""
+        if self._loaded != self._name:  # a collection that was just opened may not be in memory yet
+            self._client.load_collection(self._name)
+            self._loaded = self._name
         found: list[list[tuple[str, float]]] = []
         for start in range(0, len(vectors), BATCH):
             part = self._client.search(

@@ -1,0 +1,125 @@
+"""Boosts through `rerank` and `add`: the ranking under weights, the index that holds them, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from vsehub.rerank.table import read_ranking
+from vsehub.serving import load_index
+
+ITEMS, QUERIES = 60, 25
+SIDES = ("queries=queries.npy", "items=items.npy", "reference=reference.npy", "item_ids=ids.txt")
+BOOSTS = ("boosts.table=views.csv", "boosts.columns=[popularity,age]")
+
+
+@pytest.fixture
+def files(tmp_path):
+    random = np.random.default_rng(0)
+    found = {}
+    for name, rows in (("items", ITEMS), ("queries", QUERIES), ("reference", 40)):
+        vectors = random.normal(size=(rows, 6)) + 0.3
+        found[name] = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+        np.save(tmp_path / f"{name}.npy", found[name])
+    ids = [f"item {row}" for row in range(ITEMS)]
+    (tmp_path / "ids.txt").write_text("\n".join(ids))
+    (tmp_path / "query_ids.txt").write_text("\n".join(f"query {row}" for row in range(QUERIES)))
+    found["values"] = random.random((ITEMS, 2))
+    order = random.permutation(ITEMS)
+    values = found["values"].tolist()
+    lines = [f"{ids[row]},{values[row][0]},{values[row][1]}" for row in order]
+    (tmp_path / "views.csv").write_text("\n".join(["id,popularity,age", *lines, "nobody,1,1"]))
+    return found
+
+
+def wanted(files, weights, k=5):
+    scores = files["queries"] @ files["items"].T
+    return scores + (files["values"] - files["values"].mean(axis=0)) @ weights
+
+
+def test_a_ranking_under_weights_and_the_index_without_them(files, run_here, tmp_path, undrawn):
+    pytest.importorskip("faiss")
+    given = ("criterion=nns", "index=flat", "k=5", "boost_weights={popularity: 0.5, age: -0.1}", "out=out")
+    said = run_here("rerank", *SIDES, *BOOSTS, *given)
+    assert "nns+boosts" in said
+    assert "boosts: where they move similarities (standard deviation), the index finds 100.0% by 0.01" in said
+    raised = wanted(files, np.array([0.5, -0.1]))
+    best = np.argsort(-raised, axis=1, kind="stable")[:, :5]
+    found, _ = read_ranking(tmp_path / "out" / "ranking.parquet", None, (tmp_path / "ids.txt").read_text().split("\n"))
+    assert np.array_equal(found.numpy(), best)
+    index = load_index(tmp_path / "out" / "index.faiss")
+    plain = np.argsort(-(files["queries"] @ files["items"].T), axis=1, kind="stable")[:, :5]
+    assert np.array_equal(index.search(files["queries"], 5)[1], plain)
+    assert np.array_equal(index.search(files["queries"], 5, True, {"popularity": 0.5, "age": -0.1})[1], best)
+    record = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert record["boosts"]["weights"] == {"popularity": 0.5, "age": -0.1}
+    assert [one["name"] for one in record["boosts"]["columns"]] == ["popularity", "age"]
+    assert "ranked by nns." in (tmp_path / "out" / "USAGE.md").read_text()
+
+
+def test_a_command_under_other_boosts_continues_nothing_of_this_one(files, run_here, tmp_path, undrawn):
+    given = ("criterion=csls", "boost_weights={popularity: 0.5}", "out=out")
+    run_here("rerank", *SIDES, *BOOSTS, *given)
+    first = (tmp_path / "out" / "ranking.parquet").read_bytes()
+    text = (tmp_path / "views.csv").read_text().splitlines()
+    (tmp_path / "views.csv").write_text("\n".join([text[0], *(f"{line.split(',')[0]},{row},0" for row, line in
+                                                              enumerate(text[1:]))]))  # fmt: skip
+    run_here("rerank", *SIDES, *BOOSTS, *given, "overwrite=true")
+    assert (tmp_path / "out" / "ranking.parquet").read_bytes() != first
+
+
+def test_boosts_are_renewed_in_a_collection(files, run_here, tmp_path, undrawn):
+    pytest.importorskip("lancedb")
+    run_here("rerank", *SIDES, *BOOSTS, "criterion=csls", "index=lancedb", "out=out")
+    (tmp_path / "new.csv").write_text("id,age,popularity\nitem 3,0,5\nnobody,1,1\n")
+    place = ("index=lancedb", "index_uri=out/index.lancedb")
+    said = run_here("add", *place, "boosts.table=new.csv", "boosts.columns=[popularity,age]")
+    assert said.startswith("renewed the boosts of 1 of 2 ids; ")
+    refused = run_here("add", *place, "boosts.table=new.csv", "boosts.columns=[popularity]", status=2)
+    assert "boosts.columns names popularity; " in refused
+    np.save(tmp_path / "more.npy", files["items"][:2])
+    (tmp_path / "more.txt").write_text("a\nb")
+    more = ("items=more.npy", "item_ids=more.txt")
+    assert "has the boosts popularity, age; give those of new items" in run_here("add", *place, *more, status=2)
+    (tmp_path / "more.csv").write_text("id,popularity,age\nb,1,2\na,3,4\n")
+    said = run_here("add", *place, *more, "boosts.table=more.csv", "boosts.columns=[popularity,age]")
+    assert "added 2 items" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (("boosts.table=absent.csv",), "boosts.table"),
+        (("boosts.table=null",), "boosts.columns is"),
+        (("boosts.columns=[]",), "name columns, as in"),
+        (("boosts.columns=[popularty]",), "no column 'popularty' (did you mean popularity?)"),
+        (("boosts.columns=[id]",), "id of row"),
+        (("boost_weights={views: 0.1}",), "'views' is no boost"),
+        (("boost_weights={popularity: high}",), "popularity is 'high'; expected a number"),
+        (("boost_weights=0.5",), "boost_weights is 0.5; expected a weight for each boost"),
+        (("criterion=dual_softmax", "boost_weights={age: 1}"), "does not subtract one number"),
+        (("criterion=auto", "boost_weights={age: 1}"), "criterion=auto is chosen without boosts"),
+        (("engine=ray", "boost_weights={age: 1}"), "engine=ray ranks without boosts"),
+    ],
+    ids=lambda one: "" if isinstance(one, str) else " ".join(one)[:40],
+)
+def test_what_is_refused(changes, said, files, run_here):
+    kept = [one for one in BOOSTS if one.split("=")[0] not in [change.split("=")[0] for change in changes]]
+    found = run_here("rerank", *SIDES, *kept, *changes, "out=out", status=2)
+    assert said in found
+    assert len(found.strip().splitlines()) <= 3
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id,popularity,age\nitem 0,1,2\n", "has no row for 59 of 60 items, 'item 1' for example"),
+        ("popularity,age\n1,2\n", "has 1 rows for 60 items; expected one for each"),
+        ("popularity,age\n" + "1,2\n" * 59 + "1,many\n", "age of row 60 is 'many'; expected a finite number"),
+        ("popularity,age\n" + "1,2\n" * 59 + ",2\n", "popularity of row 60 is ''; expected a finite number"),
+        ("popularity,age\n" + "1,2\n" * 59 + "nan,2\n", "popularity of row 60 is 'nan'; expected a finite number"),
+    ],
+)
+def test_tables_that_do_not_fit(text, said, files, run_here, tmp_path):
+    (tmp_path / "views.csv").write_text(text)
+    assert said in run_here("rerank", *SIDES, *BOOSTS, "out=out", status=2)
