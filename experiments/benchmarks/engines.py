@@ -21,6 +21,7 @@ from torch import Tensor
 
 from experiments.benchmarks import common, generated
 from vsehub.criteria import CSLS
+from vsehub.criteria.boosts import BoostTable
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import build_index, measured_recall, measured_time
 from vsehub.serving.databases.collection import Items, facts_of, fill
@@ -46,16 +47,20 @@ def measure(options, folder: Path) -> dict:
     return {"items": options.items, "queries": options.queries, "dim": options.dim, "k": K, "rows": rows}
 
 
-def faiss_rows(kind: str, items: Tensor, bias: Tensor, folder: Path) -> Iterator[dict]:
+def faiss_rows(
+    kind: str, items: Tensor, bias: Tensor, folder: Path, boosts: BoostTable | None = None
+) -> Iterator[dict]:
     """That of a kind of FAISS index."""
     began = time.perf_counter()
-    index = build_index(items, bias, CSLS.scale, kind)
+    index = build_index(items, bias, CSLS.scale, kind, boosts=boosts)
     seconds = time.perf_counter() - began
     index.save(folder / kind)
     yield {"name": f"FAISS {kind}", "seconds": seconds, "bytes": (folder / kind).stat().st_size, "index": index}
 
 
-def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Iterator[dict]:
+def database_rows(
+    engine: str, items: Tensor, bias: Tensor, folder: Path, boosts: BoostTable | None = None
+) -> Iterator[dict]:
     """Those of a database: exact, then approximate."""
     if any(importlib.util.find_spec(one) is None for one in ENGINES[engine].packages):
         print(f"{engine} is left out: vsehub[{engine}] is not installed")
@@ -65,7 +70,8 @@ def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Ite
             print(f"{engine} is left out: pgserver is not installed")
             return
         for approximate in (False, True):
-            given = Items(as_vectors("items", items), bias, [str(row) for row in range(len(items))], None)
+            ids = [str(row) for row in range(len(items))]
+            given = Items(as_vectors("items", items), bias, ids, boosts=boosts)
             facts = facts_of(
                 given,
                 CSLS.scale,
