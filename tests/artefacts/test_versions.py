@@ -1,7 +1,9 @@
 """pyproject.toml, the package, CITATION.cff and CHANGELOG.md agree; release/check.py refuses a tag that does not."""
 
 import re
+import runpy
 import shutil
+import sys
 import tomllib
 
 import pytest
@@ -39,6 +41,13 @@ def test_the_citation_has_what_its_format_requires():
     for paper in papers:
         (number,) = [one["value"].removeprefix("arXiv:") for one in paper["identifiers"]]
         assert f"https://arxiv.org/abs/{number}" in urls
+
+
+def test_another_python_is_named(monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 10, 13))
+    monkeypatch.setattr(sys, "version", "3.10.13 (main)")
+    with pytest.raises(ImportError, match=r"vsehub needs Python 3\.11 or newer; this is 3\.10\.13, /"):
+        runpy.run_path(vsehub.__file__)
 
 
 @pytest.fixture
