@@ -108,7 +108,7 @@ def test_with_a_repository_every_link_leads_there(tmp_path):
     assert metadata.get_payload().strip() == linked(text, REPOSITORY, metadata["Version"]).strip()
 
 
-def test_the_sdist_holds_what_builds_and_tests_the_wheel(artefacts, tmp_path):
+def test_the_sdist_holds_what_the_wheel_is_built_from(artefacts, tmp_path):
     folder = unpack(artefacts[0], tmp_path)
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert {

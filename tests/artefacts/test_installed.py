@@ -128,6 +128,13 @@ def test_a_model_is_trained_and_loaded(wheel, folder):
     assert found.out.split("\n")[0] == "[(1, 3), (1, 3), (1, 3)]"
 
 
+def test_a_command_that_lacks_an_extra_names_it(sdist, folder):
+    refused = run(sdist / "vsehub", "train", *SMALL, "hydra.run.dir=run", cwd=folder, env=clean(folder), status=2)
+    assert "pip install 'vsehub[train]'" in refused.err
+    assert len(refused.err.splitlines()) == 1
+    assert not (folder / "run").exists()
+
+
 def test_a_folder_of_your_own_is_read_beside_the_installed_one(wheel, folder):
     """conf/ in the working folder counts if it is given, and only what vsehub does not have itself."""
     for file in (folder / "conf").rglob("*.yaml"):
