@@ -81,7 +81,7 @@ test-layers: TESTS = $(LAYERS)
 test-layers: test ## run the tests of losses, similarities, metrics, neighbors and criteria
 
 test-long: MARKED = long
-test-long: test ## the tests that start Ray, kill trainings or trace system calls, which `make test` leaves out (a quarter of an hour on two cores)
+test-long: test ## the tests that start Ray, kill trainings, trace system calls or install the package elsewhere, which `make test` leaves out (a quarter of an hour on two cores)
 
 test-lowest: ## the same with the lowest versions that pyproject.toml allows, in .venv-lowest
 	$(MAKE) test-layers VENV=.venv-lowest VERSIONS='--resolution lowest-direct' COMPILE=0
@@ -175,10 +175,16 @@ rehearsal: $(INSTALLED) ## one shortened epoch at COCO's size on made-up data (a
 gpu-check: $(INSTALLED) ## what only a GPU can show; skips politely without one
 	$(BIN)/python -m experiments.benchmarks.gpu_check $(ARGS)
 
-wheel: $(INSTALLED) ## build a wheel that holds the configuration too
-	$(BIN)/python -m build --wheel
+dist: $(INSTALLED) ## build the sdist and, from it, the wheel into build/dist: the same bytes from the same commit
+	rm -rf build/dist
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(BIN)/python -m build --no-isolation --outdir build/dist
+	cd build/dist && sha256sum *
+
+test-dist: export VSEHUB_TEST_DIST = $(CURDIR)/build/dist
+test-dist: dist ## build both, install each into an empty environment outside of the checkout, and use it there
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n0 $(ARGS) tests/artefacts/test_artefacts.py tests/artefacts/test_installed.py
 
 clean: ## remove what was built, never runs
-	rm -rf build dist docs/api .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf build docs/api .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
-.PHONY: help setup demo demo-embeddings demo-page test test-layers test-long test-lowest coverage torture lint types docs reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search rehearsal gpu-check wheel clean
+.PHONY: help setup demo demo-embeddings demo-page test test-layers test-long test-lowest coverage torture lint types docs reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search rehearsal gpu-check dist test-dist clean

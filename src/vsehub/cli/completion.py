@@ -48,17 +48,31 @@ FISH = """\
 complete -c vsehub -f -a '(vsehub completion --line (commandline -cp) 2>/dev/null)'
 """
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+HELP = f"""\
+Prints a script with which a shell completes what is typed: commands, groups, choices, keys and files.
+
+usage: vsehub completion {{{",".join(SCRIPTS)}}}
+
+  source <(vsehub completion bash)     in ~/.bashrc; for zsh in ~/.zshrc, after compinit
+  vsehub completion fish | source      in ~/.config/fish/config.fish
+"""
 _OPTIONS = ("--help", "--cfg", "--multirun", "--config-dir=")
 _OF_CFG = ("job", "hydra", "all")
 
 
 def main(arguments: Sequence[str], commands: Sequence[str]) -> int:
-    """Print the script of a shell, or what completes a line; returns the exit status. commands: all of vsehub's."""
+    """Print the script of a shell, help, or what completes a line; returns the exit status.
+
+    commands: all of vsehub's.
+    """
     if len(arguments) == 2 and arguments[0] == "--line":
         print("\n".join(completed(arguments[1], commands)))
         return 0
     if len(arguments) == 1 and arguments[0] in SCRIPTS:
         print(SCRIPTS[arguments[0]], end="")
+        return 0
+    if {"--help", "-h"} & set(arguments):
+        print(HELP, end="")
         return 0
     given = f"{arguments[0]!r} is not a shell that is known" if arguments else "no shell is named"
     print(

@@ -164,6 +164,7 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
     for folder, group in product(folders[1:], _groups(folders[:1])):
         for path in (folder / group).rglob("*.yaml"):
             regular(path)  # Hydra opens them
+            _require_read(path, folders[0] / path.relative_to(folder))
     own, defaults = groups_and_settings(folders[0] / f"{config}.yaml")
     overrides, groups = _overrides(config, arguments), _groups(folders)
     for one in overrides:
@@ -193,6 +194,15 @@ def check(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> Non
     # Hydra would take any +KEY=VALUE, and a sweep would begin to write before its first job is composed.
     if several or not tops <= defaults.keys() | parts:
         refuse_unknown(config, folders, arguments)
+
+
+def _require_read(path: Path, ours: Path) -> None:
+    """Raise InputError for a yaml of --config-dir in whose place Hydra reads one of vsehub that says something else."""
+    require(
+        not ours.is_file() or path.read_bytes() == ours.read_bytes(),
+        f"--config-dir: {path} would not be read, since vsehub has {ours.parent.name}/{ours.name} itself; give it "
+        "another name",
+    )
 
 
 def refuse_unknown(config: str, folders: Sequence[Path], arguments: Sequence[str]) -> None:

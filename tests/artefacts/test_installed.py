@@ -1,0 +1,159 @@
+"""What a stranger installs: the wheel for trainings, the sdist for embeddings, used from a folder of somebody else.
+
+The working folder holds files and folders with the names of what vsehub reads and imports: conf/, vsehub/,
+hydra_plugins/ and packages. Nothing there may be read or imported.
+"""
+
+import json
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from building import ROOT
+from false_packages import write_false_packages
+from filelock import FileLock
+from installing import check, clean, install, run
+
+from vsehub.cli.main import COMMANDS
+
+pytestmark = pytest.mark.long
+SMALL = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8", "image_encoder.width=4")
+LOADED = """
+import sys
+import vsehub
+assert vsehub.__file__.startswith(sys.argv[1]), vsehub.__file__
+model = vsehub.load("run/checkpoints/best.safetensors")
+found = model.search(["a red circle"], k=3)
+print([tuple(part.shape) for part in found])
+"""
+
+
+@pytest.fixture(scope="session")
+def wheel(artefacts, shared_folder):
+    """The programs of an environment with everything that a training needs, from the wheel."""
+    return installed(shared_folder / "of the wheel", f"{artefacts[1]}[train,cpu]")
+
+
+@pytest.fixture(scope="session")
+def sdist(artefacts, shared_folder):
+    """The programs of an environment for the commands on embeddings, from the sdist."""
+    return installed(shared_folder / "of the sdist", f"{artefacts[0]}[cpu]")
+
+
+def installed(environment, requirement):
+    """The programs of an environment that the processes of the tests share."""
+    with FileLock(f"{environment}.lock"):
+        return environment / "bin" if environment.exists() else install(environment, requirement)
+
+
+@pytest.fixture(params=["wheel", "sdist"])
+def programs(request):
+    """Each of both."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The working folder."""
+    place = tmp_path / "somebody else's"
+    place.mkdir()
+    write_false_packages(place)
+    for name in ("vsehub", "hydra_plugins"):
+        (place / name).mkdir()
+        text = "import pathlib\npathlib.Path('imported').write_text(__file__)\nraise SystemExit(9)\n"
+        for file in ("__init__.py", "__main__.py", "vsehub_halving.py"):
+            (place / name / file).write_text(text)
+    for command in ("train", "rerank", "loss/hal", "criterion/csls", "hydra/launcher/basic"):
+        file = place / "conf" / f"{command}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("not: [a yaml")
+    yield place
+    assert not (place / "imported").exists(), (place / "imported").read_text()
+
+
+def test_every_command_helps(programs, folder):
+    environment = clean(folder)
+    assert "usage: vsehub COMMAND" in run(programs / "vsehub", "--help", cwd=folder, env=environment).out
+    for command in COMMANDS:
+        done = run(programs / "vsehub", command, "--help", cwd=folder, env=environment)
+        assert command == "completion" or f"vsehub {command}" in done.out
+        assert "Warning" not in done.err, command
+
+
+def test_the_packages_fit_together_and_importing_warns_of_nothing(programs, tmp_path):
+    check(programs)
+    environment = clean(tmp_path)
+    run(programs / "python", "-W", "error", "-c", "import vsehub", cwd=tmp_path, env=environment)
+    run(programs / "python", "-W", "error", "-c", "from vsehub import CorrectedSearch", cwd=tmp_path, env=environment)
+
+
+def test_only_the_package_and_its_plugin_lie_at_the_top(programs):
+    (about,) = programs.parent.glob("lib/python*/site-packages/vsehub-*.dist-info")
+    listed = (about / "RECORD").read_text().splitlines()
+    assert {line.partition("/")[0] for line in listed} - {about.name, ".."} == {"vsehub", "hydra_plugins"}
+    package = about.parent / "vsehub"
+    assert (package / "py.typed").is_file()
+    settings = {path.relative_to(package) for path in (package / "conf").rglob("*.yaml")}
+    assert settings == {path.relative_to(ROOT) for path in (ROOT / "conf").rglob("*.yaml")}
+
+
+def test_vectors_are_ranked(programs, folder):
+    random = np.random.default_rng(0)
+    items = random.normal(size=(40, 8))
+    queries = items + random.normal(size=(40, 8))
+    items, queries = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (items, queries))
+    for name, rows in (("items", items), ("queries", queries)):
+        np.save(folder / f"{name}.npy", rows.astype(np.float32))
+    (folder / "pairs.csv").write_text("query,item\n" + "".join(f"{row},{row}\n" for row in range(40)))
+    sides = ("queries=queries.npy", "items=items.npy", "truth=pairs.csv")
+    settings = (*sides, "criterion=csls", "k=5", "index=flat")
+    done = run(programs / "vsehub", "rerank", *settings, cwd=folder, env=clean(folder))
+    assert "Warning" not in done.err
+    scores = queries @ items.T
+    largest = np.sort(scores, axis=0)[-10:].mean(axis=0)
+    expected = np.argsort(-(2 * scores - largest), axis=1)[:, :5]
+    ranking = pq.read_table(folder / "rerank" / "ranking.parquet")
+    assert (ranking["item"].to_numpy().reshape(40, 5) == expected).all()
+    assert (folder / "rerank" / "index.faiss").is_file()
+    assert json.loads((folder / "rerank" / "result.json").read_text())
+
+
+def test_a_model_is_trained_and_loaded(wheel, folder):
+    environment = clean(folder)
+    settings = (*SMALL, "trainer.max_epochs=1", "loss=hal", "hydra.run.dir=run")
+    done = run(wheel / "vsehub", "train", *settings, cwd=folder, env=environment)
+    assert "rsum" in done.out + done.err
+    found = run(wheel / "python", "-P", "-c", LOADED, wheel.parent, cwd=folder, env=environment)
+    assert found.out.split("\n")[0] == "[(1, 3), (1, 3), (1, 3)]"
+
+
+def test_a_command_that_lacks_an_extra_names_it(sdist, folder):
+    refused = run(sdist / "vsehub", "train", *SMALL, "hydra.run.dir=run", cwd=folder, env=clean(folder), status=2)
+    assert "pip install 'vsehub[train]'" in refused.err
+    assert len(refused.err.splitlines()) == 1
+    assert not (folder / "run").exists()
+
+
+def test_a_folder_of_your_own_is_read_beside_the_installed_one(wheel, folder):
+    """conf/ in the working folder counts if it is given, and only what vsehub does not have itself."""
+    for file in (folder / "conf").rglob("*.yaml"):
+        file.unlink()
+    (folder / "conf" / "loss" / "mine.yaml").write_text("_target_: vsehub.losses.MAX\nmargin: 0.125\n")
+    asked = ("train", "--config-dir=conf", "--cfg", "job", "loss=mine")
+    done = run(wheel / "vsehub", *asked, cwd=folder, env=clean(folder))
+    assert "margin: 0.125" in done.out
+    (folder / "conf" / "loss" / "hal.yaml").write_text("_target_: vsehub.losses.MAX\nmargin: 0.125\n")
+    refused = run(wheel / "vsehub", *asked, cwd=folder, env=clean(folder), status=2)
+    assert "hal.yaml would not be read" in refused.err
+
+
+def test_the_plugin_of_sweeps_is_found(wheel, folder):
+    told = run(wheel / "vsehub", "train", "--info", "plugins", cwd=folder, env=clean(folder)).out
+    assert "hydra_plugins.vsehub_halving" in told
+
+
+def test_another_python_is_refused(artefacts, tmp_path):
+    command = ("download", "--quiet", "--no-deps", "--no-index", "--python-version", "3.10", "--only-binary=:all:")
+    refused = run(sys.executable, "-m", "pip", *command, "-d", tmp_path, artefacts[1], status=1)
+    assert "requires a different Python" in refused.err
