@@ -112,13 +112,8 @@ def line(row: dict) -> tuple[str, ...]:
     times = row["seconds"]
     ratio = times["with"]["median"] / times["without"]["median"]
     recalls = (f"{row['boosted'][str(moved)]:.3f}" for moved in BOOSTED)
-    return (
-        row["name"],
-        f"{row['unboosted']:.3f}",
-        *recalls,
-        f"{1e3 * times['without']['median']:.3g} ms",
-        f"{ratio:.2f}",
-    )
+    spent = f"{1e3 * times['without']['median']:.3g} ms", f"{ratio:.2f}"
+    return row["name"], f"{row['unboosted']:.3f}", *recalls, *spent
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -134,22 +129,17 @@ def main(argv: list[str] | None = None) -> None:
         for name in ("with", "without"):
             (Path(folder) / name).mkdir()
         result = measure(options, Path(folder))
+    moves = [f"boosts move {moved}" for moved in BOOSTED]
+    columns = ("index", "recall, unboosted", *moves, "a query", "with / without")
     text = (
-        f"{options.items:,} items, {options.queries:,} queries, D = {options.dim}, k = {K}, made-up vectors with hubs"
+        f"{options.items:,} items, {options.queries:,} queries, D = {options.dim}, k = {K}, made-up vectors with hubs\n\n"
+        f"{common.table(columns, map(line, result['rows']))}\n\nThe best of a shortlist of the unboosted ranking:\n\n"
     )
-    columns = (
-        "index",
-        "recall, unboosted",
-        *(f"boosts move {moved}" for moved in BOOSTED),
-        "a query",
-        "with / without",
-    )
-    text += f"\n\n{common.table(columns, map(line, result['rows']))}\n\nThe best of a shortlist of the unboosted ranking:\n\n"
     lists = [
         (f"{count:,}", *(f"{result['rescored'][f'{count} at {moved}']:.3f}" for moved in BOOSTED))
         for count in SHORTLISTS
     ]
-    text += common.table(("shortlist", *(f"boosts move {moved}" for moved in BOOSTED)), lists)
+    text += common.table(("shortlist", *moves), lists)
     common.report("boosts", "Boosts in every index", result, text, torch.device("cpu"), options.out)
 
 

@@ -13,7 +13,7 @@ from tiny_towers import tiny_open_clip
 from vsehub.training.datamodule import RetrievalDataModule
 
 NAMES = ("common", "sources", "ways", "throughput", "bank", "hal", "chunk", "evaluation", "gpu_equality", "gpu_check")
-NAMES += ("devices", "rehearsal", "generated", "cluster", "additions", "serving", "towers", "exported")
+NAMES += ("devices", "rehearsal", "generated", "cluster", "additions", "serving", "towers", "exported", "boosts")
 CPU = torch.device("cpu")
 
 
@@ -231,3 +231,15 @@ def test_serving(scripts, tmp_path):
     assert record["requests"] > 4
     assert record["by query"]["count"] == record["plain"]["count"] == 5
     assert "0 failed" in (tmp_path / "serving.md").read_text()
+
+
+def test_boosts_in_an_exact_and_an_approximate_index(scripts, tmp_path):
+    pytest.importorskip("faiss")
+    given = ["--items", "400", "--queries", "20", "--dim", "8", "--rounds", "1", "--only", "flat", "hnsw"]
+    scripts["boosts"].main([*given, "--out", str(tmp_path / "boosts.json")])
+    result = json.loads((tmp_path / "boosts.json").read_text())
+    flat, _ = result["rows"]
+    assert flat["unboosted"] == 1.0
+    assert set(flat["boosted"].values()) == {1.0}
+    assert all(result["rescored"][f"1000 at {moved}"] == 1.0 for moved in flat["boosted"])  # all of them
+    assert (tmp_path / "boosts.md").read_text().count("| FAISS ") == 2
