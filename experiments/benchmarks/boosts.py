@@ -132,7 +132,7 @@ def main(argv: list[str] | None = None) -> None:
     moves = [f"boosts move {moved}" for moved in BOOSTED]
     columns = ("index", "recall, unboosted", *moves, "a query", "with / without")
     text = (
-        f"{options.items:,} items, {options.queries:,} queries, D = {options.dim}, k = {K}, made-up vectors with hubs\n\n"
+        f"{options.items:,} items, {options.queries:,} queries, D = {options.dim}, k = {K}, made-up vectors\n\n"
         f"{common.table(columns, map(line, result['rows']))}\n\nThe best of a shortlist of the unboosted ranking:\n\n"
     )
     lists = [

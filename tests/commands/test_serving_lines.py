@@ -14,6 +14,7 @@ from test_embedding_lines import unit, written
 from vsehub.serving.estimator import named_criterion
 
 ROOT = Path(__file__).parents[2]
+BOOSTED, GATED = ["rerank", "add"], ["gate", "add"]
 IMAGES = 40
 
 
@@ -25,6 +26,22 @@ def near(generator, vectors, shared):
 
 def write_parquet(path, names, vectors):
     pq.write_table(pa.table({"id": names, "vector": list(vectors)}), path)
+
+
+def test_the_lines_on_boosts(run_here, undrawn, tmp_path):
+    pytest.importorskip("lancedb")
+    generator = np.random.default_rng(0)
+    images = unit(generator, IMAGES)
+    names = [f"image {row}" for row in range(IMAGES)]
+    write_parquet(tmp_path / "images.parquet", names, images)
+    write_parquet(tmp_path / "captions.parquet", list(map(str, range(30))), unit(generator, 30))
+    np.save(tmp_path / "train_captions.npy", unit(generator, 60))
+    for file, most in (("views.csv", 3), ("views_today.csv", 30)):
+        rows = [f"{name},{generator.integers(most)}" for name in names]
+        (tmp_path / file).write_text("\n".join(["id,popularity", *rows]))
+    filled, renewed = [one for one in written("docs/serving.md") if any("boosts" in part for part in one)]
+    assert "csls+boosts" in run_here(*filled)
+    assert f"renewed the boosts of {IMAGES} of {IMAGES} ids" in run_here(*renewed)
 
 
 def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
@@ -49,7 +66,7 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     np.save(tmp_path / "train_captions.npy", training)
     np.save(tmp_path / "queries.npy", captions)
     commands = [one for one in written("docs/serving.md") if not any("HOST" in part for part in one)]
-    assert [command for command, *_ in commands] == ["rerank", "add", "add", "diagnose", "gate", "add"]
+    assert [command for command, *_ in commands] == ["rerank", "add", "add", "diagnose", *BOOSTED, *GATED]
     said = [run_here(*command) for command in commands[:4]]
     assert "index (Milvus, exact): it finds 100.0% of the 10 best, 100.0% of the plain ranking's; " in said[0]
     assert (
@@ -74,7 +91,7 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     _, positions = rule.search(*sides, 10)
     assert ran["ids"] == [[names[kept[item]] for item in row] for row in positions.tolist()]
 
-    said = [run_here(*command) for command in commands[4:]]
+    said = [run_here(*command) for command in commands[6:]]
     assert "1 of 2 items quarantined; budget " in said[0]
     assert "=hub: among the 10 best of " in said[0]
     (line,) = csv.DictReader((tmp_path / "gate" / "quarantine.csv").open())
