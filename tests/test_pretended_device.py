@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
+CASES = [HERE / f"pretended_device_{name}.py" for name in ("cases", "search", "training")]
 
 
 def test_nothing_mixes_devices():
@@ -16,7 +17,7 @@ def test_nothing_mixes_devices():
         "-n0",
         "-p",
         "no:cacheprovider",
-        HERE / "pretended_device_cases.py",
+        *CASES,
     ]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=HERE.parent)
     assert done.returncode == 0, done.stdout[-8000:]
