@@ -40,11 +40,8 @@ SOURCE = str(Path(__file__).parents[1] / "src" / "vsehub")
 
 def device() -> torch.device:
     """The pretended device, registered on the first call."""
-    register = getattr(backend_registration, "_setup_privateuseone_for_python_backend", None)
-    if register is None:
-        pytest.skip("this torch cannot pretend a device")
     if torch._C._get_privateuse1_backend_name() != NAME:
-        register(NAME)
+        backend_registration._setup_privateuseone_for_python_backend(NAME)
         module = getattr(torch, NAME)
         module.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
         module.get_rng_state, module.set_rng_state = lambda _: torch.get_rng_state(), lambda state, _: None
@@ -149,6 +146,8 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         indices = args[1] if name in _TAKES_CPU_INDEX else []
         mixed = [one for one in of_cpu if not any(one is index for index in indices)]
         shapes = [tuple(one.shape) for one in mixed]
+        for _ in of_cpu[len(mixed) :]:
+            _note("from_cpu")  # the index
         if mixed:
             raise RuntimeError(f"{func} got tensors of the CPU, of shapes {shapes}, and others of {device()}")
     masks = [one for one in args[1] if one is not None] if name in _TAKES_CPU_INDEX else []
@@ -219,10 +218,9 @@ class _Factories(TorchDispatchMode):
     """Lets `torch.zeros(..., device="npu")` and `tensor.to("npu")` give pretended tensors."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
+        kwargs = kwargs or {}
         target = kwargs.get("device")
-        there = any(issubclass(one, Pretended) for one in types)
-        if there or target is None or torch.device(target).type != NAME:
+        if target is None or torch.device(target).type != NAME or any(issubclass(one, Pretended) for one in types):
             return func(*args, **kwargs)
         if func.overloadpacket.__name__ in _MOVES:
             _note("from_cpu")
