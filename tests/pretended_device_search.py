@@ -7,6 +7,7 @@ import pretended_faiss
 import pytest
 import torch
 import torch.nn.functional as F
+from measuring import measure
 from pretended_device import Pretended, back, device, moved, pretended, traffic
 from test_contract import instantiated, names
 
@@ -17,11 +18,13 @@ from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.ensemble import MeanSimilarity, Several, together
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.tune import choose, tune
+from vsehub.metrics import Positives
 from vsehub.neighbors import MemoryBank, tiles
 from vsehub.neighbors.faiss import GPU_DEPTH, GPU_PINNED, GPU_SCRATCH, FaissIndex
 from vsehub.neighbors.rounded import RoundedVectors
 from vsehub.neighbors.tiles import Affine, nearest
 from vsehub.neighbors.vectors import as_vectors
+from vsehub.rerank.engines import Local
 from vsehub.similarities import Cosine
 
 N, D, M = 12, 8, 40
@@ -244,3 +247,22 @@ def test_corrected_search(criterion):
     found = CorrectedSearch(criterion, k=4, device=device()).fit(items, reference=more).search(queries)
     assert torch.equal(back(found[1]), expected[1])
     torch.testing.assert_close(back(found[0]), expected[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_a_reranking(rounded):
+    """Vectors of the CPU are compared there, block by block: the same lists, facts and effect of rounding."""
+    (queries, items, answers, _), (more, *_) = unit(30, 1), unit(21, 2)
+    criteria = {name: instantiated("criterion", name) for name in ("csls", "is", "qb_norm")}
+    criteria |= {} if rounded else {"csls+rgm": instantiated("criterion", "csls+rgm")}
+    reference = more if rounded else None
+    positives = Positives.from_ids(answers, answers)
+    expected, found = (
+        measure(queries, items, criteria, reference, 5, positives, engine=Local(where, rounded))
+        for where in (torch.device("cpu"), device())
+    )
+    for one, other in zip(found.rankings, expected.rankings, strict=True):
+        assert torch.equal(one.positions, other.positions), one.name
+        torch.testing.assert_close(one.values, other.values, rtol=1e-4, atol=1e-5)
+        assert one.hubness == pytest.approx(other.hubness)
+        assert (one.truth, one.changed, one.rounding) == (other.truth, other.changed, other.rounding)
