@@ -2,16 +2,18 @@
 
 Tensors on it hold data of the CPU, report the device `npu:0`, and raise where tensors of both devices meet in one
 operation. `moved` puts tensors and modules there; within `pretended()` so do torch's factory functions and `.to`.
-`Traffic` counts what a GPU would have to wait for: copies to the CPU and numbers read from tensors.
+`Traffic` counts what a GPU would have to wait for: copies to the CPU, numbers read from tensors, and results whose size
+depends on numbers. A tensor there says `is_cuda`, so that code takes the ways of a GPU.
 
 Torch's `_setup_privateuseone_for_python_backend` is experimental; where it is missing the tests are skipped.
 """
 
-import traceback
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -19,37 +21,39 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
-from torch.overrides import TorchFunctionMode
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
+
+from vsehub.sets import Sets
 
 NAME = "npu"
 _MOVES = ("_to_copy", "copy_", "to")
 # Operations in which CUDA too takes an index, a mask or a number from the CPU.
 _TAKES_CPU_INDEX = ("index", "index_put_", "index_put", "_index_put_impl_")
+# Operations whose result has a size that a GPU must compute before it can go on; masks as indices are others.
+_SIZED = ("nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount", "isin")
 # Lengths of sequences, which CUDA too takes from the CPU.
 _TAKES_CPU_LENGTHS = ("_pack_padded_sequence", "_pack_padded_sequence_backward", "_pad_packed_sequence")
-SOURCE = Path(__file__).parents[1] / "src"
+SOURCE = str(Path(__file__).parents[1] / "src" / "vsehub")
 
 
 def device() -> torch.device:
     """The pretended device, registered on the first call."""
-    register = getattr(backend_registration, "_setup_privateuseone_for_python_backend", None)
-    if register is None:
-        pytest.skip("this torch cannot pretend a device")
     if torch._C._get_privateuse1_backend_name() != NAME:
-        register(NAME)
-        getattr(torch, NAME).get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
+        backend_registration._setup_privateuseone_for_python_backend(NAME)
+        module = getattr(torch, NAME)
+        module.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
+        module.get_rng_state, module.set_rng_state = lambda _: torch.get_rng_state(), lambda state, _: None
     return torch.device(f"{NAME}:0")
 
 
 class Traffic:
-    """Counts of what a GPU waits for: copies "to_cpu" and "from_cpu", "scalar" reads, "nonzero" searches.
+    """Counts of what a GPU waits for: copies "to_cpu" and "from_cpu", "scalar" reads, "size" of a result.
 
     A copy to the CPU of two or more dimensions is a "matrix_to_cpu".
 
-    places: the same by the file of vsehub from which each came.
+    places: the same by the file of vsehub from which each came, or "torch": its backward pass and its optimizers.
     """
 
     def __init__(self) -> None:
@@ -59,9 +63,11 @@ class Traffic:
     def note(self, kind: str) -> None:
         """Count one, with the innermost file of vsehub on the stack."""
         self.counts[kind] += 1
-        own = [frame for frame in traceback.extract_stack() if frame.filename.startswith(str(SOURCE))]
-        if own:
-            self.places[f"{kind} {Path(own[-1].filename).relative_to(SOURCE / 'vsehub').as_posix()}"] += 1
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and not frame.f_code.co_filename.startswith(SOURCE):
+            frame = frame.f_back
+        place = "torch" if frame is None else Path(frame.f_code.co_filename).relative_to(SOURCE).as_posix()
+        self.places[f"{kind} {place}"] += 1
 
 
 _TRAFFIC: list[Traffic] = []
@@ -107,6 +113,21 @@ class Pretended(Tensor):
     def __repr__(self, **_: Any) -> str:
         return f"Pretended({self.inner})"
 
+    @property
+    def is_cuda(self) -> bool:
+        """True, as on a GPU."""
+        return True
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Stored as the tensor of the CPU that `map_location="cpu"` makes of one on a GPU."""
+        _note("to_cpu", self.inner)
+        return self.inner.__reduce_ex__(protocol)
+
+    def new_tensor(self, *args: Any, **kwargs: Any) -> Any:
+        """A tensor of Python numbers beside this one."""
+        _note("from_cpu")
+        return _there(self.inner.new_tensor(*args, **kwargs))
+
     def tolist(self) -> Any:
         """As a list; torch refuses it for subclasses, CUDA copies to the CPU."""
         _note("to_cpu", self.inner)
@@ -119,22 +140,29 @@ class Pretended(Tensor):
 
 def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     name = func.overloadpacket.__name__
-    tensors = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, Tensor)]
+    tensors = [one for one in _leaves((args, kwargs)) if isinstance(one, Tensor)]
     of_cpu = [one for one in tensors if not isinstance(one, Pretended) and one.dim() > 0]
     if of_cpu and name not in (*_MOVES, *_TAKES_CPU_LENGTHS):
-        indices = tree_flatten(args[1])[0] if name in _TAKES_CPU_INDEX else []
+        indices = args[1] if name in _TAKES_CPU_INDEX else []
         mixed = [one for one in of_cpu if not any(one is index for index in indices)]
         shapes = [tuple(one.shape) for one in mixed]
+        for _ in of_cpu[len(mixed) :]:
+            _note("from_cpu")  # the index
         if mixed:
             raise RuntimeError(f"{func} got tensors of the CPU, of shapes {shapes}, and others of {device()}")
-    if name == "nonzero" or (name == "index" and any(one is not None and one.dtype == torch.bool for one in args[1])):
-        _note("nonzero")  # the size of the result is known only once it is computed
-    target = kwargs.get("device")
-    away = target is not None and torch.device(target).type == "cpu"
-    if target is not None:
-        kwargs["device"] = "cpu"
-    result = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
-    if name == "_local_scalar_dense":
+    masks = [one for one in args[1] if one is not None] if name in _TAKES_CPU_INDEX else []
+    counted = name == "repeat_interleave" and kwargs.get("output_size") is None
+    if name in _SIZED or counted or any(one.dtype == torch.bool for one in masks):
+        _note("size")
+    if name == "equal":
+        _note("scalar")
+    if name == "mm" and func._overloadname.startswith("dtype"):  # only CUDA multiplies into another type
+        func = torch.ops.aten.mm.out if "out" in kwargs else torch.ops.aten.mm.default
+        args = [one.to(args[2]) for one in args[:2]]
+    targets = [one for one in (*args, torch.device(kwargs.get("device") or NAME)) if isinstance(one, torch.device)]
+    away = any(target.type == "cpu" for target in targets)
+    result = func(*_on_cpu(args), **_on_cpu(kwargs))
+    if name in ("_local_scalar_dense", "item", "is_nonzero"):
         _note("scalar")
         return result
     if name == "copy_":
@@ -148,7 +176,31 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if name in _TAKES_CPU_LENGTHS:
         return tree_map(lambda one: _there(one) if isinstance(one, Tensor) and one.is_floating_point() else one, result)
     known = {id(one.inner): one for one in tensors if isinstance(one, Pretended)}  # changed in place
+    if isinstance(result, Tensor):
+        return _there(result, known)
     return tree_map(lambda one: _there(one, known), result)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What nested lists, tuples and dictionaries hold; torch's own way through them takes most of a test's time."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        yield value
+        return
+    for one in value:
+        yield from _leaves(one)
+
+
+def _on_cpu(value: Any) -> Any:
+    """The arguments of an operation, with the data of the CPU and its device."""
+    if isinstance(value, Pretended):
+        return value.inner
+    if isinstance(value, list | tuple):
+        return [_on_cpu(one) for one in value]
+    if isinstance(value, dict):
+        return {name: torch.device("cpu") if name == "device" else _on_cpu(one) for name, one in value.items()}
+    return torch.device("cpu") if isinstance(value, torch.device) else value
 
 
 def _inner(value: Any) -> Any:
@@ -166,31 +218,51 @@ class _Factories(TorchDispatchMode):
     """Lets `torch.zeros(..., device="npu")` and `tensor.to("npu")` give pretended tensors."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
+        kwargs = kwargs or {}
         target = kwargs.get("device")
-        there = any(issubclass(one, Pretended) for one in types)
-        if there or target is None or torch.device(target).type != NAME:
+        if target is None or torch.device(target).type != NAME or any(issubclass(one, Pretended) for one in types):
             return func(*args, **kwargs)
         if func.overloadpacket.__name__ in _MOVES:
             _note("from_cpu")
         return tree_map(_there, func(*args, **{**kwargs, "device": "cpu"}))
 
 
-class _Functions(TorchFunctionMode):
-    """What torch computes below its dispatcher: tensors of Python numbers, and the cells of recurrent networks."""
+def _made(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`torch.tensor` or `as_tensor`, which torch computes below its dispatcher."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
+    def made(*args: Any, **kwargs: Any) -> Any:
         target = kwargs.get("device")
-        if func in (torch.tensor, torch.as_tensor) and target is not None and torch.device(target).type == NAME:
-            _note("from_cpu")
-            return _there(func(*args, **{**kwargs, "device": "cpu"}))
-        if func is Tensor.new_tensor and isinstance(args[0], Pretended):
-            _note("from_cpu")
-            return _there(args[0].inner.new_tensor(*args[1:], **kwargs))
-        if func is torch.matmul and isinstance(kwargs.get("out"), Pretended):  # it would resize the wrapper alone
-            return kwargs["out"].copy_(func(*args))
-        return func(*args, **kwargs)
+        if target is None or torch.device(target).type != NAME:
+            return make(*args, **kwargs)
+        _note("from_cpu")
+        return _there(make(*args, **{**kwargs, "device": "cpu"}))
+
+    return made
+
+
+def _matmul(matmul: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`torch.matmul`, which would resize the memory that it is given, the wrapper alone."""
+
+    def multiplied(*args: Any, out: Tensor | None = None) -> Tensor:
+        return out.copy_(matmul(*args)) if isinstance(out, Pretended) else matmul(*args, out=out)
+
+    return multiplied
+
+
+class _Across(torch.autograd.Function):
+    """A tensor, and backwards its gradient, on the other device, uncounted."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Any:
+        return _turned(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return _turned(gradients[0])
+
+
+def _turned(tensor: Tensor) -> Tensor:
+    return tensor.inner.detach() if isinstance(tensor, Pretended) else Pretended(tensor.detach())
 
 
 def _recurrent(kind: type[nn.RNNBase]) -> Any:
@@ -208,46 +280,39 @@ def _recurrent(kind: type[nn.RNNBase]) -> Any:
             batch_first=self.batch_first,
             bidirectional=self.bidirectional,
         )
-        with traffic_unseen():
-            weights = {name: one.to("cpu") for name, one in self.named_parameters()}
-            given = rows.to("cpu")
-            if isinstance(inputs, PackedSequence):
-                order = (
-                    None if one is None else one.to("cpu") for one in (inputs.sorted_indices, inputs.unsorted_indices)
-                )
-                given = PackedSequence(given, inputs.batch_sizes, *order)
-            states, last = functional_call(on_cpu, weights, (given,))
-            if isinstance(states, PackedSequence):
-                states = PackedSequence(states.data.to(device()), *inputs[1:])
-            else:
-                states = states.to(device())
-            return states, tree_map(lambda one: one.to(device()), last)
+        across: Any = _Across.apply
+        weights = {name: across(one) for name, one in self.named_parameters()}
+        given = across(rows)
+        if isinstance(inputs, PackedSequence):
+            order = (back(one) for one in (inputs.sorted_indices, inputs.unsorted_indices))
+            given = PackedSequence(given, inputs.batch_sizes, *order)
+        states, last = functional_call(on_cpu, weights, (given,))
+        if isinstance(states, PackedSequence):
+            states = PackedSequence(across(states.data), *inputs[1:])
+        else:
+            states = across(states)
+        return states, tree_map(across, last)
 
     return forward
-
-
-@contextmanager
-def traffic_unseen() -> Iterator[None]:
-    """Count nothing within the block."""
-    counting, _TRAFFIC[:] = list(_TRAFFIC), []
-    try:
-        yield
-    finally:
-        _TRAFFIC[:] = counting
 
 
 @contextmanager
 def pretended() -> Iterator[torch.device]:
     """The device; within the block tensors can be made on it and moved to it."""
     found = device()
-    with pytest.MonkeyPatch.context() as patch, _Functions(), _Factories():
+    with pytest.MonkeyPatch.context() as patch, _Factories():
         for kind in (nn.GRU, nn.LSTM):
             patch.setattr(kind, "forward", _recurrent(kind))
+        for make in (torch.tensor, torch.as_tensor):
+            patch.setattr(torch, make.__name__, _made(make))
+        patch.setattr(torch, "matmul", _matmul(torch.matmul))
         yield found
 
 
 def moved(value: Any) -> Any:
-    """Tensors, in nested lists, tuples and dictionaries too, or a module, whose parameters and buffers are replaced."""
+    """Tensors and `Sets`, in nested lists, tuples and dictionaries too, or a module, whose parameters are replaced."""
+    if isinstance(value, Sets):
+        return Sets(moved(value.vectors), moved(value.lengths))
     if not isinstance(value, nn.Module):
         device()
         return tree_map(_there, value)
@@ -261,5 +326,7 @@ def moved(value: Any) -> Any:
 
 
 def back(value: Any) -> Any:
-    """The tensors on the CPU, uncounted."""
+    """Tensors or `Sets` on the CPU, uncounted."""
+    if isinstance(value, Sets):
+        return Sets(back(value.vectors), back(value.lengths))
     return tree_map(_inner, value)

@@ -1,37 +1,41 @@
-"""Device handling on a machine without a GPU: nothing mixes devices, and a training step waits for nothing unnamed."""
+"""Losses, similarities, encoders and extraction on a pretended device: nothing mixes devices or waits unnamed."""
 
-from functools import partial
+from copy import deepcopy
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from pretended_device import back, moved, pretended, traffic
 from test_contract import IMAGE_SHAPES, LARGE, TOWERS, batch, composed, encoding, instantiated, names
+from tiny_towers import tiny_hf
 
-from vsehub import CorrectedSearch
 from vsehub.cli.nodes import build
-from vsehub.criteria import CSLS
-from vsehub.encoders import ImageFeatures, TextGRU
-from vsehub.evaluation.encode import EncodedSplit
-from vsehub.evaluation.evaluate import evaluate
-from vsehub.losses import HAL
-from vsehub.neighbors import MemoryBank
+from vsehub.data import CaptionedImages
+from vsehub.data.text.vocabulary import Subwords
+from vsehub.encoders import ImageFeatures, ImageTower, TextFeatures, TextTower
+from vsehub.encoders.cca import LinearMap
+from vsehub.extraction import joint
+from vsehub.extraction.chunks import ChunkFiles, chunks_of
+from vsehub.extraction.features import extract
+from vsehub.extraction.joint import TokenRows
 from vsehub.sets import Sets
-from vsehub.similarities import Cosine
-from vsehub.training.module import RetrievalModule
-from vsehub.types import Batch, NeighborStats
+from vsehub.training.closed_form import FittedCca
+from vsehub.types import NeighborStats
 
-N, D, M = 12, 8, 40
-# All that a training step may wait for, by file: none of it is a matrix.
+D = 8
+# All that parts may wait for, by file: none of it is a matrix.
 WAITS = {
-    *("to_cpu encoders/texts.py", "from_cpu encoders/texts.py"),  # packed sequences want the captions' lengths there
-    *("to_cpu encoders/pooling.py", "from_cpu encoders/pooling.py", "scalar encoders/pooling.py"),
-    *("scalar encoders/images.py", "nonzero encoders/images.py"),  # regions that are all 0 are none
-    *("scalar sets.py", "nonzero sets.py"),
+    "to_cpu encoders/texts.py",  # packed sequences want the captions' lengths there
+    *(
+        "to_cpu encoders/pooling.py",
+        "from_cpu encoders/pooling.py",
+    ),  # sizes of sets, and the order of their packed places
+    *("scalar encoders/images.py", "size encoders/images.py"),  # regions that are all 0 are none
+    *("scalar sets.py", "size sets.py"),
     *("scalar similarities/scan/cross_attention.py", "from_cpu similarities/scan/cross_attention.py"),  # sizes of sets
     *("to_cpu similarities/scan/cross_attention.py", "to_cpu similarities/scan/tiles.py"),
     "from_cpu similarities/scan/tiles.py",
-    "scalar neighbors/bank.py",  # how many entries of the bank are the batch's own
 }
 
 
@@ -41,19 +45,9 @@ def on_it():
         yield
 
 
-def there(value):
-    if isinstance(value, Sets):
-        return Sets(moved(value.vectors), moved(value.lengths))
-    return None if value is None else moved(value)
-
-
-def here(value):
-    return Sets(back(value.vectors), back(value.lengths)) if isinstance(value, Sets) else back(value)
-
-
 def same(found, expected):
     if isinstance(expected, Sets):
-        assert torch.equal(here(found).lengths, expected.lengths)
+        assert torch.equal(back(found.lengths), expected.lengths)
         found, expected = found.vectors, expected.vectors
     torch.testing.assert_close(back(found), expected, rtol=1e-4, atol=1e-5)
 
@@ -84,7 +78,7 @@ def test_a_similarity(name):
     images, texts = (encoding(similarity.takes, n, seed) for n, seed in ((5, 0), (7, 1)))
     expected = similarity(images, texts)
     with traffic() as counted:
-        found = moved(similarity)(there(images), there(texts))
+        found = moved(similarity)(moved(images), moved(texts))
     torch.testing.assert_close(back(found), expected)
     assert set(counted.places) <= WAITS, counted.places
 
@@ -140,124 +134,63 @@ def test_a_text_encoder(name):
     assert set(counted.places) <= WAITS, counted.places
 
 
-def unit(count, seed):
-    random = torch.Generator().manual_seed(seed)
-    images = torch.randn(count, D, generator=random)
-    texts = images + 0.7 * torch.randn(count, D, generator=random)
-    return F.normalize(images, dim=1), F.normalize(texts, dim=1), torch.arange(count) // 2, torch.arange(count)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_extracted_features(dtype, tmp_path):
+    """The same files, which another thread writes; a chunk moves to the CPU once."""
+    pictures = np.random.default_rng(0).integers(1, 256, (7, 3, 2, 2), dtype=np.uint8)
+    splits, chunks = {"test": CaptionedImages(pictures, [], np.empty(0, np.int64))}, chunks_of({"test": 7}, 4)
+    torch.manual_seed(0)
+    network = ImageFeatures((12,), D).eval()
+    found = []
+    for device, put in (("cpu", back), ("npu:0", moved)):
+        own, files = put(deepcopy(network)), ChunkFiles(tmp_path / device[:3], {})
+        with traffic() as counted:
+            extract(
+                lambda pixels, own=own: own(pixels.flatten(1) / 255),
+                splits,
+                chunks,
+                files,
+                batch_size=3,
+                dtype=dtype,
+                device=torch.device(device),
+            )
+        found.append([files.read(chunk) for chunk in chunks])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3)
+    assert counted.places == {"matrix_to_cpu extraction/features.py": 2, "from_cpu extraction/features.py": 3}
 
 
-@pytest.mark.parametrize("backend", ["exact"])
-@pytest.mark.parametrize("exclude", ["image", "batch_captions"])
-def test_the_bank(backend, exclude):
-    filled, asked = unit(M, 0), unit(N, 1)
-    plain, own = (MemoryBank(k=5, backend=backend, exclude=exclude) for _ in range(2))
-    plain.fill(*filled)
-    expected = plain.query(*asked, True)
-    own.fill(*map(moved, filled))
-    with traffic() as counted:
-        found = own.query(*map(moved, asked), True)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(back(one), other)
-    assert set(counted.places) <= WAITS, counted.places
+@pytest.fixture(scope="module")
+def towers(tmp_path_factory):
+    """A tiny CLIP, built before there is a pretended device: both sides, and its tokenizer."""
+    model = tiny_hf(tmp_path_factory.mktemp("clip"))
+    return ImageTower("hf", model).eval(), TextTower("hf", model).eval(), Subwords.of_model(model)
 
 
-@pytest.mark.parametrize("name", names("criterion"))
-def test_a_criterion(name):
-    criterion = instantiated("criterion", name)
-    if name == "auto":
-        pytest.skip("auto is a choice among criteria")
+def test_extracted_vectors_of_a_joint_model(towers):
+    images, texts, subwords = towers
     random = torch.Generator().manual_seed(0)
-    queries, items, more = (F.normalize(torch.randn(n, D, generator=random), dim=1) for n in (9, 15, 11))
-    scores, reference = queries @ items.T, more @ items.T
-    further = None
-    if criterion.correction.reference_items_as == "rows":
-        further = items[:4] @ items.T
-    for given in (None, reference) if criterion.inductive else (None,):
-        expected = criterion.rescore(scores, given, reference_item_scores=further)
-        found = criterion.rescore(moved(scores), there(given), reference_item_scores=there(further))
-        torch.testing.assert_close(back(found), expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", names("criterion"))
-def test_a_criterions_search(name):
-    criterion = instantiated("criterion", name)
-    if name == "auto" or criterion.matching is not None:
-        pytest.skip("it has no search of its own")
-    random = torch.Generator().manual_seed(0)
-    queries, items, more = (F.normalize(torch.randn(n, D, generator=random), dim=1) for n in (9, 35, 21))
-    expected = criterion.search(queries, items, more, 5)
-    found = criterion.search(*map(moved, (queries, items, more)), 5)
-    torch.testing.assert_close(back(found[0]), expected[0], rtol=1e-4, atol=1e-5)
-    assert torch.equal(back(found[1]), expected[1])
-
-
-@pytest.mark.parametrize("bf16", [False, True])
-def test_an_evaluation(bf16):
-    images, texts, image_ids, _ = unit(20, 3)
-    split = EncodedSplit(images[::2].contiguous(), texts, image_ids)
-    protocol = instantiated("protocol", "single")
-    expected = evaluate(split, Cosine(), CSLS(k=3), protocol, bf16=bf16)
-    own = EncodedSplit(*map(moved, (split.images, split.texts, split.image_index)))
-    found = evaluate(own, Cosine(), CSLS(k=3), protocol, bf16=bf16)
-    assert found.metrics == pytest.approx(expected.metrics, abs=1e-4)
-    assert found.histograms == expected.histograms
-
-
-@pytest.mark.parametrize("criterion", ["nns", "csls", "is", "sinkhorn"])
-def test_corrected_search(criterion):
-    random = torch.Generator().manual_seed(0)
-    queries, items, more = (F.normalize(torch.randn(n, D, generator=random), dim=1) for n in (9, 35, 21))
-    expected = CorrectedSearch(criterion, k=4).fit(items, reference=more).search(queries)
-    found = CorrectedSearch(criterion, k=4, device="npu").fit(items, reference=more).search(queries)
-    assert torch.equal(here(found[1]), expected[1])
-    torch.testing.assert_close(here(found[0]), expected[0], rtol=1e-4, atol=1e-5)
-
-
-class Step(RetrievalModule):
-    """A module without a trainer, which logs nothing."""
-
-    def log_dict(self, *_, **__):
-        """Nothing."""
-
-
-@pytest.mark.parametrize("chunk", [None, 5])
-@pytest.mark.parametrize("with_bank", [False, True])
-def test_a_training_step(chunk, with_bank):
-    """The default encoders without dropout: the same loss and weights after three steps."""
-    random = torch.Generator().manual_seed(0)
-    lengths = torch.randint(3, 8, (N,), generator=random)
-    texts = torch.randint(4, 30, (N, 8), generator=random).masked_fill(torch.arange(8) >= lengths[:, None], 0)
-    given = Batch(torch.rand(N, 12, generator=random), texts, lengths, torch.arange(N) // 2, torch.arange(N))
-    filled = unit(M, 0)
-
-    def trained(there):
-        torch.manual_seed(0)
-        encoders = ImageFeatures((12,), D), TextGRU(30, D, 6, bidirectional=True, pooling="gpo")
-        module = Step(
-            *encoders, Cosine(), HAL(), partial(torch.optim.Adam, lr=0.01), lambda optimizer: None, chunk=chunk
-        )
-        for part in (*encoders, module):
-            there(part)
-        if with_bank:
-            module.bank = MemoryBank(k=5, backend="exact")
-            module.bank.fill(*map(there, filled))
-        optimizer = torch.optim.Adam(module.parameters(), lr=0.01, foreach=False)
-        losses = []
-        for _ in range(3):
-            optimizer.zero_grad()
-            loss = module.training_step(Batch(*map(there, given[:5])), 0)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(module.parameters(), 2.0, foreach=False)
-            optimizer.step()
-            losses.append(loss.detach())
-        return losses, list(module.parameters())
-
-    expected, weights = trained(lambda one: one)
-    with traffic() as counted:
-        found, own = trained(moved)
+    pictures = torch.randint(256, (3, 3, 32, 32), dtype=torch.uint8, generator=random)
+    tokens = TokenRows(subwords, ["a red box on the circle", "two"])[:]
+    given = pictures, torch.from_numpy(tokens)
+    with torch.inference_mode():
+        expected = [joint.vectors(images, texts, rows) for rows in given]
+        for tower in (images, texts):
+            moved(tower)
+        with traffic() as counted:
+            found = [joint.vectors(images, texts, moved(rows)) for rows in given]
     torch.testing.assert_close(back(found), expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(
-        [back(one.detach()) for one in own], [one.detach() for one in weights], rtol=1e-3, atol=1e-4
-    )
-    assert set(counted.places) <= WAITS, counted.places
+    # The longest caption, and what transformers itself asks.
+    assert set(counted.places) <= {"scalar extraction/joint.py", "scalar encoders/pretrained/joint/hf.py"}
+
+
+def test_a_solved_model_goes_into_encoders_there():
+    random = np.random.default_rng(0)
+    maps = [LinearMap(random.random(12), random.random((12, D))) for _ in range(2)]
+    rows = F.normalize(torch.rand(4, 12), dim=1)
+    expected, found = [], []
+    for put, sides in ((back, expected), (moved, found)):
+        encoders = [put(one) for one in (ImageFeatures((12,), D), TextFeatures((12,), D))]
+        FittedCca(*maps, None, {}, 0.0).put_into(*encoders)
+        sides += [encoders[0](put(rows)), encoders[1](put(rows), put(torch.ones(4)))]
+    torch.testing.assert_close(back(found), expected)

@@ -29,7 +29,7 @@ class Sets:
             f"padded has shape {tuple(padded.shape)} and lengths {tuple(lengths.shape)}; expected (N, L, D) and (N,)",
         )
         inside = torch.arange(padded.shape[1], device=padded.device) < lengths[:, None]
-        return cls(padded[inside], lengths)
+        return cls(padded[inside.nonzero(as_tuple=True)], lengths)  # a mask is searched for the gradient once more
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -46,19 +46,23 @@ class Sets:
             index = torch.arange(first, last, step, device=self.device)
         index = index.to(self.device)
         lengths = self.lengths[index]
-        within = torch.arange(int(lengths.sum()), device=self.device)
-        within = within - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
-        return Sets(self.vectors[(ends - self.lengths)[index].repeat_interleave(lengths) + within], lengths)
+        size = int(lengths.sum())  # given to torch, which would compute it each time, and wait for a GPU
+        within = torch.arange(size, device=self.device)
+        within = within - (lengths.cumsum(0) - lengths).repeat_interleave(lengths, output_size=size)
+        starts = (ends - self.lengths)[index].repeat_interleave(lengths, output_size=size)
+        return Sets(self.vectors[starts + within], lengths)
 
     def padded(self) -> tuple[Tensor, Tensor]:
         """(N, L, D), each set padded with zeros, and the mask (N, L) of the vectors that are not padding."""
         longest = int(self.lengths.max()) if len(self) else 0
         inside = torch.arange(longest, device=self.device) < self.lengths[:, None]
-        return self.vectors.new_zeros(*inside.shape, self.vectors.shape[1]).index_put((inside,), self.vectors), inside
+        places = inside.nonzero(as_tuple=True)  # a mask is searched for the gradient once more
+        return self.vectors.new_zeros(*inside.shape, self.vectors.shape[1]).index_put(places, self.vectors), inside
 
     def means(self) -> Tensor:
         """The mean vector of each set: (N, D)."""
-        owner = torch.arange(len(self), device=self.device).repeat_interleave(self.lengths)
+        owner = torch.arange(len(self), device=self.device)
+        owner = owner.repeat_interleave(self.lengths, output_size=len(self.vectors))
         sums = self.vectors.new_zeros(len(self), self.vectors.shape[1]).index_add(0, owner, self.vectors)
         return sums / self.lengths[:, None]
 

@@ -4,12 +4,27 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from vsehub.checks import one_of
 from vsehub.encoders.fast.prefix_gru import all_states, fits
 from vsehub.encoders.fast.sort import WeightedByPlace
 from vsehub.sets import Encoding, Sets
+
+
+def both_ways(network: nn.RNNBase, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of both directions' states (N, L, D), and of their end states in the last layer (N, D).
+
+    rows: (N, L, ...) of which the first lengths[n] are row n's. lengths: (N,), at least 1, on the CPU.
+    """
+    packed = pack_padded_sequence(rows, lengths, batch_first=True, enforce_sorted=False)
+    states, last = network(packed)
+    last = last[0] if isinstance(network, nn.LSTM) else last
+    # In the packed order: to undo it, torch would wait for the order on the CPU, for lengths that are known.
+    states = pad_packed_sequence(PackedSequence(states.data, states.batch_sizes), batch_first=True)[0]
+    assert packed.unsorted_indices is not None  # enforce_sorted is False
+    states = states.index_select(0, packed.unsorted_indices)
+    return states.unflatten(2, (2, -1)).mean(dim=2), last[-2:].mean(dim=0)
 
 
 class Pooling(nn.Module):
@@ -93,23 +108,21 @@ class GPO(Pooling):
 
     def _weights_of(self, lengths: Tensor) -> Tensor:
         """The weights of sets of these sizes: (N,) -> (N, longest)."""
-        sizes, where = lengths.unique(return_inverse=True)
-        return self.weights(sizes)[where]
+        sizes, where = lengths.cpu().unique(return_inverse=True)  # a GPU would be waited for at each of three numbers
+        return self.weights(sizes)[where.to(lengths.device)]
 
     def weights(self, sizes: Tensor) -> Tensor:
-        """The weights of the places in sets of each size: (U,) -> (U, largest size), each row's sum 1."""
+        """The weights of the places in sets of each size: (U,) on the CPU -> (U, largest size), each row's sum 1."""
         longest = int(sizes.max())
         encoded = self.encoded(longest)
-        if fits(self.gru, sizes):
+        if fits(self.gru, encoded):
             words = torch.arange(longest).expand(len(sizes), -1)
             states = all_states(self.gru, encoded.__getitem__, words, sizes).padded()[0]
         else:
-            packed = pack_padded_sequence(
-                encoded.expand(len(sizes), -1, -1), sizes.cpu(), batch_first=True, enforce_sorted=False
-            )
-            states = pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0].unflatten(2, (2, -1)).mean(dim=2)
+            states = both_ways(self.gru, encoded.expand(len(sizes), -1, -1), sizes)[0]
         scores = self.linear(states) / self.temperature
-        return scores.masked_fill(~self.inside(scores, sizes), -math.inf).softmax(dim=1)[:, :, 0]
+        inside = self.inside(scores, sizes.to(scores.device))
+        return scores.masked_fill(~inside, -math.inf).softmax(dim=1)[:, :, 0]
 
     def encoded(self, longest: int) -> Tensor:
         """The places' sines and cosines (longest, position_dim), the first place being 0 as in the authors' code."""

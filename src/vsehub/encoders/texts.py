@@ -3,11 +3,10 @@
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vsehub.checks import one_of, probability, require, whole
 from vsehub.encoders.fast.prefix_gru import all_states, fits, last_states
-from vsehub.encoders.pooling import Last, pooling_of
+from vsehub.encoders.pooling import Last, both_ways, pooling_of
 from vsehub.sets import Encoding
 from vsehub.types import Encoder
 
@@ -109,17 +108,9 @@ class TextGRU(WordEncoder):
                 return last_states(self.gru, self.words, texts, lengths)
             return self.pool.of_sets(all_states(self.gru, self.words, texts, lengths))
         if self.gru.bidirectional:
-            states, last = self._both_ways(texts, lengths)
+            states, last = both_ways(self.gru, self.words(texts), lengths.cpu())
             return last if at_the_end else self.pool(states, lengths)
         return self.pool(self.gru(self.words(texts))[0], lengths)  # it never sees the padding behind a caption
-
-    def _both_ways(self, texts: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """The directions' mean at each word (N, L, D), and of their end states (N, D)."""
-        packed = pack_padded_sequence(self.words(texts), lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, last = self.gru(packed)
-        last = last[0] if isinstance(self.gru, nn.LSTM) else last
-        states = pad_packed_sequence(states, batch_first=True)[0]
-        return states.unflatten(2, (2, -1)).mean(dim=2), last[-2:].mean(dim=0)
 
 
 class TextTransformer(WordEncoder):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.evaluation.encode import EncodedSplit
-from vsehub.sets import Encoding
+from vsehub.sets import Encoding, Rows
 from vsehub.training.processes import process, together
 from vsehub.types import Batch, Similarity
 
@@ -33,15 +33,18 @@ class Teacher:
             require(value > 0, f"distillation.{name} is {value}; expected a number above 0")
         self._split, self._similarity = split, similarity
         self.temperature, self.weight = temperature, weight
-        self._bank: tuple[Encoding, Encoding, Tensor, Tensor] | None = None
+        self._bank: tuple[Encoding, Encoding, Rows, Rows] | None = None
 
     def hold(self, images: Encoding, texts: Encoding, image_ids: Tensor, caption_ids: Tensor) -> None:
-        """Compare the batch with these M entries of the memory bank too, until other ones are given."""
-        self._bank = images, texts, image_ids.cpu(), caption_ids.cpu()
+        """Compare the batch with these M entries of the memory bank too, until other ones are given.
+
+        The teachers' encodings of the entries stay where the entries are: a step does not wait until they come there.
+        """
+        self._bank = images, texts, *self._theirs(image_ids, caption_ids, images.device)
 
     def term(self, similarity: Similarity, images: Encoding, texts: Encoding, scores: Tensor, batch: Batch) -> Tensor:
         """The term, unweighted, a scalar. images, texts: the model's N encodings. scores: (N, N) of them."""
-        rows, columns = batch.image_ids.cpu(), batch.caption_ids.cpu()
+        rows, columns = self._theirs(batch.image_ids, batch.caption_ids, scores.device)
         found = self._both_ways(scores, self._scores(rows, columns, scores))
         if self._bank is None or not similarity.inner_product:
             return found
@@ -59,11 +62,14 @@ class Teacher:
         target = torch.log_softmax(theirs / self.temperature, dim=1)
         return self.temperature * (target.exp() * (target - own)).sum(dim=1).mean()
 
+    def _theirs(self, images: Tensor, texts: Tensor, device: torch.device) -> tuple[Rows, Rows]:
+        """The teachers' encodings of images (n,) and texts (m,) of the split, on a device."""
+        return self._split.images[images.cpu()].to(device), self._split.texts[texts.cpu()].to(device)
+
     @torch.no_grad()
-    def _scores(self, images: Tensor, texts: Tensor, like: Tensor) -> Tensor:
-        """The teachers' scores (n, m) of images (n,) and texts (m,) of the split, where `like` is."""
-        rows = self._split.images[images].to(like.device), self._split.texts[texts].to(like.device)
-        return self._similarity(*rows).to(like.dtype)
+    def _scores(self, images: Rows, texts: Rows, like: Tensor) -> Tensor:
+        """The teachers' scores (n, m) of their encodings, in the type of `like`."""
+        return self._similarity(images, texts).to(like.dtype)
 
 
 def encoded_for(teachers: Any) -> EncodedSplit:

@@ -88,7 +88,7 @@ class CrossAttention(Similarity):
         scores, buffers = [], Buffers(sources.vectors)
         for part, vectors in zip(parts, queries.vectors.split([sum(part) for part in parts]), strict=True):
             cosines = AttendedCosines.apply(self._attention(), found, part, keep, buffers, sources.vectors, vectors)
-            scores.append(self._pooled(*_padded(cosines, torch.tensor(part, device=cosines.device))))
+            scores.append(self._pooled(*_padded(cosines, part)))
         return torch.cat(scores, dim=1)[order.argsort()]
 
     def _attention(self) -> Attention:
@@ -122,9 +122,10 @@ def _panels(lengths: list[int], vectors: int) -> list[list[int]]:
     return panels
 
 
-def _padded(cosines: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def _padded(cosines: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor]:
     """(n, V) cosines of queries, set after set -> (n, sets, L) and the mask (sets, L) of what is inside."""
-    position = torch.arange(int(lengths.max()), device=lengths.device)
-    inside = position < lengths[:, None]
-    index = ((lengths.cumsum(0) - lengths)[:, None] + position).where(inside, 0)
+    sizes = torch.tensor(lengths, device=cosines.device)
+    position = torch.arange(max(lengths), device=cosines.device)
+    inside = position < sizes[:, None]
+    index = ((sizes.cumsum(0) - sizes)[:, None] + position).where(inside, 0)
     return cosines[:, index.flatten()].unflatten(1, index.shape), inside

@@ -230,8 +230,10 @@ def _tiles(runs: list[EqualSets], lengths: list[int], raw: Tensor) -> Iterator[T
     scores, breadth = ON_CPU if raw.is_cpu else ON_GPU
     left = 0
     for first in range(0, len(lengths), breadth):
-        inside = torch.tensor(lengths[first : first + breadth], device=raw.device)
-        member = torch.eye(len(inside), dtype=raw.dtype, device=raw.device).repeat_interleave(inside, dim=0)
+        sizes = lengths[first : first + breadth]
+        one_each = torch.eye(len(sizes), dtype=raw.dtype, device=raw.device)
+        repeats = torch.tensor(sizes, device=raw.device)
+        member = one_each.repeat_interleave(repeats, dim=0, output_size=sum(sizes))
         queries = slice(left, left + len(member))
         left = queries.stop
         for run in runs:

@@ -109,7 +109,7 @@ class BankCallback(pl.Callback):
         texts = encode(encode_texts, module.text_encoder, table, ids[1][rows], data.eval_batch_size)
         similarity = module.similarity
         inner = similarity.inner_product
-        if module.teacher is not None and shares is None:
+        if module.teacher is not None and shares is None and inner:
             module.teacher.hold(images, texts, *ids)
         images, texts = comparable(similarity, images), comparable(similarity, texts)
         self.bank.fill(images, texts, *ids, None if inner else similarity, self._relation, shares)
