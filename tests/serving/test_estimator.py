@@ -817,7 +817,7 @@ def stored(tmp_path_factory):
 @looped(
     ("change", "told", "message"),
     [
-        (None, {"version": "2"}, "is of version '2' of its format, this vsehub reads version 1; use the vsehub that"),
+        (None, {"version": "3"}, "is of version '3' of its format, this vsehub reads version 2; use the vsehub that"),
         (None, {"format": "vsehub checkpoint"}, r"was not written by `CorrectedSearch\.save`"),
         (None, {"description": "{"}, "the description in .* is damaged"),
         (None, {"description": "[" * 100000}, "the description in .* is damaged"),
