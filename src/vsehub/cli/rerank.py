@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from vsehub.checks import boolean, one_of, require
+from vsehub.checks import boolean, existing, one_of, require
 from vsehub.cli import app
 from vsehub.cli.correct import RequestedCorrection
 from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, finish, opened
@@ -28,12 +28,19 @@ def rerank(cfg: DictConfig) -> None:
     """Rank `cfg.items` for `cfg.queries` under `cfg.criterion`; write the ranking, its record and its page."""
     settings = Settings.of(cfg, "rerank", "a reranking", (RESULT, PAGE, RANKING, BIASES, INDEX, USAGE))
     name, index = choice("criterion"), requested(cfg, settings)
+    if cfg.calibration is not None:
+        existing("calibration", str(cfg.calibration), "Give the calibration.json that vsehub calibrate wrote")
+        require_calibratable(cfg, settings, name)
+    require(
+        cfg.accept is None or cfg.calibration is not None, "accept is given without calibration; give calibration=FILE"
+    )
 
     from vsehub.criteria import Auto, ItemBias, NearestNeighbor
     from vsehub.report.terminal import table
     from vsehub.rerank.choose import Tuning
     from vsehub.rerank.compare import Job, compared
     from vsehub.rerank.table import write_biases, write_ranking
+    from vsehub.serving.calibration_file import CalibrationFile
 
     criterion, tuning = built(name, cfg.criterion), None
     if isinstance(criterion, Auto):
@@ -53,6 +60,9 @@ def rerank(cfg: DictConfig) -> None:
         f"biases=true: {name} does not rank by the score minus a term of the item; choose one of "
         f"{', '.join(indexed_criteria())}, or leave biases out",
     )
+    calibrated = None if cfg.calibration is None else CalibrationFile.read(str(cfg.calibration))
+    if calibrated is not None and cfg.accept is not None:
+        calibrated.calibration.require_rate(cfg.accept)
     # The plain ranking is measured in any case.
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
     out, where = settings.output, workplace(cfg, settings, corrections)
@@ -60,6 +70,8 @@ def rerank(cfg: DictConfig) -> None:
     inputs = opened(settings, corrections, where.fetched)
     if index is not None:
         index.check_items(inputs)
+    if calibrated is not None:
+        calibrated.require_fits(name, criterion.parameters(), inputs.files, settings.normalize)
     with compared(inputs, corrections, job) as found:
         ranked, used = found.measured.rankings[-1], next(iter(found.criteria.values()), NearestNeighbor())
         names = found.inputs.query_names.ids, found.inputs.item_names.ids
@@ -69,7 +81,10 @@ def rerank(cfg: DictConfig) -> None:
             *(() if index is None else index.files(len(inputs.sides.items))),
         ]
         out.begin((RESULT, PAGE, *written))
-        write_ranking(out / RANKING, ranked.positions, ranked.values, *names)
+        p_values = None
+        if calibrated is not None:
+            p_values, found.record["calibration"] = calibrated.applied(ranked.values[:, 0], cfg.accept)
+        write_ranking(out / RANKING, ranked.positions, ranked.values, *names, p_values, cfg.accept)
         if cfg.biases:
             write_biases(out / BIASES, ranked.item_terms, used.scale, len(found.inputs.sides.items), names[1])
         if index is not None:
@@ -85,6 +100,24 @@ def requested(cfg: DictConfig, settings: Settings) -> RequestedIndex | Requested
     own = [name for name in ("correct_id", "correct_vector") if cfg[name] is not None]
     require(not own, f"{', '.join(own)} given without correct; give correct=COLLECTION, or omit it")
     return RequestedIndex.of(cfg, settings)
+
+
+def require_calibratable(cfg: DictConfig, settings: Settings, name: str) -> None:
+    """Raise InputError for a ranking whose scores are not those of `vsehub calibrate`."""
+    refused = {
+        "scores": settings.scored,
+        "reference_items": cfg.reference_items is not None,
+        "precision": settings.precision != "32",
+        "criterion=auto": name == "auto",
+        "index=ivfpq": cfg.index == "ivfpq",
+        "correct": cfg.correct is not None,
+    }
+    given = [one for one, is_given in refused.items() if is_given]
+    require(
+        not given,
+        f"calibration and {', '.join(given)} are given; it holds for scores of vectors in float32 under one criterion. "
+        "Give one of them",
+    )
 
 
 def workplace(cfg: DictConfig, settings: Settings, criteria: Mapping[str, Any]) -> "Workplace":

@@ -166,6 +166,11 @@ def checked_rates(name: str, rates: Any) -> list[float]:
     return found
 
 
+def stored(calibration: Calibration, rates: Sequence[float]) -> dict[str, Any]:
+    """The thresholds of some rates in plain values, as the facts of a collection hold them."""
+    return {"queries": len(calibration), "thresholds": {repr(rate): calibration.threshold(rate) for rate in rates}}
+
+
 def _groups(positives: Positives) -> np.ndarray:
     """The group (Q,) of each query: those that share answers, directly or through others, have one number."""
     query, item = positives.query.cpu().numpy(), positives.item.cpu().numpy()

@@ -143,6 +143,7 @@ def facts_of(
     kept: Kept | None = None,
     approximate: bool,
     normalize: bool | None,
+    calibration: dict[str, Any] | None = None,
 ) -> Facts:
     """The facts of a collection for these items, ranked by a·s - b(item); see `Facts` and `Kept`."""
     return Facts(
@@ -160,6 +161,7 @@ def facts_of(
         fingerprint=items.fingerprint,
         digest=items.digest(),
         complete=False,
+        calibration=calibration,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from vsehub import __version__
 from vsehub.checks import fail, require
 
-SCHEMA = 2
+SCHEMA = 3
 _LONGEST = 1 << 16  # characters of the JSON
 _TEXT = 4096  # characters of a text
 _GENERATION = re.compile("[0-9a-f]{8}")
@@ -29,7 +29,9 @@ class Facts:
     of ids, labels and biases, by which a command knows its own collection; "" once items have come or gone. complete:
     whether all items are in it. generation: eight hexadecimal digits that end the names of the collections beside it.
     replaces: the generation of the earlier collection, until the collections beside that one are removed; "" otherwise.
-    behind: whether items may have come or gone since the stored masses were computed.
+    behind: whether items may have come or gone since the stored masses were computed. calibration: {"queries": n,
+    "thresholds": {rate: score}} of `vsehub calibrate` for the items that are there, the rates as texts; None without,
+    and once items have come or gone.
     """
 
     criterion: str
@@ -49,6 +51,7 @@ class Facts:
     generation: str = "0" * 8
     replaces: str = ""
     behind: bool = False
+    calibration: dict[str, Any] | None = None
     vsehub: str = __version__
 
     def text(self) -> str:
@@ -125,6 +128,22 @@ def _fits(name: str, kind: Any, value: Any) -> bool:
     if kind is float:
         number = type(value) in (int, float) and math.isfinite(value)
         return number and (name != "scale" or value > 0)
+    if name == "calibration":
+        return value is None or _is_calibration(value)
     if name == "parameters":  # their values are checked when the criterion is built
         return isinstance(value, dict) and all(type(one) is str for one in value)
     return type(value) is bool or (value is None and name == "normalize")
+
+
+def _is_calibration(value: Any) -> bool:
+    """Whether a value read from JSON is a calibration as vsehub writes it."""
+    if not isinstance(value, dict) or value.keys() != {"queries", "thresholds"}:
+        return False
+    thresholds = value["thresholds"]
+    return (
+        type(value["queries"]) is int
+        and value["queries"] > 0
+        and isinstance(thresholds, dict)
+        and all(type(score) in (int, float) and math.isfinite(score) for score in thresholds.values())
+        and all(re.fullmatch(r"[0-9.e-]{1,30}", rate) for rate in thresholds)
+    )

@@ -1,4 +1,4 @@
-"""A collection whose items come and go: biases of new items, and the drift from a newly filled collection."""
+"""A collection whose items come and go: biases of new items, drift, and which results to believe."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -17,6 +17,7 @@ from vsehub.criteria import Sinkhorn
 from vsehub.criteria.base import ItemBias
 from vsehub.neighbors.tiles import score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
+from vsehub.serving.calibration import Calibration, stored
 from vsehub.serving.corrected import last_components
 from vsehub.serving.databases.base import Database, ItemRows
 from vsehub.serving.databases.collection import Items, put_in, require_shape, with_last
@@ -88,22 +89,53 @@ class Living:
         """Whether an item's bias depends on the other items, so that masses are stored and updated."""
         return isinstance(self.criterion, Sinkhorn) and self.facts.reference_rows > 0
 
-    def search(self, queries: VectorSource, k: int = 10) -> list[list[FoundItem]]:
+    def search(self, queries: VectorSource, k: int = 10, accept: float | None = None) -> list[list[FoundItem]]:
         """The k best items of each query (Q, D) under the collection's criterion, best first.
 
-        Queries are normalised if the items were.
+        Queries are normalised if the items were. accept: a rate of `vsehub calibrate`; lists whose first item is not
+        accepted at it are empty. Raises InputError without a threshold for the rate.
         """
+        least = -np.inf if accept is None else self.threshold(accept)
         rows = queries.rows(0, len(queries)).float()
         asked = normalize(rows, dim=1) if self.facts.normalize else rows
         found = self.database.search(with_last(asked, torch.ones(len(asked))), k)
+        scale, shift = self.facts.scale, self.facts.mean_bias
+        found = [hits if hits and scale * hits[0][1] - shift > least else [] for hits in found]
         ids = list(dict.fromkeys(name for hits in found for name, _ in hits))
         labels: dict[str, str] = {}
         for rows_ in self.database.read(ids):
             labels |= dict(zip(rows_.ids, rows_.labels or [""] * len(rows_.ids), strict=True))
-        scale, shift = self.facts.scale, self.facts.mean_bias
         return [
             [FoundItem(name, labels.get(name, ""), scale * product - shift) for name, product in hits] for hits in found
         ]
+
+    def threshold(self, rate: float) -> float:
+        """The score above which a first item is accepted at a rate. Raises InputError if none is stored for it."""
+        kept = self.facts.calibration
+        if kept is None:
+            fail(
+                f"accept: {self.place.address} is not calibrated, or items have come or gone since; give "
+                f"vsehub calibrate index={self.place.engine}, its address, queries and truth"
+            )
+        thresholds = {float(one): score for one, score in kept["thresholds"].items()}
+        require(
+            rate in thresholds,
+            f"accept is {rate!r}; {self.place.address} was calibrated for {', '.join(map(str, thresholds))}. Give one "
+            "of these, or calibrate again with false_accept=",
+        )
+        return float(thresholds[rate])
+
+    def keep_calibration(self, calibration: Calibration, rates: Sequence[float]) -> None:
+        """Store the thresholds of a calibration of the items that are there.
+
+        Raises InputError if items have come or gone since this was opened.
+        """
+        require(
+            self.database.facts() == self.facts.text(),
+            f"{self.place.address} has been changed meanwhile; give the command again",
+        )
+        self.facts = replace(self.facts, calibration=stored(calibration, rates))
+        self.database.keep_facts(self.facts.text())
 
     def new(
         self,
@@ -252,11 +284,13 @@ class Living:
         return masses
 
     def _change(self, behind: bool) -> None:
-        """Mark the items as changed since the collection was filled.
+        """Mark the items as changed since the collection was filled, and its calibration as void.
 
         behind: also mark the stored masses as out of date, until `_keep`.
         """
-        changed = replace(self.facts, digest="", behind=behind)
+        if self.facts.calibration is not None:
+            log.warning("the calibration of %s is void; calibrate it again", self.place.address)
+        changed = replace(self.facts, digest="", behind=behind, calibration=None)
         if changed != self.facts:
             self.facts = changed
             self.database.keep_facts(self.facts.text())
