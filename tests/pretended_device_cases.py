@@ -208,8 +208,11 @@ def test_an_evaluation(bf16):
 def test_corrected_search(criterion):
     random = torch.Generator().manual_seed(0)
     queries, items, more = (F.normalize(torch.randn(n, D, generator=random), dim=1) for n in (9, 35, 21))
-    expected = CorrectedSearch(criterion, k=4).fit(items, reference=more).search(queries)
-    found = CorrectedSearch(criterion, k=4, device="npu").fit(items, reference=more).search(queries)
+    searches = [CorrectedSearch(criterion, k=4, device=device).fit(items, reference=more) for device in (None, "npu")]
+    for search in searches:
+        search.calibrate(queries, torch.arange(9))
+    expected, found = (search.search(queries, p_values=True, accept=0.5) for search in searches)
+    torch.testing.assert_close(here(found[2]), expected[2])
     assert torch.equal(here(found[1]), expected[1])
     torch.testing.assert_close(here(found[0]), expected[0], rtol=1e-4, atol=1e-5)
 

@@ -1,6 +1,6 @@
 """Queries without an answer: how well scores tell them apart, and whether calibrated thresholds keep their promise.
 
-    python -m experiments no_match measure FOLDER [--more FILE.npz ...]
+    python -m experiments no_match measure FOLDER [--more FILE.npz ...] [--seeds SEED ...]
     python -m experiments no_match render
 
 FOLDER and FILE.npz: those of the study `pretrained`. In each of ten splits the groups of queries that share answers are
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from experiments.evidence import renew
 from experiments.pretrained.study import Set, sets
-from experiments.study import MORE_SETS, TO, Given, Study, option, verb
+from experiments.study import MORE_SETS, SEEDS, TO, Given, Study, option, verb
 from vsehub.criteria import CSLS, Correction, InvertedSoftmax, MutualProximity, NearestNeighbor, Sinkhorn
 from vsehub.criteria.base import Terms
 from vsehub.io.files import write_text
@@ -31,7 +31,7 @@ from vsehub.neighbors.vectors import Chosen, as_vectors
 from vsehub.report.tables import ReportTable
 from vsehub.serving.calibration import Calibration
 
-SEEDS, RATES, DRAWS, LEVEL = range(10), (0.01, 0.05, 0.1), 20_000, 0.05
+SPLITS, RATES, DRAWS, LEVEL = range(10), (0.01, 0.05, 0.1), 20_000, 0.05
 
 
 class WithQueryTerm(CSLS):
@@ -55,11 +55,12 @@ CRITERIA = {
 }
 
 
-@verb(option("data", type=Path, metavar="FOLDER"), MORE_SETS, TO)
+@verb(option("data", type=Path, metavar="FOLDER"), MORE_SETS, SEEDS, TO)
 def measure(given: Given) -> None:
     """Write splits.csv, a row for each set, split and criterion."""
     torch.set_num_threads(1)
-    rows = [row for one in sets(given.data, given.more) for seed in SEEDS for row in measured(one, seed)]
+    seeds = given.seeds or SPLITS
+    rows = [row for one in sets(given.data, given.more) for seed in seeds for row in measured(one, seed)]
     write_text(given.folder / "splits.csv", pd.DataFrame(rows).to_csv(index=False, float_format="%.5g"))
 
 

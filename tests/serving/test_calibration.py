@@ -69,6 +69,27 @@ def test_what_it_promises_holds_by_chance():
             assert name == "ties" or np.mean(counts) >= law.mean() - slack, (name, rate)
 
 
+@looped("name", ["nns", "csls", "is", "sinkhorn"])
+def test_new_queries_without_an_answer_are_accepted_at_the_rate(name):
+    """Vectors with hubs: queries of points of which half are items, the others are not there."""
+    rates, shares, answered = (0.05, 0.2), {0.05: [], 0.2: []}, {0.05: [], 0.2: []}
+    for seed in range(12):
+        points = unit(600, 100 + seed)
+        noise = torch.randn(600, 8, generator=torch.Generator().manual_seed(seed))
+        asked = torch.nn.functional.normalize(points + 0.15 * noise, dim=1)
+        # Items are the first 300: of 100 the queries are the reference, of 199 they calibrate.
+        search = CorrectedSearch(name).fit(points[:300], reference=asked[:100])
+        search.calibrate(asked[100:299], torch.arange(100, 299))
+        _, _, p = search.search(asked, p_values=True)
+        for rate in rates:
+            shares[rate].append((p[300:] <= rate).double().mean().item())
+            answered[rate].append((p[100:300] <= rate).double().mean().item())
+    for rate in rates:
+        law = stats.betabinom(300, round(200 * rate), 200 - round(200 * rate))
+        assert np.mean(shares[rate]) <= rate + 3.1 * law.std() / 300 / math.sqrt(12), rate
+        assert np.mean(answered[rate]) > 1.5 * rate
+
+
 def null_score(name, query, answers):
     """The best score of one query without its answers, all at once."""
     rule = built(name).correction

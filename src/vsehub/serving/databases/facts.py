@@ -13,6 +13,7 @@ SCHEMA = 3
 _LONGEST = 1 << 16  # characters of the JSON
 _TEXT = 4096  # characters of a text
 _GENERATION = re.compile("[0-9a-f]{8}")
+_RATE = re.compile(r"0\.[0-9]{1,20}|[1-9](\.[0-9]{1,20})?e-[0-9]{2}")  # a float between 0 and 1, as Python writes it
 _MOST_ITEMS, _MOST_DIMENSIONS = 1 << 48, 1 << 20
 
 
@@ -145,5 +146,5 @@ def _is_calibration(value: Any) -> bool:
         and value["queries"] > 0
         and isinstance(thresholds, dict)
         and all(type(score) in (int, float) and math.isfinite(score) for score in thresholds.values())
-        and all(re.fullmatch(r"[0-9.e-]{1,30}", rate) for rate in thresholds)
+        and all(_RATE.fullmatch(rate) for rate in thresholds)
     )
