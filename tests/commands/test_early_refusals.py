@@ -40,6 +40,7 @@ finally:
         ("rerank queries=a.npy items=b.npy", "queries: no such file"),
         ("diagnose queries=a.npy items=b.npy", "queries: no such file"),
         ("gate index=milvus index_uri=x.db items=a.npy", "items: no such file"),
+        ("calibrate queries=a.npy items=b.npy truth=c.csv", "queries: no such file"),
         ("add index=milvus index_uri=x.db items=a.npy", "items: no such file"),
     ],
 )

@@ -10,10 +10,14 @@ import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parents[2]
-CAPTIONS, IMAGES, DIM = 150, 50, 8
+CAPTIONS, IMAGES, DIM = 300, 100, 8
 WRITTEN = {
     "README.md": ["diagnose", "rerank"],
-    "docs/embeddings.md": ["diagnose"] * 3 + ["rerank"] * 4 + ["diagnose", "rerank", "rerank"],
+    "docs/embeddings.md": ["diagnose"] * 3
+    + ["rerank"] * 4
+    + ["calibrate", "rerank"]
+    + ["diagnose", "rerank", "rerank"],
+    "conf/calibrate.yaml": ["calibrate", "rerank", "calibrate"],
     "conf/diagnose.yaml": ["diagnose"] * 6,
     "conf/rerank.yaml": ["rerank"] * 7,
 }
@@ -62,6 +66,8 @@ def given(tmp_path):
     write_pairs(tmp_path, ids["caption"], ids["image"])
     known = [f"{row},{ids['image'][row % IMAGES]}" for row in range(150)]
     (tmp_path / "train_pairs.csv").write_text("\n".join(["query,item", *known]) + "\n")
+    np.save(tmp_path / "known.npy", unit(generator, IMAGES))
+    (tmp_path / "known.csv").write_text("")  # by the names that the images have in a line
     (tmp_path / "photos").mkdir()
     for name in ids["image"]:
         Image.new("RGB", (8, 8)).save(tmp_path / "photos" / f"{name}.jpg")
@@ -80,12 +86,20 @@ def test_lines_followed_one_after_the_other(page, given, run_here, undrawn, tmp_
         values = dict(setting.split("=", 1) for setting in settings)
         if "index_uri" in values or "ray_address" in values:
             continue  # such lines are followed in test_serving_lines.py, and need a cluster
-        files = {value.partition("::")[0].strip("/") for value in values.values() if re.search(r"[.]\w+|/$", value)}
+        paths = [value for value in values.values() if re.search(r"[.][a-z]\w*|/$", value)]
+        files = {path.partition("::")[0].strip("/") for path in paths}
         assert files <= given, "a line names a file that is not made here"
         named |= files
         if "truth" in values and "query_ids" not in values:
             write_pairs(tmp_path, range(CAPTIONS), range(IMAGES))
+        if command == "calibrate":
+            names = [f"scene-{row}" for row in range(IMAGES)] if "item_ids" in values else range(IMAGES)
+            pairs = [f"{row},{name}" for row, name in enumerate(names)]
+            (tmp_path / "known.csv").write_text("\n".join(["query,item", *pairs]) + "\n")
         run_here(command, *settings)
+        if command == "calibrate":
+            given = given | {"calibration/calibration.json"}
+            continue
         record = json.loads((tmp_path / values.get("out", command) / "result.json").read_text())
         assert (record["truth"] is not None) == ("truth" in values)
         assert all((hub["image"] is not None) == ("item_images" in values) for hub in record["hubs"])

@@ -1,5 +1,6 @@
 """`vsehub search` over a folder of pictures and over a filled collection."""
 
+import json
 import shutil
 from functools import partial
 from importlib.util import find_spec
@@ -161,6 +162,17 @@ def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
     assert [score for one in listed for _, score in one] == pytest.approx(ranking["score"], abs=1e-3)
     page = (tmp_path / "search" / "index.html").read_text()
     assert page.count("data:image/") >= 14
+    assert "is not calibrated" in command(f"checkpoint={checkpoint}", *filled, "a red box", "accept=0.5", status=2)
+    best = [one[0][1] for one in listed]
+    (tmp_path / "known.csv").write_text(f"query,item\n{int(np.argmin(best))},{names()[0]}\n")
+    known = f"queries={tmp_path / 'queries.npy'}", f"truth={tmp_path / 'known.csv'}"
+    run_here("calibrate", *known, *filled, "false_accept=[0.5]", "out=known")
+    least = json.loads((tmp_path / "known" / "calibration.json").read_text())["rates"][0]["threshold"]
+    own = [f"checkpoint={checkpoint}", *filled, *TEXTS, "k=7", "accept=0.5", "out=accepted"]
+    out = command(*own)
+    assert out.count("Nothing here at accept=0.5.") == sum(score <= least + 1e-4 for score in best) > 0
+    assert [score for one in found(out) for _, score in one][:7] == [score for _, score in listed[int(np.argmax(best))]]
+    assert "was calibrated for 0.5" in command(*own[:-2], "accept=0.1", "out=other", status=2)
     other = tiny_hf(tmp_path / "clip")
     said = command(f"model=hf:{other}", *filled, "a red box", "k=7", status=2)
     assert "gives vectors of" in said
@@ -184,6 +196,7 @@ def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
         (["folder=photos", "reference=absent.txt", "criterion=csls"], "reference: no such file or folder: absent.txt"),
         (["folder=photos", "reference=dev"], "reference is 'dev'; choose one of"),
         (["index_uri=somewhere"], "index_uri is given without index"),
+        (["folder=photos", "accept=0.1"], "accept is for a collection that vsehub calibrate has calibrated"),
         (["index=lancedb", "index_uri=absent"], "index_uri: absent does not exist"),
         (["model=hf:clip"], "checkpoint is given with model"),
         (["prompt=a {}"], "prompt: of model="),

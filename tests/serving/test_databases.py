@@ -542,6 +542,18 @@ def test_a_collection_of_somebody_else(place):
         (json.dumps(told | {"scale": "2"}), r"the facts of .* are damaged \(scale\)"),
         (json.dumps(told | {"generation": "../x"}), r"the facts of .* are damaged \(generation\)"),
         (json.dumps(told | {"dim": 10**9, "complete": 1}), r"damaged \(dim, complete\)"),
+        *(
+            (json.dumps(told | {"calibration": one}), r"damaged \(calibration\)")
+            for one in (
+                {},
+                [],
+                {"queries": 0, "thresholds": {}},
+                {"queries": 3, "thresholds": [0.1]},
+                {"queries": 3, "thresholds": {"0.1": "high"}},
+                {"queries": 3, "thresholds": {"0.1": float("inf")}},
+                {"queries": 3, "thresholds": {"few": 0.1}},
+            )
+        ),
         (json.dumps(told | {"_target_": "os.system"}), r"damaged \(more than vsehub writes\)"),
     ):
         database = place.opened()

@@ -817,7 +817,7 @@ def stored(tmp_path_factory):
 @looped(
     ("change", "told", "message"),
     [
-        (None, {"version": "2"}, "is of version 2 of its format, .* reads version 1. Use the vsehub"),
+        (None, {"version": "3"}, "is of version 3 of its format, .* reads version 2. Use the vsehub"),
         (None, {"format": "vsehub checkpoint"}, r"was not written by `CorrectedSearch\.save`"),
         (None, {"description": "{"}, "the description in .* is damaged"),
         (None, {"description": "[" * 100000}, "the description in .* is damaged"),
@@ -965,6 +965,7 @@ def test_the_lines_of_the_page_run(tmp_path, monkeypatch):
     given = {
         **{"items": ITEMS, "training_captions": REFERENCE, "reference": REFERENCE, "more_items": unit(3, 9)},
         **{"queries": QUERIES, "some_queries": queries, "truth": truth},
+        **{"known_queries": unit(40, 12), "known_truth": torch.arange(40)},
     }
     exec(lines.partition("```")[0], given)
     assert given["values"].shape == given["positions"].shape == (23, 10)
@@ -994,6 +995,8 @@ def test_memory_is_bounded(monkeypatch, tmp_path):
         search = CorrectedSearch(name, k=2).fit(np.load(tmp_path / "items.npy", mmap_mode="r"), reference=queries[:30])
         with Watch():
             search.add(queries[:3]).search(as_vectors("queries", queries))
+            if not search.criterion_.correction.query_terms_rank:  # which holds whole rows of scores
+                search.calibrate(as_vectors("queries", queries), torch.arange(96))
             search.save(tmp_path / "search")
             CorrectedSearch.load(tmp_path / "search").search(as_vectors("queries", queries))
     assert 703 <= largest <= 720

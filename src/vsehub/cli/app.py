@@ -47,6 +47,7 @@ _LOWER = {
     "diagnose": "set k lower, name fewer criteria, or give fewer reference queries",
     "export": "set k lower, or give fewer queries or reference queries",
     "serve": "set sample or eval_batch_size lower",
+    "calibrate": "give fewer queries or reference queries",
     "add": "add the items in several parts",
     "gate": "set sample lower, or look at the items in several parts",
 }

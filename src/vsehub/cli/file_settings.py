@@ -32,6 +32,7 @@ FILES = frozenset(
         "synonyms",
         "teacher",
         "run_folder",
+        "calibration",
         "dir",
     ]
 )

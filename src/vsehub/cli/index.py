@@ -168,6 +168,8 @@ class RequestedIndex:
         reference = found.inputs.sides.queries if found.inputs.sides.reference is None else found.inputs.sides.reference
         bank = found.inputs.sides.reference_items is not None
         kept = Kept.of(criterion, found.inputs.sides.items, bias, reference, bank, self.settings.seed)
+        told = found.record["calibration"]
+        thresholds = None if told is None else {name: told[name] for name in ("queries", "thresholds")}
         facts = facts_of(
             items,
             criterion.scale,
@@ -177,6 +179,7 @@ class RequestedIndex:
             kept=kept,
             approximate=approximate,
             normalize=self.settings.normalize,
+            calibration=thresholds,
         )
         title = ENGINES[place.engine].title
         with fill(place, facts, items, kept, self.settings.overwrite) as collection:
@@ -270,6 +273,7 @@ def unboosted(record: dict[str, Any]) -> dict[str, Any]:
 def usage(record: dict[str, Any], name: str, needs: str, code: str, rows: str) -> str:
     """A note on searching the index `name` without vsehub. needs: with what. rows: what the results are."""
     items, ranking = record["items"], unboosted(record)
+    code += accepted_line(record["calibration"])
     reference = "" if ranking["reference"] == "none" else f", its reference {record['reference']['set']}"
     if record["reference_items"] is not None:
         reference += f", its reference items {record['reference_items']['set']}"
@@ -278,4 +282,14 @@ def usage(record: dict[str, Any], name: str, needs: str, code: str, rows: str) -
         f"The {items['rows']:,} vectors of {items['path']}, ranked by {ranking['criterion']}{reference}. {needs}:\n\n"
         f"```python\n{code}```\n\n"
         f"{rows}.\n"
+    )
+
+
+def accepted_line(calibration: dict[str, Any] | None) -> str:
+    """The line of a note that applies the threshold of the rate `accept`; "" where there is none."""
+    if calibration is None or calibration["accept"] is None:
+        return ""
+    return (
+        f"accepted = scores[:, 0] > {calibration['threshold']!r}  # False: nothing here; at most "
+        f"{calibration['accept']:.3g} of the queries without an answer are accepted\n"
     )

@@ -18,6 +18,7 @@ COMMANDS = {
     "search": "search a data set with a checkpoint: texts find images, an image finds captions",
     "rerank": "rank your own embeddings with hubs corrected; optionally write an index that serves it",
     "add": "add items to a database that rerank filled, and remove others",
+    "calibrate": "learn from known answers which scores mean that nothing is there",
     "serve": "look at a collection in a browser: search, corrections side by side, hubs",
     "gate": "find new items that would be hubs of a database before they are added",
     "diagnose": "measure the hubness of your own embeddings under several criteria",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from vsehub.checks import boolean, one_of, require
+from vsehub.checks import boolean, existing, one_of, require
 from vsehub.cli import app
 from vsehub.cli.boosts import RequestedBoosts, boosts_record
 from vsehub.cli.correct import RequestedCorrection
@@ -30,12 +30,19 @@ def rerank(cfg: DictConfig) -> None:
     settings = Settings.of(cfg, "rerank", "a reranking", (RESULT, PAGE, RANKING, BIASES, INDEX, USAGE))
     name, index, boosts = choice("criterion"), requested(cfg, settings), RequestedBoosts.of(cfg)
     require_boosts_fit(cfg, boosts)
+    if cfg.calibration is not None:
+        existing("calibration", str(cfg.calibration), "Give the calibration.json that vsehub calibrate wrote")
+        require_calibratable(cfg, settings, name)
+    require(
+        cfg.accept is None or cfg.calibration is not None, "accept is given without calibration; give calibration=FILE"
+    )
 
     from vsehub.criteria import Auto, ItemBias, NearestNeighbor
     from vsehub.report.terminal import table as terminal
     from vsehub.rerank.choose import Tuning
     from vsehub.rerank.compare import Job, compared
     from vsehub.rerank.table import write_biases, write_ranking
+    from vsehub.serving.calibration_file import CalibrationFile
 
     criterion, tuning = built(name, cfg.criterion), None
     if isinstance(criterion, Auto):
@@ -55,6 +62,9 @@ def rerank(cfg: DictConfig) -> None:
         f"biases=true: {name} does not rank by the score minus a term of the item; choose one of "
         f"{', '.join(indexed_criteria())}, or leave biases out",
     )
+    calibrated = None if cfg.calibration is None else CalibrationFile.read(str(cfg.calibration))
+    if calibrated is not None and cfg.accept is not None:
+        calibrated.calibration.require_rate(cfg.accept)
     # The plain ranking is measured in any case.
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
     out, where = settings.output, workplace(cfg, settings, corrections)
@@ -66,6 +76,8 @@ def rerank(cfg: DictConfig) -> None:
     boosted = None if boosts is None or table is None else boosts.boosted(name, criterion, table)
     if boosted is not None:
         corrections = {**corrections, f"{name}+boosts": boosted}
+    if calibrated is not None:
+        calibrated.require_fits(name, criterion.parameters(), inputs.files, settings.normalize)
     with compared(inputs, corrections, job) as found:
         ranked, used = found.measured.rankings[-1], [NearestNeighbor(), *found.criteria.values()][-1]
         names = found.inputs.query_names.ids, found.inputs.item_names.ids
@@ -75,7 +87,10 @@ def rerank(cfg: DictConfig) -> None:
             *(() if index is None else index.files(len(inputs.sides.items))),
         ]
         out.begin((RESULT, PAGE, *written))
-        write_ranking(out / RANKING, ranked.positions, ranked.values, *names)
+        p_values = None
+        if calibrated is not None:
+            p_values, found.record["calibration"] = calibrated.applied(ranked.values[:, 0], cfg.accept)
+        write_ranking(out / RANKING, ranked.positions, ranked.values, *names, p_values, cfg.accept)
         if cfg.biases:
             write_biases(out / BIASES, ranked.item_terms, used.scale, len(found.inputs.sides.items), names[1])
         if boosts is not None and table is not None:
@@ -97,6 +112,10 @@ def require_boosts_fit(cfg: DictConfig, boosts: RequestedBoosts | None) -> None:
         boosts is None or not boosts.weights or choice("criterion") != "auto",
         "boost_weights: criterion=auto is chosen without boosts; name a criterion, or omit boost_weights",
     )
+    require(
+        boosts is None or not boosts.weights or cfg.calibration is None,
+        "boost_weights: a calibration is of scores without boosts; omit calibration, or boost_weights",
+    )
 
 
 def requested(cfg: DictConfig, settings: Settings) -> RequestedIndex | RequestedCorrection | None:
@@ -106,6 +125,24 @@ def requested(cfg: DictConfig, settings: Settings) -> RequestedIndex | Requested
     own = [name for name in ("correct_id", "correct_vector") if cfg[name] is not None]
     require(not own, f"{', '.join(own)} given without correct; give correct=COLLECTION, or omit it")
     return RequestedIndex.of(cfg, settings)
+
+
+def require_calibratable(cfg: DictConfig, settings: Settings, name: str) -> None:
+    """Raise InputError for a ranking whose scores are not those of `vsehub calibrate`."""
+    refused = {
+        "scores": settings.scored,
+        "reference_items": cfg.reference_items is not None,
+        "precision": settings.precision != "32",
+        "criterion=auto": name == "auto",
+        "index=ivfpq": cfg.index == "ivfpq",
+        "correct": cfg.correct is not None,
+    }
+    given = [one for one, is_given in refused.items() if is_given]
+    require(
+        not given,
+        f"calibration and {', '.join(given)} are given; it holds for scores of vectors in float32 under one criterion. "
+        "Give one of them",
+    )
 
 
 def workplace(cfg: DictConfig, settings: Settings, criteria: Mapping[str, Any]) -> "Workplace":

@@ -107,6 +107,10 @@ def refuse_early(cfg: DictConfig) -> None:
     if cfg.folder is not None:
         folder = existing("folder", cfg.folder, "Give a folder of pictures")
         require(folder.is_dir(), f"folder: {cfg.folder} is a file; give the folder of the pictures")
+    require(
+        cfg.accept is None or cfg.index is not None,
+        "accept is for a collection that vsehub calibrate has calibrated; give index= and index_uri=, or omit accept",
+    )
     one_of("split", cfg.split, SPLITS)
     if not str(cfg.reference).endswith(".txt"):
         one_of("reference", cfg.reference, (*SPLITS, "FILE.txt"))
@@ -130,7 +134,9 @@ def searching_model(cfg: DictConfig) -> "DataModel":
 
 
 def listed(gallery: "Gallery") -> str:
-    """A gallery for the terminal, one line per result; a star marks an image's own captions."""
+    """A gallery for the terminal, one line per result, if there are any; a star marks an image's own captions."""
+    if not gallery.found:
+        return "\n".join([gallery.heading, *gallery.notes])
     width = shutil.get_terminal_size((160, 24)).columns
     rows = [("rank", "score", "similarity", "image", "caption" if gallery.found[0].name is None else "first caption")]
     rows += [

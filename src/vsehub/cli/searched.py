@@ -109,10 +109,12 @@ class SearchedSplit:
 class SearchedCollection:
     """A collection in a database that vsehub filled with vectors of the model; its own correction ranks."""
 
-    def __init__(self, model: DataModel, place: Place, k: int, images: str | None):
-        self._model, self._place, self._k = model, place, k
+    def __init__(self, model: DataModel, place: Place, k: int, images: str | None, accept: float | None = None):
+        self._model, self._place, self._k, self._accept = model, place, k, accept
         with opened(place) as collection:
             facts, count = collection.facts, len(collection)
+            if accept is not None:
+                collection.threshold(accept)  # refused before anything is encoded
         self.title = f"Found in {place.address}"
         parameters = ", ".join(f"{key} {value}" for key, value in facts.parameters.items())
         self._said = f"Criterion {criterion_text(facts.criterion, parameters)}, as the collection was filled."
@@ -135,7 +137,7 @@ class SearchedCollection:
                 f"{self._model.name} gives vectors of {queries.shape[1]} dimensions, and {self._place.address} holds "
                 f"{collection.facts.dim}; give the model whose vectors fill it",
             )
-            lists = collection.search(queries, self._k)
+            lists = collection.search(queries, self._k, self._accept)
         galleries = []
         for text, own, hits in zip(texts, notes, lists, strict=True):
             names = Names("items", len(hits), ids=[hit.id for hit in hits], images=self._images)
@@ -143,7 +145,9 @@ class SearchedCollection:
                 GalleryEntry(row + 1, f"{hit.score:.4f}", None, hit.id, hit.label, self._thumbnail(names, row))
                 for row, hit in enumerate(hits)
             ]
-            galleries.append(Gallery(f"“{text}”", [*own, self._said], found, self._images is not None))
+            nothing = [] if hits or self._accept is None else [f"Nothing here at accept={self._accept:g}."]
+            said = [*own, *nothing, self._said]
+            galleries.append(Gallery(f"“{text}”", said, found, self._images is not None))
         return galleries
 
     def of_image(self, image: str) -> Gallery:
@@ -162,7 +166,7 @@ def open_searched(cfg: DictConfig, model: DataModel, by: RankedBy) -> Searched:
     if cfg.index is not None:
         uri = None if cfg.index_uri is None else str(cfg.index_uri)
         place = placed(str(cfg.index), uri, str(cfg.index_name), None)
-        return SearchedCollection(model, place, by.k, cfg.images)
+        return SearchedCollection(model, place, by.k, cfg.images, cfg.accept)
     if cfg.folder is None:
         return SearchedSplit(model, cfg.split, by, cfg.images)
     count = len(model.use_folder(cfg.folder).images)

@@ -53,6 +53,14 @@ FOILS = Kind(
     {"split": str, "images": int, "read_alike": int, "unknown": (dict, type(None)), "metrics": dict},
 )
 EMBEDDINGS = Kind("a result of rerank or diagnose", 1, {"kind": str, "queries": dict, "items": dict, "rankings": list})
+CALIBRATION = Kind(
+    "a calibration",
+    1,
+    {
+        **{"criterion": str, "parameters": dict, "items": (dict, type(None)), "reference": (dict, type(None))},
+        **{"normalize": (bool, type(None)), "rates": list, "null_scores": list, "best_scores": list},
+    },
+)
 EXTRACTION = Kind("an extraction's manifest", 1, {"settings": dict, "files": dict})
 
 

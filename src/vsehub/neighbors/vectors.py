@@ -186,11 +186,9 @@ def drawn(size: int, count: int, seed: int) -> Tensor:
     return torch.randint(size, (count,), generator=generator).unique()
 
 
-def given_back(queries: Any, values: Tensor, positions: Tensor) -> tuple[Any, Any]:
-    """Values and positions as a search returns them: numpy arrays if the queries are one, else tensors."""
-    if isinstance(queries, np.ndarray):
-        return values.cpu().numpy(), positions.cpu().numpy()
-    return values, positions
+def given_back(queries: Any, *found: Tensor) -> tuple[Any, ...]:
+    """Values, positions and more as a search returns them: numpy arrays if the queries are one, else tensors."""
+    return tuple(one.cpu().numpy() for one in found) if isinstance(queries, np.ndarray) else found
 
 
 def row_digests(vectors: VectorSource) -> np.ndarray:

@@ -34,9 +34,22 @@ def table(record: dict[str, Any]) -> str:
         if index.get("boosted_recall"):
             parts = ", ".join(f"{recall:.1%} by {moved}" for moved, recall in index["boosted_recall"].items())
             lines.append(f"boosts: where they move similarities (standard deviation), the index finds {parts}")
+    if record.get("calibration") is not None:
+        lines.append(f"calibration: {calibration_text(record['calibration'], queries['rows'])}")
     spent = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items())
     fair = k * queries["rows"] / items["rows"]
     return "\n".join([*lines, f"a fair share is {fair:.3g} queries per item; seconds: {spent}"])
+
+
+def calibration_text(calibration: dict[str, Any], queries: int) -> str:
+    """How many of the queries are accepted, or that p values are given."""
+    by = f"by {calibration['queries']:,} calibration queries"
+    if calibration["accept"] is None:
+        return f"ranking.parquet has the p value of each query's first item, {by}"
+    return (
+        f"{calibration['accepted']:,} of {queries:,} queries are accepted (p at most {calibration['accept']:g}, {by}); "
+        "the others are left out of ranking.parquet"
+    )
 
 
 def _rankings(record: dict[str, Any]) -> ReportTable:

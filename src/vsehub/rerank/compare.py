@@ -129,6 +129,7 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
             "choice": None,
             **health(inputs, measured.rankings[0], job.seed),
             "index": None,
+            "calibration": None,
         }
         if chosen is not None:
             written["seconds"]["choosing"] = measuring - choosing

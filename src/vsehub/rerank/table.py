@@ -25,12 +25,15 @@ def write_ranking(
     scores: Tensor | np.ndarray,
     query_ids: Sequence[str] | None = None,
     item_ids: Sequence[str] | None = None,
+    p_values: Tensor | None = None,
+    accept: float | None = None,
 ) -> None:
     """Write a ranking, best first, as a table (query, rank, item, score), completely or not at all.
 
     positions: (Q, K) row numbers of items. scores: (Q, K), float64 stays float64, others are stored as float32.
     query_ids: Q strings, item_ids: one string per item, the names in the table; None: row numbers from 0. Ranks count
-    from 1. Raises InputError if shapes or ids do not fit.
+    from 1. p_values: (Q,), that of each query's first item, as a further column p. accept: the queries whose p value is
+    larger are left out. Raises InputError if shapes or ids do not fit.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -61,19 +64,23 @@ def write_ranking(
             "rank": pa.int32(),
             "item": pa.int64() if named_items is None else pa.string(),
             "score": pa.float64() if score_type == torch.float64 else pa.float32(),
+            **({} if p_values is None else {"p": pa.float64()}),
         }
     )
+    left = torch.arange(queries)
+    if p_values is not None and accept is not None:
+        left = (p_values <= accept).nonzero()[:, 0]
     step = max(1, _GROUP_ROWS // depth)
     with atomic(path) as handle, pq.ParquetWriter(handle, schema, compression="zstd") as writer:
-        for first in range(0, queries, step):
-            last = min(first + step, queries)
-            query = pa.array(np.arange(first, last).repeat(depth))
-            item = pa.array(positions[first:last].to("cpu", torch.int64).flatten().numpy())
+        for rows in left.split(step) if len(left) else ():
+            query = pa.array(rows.numpy().repeat(depth))
+            item = pa.array(positions[rows].to("cpu", torch.int64).flatten().numpy())
             columns = [
                 query if named_queries is None else named_queries.take(query),
-                pa.array(np.tile(np.arange(1, depth + 1, dtype=np.int32), last - first)),
+                pa.array(np.tile(np.arange(1, depth + 1, dtype=np.int32), len(rows))),
                 item if named_items is None else named_items.take(item),
-                pa.array(scores[first:last].detach().to("cpu", score_type).flatten().numpy()),
+                pa.array(scores[rows].detach().to("cpu", score_type).flatten().numpy()),
+                *(() if p_values is None else (pa.array(p_values[rows].numpy().repeat(depth)),)),
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 

@@ -1,4 +1,4 @@
-"""Corrected search as an estimator in the manner of scikit-learn: fit, tune, search, add, save, load, export."""
+"""Corrected search as an estimator in the manner of scikit-learn: fit, tune, calibrate, search, add, save, export."""
 
 import inspect
 import threading
@@ -21,6 +21,7 @@ from vsehub.data.truth import distinct_ids, read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import BLOCK, Chosen, Concatenated, VectorSource, as_vectors, given_back, usable_device
+from vsehub.serving.calibration import Calibration
 from vsehub.serving.corrected import build_index
 from vsehub.serving.estimator_file import read_search, write_search
 from vsehub.serving.kneighbors import kneighbors, kneighbors_graph
@@ -33,7 +34,8 @@ class Fitted:
     """What a `CorrectedSearch` searches; it never changes, so that searches and changes can run side by side.
 
     criterion; items (M, D); reference (R, D) and terms (M,), None without a reference; ids, M texts or None; tried,
-    what `tune` looked at, or None; boosts of the items, None for none.
+    what `tune` looked at, or None; calibration of these items under this criterion, or None; boosts of the items, or
+    None.
     """
 
     criterion: Criterion
@@ -42,6 +44,7 @@ class Fitted:
     terms: Terms | None
     ids: list[str] | None
     tried: Sequence[Tried] | None = None
+    calibration: Calibration | None = None
     boosts: BoostTable | None = None
 
     def raised(self, boost_weights: Mapping[str, float] | None) -> Tensor | None:
@@ -82,7 +85,7 @@ class CorrectedSearch:
     Attributes after `fit`, to be read: `criterion_`, the `Criterion`, after `tune` with the settings chosen; `items_`
     and `reference_` (None if transductive), read block by block; `item_terms_`, the criterion's terms (M,) of the
     items, None if transductive; `ids_`, the items' ids or None; `n_features_in_`, the dimension D; after `tune`,
-    `tried_`, all candidates with their mean reciprocal rank and R@1.
+    `tried_`, all candidates with their mean reciprocal rank and R@1; after `calibrate`, `calibration_`.
 
     >>> import numpy as np
     >>> from vsehub import CorrectedSearch
@@ -176,6 +179,14 @@ class CorrectedSearch:
         if tried is None:
             raise AttributeError("tried_ is there after tune")
         return tried
+
+    @property
+    def calibration_(self) -> Calibration:
+        """The null scores of `calibrate`."""
+        calibration = self._attributes("calibration_").calibration
+        if calibration is None:
+            raise AttributeError("calibration_ is there after calibrate, until fit, tune, add or remove")
+        return calibration
 
     def _attributes(self, name: str) -> Fitted:
         if self._fitted is None:
@@ -284,7 +295,37 @@ class CorrectedSearch:
             choice = choose(among, asked, positives, now.items, now.reference)
             tuned = choice.criterion
             terms = None if now.reference is None else fit_all([tuned], now.items, now.reference)[0]
-            self._fitted = replace(now, criterion=tuned, terms=terms, tried=choice.tried)
+            self._fitted = replace(now, criterion=tuned, terms=terms, tried=choice.tried, calibration=None)
+        return self
+
+    @torch.no_grad()
+    def calibrate(self, queries: Any, truth: Any, seed: int = 0) -> Self:
+        """Learn from queries (Q, D) with known answers what a search finds that has no answer among the items.
+
+        `search` can then give p values and accept results at a rate of false accepts; see `serving.calibration` for
+        what is guaranteed. Of queries that share answers one is drawn by seed, and those in the reference are left out.
+        `fit`, `tune`, `add` and `remove` make the calibration void. truth: as that of `tune`. Raises InputError if this
+        is not fitted, if truth does not fit or leaves no query or no item, if the criterion is estimated anew from the
+        queries of each search (no reference), and for a criterion that matches queries and items.
+        """
+        with self._changing:
+            now = self._require_fitted()
+            require(
+                isinstance(now.criterion, Correction),
+                f"{now.criterion!r} matches the queries of a search with each other, so a score says nothing alone; "
+                "calibrate a criterion that corrects scores, e.g. csls",
+            )
+            require(
+                now.terms is not None or not now.criterion.needs_reference,
+                f"{now.criterion!r} was fitted without reference queries, so a score depends on the queries of its "
+                "search; calibrate after fit(items, reference=...)",
+            )
+            asked, own = self._opened("queries", queries, now.items.shape[1])
+            positives = _known(truth, len(asked), len(now.items), own, now.ids)
+            terms = tuple(term.to(asked.rows(0, 0).device) for term in now.terms or ())
+            correction = now.criterion.correction
+            found = Calibration.of(correction, asked, now.items, terms, positives, now.reference, seed)
+            self._fitted = replace(now, calibration=found)
         return self
 
     @torch.no_grad()
@@ -293,25 +334,42 @@ class CorrectedSearch:
         queries: Any,
         k: int | None = None,
         return_ids: bool = False,
+        p_values: bool = False,
+        accept: float | None = None,
         boost_weights: Mapping[str, float] | None = None,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Any, ...]:
         """Values and positions (Q, k) of the k best items of each query (Q, D), best first.
 
         Equal to `Criterion.search` with the items and the reference of `fit`, bit for bit; with a reference, their
         scores are not computed again. k: None for the constructor's. return_ids: return ids, Q lists of k texts,
-        instead of positions, which change when items are removed. boost_weights: boost -> what a unit of it adds to an
-        item's similarity; those that are not named count nothing. Returns tensors if queries are a tensor or a path,
-        else numpy arrays. Raises InputError if this is not fitted, if the vectors do not fit or `normalize` refuses
-        them, if k exceeds the items, and if ids are asked of items that have none.
+        instead of positions, which change when items are removed. p_values: also return those of the queries' first
+        items (Q,), float64, after `calibrate`. accept: a share of the queries without an answer; lists whose p value is
+        larger are cut: their values are -inf, their positions -1, their ids none. boost_weights: boost -> what a unit
+        of it adds to an item's similarity; those that are not named count nothing. Returns tensors if queries are a
+        tensor or a path, else numpy arrays. Raises InputError if this is not fitted, if the vectors do not fit or
+        `normalize` refuses them, if k exceeds the items, if ids are asked of items that have none, without a
+        calibration or with weights beside it, and for a rate that it cannot hold.
         """
         now = self._require_fitted()
         k = self.k if k is None else k
         whole("k", k)
         require(k <= len(now.items), f"k is {k}; expected at most {len(now.items)}, the number of items")
         require(not return_ids or now.ids is not None, "return_ids: the items have no ids; fit(items, ids=...)")
+        if p_values or accept is not None:
+            require(
+                now.calibration is not None,
+                f"{'p_values' if p_values else 'accept'}: this search is not calibrated, or fit, tune, add or remove "
+                "have changed it since; call calibrate(queries, truth)",
+            )
+        if accept is not None and now.calibration is not None:
+            now.calibration.require_rate(accept)
         queries = _as_array("queries", queries)
         asked = self._opened("queries", queries, now.items.shape[1])[0]
         raised = now.raised(boost_weights)
+        require(
+            raised is None or not (p_values or accept is not None),
+            "boost_weights: the calibration is of scores without boosts; leave out p_values and accept, or the weights",
+        )
         if raised is not None:
             values, places = _search_raised(now, raised, asked, k)
         elif now.terms is None:
@@ -319,10 +377,17 @@ class CorrectedSearch:
         else:
             terms = tuple(term.to(asked.rows(0, 0).device) for term in now.terms)
             values, places = now.criterion.correction.search_fitted(asked, now.items, terms, k)
-        values, positions = given_back(queries, values, places)
+        found: list[Tensor] = []
+        if now.calibration is not None and (p_values or accept is not None):
+            found.append(now.calibration.p_values(values[:, 0]).to(values.device))
+        if accept is not None:
+            cut = (found[0] > accept)[:, None]
+            values, places = values.masked_fill(cut, -torch.inf), places.masked_fill(cut, -1)
+        answer = given_back(queries, values, places, *found[: int(p_values)])
         if not return_ids or now.ids is None:
-            return values, positions
-        return values, [[now.ids[place] for place in row] for row in places.tolist()]
+            return answer
+        ids = [[now.ids[place] for place in row if place >= 0] for row in answer[1].tolist()]
+        return answer[0], ids, *answer[2:]
 
     def kneighbors(
         self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
@@ -372,7 +437,7 @@ class CorrectedSearch:
                     terms = joined([terms, *fit_all([now.criterion.correction], new, now.reference)])
                 else:
                     terms = fit_all([now.criterion.correction], together, now.reference)[0]
-            self._fitted = replace(now, items=together, terms=terms, ids=everyone, boosts=raise_by)
+            self._fitted = replace(now, items=together, terms=terms, ids=everyone, calibration=None, boosts=raise_by)
         return self
 
     @torch.no_grad()
@@ -397,7 +462,7 @@ class CorrectedSearch:
                     terms = fit_all([now.criterion.correction], rest, now.reference)[0]
             names = None if now.ids is None else [now.ids[place] for place in left.tolist()]
             raise_by = None if now.boosts is None else now.boosts.rows(left)
-            self._fitted = replace(now, items=rest, terms=terms, ids=names, boosts=raise_by)
+            self._fitted = replace(now, items=rest, terms=terms, ids=names, calibration=None, boosts=raise_by)
         return self
 
     def save(self, path: str | Path) -> None:
@@ -413,7 +478,7 @@ class CorrectedSearch:
             "k": self.k,
             "normalize": self.normalize,
         }
-        write_search(path, settings, now.items, now.reference, now.terms, now.ids, now.boosts)
+        write_search(path, settings, now.items, now.reference, now.terms, now.ids, now.calibration, now.boosts)
 
     @classmethod
     def load(cls, path: str | Path, device: str | torch.device | None = None) -> Self:
@@ -431,7 +496,9 @@ class CorrectedSearch:
             if saved.reference is not None and saved.terms is not None:
                 seen = as_vectors("reference", saved.reference, device=_usable(device))
                 _require_terms(criterion, items, seen, saved.terms)
-            found._fitted = Fitted(criterion, items, seen, saved.terms, saved.ids, boosts=saved.boosts)
+            found._fitted = Fitted(
+                criterion, items, seen, saved.terms, saved.ids, calibration=saved.calibration, boosts=saved.boosts
+            )
         except InputError as error:
             raise InputError(f"search: {path}: {error}") from error
         return found

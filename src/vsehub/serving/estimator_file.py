@@ -24,6 +24,7 @@ from vsehub.io.arrays import readable
 from vsehub.io.files import atomic
 from vsehub.io.versions import require_version
 from vsehub.neighbors.vectors import VectorSource
+from vsehub.serving.calibration import Calibration
 
 FORMAT, VERSION = "vsehub corrected search", "2"
 SETTINGS = ("criterion", "parameters", "k", "normalize")
@@ -32,6 +33,7 @@ _BLOCK_BYTES = 16 << 20
 # A parameter is at most this, or the number of vectors: a larger one can only be meant to take forever.
 _MOST = 1 << 16
 _MOST_TERMS = 8
+_CALIBRATION = ("null_scores", "best_scores")
 _AGAIN = "Copy it again, whole, or fit and save again"
 
 
@@ -41,7 +43,7 @@ class Saved:
 
     criterion, parameters: the name of a criterion and its settings. items (M, D), reference (R, D): mapped; None if
     there is no reference. terms: of the items, each (M,); None if there is no reference. ids, boosts: of the items, or
-    None.
+    None. calibration: None if it is not calibrated.
     """
 
     criterion: str
@@ -53,6 +55,7 @@ class Saved:
     terms: tuple[Tensor, ...] | None
     ids: list[str] | None
     boosts: BoostTable | None
+    calibration: Calibration | None
 
 
 def write_search(
@@ -62,7 +65,8 @@ def write_search(
     reference: VectorSource | None,
     terms: Sequence[Tensor] | None,
     ids: Sequence[str] | None,
-    boosts: BoostTable | None,
+    calibration: Calibration | None = None,
+    boosts: BoostTable | None = None,
 ) -> None:
     """Write a fitted search atomically. settings: those of `SETTINGS`, plain values."""
     arrays = {"items": _Array.of_vectors(items)}
@@ -76,6 +80,8 @@ def write_search(
         text = json.dumps(list(ids)).encode()
         digest = hashlib.sha256(text).hexdigest()
         arrays["ids"] = _Array("U8", 1, (len(text),), iter((text,)))
+    if calibration is not None:
+        arrays |= {name: _Array.of_tensor(getattr(calibration, name)) for name in _CALIBRATION}
     description = {
         **settings,
         "items": list(items.shape),
@@ -83,6 +89,7 @@ def write_search(
         "terms": None if terms is None else len(terms),
         "ids": digest,
         "boosts": None if boosts is None else asdict(boosts.boosts),
+        "calibration": None if calibration is None else len(calibration),
     }
     metadata = {"description": json.dumps(description, default=float), "format": FORMAT, "version": VERSION}
     header: dict[str, Any] = {"__metadata__": metadata}
@@ -157,6 +164,8 @@ def read_search(path: str | Path) -> Saved:
         shapes["boosts"] = (rows, len(held))
     if told["ids"] is not None:
         shapes["ids"] = small["ids"].shape if "ids" in small else ()
+    if told["calibration"] is not None:
+        shapes |= dict.fromkeys(_CALIBRATION, (told["calibration"],))
     found = {name: array.shape for name, array in (vectors | small).items()}
     require(
         found == shapes and (told["terms"] is None) == (told["reference"] is None),
@@ -171,10 +180,23 @@ def read_search(path: str | Path) -> Saved:
             f"search: the item terms in {path} are NaN, infinite or no numbers of a criterion. {_AGAIN}",
         )
     ids = None if told["ids"] is None else _ids(path, small["ids"], told["ids"], rows)
-    settings = {key: told[key] for key in SETTINGS}
-    boosts = None if held is None else held.table(small["boosts"].copy(), rows)
-    items, reference = vectors["items"], vectors.get("reference")
-    return Saved(items=items, reference=reference, terms=terms, ids=ids, boosts=boosts, **settings)
+    calibration = None
+    if told["calibration"] is not None:
+        scores = [small[name] for name in _CALIBRATION]
+        require(
+            all(one.dtype == np.float64 and bool(np.isfinite(one).all()) for one in scores),
+            f"search: the scores of the calibration in {path} are NaN, infinite or no float64. {_AGAIN}",
+        )
+        calibration = Calibration(*(torch.from_numpy(one.copy()) for one in scores))
+    return Saved(
+        items=vectors["items"],
+        reference=vectors.get("reference"),
+        terms=terms,
+        ids=ids,
+        boosts=None if held is None else held.table(small["boosts"].copy(), rows),
+        calibration=calibration,
+        **{key: told[key] for key in SETTINGS},
+    )
 
 
 def _description(path: Path, text: str) -> dict[str, Any]:
@@ -194,6 +216,7 @@ def _description(path: Path, text: str) -> dict[str, Any]:
             and (told["terms"] is None or (type(told["terms"]) is int and 0 <= told["terms"] <= _MOST_TERMS))
             and (told["ids"] is None or isinstance(told["ids"], str))
             and (told["boosts"] is None or len(stored_boosts(told["boosts"])) >= 0)
+            and (told["calibration"] is None or _is_size(told["calibration"]))
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         sound = False

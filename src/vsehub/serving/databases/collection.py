@@ -155,6 +155,7 @@ def facts_of(
     kept: Kept | None = None,
     approximate: bool,
     normalize: bool | None,
+    calibration: dict[str, Any] | None = None,
 ) -> Facts:
     """The facts of a collection for these items, ranked by a·s - b(item); see `Facts` and `Kept`."""
     return Facts(
@@ -173,6 +174,7 @@ def facts_of(
         digest=items.digest(),
         complete=False,
         boosts=json.loads(json.dumps(asdict(NO_BOOSTS if items.boosts is None else items.boosts.boosts))),
+        calibration=calibration,
     )
 
 

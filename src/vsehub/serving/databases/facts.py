@@ -15,6 +15,7 @@ SCHEMA = 3
 _LONGEST = 1 << 16  # characters of the JSON
 _TEXT = 4096  # characters of a text
 _GENERATION = re.compile("[0-9a-f]{8}")
+_RATE = re.compile(r"0\.[0-9]{1,20}|[1-9](\.[0-9]{1,20})?e-[0-9]{2}")  # a float between 0 and 1, as Python writes it
 _MOST_ITEMS, _MOST_DIMENSIONS = 1 << 48, 1 << 20
 
 
@@ -31,8 +32,10 @@ class Facts:
     of ids, labels and biases, by which a command knows its own collection; "" once items have come or gone. complete:
     whether all items are in it. generation: eight hexadecimal digits that end the names of the collections beside it.
     replaces: the generation of the earlier collection, until the collections beside that one are removed; "" otherwise.
-    behind: whether items may have come or gone since the stored masses were computed. boosts: names, means and scales
-    of the boosts that follow the bias, a dimension each (`criteria.boosts.Boosts`).
+    behind: whether items may have come or gone since the stored masses were computed. calibration: {"queries": n,
+    "thresholds": {rate: score}} of `vsehub calibrate` for the items that are there, the rates as texts; None without,
+    and once items have come or gone. boosts: names, means and scales of the boosts that follow the bias, a dimension
+    each (`criteria.boosts.Boosts`).
     """
 
     criterion: str
@@ -53,6 +56,7 @@ class Facts:
     replaces: str = ""
     behind: bool = False
     boosts: dict[str, Any] = field(default_factory=lambda: asdict(NO_BOOSTS))
+    calibration: dict[str, Any] | None = None
     vsehub: str = __version__
 
     def text(self) -> str:
@@ -141,14 +145,31 @@ def _fits(name: str, kind: Any, value: Any) -> bool:
         return number and (name != "scale" or value > 0)
     if name == "boosts":
         return _are_boosts(value)
+    if name == "calibration":
+        return value is None or _is_calibration(value)
     if name == "parameters":  # their values are checked when the criterion is built
         return isinstance(value, dict) and all(type(one) is str for one in value)
     return type(value) is bool or (value is None and name == "normalize")
 
 
 def _are_boosts(value: Any) -> bool:
+    """Whether a value read from JSON is boosts as vsehub writes them."""
     try:
         stored_boosts(value)
     except (TypeError, KeyError):
         return False
     return True
+
+
+def _is_calibration(value: Any) -> bool:
+    """Whether a value read from JSON is a calibration as vsehub writes it."""
+    if not isinstance(value, dict) or value.keys() != {"queries", "thresholds"}:
+        return False
+    thresholds = value["thresholds"]
+    return (
+        type(value["queries"]) is int
+        and value["queries"] > 0
+        and isinstance(thresholds, dict)
+        and all(type(score) in (int, float) and math.isfinite(score) for score in thresholds.values())
+        and all(_RATE.fullmatch(rate) for rate in thresholds)
+    )

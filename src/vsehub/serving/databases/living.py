@@ -1,4 +1,4 @@
-"""A collection whose items come and go: biases of new items, and the drift from a newly filled collection."""
+"""A collection whose items come and go: biases of new items, drift, and which results to believe."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +18,7 @@ from vsehub.criteria.base import ItemBias
 from vsehub.criteria.boosts import Boosts
 from vsehub.neighbors.tiles import score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
+from vsehub.serving.calibration import Calibration, stored
 from vsehub.serving.corrected import query_tail
 from vsehub.serving.databases.base import Database, ItemRows
 from vsehub.serving.databases.collection import BLOCK, Items, put_in, require_shape, with_tail
@@ -99,23 +100,62 @@ class Living:
         return with_tail(rows, query_tail(True, self.boosts, boost_weights).expand(len(rows), -1))
 
     def search(
-        self, queries: VectorSource, k: int = 10, boost_weights: Mapping[str, float] | None = None
+        self,
+        queries: VectorSource,
+        k: int = 10,
+        accept: float | None = None,
+        boost_weights: Mapping[str, float] | None = None,
     ) -> list[list[FoundItem]]:
         """The k best items of each query (Q, D) under the collection's criterion and boosts, best first.
 
-        Queries are normalised if the items were.
+        Queries are normalised if the items were. accept: a rate of `vsehub calibrate`; lists whose first item is not
+        accepted at it are empty. Raises InputError without a threshold for the rate.
         """
+        require(
+            accept is None or not any(self.boosts.weights(boost_weights)),
+            "boost_weights: the calibration is of scores without boosts; leave out accept, or the weights",
+        )
+        least = -np.inf if accept is None else self.threshold(accept)
         rows = queries.rows(0, len(queries)).float()
         asked = normalize(rows, dim=1) if self.facts.normalize else rows
         found = self.database.search(self._asked(asked, boost_weights), k)
+        scale, shift = self.facts.scale, self.facts.mean_bias
+        found = [hits if hits and scale * hits[0][1] - shift > least else [] for hits in found]
         ids = list(dict.fromkeys(name for hits in found for name, _ in hits))
         labels: dict[str, str] = {}
         for rows_ in self.database.read(ids):
             labels |= dict(zip(rows_.ids, rows_.labels or [""] * len(rows_.ids), strict=True))
-        scale, shift = self.facts.scale, self.facts.mean_bias
         return [
             [FoundItem(name, labels.get(name, ""), scale * product - shift) for name, product in hits] for hits in found
         ]
+
+    def threshold(self, rate: float) -> float:
+        """The score above which a first item is accepted at a rate. Raises InputError if none is stored for it."""
+        kept = self.facts.calibration
+        if kept is None:
+            fail(
+                f"accept: {self.place.address} is not calibrated, or items have come or gone since; give "
+                f"vsehub calibrate index={self.place.engine}, its address, queries and truth"
+            )
+        thresholds = {float(one): score for one, score in kept["thresholds"].items()}
+        require(
+            rate in thresholds,
+            f"accept is {rate!r}; {self.place.address} was calibrated for {', '.join(map(str, thresholds))}. Give one "
+            "of these, or calibrate again with false_accept=",
+        )
+        return float(thresholds[rate])
+
+    def keep_calibration(self, calibration: Calibration, rates: Sequence[float]) -> None:
+        """Store the thresholds of a calibration of the items that are there.
+
+        Raises InputError if items have come or gone since this was opened.
+        """
+        require(
+            self.database.facts() == self.facts.text(),
+            f"{self.place.address} has been changed meanwhile; give the command again",
+        )
+        self.facts = replace(self.facts, calibration=stored(calibration, rates))
+        self.database.keep_facts(self.facts.text())
 
     def new(
         self,
@@ -147,17 +187,21 @@ class Living:
         not fit.
         """
         require(len(self.boosts) > 0, f"{self.place.address} has no boosts; fill it anew with boosts.table=FILE")
-        stored = self.boosts.table(values, len(ids)).stored().numpy()
-        place = {one: row for row, one in enumerate(ids)}
-        held = self._held(ids)
-        self._change(False)
-        vectors = held.vectors.copy()
-        vectors[:, self.facts.dim + 1 :] = stored[[place[one] for one in held.ids]]
-        for first in range(0, len(held.ids), BLOCK):
-            part = slice(first, first + BLOCK)
-            self.database.update(ItemRows(held.ids[part], vectors[part]))
+        renewed = self.boosts.table(values, len(ids)).stored().numpy()
+        unchanged = replace(self.facts, digest="")  # no longer what its command filled; a calibration is without boosts
+        if unchanged != self.facts:
+            self.facts = unchanged
+            self.database.keep_facts(self.facts.text())
+        known = 0
+        for first in range(0, len(ids), BLOCK):
+            place = {one: row for row, one in enumerate(ids[first : first + BLOCK], first)}
+            held = self._held(list(place))
+            vectors = held.vectors.copy()
+            vectors[:, self.facts.dim + 1 :] = renewed[[place[one] for one in held.ids]]
+            self.database.update(ItemRows(held.ids, vectors))
+            known += len(held.ids)
         self.database.finish(self.facts.approximate)
-        return len(held.ids)
+        return known
 
     def require_fits(self, vectors: VectorSource, ids: Sequence[str], labels: Sequence[str] | None) -> None:
         """Raise InputError for vectors of another dimension, and unless there is an id and a label for each."""
@@ -293,11 +337,13 @@ class Living:
         return masses
 
     def _change(self, behind: bool) -> None:
-        """Mark the items as changed since the collection was filled.
+        """Mark the items as changed since the collection was filled, and its calibration as void.
 
         behind: also mark the stored masses as out of date, until `_keep`.
         """
-        changed = replace(self.facts, digest="", behind=behind)
+        if self.facts.calibration is not None:
+            log.warning("the calibration of %s is void; calibrate it again", self.place.address)
+        changed = replace(self.facts, digest="", behind=behind, calibration=None)
         if changed != self.facts:
             self.facts = changed
             self.database.keep_facts(self.facts.text())

@@ -1,0 +1,165 @@
+"""`vsehub calibrate`, what `rerank` and the note make of it, and what becomes of it in a collection."""
+
+import json
+from importlib.util import find_spec
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from vsehub import CorrectedSearch
+from vsehub.checks import InputError
+from vsehub.neighbors.vectors import as_vectors
+from vsehub.serving.databases.engines import Place
+from vsehub.serving.databases.living import opened
+
+ITEMS, DIM, RATE = 60, 12, 0.1
+SETTINGS = ("items=items.npy", "item_ids=ids.txt", "reference=train.npy")
+KNOWN = ("queries=known.npy", "truth=known.csv")
+FILE = "calibration=calibration/calibration.json"
+
+
+def unit(vectors):
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Items, of which each answers one known query and two of the last; the first queries are answered, others not."""
+    random = np.random.default_rng(0)
+    points = unit(random.normal(size=(2 * ITEMS, DIM)) + 0.4)
+
+    def near(rows):
+        return unit(points[rows] + 0.15 * random.normal(size=(len(rows), DIM)))
+
+    known = [*range(ITEMS), ITEMS - 1]
+    np.save(tmp_path / "items.npy", points[:ITEMS])
+    np.save(tmp_path / "known.npy", near(known))
+    np.save(tmp_path / "train.npy", near(np.arange(2 * ITEMS) % ITEMS))
+    np.save(tmp_path / "queries.npy", near(np.arange(2 * ITEMS)))
+    (tmp_path / "ids.txt").write_text("\n".join(f"item {row}" for row in range(ITEMS)))
+    pairs = [f"{row},item {item}" for row, item in enumerate(known)]
+    (tmp_path / "known.csv").write_text("\n".join(["query,item", *pairs]))
+    return tmp_path
+
+
+def searched(files):
+    """The same by the estimator."""
+    vectors = {name: np.load(files / f"{name}.npy") for name in ("items", "train", "known", "queries")}
+    search = CorrectedSearch("csls").fit(vectors["items"], reference=vectors["train"])
+    search.calibrate(vectors["known"], np.array([*range(ITEMS), ITEMS - 1]))
+    return search, search.search(vectors["queries"], p_values=True)
+
+
+def test_files_and_a_faiss_index(files, run_here, undrawn):
+    said = run_here("calibrate", *KNOWN, *SETTINGS, f"false_accept=[0.05,{RATE}]")
+    assert f"csls, {ITEMS} calibration queries, one of each group that shares answers; written to calibration" in said
+    record = json.loads((files / "calibration" / "calibration.json").read_text())
+    search, (_, positions, p) = searched(files)
+    wanted = search.calibration_
+    assert record["null_scores"] == pytest.approx(wanted.null_scores.tolist(), abs=1e-6)
+    assert record["best_scores"] == pytest.approx(wanted.best_scores.tolist(), abs=1e-6)
+    assert [one["false_accept"] for one in record["rates"]] == [0.05, RATE]
+    assert record["rates"][1]["threshold"] == pytest.approx(wanted.threshold(RATE), abs=1e-6)
+    assert record["rates"][1]["accepted"] == wanted.accepted_share(RATE)
+
+    run_here("rerank", "queries=queries.npy", *SETTINGS, FILE, "out=all")
+    table = pq.read_table(files / "all" / "ranking.parquet").to_pydict()
+    assert table["p"] == pytest.approx(np.repeat(p, 10), abs=1e-12)
+    told = json.loads((files / "all" / "result.json").read_text())["calibration"]
+    assert (told["accept"], told["accepted"], told["queries"]) == (None, None, ITEMS)
+
+    faiss = find_spec("faiss") is not None
+    index = ("index=hnsw",) if faiss else ()
+    said = run_here("rerank", "queries=queries.npy", *SETTINGS, FILE, f"accept={RATE}", *index, "out=cut")
+    kept = np.flatnonzero(p <= RATE)
+    assert 0 < len(kept) < len(p)
+    assert f"calibration: {len(kept)} of {len(p)} queries are accepted (p at most 0.1, by 60 calibration" in said
+    table = pq.read_table(files / "cut" / "ranking.parquet").to_pydict()
+    assert table["query"] == np.repeat(kept, 10).tolist()
+    assert table["rank"] == [*range(1, 11)] * len(kept)
+    assert table["item"] == [f"item {item}" for item in positions[kept].flatten()]
+    assert (kept >= ITEMS).mean() < (p > RATE)[ITEMS:].mean()
+    if faiss:
+        ran = {}
+        note = (files / "cut" / "USAGE.md").read_text().split("```")[1].removeprefix("python\n")
+        exec(note, ran)
+        assert ran["accepted"].tolist() == (p <= RATE).tolist()
+
+    run_here("rerank", "queries=queries.npy", "items=items.npy", "criterion=nns", "out=plain")
+    for settings, message in (
+        (("criterion=is",), "holds for other criterion and other parameters (criterion 'csls' there, 'is' here"),
+        (("criterion.k=3",), "holds for other parameters (parameters {'k': 10} there, {'k': 3} here)"),
+        (("normalize=true",), "holds for other normalize"),
+        (("reference=known.npy",), "holds for other reference"),
+        (("items=train.npy", "item_ids=null"), "holds for other items"),
+        (("accept=0.001",), "a rate of 0.001 needs at least 999 calibration queries that share no answers, and there"),
+        (("accept=2",), "accept is 2; expected a share between 0 and 1"),
+        (("precision=bf16",), "calibration and precision are given; it holds for scores of vectors in float32"),
+        (("index=ivfpq",), "calibration and index=ivfpq are given"),
+        (("criterion=dual_is", "reference_items=train.npy"), "calibration and reference_items are given"),
+    ):
+        given = {one.partition("=")[0]: one for one in (*SETTINGS, FILE, *settings)}
+        said = run_here("rerank", "queries=queries.npy", *given.values(), "out=refused", status=2)
+        assert message in said, said
+    assert not (files / "refused").exists()
+
+
+@pytest.mark.skipif(find_spec("lancedb") is None, reason="vsehub[lancedb] is not installed")
+def test_a_collection(files, run_here, undrawn):
+    """Filled with a threshold, made void by a change, calibrated again from what it holds, and filled anew without."""
+    place = ("index=lancedb", "index_uri=served")
+    run_here("calibrate", *KNOWN, *SETTINGS, f"false_accept=[{RATE}]")
+    filling = ("rerank", "queries=queries.npy", *SETTINGS, *place)
+    run_here(*filling, FILE, f"accept={RATE}", "out=filled")
+    search, (_, positions, p) = searched(files)
+    queries = as_vectors("queries", np.load(files / "queries.npy"))
+    there = Place("lancedb", str(files / "served"), "vsehub")
+
+    def lists(rate=RATE):
+        with opened(there) as collection:
+            return [[hit.id for hit in one] for one in collection.search(queries, 3, rate)]
+
+    wanted = [
+        [f"item {item}" for item in row[:3]] if value <= RATE else [] for row, value in zip(positions, p, strict=True)
+    ]
+    assert lists() == wanted
+    ran = {}
+    exec((files / "filled" / "USAGE.md").read_text().split("```")[1].removeprefix("python\n"), ran)
+    assert ran["accepted"].tolist() == (p <= RATE).tolist()
+    with pytest.raises(InputError, match=r"accept is 0.2; vsehub at .* was calibrated for 0.1. Give one of these"):
+        lists(0.2)
+
+    (files / "gone.txt").write_text("item 0\n")
+    run_here("add", *place, "remove_ids=gone.txt")
+    with pytest.raises(InputError, match="is not calibrated, or items have come or gone since; give vsehub calibrate"):
+        lists()
+    pairs = (files / "known.csv").read_text().splitlines()
+    (files / "known.csv").write_text("\n".join([pairs[0], *pairs[2:]]))
+    said = run_here("calibrate", *KNOWN, *place, f"false_accept=[{RATE}]", "out=again")
+    assert (
+        f"csls, {ITEMS - 1} calibration queries, one of each group that shares answers; stored with vsehub at" in said
+    )
+    record = json.loads((files / "again" / "calibration.json").read_text())
+    known = np.load(files / "known.npy")[1:]
+    search.remove([0]).calibrate(known, np.array([*range(ITEMS - 1), ITEMS - 2]))
+    # The seed draws other queries of a group whose rows are others.
+    same = np.isin(np.round(record["null_scores"], 4), np.round(search.calibration_.null_scores, 4))
+    assert same.sum() >= ITEMS - 2
+    assert (
+        sum(len(one) > 0 for one in lists())
+        == (
+            torch.from_numpy(search.search(np.load(files / "queries.npy"))[0][:, 0]) > record["rates"][0]["threshold"]
+        ).sum()
+    )
+    said = run_here("rerank", *SETTINGS, "queries=queries.npy", "calibration=again/calibration.json", "out=x", status=2)
+    assert "holds for other items and other reference" in said
+
+    with opened(there) as collection, opened(there) as other:
+        other.remove(["item 5"])
+        with pytest.raises(InputError, match="has been changed meanwhile; give the command again"):
+            collection.keep_calibration(search.calibration_, [RATE])
+    run_here(*filling, "out=anew", "overwrite=true")
+    with pytest.raises(InputError, match="is not calibrated"):
+        lists()

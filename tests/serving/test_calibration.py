@@ -1,0 +1,267 @@
+"""p values against plain loops, on ties, shared answers and nasty truth; and the promise that they make, by chance."""
+
+import logging
+import math
+
+import numpy as np
+import pytest
+import torch
+from looped import looped
+from safetensors.torch import load_file, save_file
+from scipy import stats
+from test_estimator import INDUCTIVE, built, unit
+
+from vsehub import CorrectedSearch
+from vsehub.checks import InputError
+from vsehub.neighbors import tiles
+from vsehub.serving.calibration import Calibration, checked_rates, needed
+
+QUERIES, ITEMS, REFERENCE = unit(30, 1), unit(60, 2), unit(31, 3)
+OWN = torch.arange(30) * 2
+RATES = (0.01, 0.05, 0.07, 0.1, 0.29, 1 / 3, 0.5, 0.57, 0.9, 0.99)
+
+
+def calibrated(name="csls", queries=QUERIES, truth=OWN, **settings):
+    return CorrectedSearch(name, k=5).fit(ITEMS, reference=REFERENCE).calibrate(queries, truth, **settings)
+
+
+def test_p_values_thresholds_and_rates_are_those_of_loops():
+    random = np.random.default_rng(0)
+    for size in (1, 2, 9, 19, 28, 99, 100):
+        for scores in (random.integers(0, 4, size) / 4, random.standard_cauchy(size), np.full(size, -2.5)):
+            found = Calibration(torch.from_numpy(scores), torch.from_numpy(scores + 1))
+            asked = np.concatenate([scores, scores + 1e-9, [-np.inf, -9, 0, 0.25, 1e9]])
+            wanted = [(1 + sum(one >= s for one in scores)) / (size + 1) for s in asked]
+            assert found.p_values(torch.from_numpy(asked)).tolist() == wanted
+            for rate in (*RATES, 1 / (size + 1), 2 / (size + 1) * (size > 1) or 0.6):
+                if 1 / (size + 1) > rate:
+                    assert needed(rate) > size
+                    with pytest.raises(InputError, match=f"needs at least {needed(rate):,} calibration queries"):
+                        found.threshold(rate)
+                    continue
+                assert needed(rate) <= size
+                threshold = found.threshold(rate)
+                assert [s > threshold for s in asked] == [p <= rate for p in wanted]
+                assert found.accepted_share(rate) == np.mean([s > threshold for s in scores + 1])
+    assert [needed(rate) for rate in (0.01, 0.05, 0.1, 0.3, 1 / 3, 0.5, 0.999)] == [99, 19, 9, 3, 2, 1, 1]
+
+
+def test_what_it_promises_holds_by_chance():
+    """Of m new null scores with p <= rate there are beta-binomially many; with ties, fewer."""
+    random = np.random.default_rng(1)
+    size, new, repeats = 99, 200, 300
+    draws = {
+        "heavy tails": lambda n: random.standard_cauchy(n),
+        "a group in common": lambda n: random.standard_normal(n) + 5 * random.integers(0, 2, n),
+        "ties": lambda n: random.poisson(1.5, n).astype(float),
+    }
+    for name, draw in draws.items():
+        for rate in (0.01, 0.05, 0.2):
+            law = stats.betabinom(new, round(rate * (size + 1)), size + 1 - round(rate * (size + 1)))
+            counts = []
+            for _ in range(repeats):
+                scores = torch.from_numpy(draw(size + new))
+                found = Calibration(scores[:size], scores[:size])
+                counts.append(int((found.p_values(scores[size:]) <= rate).sum()))
+            assert max(counts) <= law.isf(1e-6), (name, rate)
+            slack = 4 * law.std() / math.sqrt(repeats)
+            assert np.mean(counts) <= law.mean() + slack, (name, rate)
+            assert name == "ties" or np.mean(counts) >= law.mean() - slack, (name, rate)
+
+
+@looped("name", ["nns", "csls", "is", "sinkhorn"])
+def test_new_queries_without_an_answer_are_accepted_at_the_rate(name):
+    """Vectors with hubs: queries of points of which half are items, the others are not there."""
+    rates, shares, answered = (0.05, 0.2), {0.05: [], 0.2: []}, {0.05: [], 0.2: []}
+    for seed in range(12):
+        points = unit(600, 100 + seed)
+        noise = torch.randn(600, 8, generator=torch.Generator().manual_seed(seed))
+        asked = torch.nn.functional.normalize(points + 0.15 * noise, dim=1)
+        # Items are the first 300: of 100 the queries are the reference, of 199 they calibrate.
+        search = CorrectedSearch(name).fit(points[:300], reference=asked[:100])
+        search.calibrate(asked[100:299], torch.arange(100, 299))
+        _, _, p = search.search(asked, p_values=True)
+        for rate in rates:
+            shares[rate].append((p[300:] <= rate).double().mean().item())
+            answered[rate].append((p[100:300] <= rate).double().mean().item())
+    for rate in rates:
+        law = stats.betabinom(300, round(200 * rate), 200 - round(200 * rate))
+        assert np.mean(shares[rate]) <= rate + 3.1 * law.std() / 300 / math.sqrt(12), rate
+        assert np.mean(answered[rate]) > 1.5 * rate
+
+
+def null_score(name, query, answers):
+    """The best score of one query without its answers, all at once."""
+    rule = built(name).correction
+    terms = rule.fit(lambda: iter((REFERENCE @ ITEMS.T,)))
+    kept = [item for item in range(len(ITEMS)) if item not in answers]
+    scores, terms = (query @ ITEMS.T)[None, kept], tuple(term[kept] for term in terms)
+    own = rule.query_terms((scores,), terms) if rule.query_terms_rank else ()
+    return float(rule.corrected(scores, own, terms).max())
+
+
+@looped("name", [one for one in INDUCTIVE if not built(one).takes_reference_items])
+@looped("small", [False, True])
+def test_null_scores_are_those_of_a_loop(name, small, monkeypatch):
+    if small:
+        for constant in ("TILE_QUERIES", "TILE_ITEMS"):
+            monkeypatch.setattr(tiles, constant, 7)
+        monkeypatch.setattr("vsehub.serving.calibration.COLUMN_ELEMENTS", 130)
+    # Answers that are the query's nearest items, which no null score may come from; one query has many, one none.
+    best = (QUERIES @ ITEMS.T).argsort(dim=1, descending=True)
+    pairs, taken = [], set()
+    for row, count in enumerate([1, 2, 0, 9, *[1] * 26]):
+        free = [item for item in best[row].tolist() if item not in taken][:count]
+        taken.update(free)
+        pairs += [(row, item) for item in free]
+    found = calibrated(name, truth=torch.tensor(pairs)[torch.randperm(len(pairs))]).calibration_
+    wanted = [null_score(name, QUERIES[row], [i for q, i in pairs if q == row]) for row in range(30) if row != 2]
+    torch.testing.assert_close(found.null_scores, torch.tensor(wanted).double().sort().values, rtol=1e-4, atol=1e-5)
+    plain = CorrectedSearch(name).fit(ITEMS, reference=REFERENCE)
+    best_scores = plain.search(QUERIES, 1)[0][[row for row in range(30) if row != 2], 0]
+    assert torch.equal(found.best_scores, best_scores.double().sort().values)
+
+
+def test_one_query_of_each_group_that_shares_answers():
+    # 0-1-2 in a chain, 3 and 4 by one item, 5 alone, 6 without an answer.
+    pairs = [(0, 0), (1, 0), (1, 1), (2, 1), (3, 7), (4, 7), (5, 9)]
+    groups = ({0, 1, 2}, {3, 4}, {5})
+    alone = [null_score("csls", QUERIES[row], [i for q, i in pairs if q == row]) for row in range(6)]
+    seen = set()
+    for seed in range(30):
+        found = calibrated(truth=torch.tensor(pairs), seed=seed).calibration_.null_scores
+        drawn = {int(np.abs(np.array(alone) - one).argmin()) for one in found.tolist()}
+        assert len(found) == 3
+        assert all(len(drawn & group) == 1 for group in groups)
+        again = calibrated(truth=torch.tensor(pairs), seed=seed).calibration_.null_scores
+        assert torch.equal(found, again)
+        seen |= drawn
+    assert seen == set(range(6))
+
+
+def test_queries_in_the_reference_are_left_out_with_their_groups(caplog):
+    queries = torch.cat([QUERIES[:9], REFERENCE[4:5]])
+    truth = torch.tensor([*range(1, 9), 0, 0])  # the last shares the answer of the ninth
+    with caplog.at_level(logging.WARNING):
+        found = calibrated(queries=queries, truth=truth).calibration_
+    assert "1 of 10 queries are in the reference, bit for bit, and left out" in caplog.text
+    assert torch.equal(found.null_scores, calibrated(queries=QUERIES[:8], truth=truth[:8]).calibration_.null_scores)
+    with pytest.raises(InputError, match="of 31 queries none has a known answer and is not in the reference"):
+        calibrated(queries=REFERENCE, truth=torch.arange(31))
+
+
+@looped("kind", [torch.Tensor, np.ndarray])
+def test_search_gives_p_values_and_cuts(kind):
+    search = CorrectedSearch("is", k=5).fit(ITEMS, reference=REFERENCE, ids=[f"i{n}" for n in range(60)])
+    search.calibrate(QUERIES, OWN)
+    asked = torch.cat([unit(20, 7), ITEMS[:3]])
+    asked = asked if kind is torch.Tensor else asked.numpy()
+    values, positions = search.search(asked)
+    again, places, p = search.search(asked, p_values=True)
+    assert isinstance(p, kind)
+    wanted = search.calibration_.p_values(torch.as_tensor(values[:, 0]))
+    assert np.array_equal(values, again)
+    assert np.array_equal(positions, places)
+    assert np.array_equal(p, wanted)
+    assert p.dtype == (torch.float64 if kind is torch.Tensor else np.float64)
+    rate = float(np.sort(np.unique(p))[1])
+    kept = np.asarray(p) <= rate
+    assert 0 < kept.sum() < len(kept)
+    cut, left, same = search.search(asked, p_values=True, accept=rate)
+    assert np.array_equal(same, p)
+    assert np.array_equal(np.asarray(cut)[kept], np.asarray(values)[kept])
+    assert np.array_equal(np.asarray(left)[kept], np.asarray(positions)[kept])
+    assert (np.asarray(cut)[~kept] == -np.inf).all()
+    assert (np.asarray(left)[~kept] == -1).all()
+    _, names = search.search(asked, return_ids=True, accept=rate)
+    assert [len(one) for one in names] == [5 * int(one) for one in kept]
+    assert names[int(kept.argmax())] == [f"i{one}" for one in np.asarray(positions)[kept.argmax()].tolist()]
+
+
+def test_a_file_keeps_it_and_refuses_a_damaged_one(tmp_path):
+    path = tmp_path / "search.safetensors"
+    search = calibrated()
+    search.save(path)
+    loaded = CorrectedSearch.load(path)
+    for name in ("null_scores", "best_scores"):
+        assert torch.equal(getattr(loaded.calibration_, name), getattr(search.calibration_, name))
+    found, wanted = (one.search(QUERIES, p_values=True, accept=0.2) for one in (loaded, search))
+    assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    arrays = load_file(path)
+    for change in (
+        {"null_scores": torch.full((30,), torch.nan).double()},
+        {"null_scores": arrays["null_scores"].float()},
+        {"best_scores": arrays["best_scores"][:-1].clone()},
+        {"best_scores": None},
+    ):
+        changed = {name: array for name, array in (arrays | change).items() if array is not None}
+        save_file(changed, path, metadata)
+        with pytest.raises(InputError, match=r"fit and save again"):
+            CorrectedSearch.load(path)
+    search.remove([0]).save(path)
+    with pytest.raises(AttributeError, match="calibration_ is there after calibrate"):
+        _ = CorrectedSearch.load(path).calibration_
+
+
+def test_changes_make_it_void():
+    for change in (
+        lambda one: one.fit(ITEMS, reference=REFERENCE),
+        lambda one: one.tune(unit(60, 8), torch.arange(60)),
+        lambda one: one.add(ITEMS[:1]),
+        lambda one: one.remove([0]),
+    ):
+        search = calibrated()
+        search.search(QUERIES, accept=0.1)
+        change(search)
+        for asked, name in (({"accept": 0.1}, "accept"), ({"p_values": True}, "p_values")):
+            with pytest.raises(InputError, match=f"{name}: this search is not calibrated, or fit, tune, add or remove"):
+                search.search(QUERIES, **asked)
+
+
+def test_bad_input():
+    search = CorrectedSearch().fit(ITEMS, reference=REFERENCE)
+    everything = torch.zeros(30, 60, dtype=torch.bool)
+    everything[3] = True
+    broken = QUERIES.clone()
+    broken[2, 1] = torch.nan
+    for given, message in (
+        ((QUERIES, everything), "all 60 items answer query 3, so that nothing is left"),
+        ((QUERIES, torch.zeros(30, 60, dtype=torch.bool)), "expected one list of pairs"),
+        ((QUERIES, OWN[:3]), r"truth is torch.int64 \(3,\); expected the position of each query's item"),
+        ((QUERIES, OWN + 50), "0 to 59"),
+        ((QUERIES[:, :4], OWN), "8"),
+        ((broken, OWN), "NaN"),
+    ):
+        with pytest.raises(InputError, match=message):
+            search.calibrate(*given)
+    with pytest.raises(InputError, match="was fitted without reference queries, so a score depends on the queries of"):
+        CorrectedSearch().fit(ITEMS).calibrate(QUERIES, OWN)
+    with pytest.raises(InputError, match="matches the queries of a search with each other"):
+        CorrectedSearch("gm").fit(ITEMS).calibrate(QUERIES, OWN)
+    with pytest.raises(InputError, match="not fitted"):
+        CorrectedSearch().calibrate(QUERIES, OWN)
+    assert len(CorrectedSearch("nns").fit(ITEMS).calibrate(QUERIES, OWN).calibration_) == 30
+    search.calibrate(QUERIES, OWN)
+    for rate, message in (
+        (0.01, "a rate of 0.01 needs at least 99 calibration queries that share no answers, and there are 30"),
+        (0, "accept is 0; expected a share between 0 and 1"),
+        (1, "accept is 1;"),
+        (math.nan, "accept is nan;"),
+        (True, "accept is True;"),
+        ("0.1", "accept is '0.1';"),
+    ):
+        with pytest.raises(InputError, match=message):
+            search.search(QUERIES, accept=rate)
+    for rates in ([], 0.1, "0.1", [0.1, 0.1], [0.1, 2]):
+        with pytest.raises(InputError, match=r"rates is |expected a share"):
+            checked_rates("rates", rates)
+    assert checked_rates("rates", [0.1, 0.01]) == [0.01, 0.1]
+    for scores in (torch.tensor([]), torch.tensor([[1.0]]), torch.tensor([1.0, torch.inf])):
+        with pytest.raises(InputError, match="null_scores"):
+            Calibration(scores, scores)
+    with pytest.raises(InputError, match="best_scores has shape"):
+        Calibration(torch.ones(3), torch.ones(2))
