@@ -122,7 +122,7 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
             ("add", "index=milvus", "items=new_images.parquet"),
             "index_uri is not set; give the server, or the folder of",
         ),
-        (("add", *uri), "give items=FILE to add, or remove_ids=FILE, or both"),
+        (("add", *uri), "give items=FILE to add, remove_ids=FILE, or boosts.table=FILE of"),
         (("add", *uri, "remove_ids=gone.txt", "item_ids=gone.txt"), "item_ids: of items to add; give items=FILE, or o"),
         (("add", *uri, "items=new_images.parquet", "quarantine=no.csv"), "no.csv"),
         (("add", *uri, "items=new_images.parquet", "quarantine=pairs.csv"), "is not a list that gate wrote: it has no"),

@@ -19,6 +19,7 @@ import pytest
 import torch
 from servers import emptied, installed
 
+from vsehub import extras
 from vsehub.checks import InputError
 from vsehub.cli.main import main
 from vsehub.criteria import (
@@ -34,7 +35,7 @@ from vsehub.criteria.boosts import BoostTable
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import measured_recall
 from vsehub.serving.databases import collection as filling
-from vsehub.serving.databases import engines, kept, living, milvus, pgvector, qdrant
+from vsehub.serving.databases import kept, living, milvus, pgvector, qdrant
 from vsehub.serving.databases.base import ItemRows, asking, key_of
 from vsehub.serving.databases.collection import (
     Collection,
@@ -268,7 +269,7 @@ def test_boosts_in_a_collection(place, monkeypatch):
             collection.new(as_vectors("items", VECTORS[:1]), ["another"])
     with opened(place) as collection:
         _, order = ranked(changed)
-        found = collection.search(as_vectors("queries", QUERIES), K, weights)
+        found = collection.search(as_vectors("queries", QUERIES), K, boost_weights=weights)
         assert [[hit.id for hit in hits] for hits in found] == [[IDS[row] for row in rows[:K]] for rows in order]
         vectors, bias, ids, labels = collection.items()
         rows = [IDS.index(one) for one in ids]
@@ -967,10 +968,10 @@ def test_what_cannot_be_a_place(tmp_path, monkeypatch):
             with pytest.raises(InputError, match=f"{folder} is not a folder of {kind}; give a new one, or one that"):
                 require_free(Place(engine, str(folder), "items"), overwrite=True)
         assert [one.name for one in folder.iterdir()] == ["mine.txt"]
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
     for engine in ENGINES:
         with pytest.raises(
-            InputError, match=rf"index={engine} needs .*: pip install 'vsehub\[{engine}\]', or choose an"
+            InputError, match=rf"index={engine} needs .* installed here: pip install .*'vsehub\[{engine}"
         ):
             Place(engine, "http://host", "items")
 
