@@ -14,6 +14,7 @@ from vsehub.cli.nodes import choice, device_named, plain
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import alone, write_json
 from vsehub.io.outputs import Output
+from vsehub.io.records import CALIBRATION
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     from vsehub.data.vectors.embeddings import VectorFile
@@ -62,7 +63,12 @@ def calibrate(cfg: DictConfig) -> None:
             calibration, told = of_collection(cfg, place, sides["queries"], annotations, rates)
         made = calibration_record(calibration, rates)
         out.begin((RECORD,))
-        record = {"schema": 1, "vsehub": __version__, "command": " ".join(sys.argv), "truth": annotations.truth}
+        record = {
+            "schema": CALIBRATION.version,
+            "vsehub": __version__,
+            "command": " ".join(sys.argv),
+            "truth": annotations.truth,
+        }
         seconds = {"seed": cfg.seed, "seconds": time.perf_counter() - began}
         write_json(out / RECORD, record | told | seconds | made)
         out.finish()
@@ -109,10 +115,13 @@ def of_files(cfg: DictConfig, sides: dict[str, str], annotations: "Annotations")
     if isinstance(criterion, Auto) or not isinstance(criterion, Correction):
         fail(
             f"criterion={name} "
-            + ("is chosen by rerank; name the one that it chose" if isinstance(criterion, Auto) else
-               "matches the queries with each other, so a score says nothing alone; choose one that corrects scores, "
-               "e.g. csls")
-        )  # fmt: skip
+            + (
+                "is chosen by rerank; name the one that it chose"
+                if isinstance(criterion, Auto)
+                else "matches the queries with each other, so a score says nothing alone; choose one that corrects "
+                "scores, e.g. csls"
+            )
+        )
     require(
         not criterion.needs_reference or "reference" in sides,
         f"reference is not set; without one {name} is estimated from the queries of each ranking, on which scores "

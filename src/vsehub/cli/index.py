@@ -168,8 +168,8 @@ class RequestedIndex:
         reference = found.inputs.sides.queries if found.inputs.sides.reference is None else found.inputs.sides.reference
         bank = found.inputs.sides.reference_items is not None
         kept = Kept.of(criterion, found.inputs.sides.items, bias, reference, bank, self.settings.seed)
-        told = found.record["calibration"]
-        thresholds = None if told is None else {name: told[name] for name in ("queries", "thresholds")}
+        applied = found.record["calibration"]
+        thresholds = None if applied is None else {name: applied[name] for name in ("queries", "thresholds")}
         facts = facts_of(
             items,
             criterion.scale,

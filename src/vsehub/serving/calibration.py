@@ -5,7 +5,8 @@ query finds that nothing answers. Of a new query with the best score s, p = (1 +
 scores S_i. Accepting results with p <= rate accepts a query without an answer with at most that probability, whatever
 the distribution of the scores, if such a query is like a calibration query without its answers (exchangeable with it).
 That is not guaranteed for queries of another kind. Answers that the truth misses make the null scores larger, and the
-threshold only stricter.
+threshold only stricter. A new query is also asked against the answers of the calibration queries: where its best item
+is one that a calibration query was not asked against, p may be too small by 1 / (n + 1).
 
 The calibrated score is the value that a search returns, a·s - b(item) under an `ItemBias`. CSLS has a term of the query
 too, the mean of its k nearest scores; this is left out, since it costs a second search in an index and separates no

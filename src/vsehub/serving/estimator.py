@@ -343,11 +343,11 @@ class CorrectedSearch:
         Equal to `Criterion.search` with the items and the reference of `fit`, bit for bit; with a reference, their
         scores are not computed again. k: None for the constructor's. return_ids: return ids, Q lists of k texts,
         instead of positions, which change when items are removed. p_values: also return those of the queries' first
-        items (Q,), float64, after `calibrate`. accept: a share of the queries without an answer; lists whose p value is
-        larger are cut: their values are -inf, their positions -1, their ids none. boost_weights: boost -> what a unit
-        of it adds to an item's similarity; those that are not named count nothing. Returns tensors if queries are a
-        tensor or a path, else numpy arrays. Raises InputError if this is not fitted, if the vectors do not fit or
-        `normalize` refuses them, if k exceeds the items, if ids are asked of items that have none, without a
+        items (Q,), float64 on the CPU, after `calibrate`. accept: a share of the queries without an answer; lists whose
+        p value is larger are cut: their values are -inf, their positions -1, their ids none. boost_weights: boost ->
+        what a unit of it adds to an item's similarity; those that are not named count nothing. Returns tensors if
+        queries are a tensor or a path, else numpy arrays. Raises InputError if this is not fitted, if the vectors do not
+        fit or `normalize` refuses them, if k exceeds the items, if ids are asked of items that have none, without a
         calibration or with weights beside it, and for a rate that it cannot hold.
         """
         now = self._require_fitted()
@@ -379,9 +379,9 @@ class CorrectedSearch:
             values, places = now.criterion.correction.search_fitted(asked, now.items, terms, k)
         found: list[Tensor] = []
         if now.calibration is not None and (p_values or accept is not None):
-            found.append(now.calibration.p_values(values[:, 0]).to(values.device))
+            found.append(now.calibration.p_values(values[:, 0]))
         if accept is not None:
-            cut = (found[0] > accept)[:, None]
+            cut = (found[0] > accept)[:, None].to(values.device)
             values, places = values.masked_fill(cut, -torch.inf), places.masked_fill(cut, -1)
         answer = given_back(queries, values, places, *found[: int(p_values)])
         if not return_ids or now.ids is None:
