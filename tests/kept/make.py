@@ -66,7 +66,7 @@ def write(folder: Path) -> None:
         shutil.rmtree(folder / name)
     for name in ("run/.lock", "rerank/index.html"):
         (folder / name).unlink()
-    for name in ("run/run.json", "rerank/USAGE.md"):
+    for name in ("run/run.json", "run/.hydra/hydra.yaml", "rerank/USAGE.md"):
         path = folder / name
         path.write_text(path.read_text().replace(str(folder), "/data"))
 

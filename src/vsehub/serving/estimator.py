@@ -346,8 +346,8 @@ class CorrectedSearch:
         items (Q,), float64 on the CPU, after `calibrate`. accept: a share of the queries without an answer; lists whose
         p value is larger are cut: their values are -inf, their positions -1, their ids none. boost_weights: boost ->
         what a unit of it adds to an item's similarity; those that are not named count nothing. Returns tensors if
-        queries are a tensor or a path, else numpy arrays. Raises InputError if this is not fitted, if the vectors do not
-        fit or `normalize` refuses them, if k exceeds the items, if ids are asked of items that have none, without a
+        queries are a tensor or a path, else numpy arrays. Raises InputError if this is not fitted, if the vectors do
+        not fit or `normalize` refuses them, if k exceeds the items, if ids are asked of items that have none, without a
         calibration or with weights beside it, and for a rate that it cannot hold.
         """
         now = self._require_fitted()
