@@ -64,9 +64,9 @@ def write(folder: Path) -> None:
     (folder / "about.json").write_text(json.dumps({"vsehub": vsehub.__version__}) + "\n")
     for name in ("run/checkpoints/best.encoded", "run/csv"):
         shutil.rmtree(folder / name)
-    for name in ("run/.lock", "rerank/index.html"):
+    for name in ("run/.lock", "run/.hydra/hydra.yaml", "rerank/index.html"):
         (folder / name).unlink()
-    for name in ("run/run.json", "run/.hydra/hydra.yaml", "rerank/USAGE.md"):
+    for name in ("run/run.json", "rerank/USAGE.md"):
         path = folder / name
         path.write_text(path.read_text().replace(str(folder), "/data"))
 
