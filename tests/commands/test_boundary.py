@@ -99,7 +99,7 @@ def test_out_of_memory_names_a_setting_that_the_command_has(capsys, command, mon
     assert "bug" not in said
     lowered = app._LOWER.get(command, "")
     named = re.findall(r"[a-z_]+\.[a-z_]+|[a-z]+_[a-z_]+|(?<=set )[a-z_.]+|engine(?==ray)", lowered)
-    assert command in ("add", "report", "wandb-dashboard") or named
+    assert command in ("add", "calibrate", "report", "wandb-dashboard") or named
     for name in named:
         found = OmegaConf.load(conf_folder() / f"{command}.yaml")
         found["bank"] = OmegaConf.load(conf_folder() / "bank/memory.yaml")

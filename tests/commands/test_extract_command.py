@@ -134,6 +134,7 @@ def test_another_process_finishes_the_same_extraction_first(command, vsehub, wei
     ]
 
 
+@pytest.mark.long
 def test_training_on_features_is_training_with_the_frozen_network(command, vsehub, weights, tmp_path):
     command("out=features")
     small = ("embedding_dim=16", "text_encoder.word_dim=8", "loader.batch_size=64", "callbacks.warmup.steps=12")

@@ -108,6 +108,7 @@ def test_rounds_that_do_not_fit_are_refused(tmp_path):
         search(tmp_path).sweep(["trainer.max_epochs=3"])
 
 
+@pytest.mark.long
 def test_the_command_goes_on_where_it_was(tmp_path, vsehub):
     command = (
         "train",

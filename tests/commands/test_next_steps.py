@@ -1,9 +1,11 @@
 """What `diagnose` advises is run as it is printed, from the folder where it was printed."""
 
 import json
+import re
 import shlex
 import signal
 import time
+import urllib.request
 
 import numpy as np
 import pytest
@@ -44,6 +46,8 @@ def run(vsehub, folder, words):
         assert served.poll() is None, (folder / "output.txt").read_text()
         assert time.monotonic() < deadline
         time.sleep(0.1)
+    address = re.search(r"http://127\.0\.0\.1:\d+", (folder / "output.txt").read_text()).group()
+    urllib.request.urlopen(f"{address}/health").read()  # it answers: whatever it does at its start is done
     served.send_signal(signal.SIGINT)
     assert served.wait(60) == 0
 

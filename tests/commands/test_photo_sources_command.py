@@ -67,6 +67,7 @@ def record(run):
     return json.loads((run / "run.json").read_text())
 
 
+@pytest.mark.long
 def test_train_resume_evaluate_and_search(run_here, vsehub, tmp_path):
     """The three sources give one run, continuing gives an unbroken one, and shared captions count for all pictures."""
     rows = written(tmp_path)

@@ -155,6 +155,7 @@ def test_an_index_and_its_notes(run, served, tmp_path):
         assert MASK in (tmp_path / index / "USAGE.md").read_text()
 
 
+@pytest.mark.long
 def test_trainings_of_all_loggers(run, served, tmp_path):
     """A sweep; its runs go on, and are measured again, only with the address given again."""
     tables = [f"data.splits.{split}={tmp_path / split}.csv" for split in ("train", "val", "test")]

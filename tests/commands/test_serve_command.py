@@ -124,6 +124,7 @@ def test_a_client_that_stops_reading_holds_nobody_up(files, vsehub, tmp_path):
         one.close()
 
 
+@pytest.mark.long
 def test_a_filled_collection_is_served_with_its_own_correction(files, vsehub, tmp_path):
     pytest.importorskip("lancedb", reason="lancedb is not installed")
     own = f"items={files}/items.npy", f"queries={files}/queries.npy", f"item_ids={files}/ids.txt"

@@ -91,6 +91,7 @@ def test_what_does_not_count(key):
 
 @looped("name", SWEEPS)
 @looped("sweeper", ["basic", "optuna"])
+@pytest.mark.long
 def test_every_swept_setting_is_there(name, sweeper):
     """Of the grid and of the search space: each composes with its command, each value parses as a sweep."""
     command = "evaluate" if name == "lambda" else "train"
@@ -294,6 +295,7 @@ def test_a_folder_with_another_run_is_left_alone(job):
 
 
 @needs("joblib")
+@pytest.mark.long
 def test_two_sweeps_at_once_share_their_runs(vsehub, tmp_path):
     """Joblib with a run named twice, and a second command beside it: every run is trained once, by one of them."""
     command = ("train", "-m", "loss=sum", *SHORT, "seed=0,0,1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")

@@ -59,6 +59,7 @@ def test_a_student_learns_from_two_and_its_record_names_them(student, place):
     assert (place / "first" / "checkpoints" / "best.encoded").is_dir(), "what teachers say is kept"
 
 
+@pytest.mark.long
 def test_in_chunks_it_is_the_same(student, place, vsehub):
     both = f"teacher=[{best(place / 'first')},{best(place / 'second')}]"
     vsehub("train", *SETTINGS, *EXACT, both, "loader.chunk=9", "hydra.run.dir=chunks", cwd=place, small=True)

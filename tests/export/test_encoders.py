@@ -26,7 +26,7 @@ PIXELS = {"images": {0: "batch"}}
 TOKENS = {"texts": {0: "batch", 1: "length"}, "lengths": {0: "batch"}}
 
 
-@pytest.fixture(params=["onnx", "torch_export"])
+@pytest.fixture(params=["onnx", pytest.param("torch_export", marks=pytest.mark.long)])
 def form(request):
     if request.param == "torch_export":
         return TorchExport()

@@ -17,6 +17,7 @@ from vsehub.neighbors.faiss import load_faiss
 from vsehub.neighbors.vectors import as_vectors, sampled
 from vsehub.serving import build_index, load_index, measured_recall, measured_time, usage_note
 from vsehub.serving import corrected as served
+from vsehub.serving.index_file import MARK
 
 pytestmark = pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")
 
@@ -184,7 +185,7 @@ def flipped(place):
         (flipped(-13), r"is not an index of vsehub|the facts at its end"),
         (
             flipped(-1),
-            "is of version 3 of its format, and vsehub .* reads version 2. Use the vsehub that wrote it",
+            "is of version 2 of its format, and vsehub .* reads version 3. Use the vsehub that wrote it. Or",
         ),
         (flipped(-3), "is not an index of vsehub"),
     ],
@@ -219,7 +220,7 @@ def resealed(path, key, change=lambda content: None, **changed):
     facts, index = json.loads(content[-48 - length : -48]), bytearray(content[: -48 - length])
     index = bytes(change(index) or index)
     facts = json.dumps(facts | {"bytes": len(index), "crc32": zlib.crc32(index)} | changed).encode()
-    end = len(facts).to_bytes(8, "little") + b"vsehub-2"
+    end = len(facts).to_bytes(8, "little") + MARK
     sealed = content[-48:-16] if key is None else hmac.digest(key, index + facts + end, "sha256")
     path.write_bytes(index + facts + sealed + end)
     return path

@@ -85,6 +85,7 @@ def test_bad_input():
         backend.search(QUERIES, 5, dot)
 
 
+@pytest.mark.long
 def test_mteb_runs_it_on_a_retrieval_task(monkeypatch, tmp_path):
     """A task and a model made on the spot: each text is the number of a vector."""
     mteb = pytest.importorskip("mteb", reason="mteb is not installed: pip install 'vsehub[mteb]'")

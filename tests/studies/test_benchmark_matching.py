@@ -15,6 +15,7 @@ def benchmark():
     return import_module("experiments.benchmarks.matching")
 
 
+@pytest.mark.long
 def test_both_ways_find_the_same(benchmark, monkeypatch):
     """Memory, which takes a process of its own each time, is measured in one direction."""
     whole = benchmark.extra_megabytes

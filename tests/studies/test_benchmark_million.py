@@ -21,6 +21,7 @@ def scripts():
 
 
 @pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")
+@pytest.mark.long
 def test_all_parts(scripts, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(scripts["million_parts"], "STEPS", (500, 1000))
     scripts["million"].main([*TINY, "--out", str(tmp_path / "million.json")])

@@ -145,6 +145,7 @@ def test_a_step_in_parts_is_the_same_step(scripts):
     assert "| 2 |" in scripts["chunk"].text({"batch": 4, "side": 32, "model": "convnext_tiny", "entries": entries})
 
 
+@pytest.mark.long
 def test_evaluation(scripts):
     result = scripts["evaluation"].measure(600, CPU, rounds=1, dim=16)
     assert result["ratio"] > 0
@@ -223,6 +224,7 @@ def test_a_billion_items_on_paper(scripts):
     assert "| csls | 1 worker | 2 s (2 to 2) | 5,000 | 2.00 s | 5,000 | 1.00 |" in cluster.text(result)
 
 
+@pytest.mark.long
 def test_serving(scripts, tmp_path):
     sizes = ["--items", "300", "--dim", "8", "--queries", "60", "--requests", "5", "--clients", "4", "--seconds", "1"]
     scripts["serving"].main([*sizes, "--out", str(tmp_path / "serving.json")])

@@ -168,6 +168,7 @@ def test_a_training_changes_what_its_folder_says(data):
     assert len(runs) == (12 if data == "scenes" else 35)
 
 
+@pytest.mark.long
 def test_from_runs_to_the_page(run_here, small, study, tmp_path):
     folders = {}
     for loss, size, seed in (("sum", 64, 0), ("hal", 64, 0), ("hal", 64, 1), ("hal", 32, 0)):

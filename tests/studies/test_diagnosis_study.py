@@ -90,6 +90,7 @@ def test_a_stale_bank_is_refilled_when_it_is_due(monkeypatch):
     assert filled == [1, 4, 7]
 
 
+@pytest.mark.long
 def test_the_command_trains_with_a_stale_bank(vsehub, tmp_path):
     conf = EXPERIMENTS / "bank" / "conf"
     told = [

@@ -117,6 +117,7 @@ def test_the_comment_has_the_published_figures(name):
 
 
 @looped("name", FILES)
+@pytest.mark.long
 def test_a_row_is_trained_with_the_printed_settings(name):
     """A row that measures another's training too: nothing it prints may differ from what is trained."""
     row, trained = ROWS[name], written(name).get("evaluates", name)

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FILE = Path(__file__).parents[2] / "experiments" / "plain_loop.py"
 ASK = """
 import sys
@@ -18,6 +20,7 @@ def test_it_is_short_enough_to_copy():
     assert len(FILE.read_text().splitlines()) <= 150
 
 
+@pytest.mark.long
 def test_it_learns_without_lightning_and_hydra():
     code = ASK.format(folder=str(FILE.parent))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -110,6 +110,7 @@ def answers_something_else(path):
         (answers_something_else, "AssertionError at test_torture_fuzz.py"),
     ],
 )
+@pytest.mark.long
 def test_what_is_wrong_is_seen_and_repeated(what, said):
     readers = readers_of(broken(what))
     found = fuzz.run(None, seed=0, cases=3, readers=readers, limit=0.5)

@@ -43,6 +43,7 @@ def test_a_sample(script):
     assert done.out.startswith("40 cases, 0 wrong")
 
 
+@pytest.mark.long
 def test_no_pipe_is_opened(script):
     """Opening one blocks until somebody writes to it; the harness ends a case after a minute."""
     done = script("torture/inputs.py", "--only", "^pipes in the place of (vectors|data)", UNDRAWN="1")
