@@ -19,7 +19,7 @@ _DISTRIBUTIONS = {"open_clip": "open-clip-torch"}
 def require_packages(what: str, extra: str, *modules: str) -> None:
     """Raise InputError unless each module is installed in a version that vsehub works with. Imports nothing.
 
-    what: what needs them, as "vsehub train". extra: the extra that brings them, as in pip install 'vsehub[train]'.
+    what: what needs them, as "training". extra: the extra that brings them, as in pip install 'vsehub[train]'.
     """
     missing = [one for one in modules if find_spec(one) is None]
     if missing:

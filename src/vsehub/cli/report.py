@@ -20,7 +20,7 @@ def main() -> None:
 
 def report(cfg: DictConfig) -> None:
     """Build the report of `cfg.runs` in `cfg.out` and print its table."""
-    require_packages("vsehub report", "train", "pandas")
+    require_packages("a report of runs", "train", "pandas")
 
     from vsehub.report.runs import find_runs
 

@@ -50,7 +50,7 @@ def serve(cfg: DictConfig) -> None:
 
 def refuse_early(cfg: DictConfig) -> None:
     """Raise InputError for what can be refused without torch."""
-    require_packages("vsehub serve", "serve", "fastapi", "uvicorn")
+    require_packages("serving pages", "serve", "fastapi", "uvicorn")
     require(
         cfg["items"] is None or cfg.index is None, "items and index are given; serve one of them, the other has its own"
     )

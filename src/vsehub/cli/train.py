@@ -206,7 +206,7 @@ def train(cfg: DictConfig) -> float:
 
 def refuse_early(cfg: DictConfig) -> None:
     """Raise InputError for what can be refused without torch, whose import takes seconds: absent files, for example."""
-    require_packages("vsehub train", "train", "pytorch_lightning")
+    require_packages("training", "train", "pytorch_lightning")
     require_training(cfg.get("evaluates"), HydraConfig.get().runtime.choices["experiment"])
     one_of("final_split", cfg.final_split, ("val", "test"))
     whole_seed("seed", cfg.seed)
