@@ -41,6 +41,8 @@ MEMBERS = {
     "students of three losses, and CCA": (
         *("student-0", "student-1", "student+infonce-0", "student+knn_margin-0", "cca-0"),
     ),
+    "three of HAL": FIVE[:3],
+    "three of HAL, and CCA": (*FIVE[:3], "cca-0"),
     "five of HAL": FIVE,
     "five of HAL, and CCA": (*FIVE, "cca-0"),
 }
