@@ -81,6 +81,8 @@ def test_boosts_are_renewed_in_a_collection(files, run_here, tmp_path, undrawn):
     (tmp_path / "more.txt").write_text("a\nb")
     more = ("items=more.npy", "item_ids=more.txt")
     assert "has the boosts popularity, age; give those of new items" in run_here("add", *place, *more, status=2)
+    run_here("gate", *place, *more, "out=gate")
+    assert (tmp_path / "gate" / "gate.json").is_file()
     (tmp_path / "more.csv").write_text("id,popularity,age\nb,1,2\na,3,4\n")
     said = run_here("add", *place, *more, "boosts.table=more.csv", "boosts.columns=[popularity,age]")
     assert "added 2 items" in said

@@ -79,10 +79,18 @@ class RequestedBoosts:
         return Boosted(criterion, raised, self.weights)
 
 
-def of_new_items(requested: RequestedBoosts | None, collection: "Living", ids: Sequence[str]) -> "np.ndarray | None":
-    """The boosts (n, B) of new items of a collection, in its order of them; None where none are given."""
+def of_new_items(cfg: DictConfig, collection: "Living", ids: Sequence[str]) -> "np.ndarray | None":
+    """The boosts (n, B) of new items of a collection, in its order of them; None where none are given.
+
+    Where a command takes no boosts, since it only looks at items, they are those of a usual item, which none raises.
+    """
+    import numpy as np
+
     from vsehub.data.item_rows import read_numbers
 
+    if "boosts" not in cfg:
+        return np.tile(collection.boosts.means, (len(ids), 1)) if len(collection.boosts) else None
+    requested = RequestedBoosts.of(cfg)
     if requested is None:
         return None
     _require_columns(requested, collection)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from vsehub.checks import InputError, boolean, existing, fail, require, whole_seed
-from vsehub.cli.boosts import RequestedBoosts, of_new_items
+from vsehub.cli.boosts import of_new_items
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.spreadsheet import unescaped
 
@@ -47,10 +47,10 @@ def new_items(cfg: DictConfig, collection: "Living", without: Path | None = None
     labels = vectors.labels if cfg.item_labels is None else read_labels(str(cfg.item_labels), "item_labels")
     if ids is None:
         fail("items has no ids, by which they are found again; give item_ids=FILE with one id per line")
-    columns, boosts = cfg.get("item_columns"), RequestedBoosts.of(cfg) if "boosts" in cfg else None
+    columns = cfg.get("item_columns")
     if without is None:
         fields = None if columns is None else read_columns(str(columns), ids)
-        return collection.new(vectors, ids, labels, fields, of_new_items(boosts, collection, ids))
+        return collection.new(vectors, ids, labels, fields, of_new_items(cfg, collection, ids))
     out = quarantined(without)
     unknown = out - set(ids)
     require(
@@ -64,7 +64,7 @@ def new_items(cfg: DictConfig, collection: "Living", without: Path | None = None
     some = [ids[row] for row in kept]
     fields = None if columns is None else read_columns(str(columns), some)
     own = None if labels is None else [labels[row] for row in kept]
-    return collection.new(Chosen(vectors, kept), some, own, fields, of_new_items(boosts, collection, some))
+    return collection.new(Chosen(vectors, kept), some, own, fields, of_new_items(cfg, collection, some))
 
 
 def quarantined(path: Path) -> set[str]:
