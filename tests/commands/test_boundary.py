@@ -216,6 +216,7 @@ def test_the_report_of_an_error_imports_nothing(monkeypatch):
     assert "vsehub.training.processes" not in sys.modules
 
 
+@pytest.mark.long
 def test_after_ctrl_c_the_line_says_how_a_training_goes_on(tmp_path, small, environment, monkeypatch):
     """The command in it is run as it stands, in the same folder."""
     run = tmp_path / "my run"

@@ -50,6 +50,7 @@ def runners(form, folder, told):
 
 
 @pytest.mark.parametrize("form", ["onnx", pytest.param("torch_export", marks=pytest.mark.long)])
+@pytest.mark.long
 def test_a_whole_split_is_ranked_as_by_the_checkpoint(form, trained, run_here, tmp_path):
     if form == "onnx":
         onnx_runtime()
@@ -273,7 +274,10 @@ def lines_of(page):
 
 @pytest.mark.parametrize(
     ("page", "count"),
-    [("docs/export.md", 4), pytest.param("conf/export.yaml", 4, marks=pytest.mark.long), ("README.md", 2)],
+    [
+        *(pytest.param(one, 4, marks=pytest.mark.long) for one in ("docs/export.md", "conf/export.yaml")),
+        ("README.md", 2),
+    ],
 )
 def test_the_lines_of_the_pages(page, count, given, trained, run_here, tmp_path):
     (tmp_path / "items.npy").rename(tmp_path / "images.npy")

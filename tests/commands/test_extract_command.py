@@ -74,6 +74,7 @@ def test_killed_it_goes_on_and_the_bytes_are_the_same(command, vsehub, weights, 
     assert not parts.exists()
 
 
+@pytest.mark.long
 def test_random_weights_are_the_same_when_a_killed_command_goes_on(run_here, vsehub, tmp_path):
     given = (*MODEL, *PIECES, "image_encoder.pretrained=false")
     run_here("extract", *given, "out=unbroken")

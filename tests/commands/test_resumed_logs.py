@@ -46,6 +46,7 @@ def test_csv(resumed, change):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="tensorboard is not installed")
+@pytest.mark.long
 def test_tensorboard(resumed):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -59,6 +59,7 @@ def settings(*overrides):
     return digest(config(*overrides))
 
 
+@pytest.mark.long
 def test_the_digest_sees_what_decides_a_run_and_no_place():
     plain = settings()
     places = ("run_name=other", "logger=tensorboard", "study=name", "retry_failed=true", "loader.workers=2")

@@ -125,6 +125,7 @@ def test_the_card_says_what_was_measured_and_no_path(run, hub):
     )
 
 
+@pytest.mark.long
 def test_commands_take_the_address_and_a_hub_that_is_away(run, hub, tmp_path, vsehub):
     checkpoint = run / "checkpoints" / "best.safetensors"
     script(

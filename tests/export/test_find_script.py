@@ -43,6 +43,7 @@ def find(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["own", pytest.param("open_clip", marks=pytest.mark.long)])
+@pytest.mark.long
 def test_a_text_finds_the_pictures_that_the_model_finds(kind, find, run_here, tmp_path):
     folder = tmp_path / "photos"
     data = ["data=karpathy", *(f"data.{key}={value}" for key, value in photos(folder).items())]

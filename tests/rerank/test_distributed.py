@@ -83,6 +83,7 @@ def same(one, other, criteria):
         assert (here.hubness, here.histograms, here.changed) == (there.hubness, there.histograms, there.changed)
 
 
+@pytest.mark.long
 def test_shards_give_what_one_machine_gives(sides, tmp_path):
     queries, items, reference, bank = sides
     criteria = dict(every_correction())

@@ -38,6 +38,7 @@ def found(queries, items, k=10):
 
 @looped("seed", range(3))
 @looped(("queries", "items"), [(500, 500), (2000, 300), (300, 5000), (2000, 10_000)])
+@pytest.mark.long
 def test_ordinary_items_are_not_suspected_and_a_planted_one_is(queries, items, seed):
     asked, among = space(queries, items, seed=seed, gap=4.0)
     assert found(asked, among) == []

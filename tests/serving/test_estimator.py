@@ -974,6 +974,7 @@ def test_the_lines_of_the_page_run(tmp_path, monkeypatch):
     assert given["n_10"].sum() == 230
 
 
+@pytest.mark.long
 def test_memory_is_bounded(monkeypatch, tmp_path):
     """No tensor larger than a tile, a block, the held queries or the answer is ever made."""
     for name, value in (("TILE_QUERIES", 16), ("TILE_ITEMS", 16), ("QUERIES_HELD", 32), ("COLUMN_ELEMENTS", 512)):

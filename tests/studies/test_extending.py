@@ -47,12 +47,14 @@ def run(place, *command):
     )
 
 
+@pytest.mark.long
 def test_no_file_needs_an_edit(extended):
     found = run(extended, "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", OWN, *CHECKED)
     assert found.returncode == 0, found.stdout[-3000:]
     assert re.search(r"\b[2-9]\d passed", found.stdout)
 
 
+@pytest.mark.long
 def test_the_criterion_is_one_of_all(extended):
     """It ranks as its formula does, stands in an index, is measured beside others, and `auto` tries it."""
     generator = np.random.default_rng(0)

@@ -155,6 +155,7 @@ def test_attention_over_regions_runs_where_there_are_regions(dry, tmp_path):
     assert (regions.loss.gamma, regions.loss.epsilon, regions.optimizer.lr) == (70, 0.6, 0.0005)
 
 
+@pytest.mark.long
 def test_rows_are_measured_once_written_the_same_again_and_a_failure_leaves_the_others(script, tmp_path):
     asked = ["emnlp2019-submission/4", "--lines", "4.1,4.5,4.8", "--seeds", "0,1", "--out", tmp_path, *TINY, "loss.k=2"]
 

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 TORTURE = ROOT / "tests" / "torture"
 
 
+@pytest.mark.long
 def test_a_sample_of_every_reader():
     found = fuzz.run(None, seed=0, cases=40 * len(READERS))
     assert found["wrong"] == []

@@ -187,6 +187,7 @@ def test_hal_without_a_warm_up_collapses_and_a_resumed_run_knows_of_it(vsehub, t
 
 
 @pytest.mark.parametrize("loss", ["sum", "max", "hal", "infonce"])
+@pytest.mark.long
 def test_ordinary_training_is_not_called_collapsed(loss, vsehub, tmp_path):
     settings = [f"loss={loss}", "trainer.max_epochs=2", *QUICK, "hydra.run.dir=run", "callbacks.warmup.steps=20"]
     vsehub("train", "data.size=tiny", "embedding_dim=64", *SMALLER, *settings, cwd=tmp_path)

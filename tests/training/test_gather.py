@@ -108,6 +108,7 @@ def results(tmp_path_factory):
     return [torch.load(folder / f"{process}.pt", weights_only=False) for process in range(PROCESSES)]
 
 
+@pytest.mark.long
 def test_gradients_are_those_of_one_process(results, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
     for case in CASES:
