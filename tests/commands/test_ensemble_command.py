@@ -112,6 +112,7 @@ def test_what_is_no_ensemble_is_refused(checkpoints, message, runs, vsehub):
     assert not (runs / "refused").exists()
 
 
+@pytest.mark.long
 def test_weights_are_given_or_chosen_on_validation(runs, vsehub):
     both = f"checkpoint=[{best('hal')},{best('sum')}]"
     vsehub("evaluate", both, "member_weights=[0,2]", "out=weights", cwd=runs)

@@ -47,6 +47,7 @@ def manifest(folder):
     return json.loads((folder / "manifest.json").read_text())
 
 
+@pytest.mark.long
 def test_killed_it_goes_on_and_the_bytes_are_the_same(command, vsehub, weights, tmp_path):
     command(*PIECES, "out=unbroken")
     given = (*MODEL, *PIECES, f"image_encoder.weights={weights}", "out=killed")

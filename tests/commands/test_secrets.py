@@ -192,6 +192,7 @@ def test_trainings_of_all_loggers(run, served, tmp_path):
     assert json.loads((tmp_path / "stopped" / "run.json").read_text())["status"] == "finished"
 
 
+@pytest.mark.long
 def test_a_configuration_of_ones_own(run, served, tmp_path):
     """An address in a file of --config-dir, the secret in it or in a variable of the environment."""
     tables = [f"data.splits.{split}={tmp_path / split}.csv" for split in ("train", "val", "test")]

@@ -146,6 +146,7 @@ def test_a_filled_collection_is_served_with_its_own_correction(files, vsehub, tm
     assert served.end() == 0
 
 
+@pytest.mark.long
 def test_a_checkpoint_with_its_scenes(vsehub, tmp_path):
     vsehub("train", "hydra.run.dir=run", cwd=tmp_path, small=True)
     checkpoint = "checkpoint=run/checkpoints/best.safetensors"

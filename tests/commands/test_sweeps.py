@@ -192,6 +192,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(vsehub, tmp_path):
     assert record(runs[0])["metrics"] != record(runs[1])["metrics"], "the swept seed changes nothing"
 
 
+@pytest.mark.long
 def test_a_failed_run_ends_nothing_and_is_tried_again_on_demand(run_here, small, tmp_path):
     """γ = -1 is refused as the loss is built; the runs beside it go on. The same command then trains nothing."""
     command = ("train", "-m", "loss=hal", "loss.gamma=-1,30", *SHORT, *small, "hydra.sweep.dir=sweep")

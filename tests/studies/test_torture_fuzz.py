@@ -124,6 +124,7 @@ def test_what_is_wrong_is_seen_and_repeated(what, said):
     assert again in found["wrong"]
 
 
+@pytest.mark.long
 def test_a_reader_that_works_and_one_that_cannot_be_made():
     assert fuzz.run(None, seed=0, cases=30, readers=readers_of(refuses)) == {
         "cases": 30,
