@@ -7,27 +7,9 @@ import sys
 from importlib import metadata
 from importlib.machinery import PathFinder
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-
-def distributions(*extras: str) -> set[str]:
-    """The names of all that installing vsehub with these extras brings, in turn."""
-    found: set[str] = set()
-    waiting = [("vsehub", extras)]
-    while waiting:
-        name, own = waiting.pop()
-        found.add(name)
-        try:
-            lines = metadata.requires(name) or []
-        except metadata.PackageNotFoundError:
-            continue
-        for one in map(Requirement, lines):
-            wanted = one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in ("", *own))
-            name = canonicalize_name(one.name)
-            if wanted and name not in found:
-                waiting.append((name, tuple(one.extras)))
-    return found
+from release.sizes import distributions
 
 
 class Light(PathFinder):
@@ -44,7 +26,7 @@ class Light(PathFinder):
 
 def hide() -> None:
     """Hide everything else in this process."""
-    kept = distributions("cpu")
+    kept = distributions("vsehub", "cpu")
     owners = metadata.packages_distributions()
     others = (module for module, of in owners.items() if not any(canonicalize_name(one) in kept for one in of))
     Light.names = frozenset(others)

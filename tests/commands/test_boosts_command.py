@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from vsehub.rerank.table import read_ranking
@@ -39,7 +40,14 @@ def wanted(files, weights, k=5):
 
 def test_a_ranking_under_weights_and_the_index_without_them(files, run_here, tmp_path, undrawn):
     pytest.importorskip("faiss")
-    given = ("criterion=nns", "index=flat", "k=5", "boost_weights={popularity: 0.5, age: -0.1}", "out=out")
+    given = (
+        "criterion=nns",
+        "index=flat",
+        "biases=true",
+        "k=5",
+        "boost_weights={popularity: 0.5, age: -0.1}",
+        "out=out",
+    )
     said = run_here("rerank", *SIDES, *BOOSTS, *given)
     assert "nns+boosts" in said
     assert "boosts: where they move similarities (standard deviation), the index finds 100.0% by 0.01" in said
@@ -54,18 +62,9 @@ def test_a_ranking_under_weights_and_the_index_without_them(files, run_here, tmp
     record = json.loads((tmp_path / "out" / "result.json").read_text())
     assert record["boosts"]["weights"] == {"popularity": 0.5, "age": -0.1}
     assert [one["name"] for one in record["boosts"]["columns"]] == ["popularity", "age"]
+    biases = pq.read_table(tmp_path / "out" / "biases.parquet")["bias"].to_numpy()
+    assert not biases.any(), "what another engine stores is the criterion's, without the weights"
     assert "ranked by nns." in (tmp_path / "out" / "USAGE.md").read_text()
-
-
-def test_a_command_under_other_boosts_continues_nothing_of_this_one(files, run_here, tmp_path, undrawn):
-    given = ("criterion=csls", "boost_weights={popularity: 0.5}", "out=out")
-    run_here("rerank", *SIDES, *BOOSTS, *given)
-    first = (tmp_path / "out" / "ranking.parquet").read_bytes()
-    text = (tmp_path / "views.csv").read_text().splitlines()
-    (tmp_path / "views.csv").write_text("\n".join([text[0], *(f"{line.split(',')[0]},{row},0" for row, line in
-                                                              enumerate(text[1:]))]))  # fmt: skip
-    run_here("rerank", *SIDES, *BOOSTS, *given, "overwrite=true")
-    assert (tmp_path / "out" / "ranking.parquet").read_bytes() != first
 
 
 def test_boosts_are_renewed_in_a_collection(files, run_here, tmp_path, undrawn):
@@ -77,6 +76,12 @@ def test_boosts_are_renewed_in_a_collection(files, run_here, tmp_path, undrawn):
     assert said.startswith("renewed the boosts of 1 of 2 ids; ")
     refused = run_here("add", *place, "boosts.table=new.csv", "boosts.columns=[popularity]", status=2)
     assert "boosts.columns names popularity; " in refused
+    (tmp_path / "twice.csv").write_text("id,age,popularity\nitem 3,0,5\nitem 3,1,1\n")
+    named = ("boosts.table=twice.csv", "boosts.columns=[popularity,age]")
+    assert "has several rows for 'item 3'" in run_here("add", *place, *named, status=2)
+    (tmp_path / "bare.csv").write_text("age,popularity\n0,5\n")
+    bare = ("boosts.table=bare.csv", "boosts.columns=[popularity,age]")
+    assert "has no column 'id'" in run_here("add", *place, *bare, status=2)
     np.save(tmp_path / "more.npy", files["items"][:2])
     (tmp_path / "more.txt").write_text("a\nb")
     more = ("items=more.npy", "item_ids=more.txt")

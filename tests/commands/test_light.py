@@ -11,7 +11,7 @@ import pytest
 TESTS = Path(__file__).parents[1]
 SCRIPT = """
 import sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1:3]
 import light
 light.hide()
 import contextlib, io, json
@@ -27,7 +27,7 @@ def run(*words):
             status = end.code or 0
     return [status, said.getvalue()]
 
-print(json.dumps([run(*words) for words in json.loads(sys.argv[2])]))
+print(json.dumps([run(*words) for words in json.loads(sys.argv[3])]))
 loaded = {name.partition(".")[0] for name in sys.modules}
 assert not loaded & light.Light.names - {"light"}, loaded & light.Light.names
 """
@@ -42,7 +42,7 @@ def run(tmp_path_factory, environment):
         np.save(folder / f"{name}.npy", (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32))
 
     def called(*commands):
-        words = [sys.executable, "-c", SCRIPT, TESTS, json.dumps(commands)]
+        words = [sys.executable, "-c", SCRIPT, TESTS, TESTS.parent, json.dumps(commands)]
         ended = subprocess.run(list(map(str, words)), cwd=folder, env=environment, capture_output=True, text=True)
         assert ended.returncode == 0, ended.stderr
         return json.loads(ended.stdout.splitlines()[-1])

@@ -146,6 +146,9 @@ def test_a_criterion_with_boosts_fits_and_says_its_weights():
         assert torch.equal(same[1], base[1])
         assert not torch.equal(positions, base[1])
         assert values.shape == (Q, K)
+        # Unfinished work is known by it: other numbers under equal weights are another ranking.
+        assert repr(boosted) == repr(Boosted(criterion, RAISED.clone(), WEIGHTS))
+        assert repr(boosted) != repr(Boosted(criterion, 2 * RAISED, WEIGHTS))
 
 
 def test_a_boost_that_is_the_same_for_all_is_said(caplog):

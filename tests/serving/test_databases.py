@@ -261,7 +261,7 @@ def test_boosts_in_a_collection(place, monkeypatch):
             held.search(QUERIES, K, True, {"views": 1.0})
         assert '"popularity": 0.0, "age": 0.0' in filling.usage_note(held, place.uri)
     with opened(place) as collection:
-        assert collection.boosts == table.boosts
+        assert collection.facts.boosts == table.boosts
         changed = values.copy()
         changed[3] = 2.5, 0.0  # beyond what there was
         assert collection.put_boosts([IDS[3], "nobody"], changed[[3, 0]]) == 1

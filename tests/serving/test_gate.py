@@ -20,7 +20,7 @@ class InMemory:
 
     def __init__(self, vectors):
         self.vectors, self.database, self.place = vectors, self, SimpleNamespace(address="memory")
-        self.facts = SimpleNamespace(held_boosts=NO_BOOSTS)
+        self.facts = SimpleNamespace(boosts=NO_BOOSTS)
 
     def __len__(self):
         return len(self.vectors)

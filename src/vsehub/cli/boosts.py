@@ -54,7 +54,7 @@ class RequestedBoosts:
         from vsehub.data.item_rows import read_numbers
 
         rows = len(inputs.sides.items)
-        values, _ = read_numbers(SETTING, self.path, self.names, rows, inputs.item_names.ids)
+        values = read_numbers(SETTING, self.path, self.names, rows, inputs.item_names.ids)
         table = BoostTable.of(self.names, values, rows)
         table.boosts.weights(self.weights)
         return table
@@ -89,28 +89,25 @@ def of_new_items(cfg: DictConfig, collection: "Living", ids: Sequence[str]) -> "
     from vsehub.data.item_rows import read_numbers
 
     if "boosts" not in cfg:
-        return np.tile(collection.boosts.means, (len(ids), 1)) if len(collection.boosts) else None
+        return np.tile(collection.facts.boosts.means, (len(ids), 1)) if len(collection.facts.boosts) else None
     requested = RequestedBoosts.of(cfg)
     if requested is None:
         return None
     _require_columns(requested, collection)
-    return read_numbers(SETTING, requested.path, collection.boosts.names, len(ids), ids)[0]
+    return read_numbers(SETTING, requested.path, collection.facts.boosts.names, len(ids), ids)
 
 
 def renewed(collection: "Living", requested: RequestedBoosts) -> str:
     """Replace the boosts of the items that the table names. Returns what was done, in words."""
-    from vsehub.data.item_rows import read_numbers
+    from vsehub.data.item_rows import read_named_numbers
 
     _require_columns(requested, collection)
-    values, ids = read_numbers(SETTING, requested.path, collection.boosts.names, None, None)
-    if ids is None:
-        fail(f"{SETTING}: {requested.path} has no column id, by which items are found; add it")
-    require(len(set(ids)) == len(ids), f"{SETTING}: {requested.path} has several rows for an id; expected one for each")
+    ids, values = read_named_numbers(SETTING, requested.path, collection.facts.boosts.names)
     return f"renewed the boosts of {collection.put_boosts(ids, values)} of {len(ids)} ids"
 
 
 def _require_columns(requested: RequestedBoosts, collection: "Living") -> None:
-    held = collection.boosts.names
+    held = collection.facts.boosts.names
     require(len(held) > 0, f"{collection.place.address} has no boosts; fill it anew with boosts.table, or omit boosts")
     require(
         sorted(requested.names) == sorted(held),

@@ -67,7 +67,7 @@ class RequestedCorrection:
         """The files that it adds to those of a reranking."""
         return [USAGE]
 
-    def write(self, found: "Comparison", criterion: "ItemBias") -> None:
+    def write(self, found: "Comparison") -> None:
         """Write the bias of each item and a note on ranking by it; add both to the record."""
         import torch
 
@@ -75,8 +75,9 @@ class RequestedCorrection:
         from vsehub.serving.databases.engines import ENGINES
         from vsehub.serving.databases.foreign import FIELD, SHORTLIST, open_foreign, usage_of
 
-        began, inputs = time.perf_counter(), found.inputs
-        terms = found.measured.rankings[-1].item_terms
+        began, inputs, served = time.perf_counter(), found.inputs, found.served
+        criterion: ItemBias = served.criterion
+        terms = served.ranked.item_terms
         bias = terms[0].cpu() if terms else torch.zeros(len(inputs.sides.items))
         ids, title = item_ids(inputs), ENGINES[self.place.engine].title
         with open_foreign(self.place, ids, criterion.scale, self.id_column, self.vector_column) as collection:
@@ -96,7 +97,7 @@ class RequestedCorrection:
             f"finds {SHORTLIST:,} candidates, and what it ranks lower is not seen. The vectors are as they were"
         )
         needs = f"Searching needs only {title}'s client and numpy"
-        write_text(self.settings.output / USAGE, usage(found.record, self.place.name, needs, code, rows))
+        write_text(self.settings.output / USAGE, usage(found, self.place.name, needs, code, rows))
         found.record["seconds"]["index"] = time.perf_counter() - began
 
     @property

@@ -34,6 +34,7 @@ class RequestedIndex:
 
     approximate: whether a database is to search an approximate index; None: from `APPROXIMATE_FROM` items on. columns:
     a table of further columns for a database, or None. rows: items in each file of a FAISS index, None for one file.
+    boosts: of the items, which the index holds beside the bias.
     """
 
     settings: Settings
@@ -42,6 +43,7 @@ class RequestedIndex:
     approximate: bool | None = None
     columns: Path | None = None
     rows: int | None = None
+    boosts: "BoostTable | None" = None
 
     @classmethod
     def of(cls, cfg: DictConfig, settings: Settings) -> "RequestedIndex | None":
@@ -98,29 +100,21 @@ class RequestedIndex:
 
             read_columns(self.columns, item_ids(inputs))
 
-    def write(self, found: "Comparison", criterion: "ItemBias", boosts: "BoostTable | None" = None) -> None:
-        """Write or fill an index that returns the corrected ranking, and a note on searching it; add to the record.
-
-        boosts: of the items, which the index holds beside the bias.
-        """
+    def write(self, found: "Comparison") -> None:
+        """Write or fill an index that returns the corrected ranking, and a note on searching it; add to the record."""
         import torch
 
-        from vsehub.criteria.boosts import Boosted
         from vsehub.io.files import write_text
 
-        began = time.perf_counter()
-        terms = found.measured.rankings[-1].item_terms
+        began, served = time.perf_counter(), found.served
+        terms = served.ranked.item_terms
         bias = terms[0] if terms else torch.zeros(len(found.inputs.sides.items))
-        if isinstance(criterion, Boosted):
-            bias, criterion = criterion.unboosted(terms), criterion.base
         write = self._write_faiss if self.place is None else self._write_database
-        found.record["index"], note = write(found, criterion, bias, boosts)
+        found.record["index"], note = write(found, served.criterion, bias)
         found.record["seconds"]["index"] = time.perf_counter() - began
         write_text(self.settings.output / USAGE, note)
 
-    def _write_faiss(
-        self, found: "Comparison", criterion: "ItemBias", bias: "Tensor", boosts: "BoostTable | None"
-    ) -> tuple[dict[str, Any], str]:
+    def _write_faiss(self, found: "Comparison", criterion: "ItemBias", bias: "Tensor") -> tuple[dict[str, Any], str]:
         """Write a FAISS index. Returns its part of the record and the note on searching it."""
         from vsehub.serving import ServedIndex, build_index, usage_note
         from vsehub.serving.index_parts import IndexParts
@@ -130,11 +124,11 @@ class RequestedIndex:
         k, normalize = self.settings.k, self.settings.normalize
         index: ServedIndex | IndexParts
         if self.rows is None:
-            index = build_index(items, bias, criterion.scale, self.kind, seed, boosts=boosts)
+            index = build_index(items, bias, criterion.scale, self.kind, seed, boosts=self.boosts)
             index.save(out / INDEX)
             code = usage_note(index, f"{where}/{INDEX}", k=k, normalize=normalize)
         else:
-            index = IndexParts.build(out.folder, items, bias, criterion.scale, self.kind, self.rows, seed, boosts)
+            index = IndexParts.build(out.folder, items, bias, criterion.scale, self.kind, self.rows, seed, self.boosts)
             code = index.usage_note(where, k=k, normalize=normalize)
         names = self.files(len(items))[:-1]
         size = sum((out / name).stat().st_size for name in names)
@@ -143,13 +137,11 @@ class RequestedIndex:
         rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
         shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
         needs = f"Fetch {shown} from {out.shown} first. " if out.remote else ""
-        note = usage(found.record, shown, f"{needs}Searching needs only FAISS and numpy", code, rows)
+        note = usage(found, shown, f"{needs}Searching needs only FAISS and numpy", code, rows)
         facts |= measured(index, found, criterion, bias, self.settings)
-        return facts | self._boosted(index, found, criterion, bias, boosts), note
+        return facts | self._boosted(index, found, criterion, bias), note
 
-    def _write_database(
-        self, found: "Comparison", criterion: "ItemBias", bias: "Tensor", boosts: "BoostTable | None"
-    ) -> tuple[dict[str, Any], str]:
+    def _write_database(self, found: "Comparison", criterion: "ItemBias", bias: "Tensor") -> tuple[dict[str, Any], str]:
         """Fill a collection of a database. Returns its part of the record and the note on searching it."""
         from vsehub.serving.databases.collection import Items, facts_of, fill, usage_note
         from vsehub.serving.databases.columns import read_columns
@@ -161,10 +153,10 @@ class RequestedIndex:
         count = len(found.inputs.sides.items)
         approximate = count >= APPROXIMATE_FROM if self.approximate is None else self.approximate
         ids = item_ids(found.inputs)
-        ranking = unboosted(found.record)
+        ranking = found.served.record
         fields = None if self.columns is None else read_columns(self.columns, ids)
         fingerprint = found.record["items"]["fingerprint"]
-        items = Items(found.inputs.sides.items, bias, ids, names.labels, fields, fingerprint, boosts)
+        items = Items(found.inputs.sides.items, bias, ids, names.labels, fields, fingerprint, self.boosts)
         reference = found.inputs.sides.queries if found.inputs.sides.reference is None else found.inputs.sides.reference
         bank = found.inputs.sides.reference_items is not None
         kept = Kept.of(criterion, found.inputs.sides.items, bias, reference, bank, self.settings.seed)
@@ -190,9 +182,9 @@ class RequestedIndex:
             rows = f"`ids` are rows of {found.record['items']['path']}, counted from 0"
             rows = rows if names.ids is None else "`ids` are the ids of the items"
             needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
-            note = usage(found.record, place.name, needs, usage_note(collection, uri, k=self.settings.k), rows)
+            note = usage(found, place.name, needs, usage_note(collection, uri, k=self.settings.k), rows)
             told |= measured(collection, found, criterion, bias, self.settings)
-            told |= self._boosted(collection, found, criterion, bias, boosts)
+            told |= self._boosted(collection, found, criterion, bias)
             collection.complete()
         return told, note
 
@@ -202,15 +194,14 @@ class RequestedIndex:
         found: "Comparison",
         criterion: "ItemBias",
         bias: "Tensor",
-        boosts: "BoostTable | None",
     ) -> dict[str, Any]:
         """The recall of an index with boosts under their weights; see `boosted_recall`."""
-        if boosts is None:
+        if self.boosts is None:
             return {}
         from vsehub.serving.corrected import boosted_recall
 
         sides, k, seed = found.inputs.sides, self.settings.k, self.settings.seed
-        recall = boosted_recall(index, sides.queries, sides.items, bias, criterion.scale, k, boosts, seed)
+        recall = boosted_recall(index, sides.queries, sides.items, bias, criterion.scale, k, self.boosts, seed)
         return {"boosted_recall": recall}
 
 
@@ -230,11 +221,7 @@ def require_bias(name: str, criterion: "Criterion", settings: Settings) -> None:
 
 
 def measured(
-    index: "Searchable",
-    found: "Comparison",
-    criterion: "ItemBias",
-    bias: "Tensor",
-    settings: Settings,
+    index: "Searchable", found: "Comparison", criterion: "ItemBias", bias: "Tensor", settings: Settings
 ) -> dict[str, Any]:
     """Recall of an index against exact search, and its time for a query, of both rankings."""
     from vsehub.serving import measured_recall, measured_time
@@ -262,17 +249,10 @@ def indexed_criteria() -> list[str]:
     return [name for name, one in made.items() if isinstance(one, type) and issubclass(one, ItemBias)]
 
 
-def unboosted(record: dict[str, Any]) -> dict[str, Any]:
-    """The last ranking of a record without the weights of boosts, which an index leaves to the query."""
-    found: dict[str, Any] = next(
-        one for one in reversed(record["rankings"]) if "boost_weights" not in one["parameters"]
-    )
-    return found
-
-
-def usage(record: dict[str, Any], name: str, needs: str, code: str, rows: str) -> str:
+def usage(found: "Comparison", name: str, needs: str, code: str, rows: str) -> str:
     """A note on searching the index `name` without vsehub. needs: with what. rows: what the results are."""
-    items, ranking = record["items"], unboosted(record)
+    record, ranking = found.record, found.served.record
+    items = record["items"]
     code += accepted_line(record["calibration"])
     reference = "" if ranking["reference"] == "none" else f", its reference {record['reference']['set']}"
     if record["reference_items"] is not None:

@@ -1,6 +1,7 @@
 """`vsehub rerank`: rank your own embeddings with hubs corrected, measure before and after, and build an index."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
@@ -73,13 +74,15 @@ def rerank(cfg: DictConfig) -> None:
     table = None if boosts is None else boosts.read(inputs)
     if index is not None:
         index.check_items(inputs)
+    if isinstance(index, RequestedIndex):
+        index = replace(index, boosts=table)
     boosted = None if boosts is None or table is None else boosts.boosted(name, criterion, table)
     if boosted is not None:
         corrections = {**corrections, f"{name}+boosts": boosted}
     if calibrated is not None:
         calibrated.require_fits(name, criterion.parameters(), inputs.files, settings.normalize)
     with compared(inputs, corrections, job) as found:
-        ranked, used = found.measured.rankings[-1], [NearestNeighbor(), *found.criteria.values()][-1]
+        ranked, served = found.measured.rankings[-1], found.served
         names = found.inputs.query_names.ids, found.inputs.item_names.ids
         written = [
             RANKING,
@@ -92,11 +95,12 @@ def rerank(cfg: DictConfig) -> None:
             p_values, found.record["calibration"] = calibrated.applied(ranked.values[:, 0], cfg.accept)
         write_ranking(out / RANKING, ranked.positions, ranked.values, *names, p_values, cfg.accept)
         if cfg.biases:
-            write_biases(out / BIASES, ranked.item_terms, used.scale, len(found.inputs.sides.items), names[1])
+            count = len(found.inputs.sides.items)
+            write_biases(out / BIASES, served.ranked.item_terms, served.criterion.scale, count, names[1])
         if boosts is not None and table is not None:
             found.record["boosts"] = boosts_record(boosts, table)
         if index is not None:
-            index.write(found, used, *(() if table is None else (table,)))
+            index.write(found)
         written += finish(found, out)
     print(f"{terminal(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
 

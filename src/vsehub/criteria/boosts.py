@@ -195,12 +195,11 @@ class Boosted(ItemBias):
         """That of the base."""
         return self.base.bias(reference_scores)
 
-    def unboosted(self, item_terms: Terms) -> Tensor:
-        """The base's bias (M,) from the terms of `fit`."""
-        return item_terms[0] + self.scale * self._raised.to(item_terms[0])
+    def less_raise(self, base_terms: Terms, dtype: torch.dtype = torch.float32) -> Terms:
+        """The base's terms less what the boosts add, (M,). dtype: of a base without terms."""
+        bias = base_terms[0] if base_terms else torch.zeros(len(self._raised), dtype=dtype)
+        return (bias - self.scale * self._raised.to(bias),)
 
     def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
-        """The base's bias less what the boosts add, (M,)."""
-        terms = self.base.fit(columns, reference_items)
-        bias = terms[0] if terms else torch.zeros(len(self._raised))
-        return (bias - self.scale * self._raised.to(bias),)
+        """Those of the base, fitted without boosts, less what the boosts add."""
+        return self.less_raise(self.base.fit(columns, reference_items))

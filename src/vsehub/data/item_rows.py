@@ -18,8 +18,7 @@ def rows_of(setting: str, table: TableFile, keys: Sequence[Any], ids: Sequence[s
 
     setting: what gave the table, for messages. Raises InputError if an item has no row or several.
     """
-    typed = table.kind in (".jsonl", ".parquet")
-    names = [str(one) if typed else unescaped(one) for one in keys]
+    names = _as_ids(table, keys)
     rows = {one: row for row, one in enumerate(names)}
     wanted = [rows.get(one, -1) for one in ids]
     absent = [one for one, row in zip(ids, wanted, strict=True) if row < 0]
@@ -35,44 +34,74 @@ def rows_of(setting: str, table: TableFile, keys: Sequence[Any], ids: Sequence[s
 
 
 def read_numbers(
-    setting: str, path: str | Path, columns: Sequence[str], rows: int | None, ids: Sequence[str] | None
-) -> tuple[np.ndarray, list[str] | None]:
-    """Columns of numbers of a .csv, .tsv, .jsonl or .parquet table: (n, C) float64, and the ids of its rows.
+    setting: str, path: str | Path, columns: Sequence[str], rows: int, ids: Sequence[str] | None
+) -> np.ndarray:
+    """Columns of numbers of a .csv, .tsv, .jsonl or .parquet table for items: (rows, C) float64.
 
-    With ids and a column `id` in the table, a row for each id, in their order. Without ids of the items, the table's
-    rows in their order, of which there must be `rows` where that is known. Raises InputError, with the row, for an
-    entry that is no finite number, and for tables that do not fit.
+    ids: of the items; a table with a column `id` then has a row for each, and further ones are ignored. Without either,
+    the table's rows are the items in their order. Raises InputError, with the row, for an entry that is no finite
+    number, and for a table that does not fit.
     """
+    table = _opened(setting, path, columns)
+    if ids is not None and ID in table.names():
+        found = table.entries([ID, *columns])
+        places = rows_of(setting, table, found[ID], ids)
+        return _numbers(setting, table, [[found[name][place] for place in places] for name in columns], columns, places)
+    found = table.entries(columns)
+    count = len(found[columns[0]])
+    require(
+        count == rows,
+        f"{setting}: {path} has {count:,} rows for {rows:,} items; expected one for each, in their order, or the "
+        "column id and items with ids",
+    )
+    return _numbers(setting, table, [found[name] for name in columns], columns, range(rows))
+
+
+def read_named_numbers(setting: str, path: str | Path, columns: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """The ids (n,) of a table with a column `id`, each once, and its columns of numbers: (n, C) float64.
+
+    Raises InputError as `read_numbers`.
+    """
+    table = _opened(setting, path, [ID, *columns])
+    found = table.entries([ID, *columns])
+    ids = _as_ids(table, found[ID])
+    rows_of(setting, table, found[ID], ids)  # each id once
+    return ids, _numbers(setting, table, [found[name] for name in columns], columns, range(len(ids)))
+
+
+def _opened(setting: str, path: str | Path, columns: Sequence[str]) -> TableFile:
     expected = "a table with the column id, or as many rows as items, and a column of numbers for each boost"
     table = TableFile(Path(path), expected)
-    table.require_columns(columns, f"{setting} names the columns")
-    named = ID in table.names() and ids is not None
-    own = ID in table.names() and rows is None and ids is None  # a table that says itself of which items it is
-    found = table.entries([*([ID] if named or own else []), *columns])
-    count = len(found[columns[0]]) if columns else 0
-    places = list(range(count))
-    if named and ids is not None:
-        places = rows_of(setting, table, found[ID], ids)
-    elif rows is not None:
-        require(
-            count == rows,
-            f"{setting}: {path} has {count:,} rows for {rows:,} items; expected one for each, in their order, or the "
-            "column id and items with ids",
-        )
-    values = np.empty((len(places), len(columns)))
-    for column, name in enumerate(columns):
-        for row, place in enumerate(places):
-            values[row, column] = _number(found[name][place], f"{setting}: {path}: {name} of row {place + 1}")
+    table.require_columns(columns, f"{setting} has a row for each item")
+    return table
+
+
+def _as_ids(table: TableFile, keys: Sequence[Any]) -> list[str]:
+    """Entries of the column `id` as texts."""
     typed = table.kind in (".jsonl", ".parquet")
-    keys = [str(one) if typed else unescaped(one) for one in found[ID]] if own else None
-    return values, keys
+    return [str(one) if typed else unescaped(one) for one in keys]
 
 
-def _number(entry: Any, where: str) -> float:
-    try:
-        found = float("nan") if isinstance(entry, bool) or entry is None else float(entry)
-    except (TypeError, ValueError):
-        found = float("nan")
-    if not np.isfinite(found):
-        fail(f"{where} is {str(entry)[:40]!r}; expected a finite number")
+def _numbers(
+    setting: str, table: TableFile, entries: Sequence[Sequence[Any]], columns: Sequence[str], places: Sequence[int]
+) -> np.ndarray:
+    """Entries (C, n) as (n, C) float64. places: the rows of the table that they are from."""
+    found = np.empty((len(places), len(columns)))
+    for column, name in enumerate(columns):
+        own = entries[column]
+        try:
+            found[:, column] = np.asarray(own, dtype=np.float64)
+            sound = bool(np.isfinite(found[:, column]).all()) and not any(isinstance(one, bool) for one in own)
+        except (TypeError, ValueError):
+            sound = False
+        if not sound:
+            row, entry = next((row, one) for row, one in zip(places, own, strict=True) if not _is_number(one))
+            fail(f"{setting}: {table.path}: {name} of row {row + 1} is {str(entry)[:40]!r}; expected a finite number")
     return found
+
+
+def _is_number(entry: Any) -> bool:
+    try:
+        return not isinstance(entry, bool) and bool(np.isfinite(float(entry)))
+    except (TypeError, ValueError):
+        return False

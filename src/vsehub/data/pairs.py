@@ -6,13 +6,11 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from vsehub.checks import existing, fail, one_of, require
 from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.data.splits import SplitDraw, SplitFiles, files_or_all
-from vsehub.data.truth import PairTable, read_ids
+from vsehub.data.truth import PairTable, connected, read_ids
 from vsehub.data.vectors.embeddings import VectorFile, open_vectors, row_norms
 from vsehub.io.rows import UnusableRows
 
@@ -166,9 +164,7 @@ def draw_pairs(pairs: np.ndarray, draw: SplitDraw, name: str) -> dict[str, np.nd
     that are larger than the smallest share. name: for messages. Raises InputError if a split would be empty.
     """
     images, texts = pairs.max(axis=0) + 1
-    ends = pairs[:, 0], pairs[:, 1] + images
-    graph = coo_array((np.ones(len(pairs), dtype=bool), ends), shape=(images + texts,) * 2)
-    _, group = np.unique(connected_components(graph, directed=False)[1][pairs[:, 0]], return_inverse=True)
+    _, group = np.unique(connected(pairs[:, 0], pairs[:, 1], images, texts)[pairs[:, 0]], return_inverse=True)
     sizes = np.bincount(group)
     if sizes.max() > len(pairs) / 2:
         log.warning(

@@ -160,3 +160,17 @@ def read_truth(
         repeats[order[1:]] = ordered[1:] == ordered[:-1]
         table.refuse(repeats.numpy(), "repeat a pair that came before", "Keep each pair once")
     return query, item
+
+
+def connected(queries: np.ndarray, items: np.ndarray, query_count: int, item_count: int) -> np.ndarray:
+    """The group of each query, (query_count,) numbers: queries that share items, directly or through others, have one.
+
+    queries, items: (P,) positions of pairs, in any order.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    ends = queries, query_count + items
+    graph = coo_array((np.ones(len(queries), bool), ends), shape=(query_count + item_count,) * 2)
+    groups: np.ndarray = connected_components(graph, directed=False)[1]
+    return groups[:query_count]

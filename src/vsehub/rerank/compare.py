@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from vsehub import __version__
 from vsehub.checks import fail
+from vsehub.criteria.boosts import Boosted
+from vsehub.criteria.nns import NearestNeighbor
 from vsehub.io.outputs import PARTS, Output
 from vsehub.io.progress import stage
 from vsehub.io.provenance import code_version, hardware, versions
@@ -19,7 +21,7 @@ from vsehub.rerank.choose import Tuning, choice_record, choose_for
 from vsehub.rerank.engines import Engine
 from vsehub.rerank.gains import gained
 from vsehub.rerank.inputs import Inputs
-from vsehub.rerank.measure import PLAIN, Measured, check_criteria, measure
+from vsehub.rerank.measure import PLAIN, Measured, Ranked, check_criteria, measure
 from vsehub.rerank.parts import Parts
 from vsehub.rerank.record import health, record
 from vsehub.rerank.sides import Sides
@@ -60,6 +62,14 @@ class Job:
     began: float = field(default_factory=time.perf_counter)
 
 
+class Served(NamedTuple):
+    """A ranking that an index can hold: what was measured, its part of the record, and its criterion."""
+
+    ranked: Ranked
+    record: dict[str, Any]
+    criterion: Any
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Measured rankings under `criteria`, and their record. began: the start, by `time.perf_counter`."""
@@ -70,6 +80,13 @@ class Comparison:
     record: dict[str, Any]
     parts: Parts
     began: float
+
+    @property
+    def served(self) -> "Served":
+        """The last ranking without weights of boosts, which an index leaves to the query."""
+        criteria = [NearestNeighbor(), *self.criteria.values()]
+        place = max(number for number, one in enumerate(criteria) if not isinstance(one, Boosted))
+        return Served(self.measured.rankings[place], self.record["rankings"][place], criteria[place])
 
     def require_unchanged(self) -> None:
         """Raise InputError, and drop the unfinished work, if a file of vectors has changed since it was opened."""

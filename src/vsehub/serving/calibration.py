@@ -22,12 +22,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.criteria.base import Correction, Terms, finite, finite_terms, joined
+from vsehub.data.truth import connected
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.tiles import COLUMN_ELEMENTS, TileCorrection, nearest, row_blocks
 from vsehub.neighbors.vectors import Chosen, RowRange, VectorSource, row_digests
@@ -83,7 +82,8 @@ class Calibration:
         correction that has seen a query lowers its scores. Raises InputError if no query is left, if all items answer a
         query, and where scores are NaN or infinite.
         """
-        groups = _groups(positives)
+        pairs = positives.query.cpu().numpy(), positives.item.cpu().numpy()
+        groups = connected(*pairs, positives.queries, positives.items)
         usable = positives.counts.cpu().numpy() > 0
         if reference is not None:
             seen = np.isin(row_digests(queries), row_digests(reference))
@@ -172,15 +172,6 @@ def stored(calibration: Calibration, rates: Sequence[float]) -> dict[str, Any]:
     return {"queries": len(calibration), "thresholds": {repr(rate): calibration.threshold(rate) for rate in rates}}
 
 
-def _groups(positives: Positives) -> np.ndarray:
-    """The group (Q,) of each query: those that share answers, directly or through others, have one number."""
-    query, item = positives.query.cpu().numpy(), positives.item.cpu().numpy()
-    size = positives.queries + positives.items
-    pairs = coo_array((np.ones(len(query), bool), (query, positives.queries + item)), shape=(size, size))
-    groups: np.ndarray = connected_components(pairs, directed=False)[1][: positives.queries]
-    return groups
-
-
 def _one_each(groups: np.ndarray, usable: np.ndarray, seed: int) -> np.ndarray:
     """The rows, ascending, of one usable query of each group, drawn by seed."""
     order = np.random.default_rng(seed).permutation(np.flatnonzero(usable))
@@ -210,14 +201,14 @@ def _query_terms(
     """
     if not criterion.query_terms_rank:
         return ()
-    found = []
+    found, ends = [], [0, *positives.counts.cumsum(0).tolist()]
     height = max(1, COLUMN_ELEMENTS // len(items))
     for first in range(0, len(queries), height):
         block = RowRange(queries, first, min(first + height, len(queries)))
         for scores in row_blocks(block, items):
             for row in torch.cat(list(scores), dim=1):
                 kept = torch.ones(len(items), dtype=torch.bool, device=row.device)
-                kept[positives.item[positives.query == first].to(row.device)] = False
+                kept[positives.item[ends[first] : ends[first + 1]].to(row.device)] = False
                 found.append(criterion.query_terms((row[kept][None],), tuple(term[kept] for term in item_terms)))
                 first += 1
     return finite_terms(joined(found))

@@ -689,8 +689,8 @@ def _search_raised(now: Fitted, raised: Tensor, asked: VectorSource, k: int) -> 
     if now.terms is None:
         return boosted.search_fitted(asked, now.items, fit_all([boosted], now.items, asked)[0], k)
     like = asked.rows(0, 0)
-    bias = now.terms[0].to(like.device) if now.terms else like.new_zeros(len(now.items))
-    return boosted.search_fitted(asked, now.items, (bias - criterion.scale * raised.to(bias),), k)
+    terms = tuple(term.to(like.device) for term in boosted.less_raise(now.terms, like.dtype))
+    return boosted.search_fitted(asked, now.items, terms, k)
 
 
 def _more_boosts(held: BoostTable | None, boosts: Any, rows: int) -> BoostTable | None:

@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
@@ -105,7 +105,7 @@ class Collection:
     ) -> tuple[Any, Any]:
         """Values and positions (Q, k) as `ServedIndex.search` gives them."""
         asked = as_vectors("queries", queries, columns=self.facts.dim)
-        tail = query_tail(corrected, self.facts.held_boosts, boost_weights)
+        tail = query_tail(corrected, self.facts.boosts, boost_weights)
         vectors = with_tail(asked.rows(0, len(asked)), tail.expand(len(asked), -1))
         with self.place.asking():
             found = self.database.search(vectors, k)
@@ -173,7 +173,7 @@ def facts_of(
         fingerprint=items.fingerprint,
         digest=items.digest(),
         complete=False,
-        boosts=json.loads(json.dumps(asdict(NO_BOOSTS if items.boosts is None else items.boosts.boosts))),
+        boosts=NO_BOOSTS if items.boosts is None else items.boosts.boosts,
         calibration=calibration,
     )
 
@@ -363,7 +363,7 @@ def usage_note(collection: Collection, uri: str, queries: str = "queries.npy", k
         f'queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim})\n'
         f"{unit_rows(facts.normalize)}"
         f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'
-        f"{tail_lines(facts.held_boosts)}"
+        f"{tail_lines(facts.boosts)}"
         f"{search}"
         f"scores = {formula(facts.scale, facts.mean_bias)}  # the corrected scores, best first\n"
     )

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 from vsehub import __version__
@@ -55,7 +55,7 @@ class Facts:
     generation: str = "0" * 8
     replaces: str = ""
     behind: bool = False
-    boosts: dict[str, Any] = field(default_factory=lambda: asdict(NO_BOOSTS))
+    boosts: Boosts = NO_BOOSTS
     calibration: dict[str, Any] | None = None
     vsehub: str = __version__
 
@@ -64,14 +64,9 @@ class Facts:
         return json.dumps({"schema": SCHEMA, **asdict(self)})
 
     @property
-    def held_boosts(self) -> Boosts:
-        """The boosts that items have."""
-        return stored_boosts(self.boosts)
-
-    @property
     def stored_dim(self) -> int:
         """The dimension of stored vectors: D, one for the bias, one for each boost."""
-        return self.dim + 1 + len(self.held_boosts)
+        return self.dim + 1 + len(self.boosts)
 
     def is_of_the_command_of(self, other: "Facts") -> bool:
         """Whether both collections belong to one command: same contents, no changes since."""
@@ -95,7 +90,7 @@ class Facts:
             f"index_uri: the facts of {address} are damaged ({', '.join(wrong) or 'more than vsehub writes'}); fill it "
             "again with overwrite=true",
         )
-        return cls(**found)
+        return cls(**found | {"boosts": stored_boosts(found["boosts"])})
 
 
 def require_of_vsehub(text: str | None, address: str) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class Gate:
         )  # fmt: skip
         least, budgets, groups, tails = {}, {}, {}, {}
         for name in RANKINGS:
-            tail = query_tail(name == "corrected", collection.facts.held_boosts)
+            tail = query_tail(name == "corrected", collection.facts.boosts)
             lists = collection.database.search(with_tail(sentinels, tail.expand(len(sentinels), -1)), k)
             # An approximate index may find fewer than k: no limit is known for such a list.
             last = [hits[-1][1] if len(hits) == k else torch.inf for hits in lists]

@@ -15,7 +15,6 @@ from torch.nn.functional import normalize
 from vsehub.checks import fail, require
 from vsehub.criteria import Sinkhorn
 from vsehub.criteria.base import ItemBias
-from vsehub.criteria.boosts import Boosts
 from vsehub.neighbors.tiles import score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
 from vsehub.serving.calibration import Calibration, stored
@@ -90,14 +89,9 @@ class Living:
         """Whether an item's bias depends on the other items, so that masses are stored and updated."""
         return isinstance(self.criterion, Sinkhorn) and self.facts.reference_rows > 0
 
-    @property
-    def boosts(self) -> Boosts:
-        """The boosts that items have."""
-        return self.facts.held_boosts
-
     def _asked(self, rows: Tensor, boost_weights: Mapping[str, float] | None = None) -> np.ndarray:
         """Queries (Q, D) as the database is asked for the corrected ranking."""
-        return with_tail(rows, query_tail(True, self.boosts, boost_weights).expand(len(rows), -1))
+        return with_tail(rows, query_tail(True, self.facts.boosts, boost_weights).expand(len(rows), -1))
 
     def search(
         self,
@@ -112,7 +106,7 @@ class Living:
         accepted at it are empty. Raises InputError without a threshold for the rate.
         """
         require(
-            accept is None or not any(self.boosts.weights(boost_weights)),
+            accept is None or not any(self.facts.boosts.weights(boost_weights)),
             "boost_weights: the calibration is of scores without boosts; leave out accept, or the weights",
         )
         least = -np.inf if accept is None else self.threshold(accept)
@@ -172,12 +166,12 @@ class Living:
         does not follow from what is kept.
         """
         self.require_fits(vectors, ids, labels)
-        if len(self.boosts):
-            held = f"{self.place.address} has the boosts {', '.join(self.boosts.names)}"
+        if len(self.facts.boosts):
+            held = f"{self.place.address} has the boosts {', '.join(self.facts.boosts.names)}"
             require(boosts is not None, f"{held}; give those of new items: boosts.table")
         else:
             require(boosts is None, f"{self.place.address} has no boosts; omit boosts, or fill it anew with them")
-        table = None if boosts is None else self.boosts.table(boosts, len(vectors))
+        table = None if boosts is None else self.facts.boosts.table(boosts, len(vectors))
         return Items(vectors, self.bias(vectors), ids, labels, fields, boosts=table)
 
     def put_boosts(self, ids: Sequence[str], values: Any) -> int:
@@ -186,8 +180,8 @@ class Living:
         Returns how many of the ids were known. Raises InputError if the collection has no boosts, or for values that do
         not fit.
         """
-        require(len(self.boosts) > 0, f"{self.place.address} has no boosts; fill it anew with boosts.table=FILE")
-        renewed = self.boosts.table(values, len(ids)).stored().numpy()
+        require(len(self.facts.boosts) > 0, f"{self.place.address} has no boosts; fill it anew with boosts.table=FILE")
+        renewed = self.facts.boosts.table(values, len(ids)).stored().numpy()
         unchanged = replace(self.facts, digest="")  # no longer what its command filled; a calibration is without boosts
         if unchanged != self.facts:
             self.facts = unchanged
