@@ -31,6 +31,9 @@ CASES = {
     "student": (*SHORT, TEACHERS, "distillation.weight=5"),
     "student, infonce": (*SHORT, TEACHERS, "distillation.weight=5", "loss=infonce"),
     "student, knn_margin": (*SHORT, TEACHERS, "distillation.weight=5", "loss=knn_margin"),
+    "student, weight 20": (*SHORT, TEACHERS, "distillation.weight=20"),
+    "student, infonce, weight 30": (*SHORT, TEACHERS, "distillation.weight=30", "loss=infonce"),
+    "student, knn_margin, weight 300": (*SHORT, TEACHERS, "distillation.weight=300", "loss=knn_margin"),
     "student, 1024 dimensions": (TEACHERS, "distillation.weight=5"),
 }
 FIVE = tuple(f"hal-{seed}" for seed in range(5))
@@ -46,7 +49,7 @@ MEMBERS = {
     "five of HAL": FIVE,
     "five of HAL, and CCA": (*FIVE, "cca-0"),
 }
-ONCE = {name: (0,) for name in ("cca", "student, infonce", "student, knn_margin", "student, 1024 dimensions")}
+ONCE = {name: (0,) for name in ("cca", *(case for case in CASES if case.startswith("student, ")))}
 COLUMNS = {"nns": "test, plain", "is": "test, is", "sinkhorn": "test, sinkhorn"}
 
 

@@ -64,7 +64,9 @@ def test_a_ranking_under_weights_and_the_index_without_them(files, run_here, tmp
     assert [one["name"] for one in record["boosts"]["columns"]] == ["popularity", "age"]
     biases = pq.read_table(tmp_path / "out" / "biases.parquet")["bias"].to_numpy()
     assert not biases.any(), "what another engine stores is the criterion's, without the weights"
-    assert "ranked by nns." in (tmp_path / "out" / "USAGE.md").read_text()
+    note = (tmp_path / "out" / "USAGE.md").read_text()
+    assert "ranked by nns." in note
+    assert 'weights = {"popularity": 0.5, "age": -0.1}' in note
 
 
 def test_boosts_are_renewed_in_a_collection(files, run_here, tmp_path, undrawn):

@@ -13,7 +13,7 @@ from vsehub.cli.embeddings import Settings
 from vsehub.cli.nodes import components, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
@@ -34,7 +34,7 @@ class RequestedIndex:
 
     approximate: whether a database is to search an approximate index; None: from `APPROXIMATE_FROM` items on. columns:
     a table of further columns for a database, or None. rows: items in each file of a FAISS index, None for one file.
-    boosts: of the items, which the index holds beside the bias.
+    boosts: of the items, which the index holds beside the bias; boost_weights: those of the note on searching it.
     """
 
     settings: Settings
@@ -44,6 +44,7 @@ class RequestedIndex:
     columns: Path | None = None
     rows: int | None = None
     boosts: "BoostTable | None" = None
+    boost_weights: "Mapping[str, float] | None" = None
 
     @classmethod
     def of(cls, cfg: DictConfig, settings: Settings) -> "RequestedIndex | None":
@@ -126,10 +127,10 @@ class RequestedIndex:
         if self.rows is None:
             index = build_index(items, bias, criterion.scale, self.kind, seed, boosts=self.boosts)
             index.save(out / INDEX)
-            code = usage_note(index, f"{where}/{INDEX}", k=k, normalize=normalize)
+            code = usage_note(index, f"{where}/{INDEX}", k=k, normalize=normalize, boost_weights=self.boost_weights)
         else:
             index = IndexParts.build(out.folder, items, bias, criterion.scale, self.kind, self.rows, seed, self.boosts)
-            code = index.usage_note(where, k=k, normalize=normalize)
+            code = index.usage_note(where, k=k, normalize=normalize, boost_weights=self.boost_weights)
         names = self.files(len(items))[:-1]
         size = sum((out / name).stat().st_size for name in names)
         facts = {"kind": self.kind, "files": names, "bytes": size}
@@ -182,7 +183,8 @@ class RequestedIndex:
             rows = f"`ids` are rows of {found.record['items']['path']}, counted from 0"
             rows = rows if names.ids is None else "`ids` are the ids of the items"
             needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
-            note = usage(found, place.name, needs, usage_note(collection, uri, k=self.settings.k), rows)
+            code = usage_note(collection, uri, k=self.settings.k, boost_weights=self.boost_weights)
+            note = usage(found, place.name, needs, code, rows)
             told |= measured(collection, found, criterion, bias, self.settings)
             told |= self._boosted(collection, found, criterion, bias)
             collection.complete()

@@ -74,8 +74,8 @@ def rerank(cfg: DictConfig) -> None:
     table = None if boosts is None else boosts.read(inputs)
     if index is not None:
         index.check_items(inputs)
-    if isinstance(index, RequestedIndex):
-        index = replace(index, boosts=table)
+    if boosts is not None and isinstance(index, RequestedIndex):
+        index = replace(index, boosts=table, boost_weights=boosts.weights)
     boosted = None if boosts is None or table is None else boosts.boosted(name, criterion, table)
     if boosted is not None:
         corrections = {**corrections, f"{name}+boosts": boosted}

@@ -322,14 +322,16 @@ def unit_rows(normalize: bool | None) -> str:
     return "queries /= np.linalg.norm(queries, axis=1, keepdims=True)  # as the items were\n"
 
 
-def tail_lines(boosts: Boosts) -> str:
+def tail_lines(boosts: Boosts, boost_weights: Mapping[str, float] | None) -> str:
     """The lines of a note that make `vectors` of `queries`, `last` and, where an index has boosts, their weights."""
     if not len(boosts):
         return "vectors = np.hstack([queries, last])\n"
-    zeros = ", ".join(f'"{name}": 0.0' for name in boosts.names)
+    given = ", ".join(
+        f'"{name}": {weight!r}' for name, weight in zip(boosts.names, boosts.weights(boost_weights), strict=True)
+    )
     asked = ", ".join(f'weights["{name}"] / {scale!r}' for name, scale in zip(boosts.names, boosts.scales, strict=True))
     return (
-        f"weights = {{{zeros}}}  # 0.1: a unit of the boost counts as 0.1 of similarity; 0: no boost\n"
+        f"weights = {{{given}}}  # 0.1: a unit of the boost counts as 0.1 of similarity; 0: no boost\n"
         f'boosts = np.tile(np.array([{asked}], "float32"), (len(queries), 1))\n'
         "vectors = np.hstack([queries, last, boosts])\n"
     )
@@ -343,7 +345,13 @@ class SearchLines(NamedTuple):
     formula: str
 
 
-def search_lines(facts: IndexFacts, effort: int | None, queries: str, normalize: bool | None) -> SearchLines:
+def search_lines(
+    facts: IndexFacts,
+    effort: int | None,
+    queries: str,
+    normalize: bool | None,
+    boost_weights: Mapping[str, float] | None,
+) -> SearchLines:
     """The lines of `usage_note` that depend on the facts of an index and its effort."""
     if facts.kind == "ivfpq":
         folds = (
@@ -354,7 +362,7 @@ def search_lines(facts: IndexFacts, effort: int | None, queries: str, normalize:
     else:
         folds = (
             'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking and scores\n'
-            f"{tail_lines(facts.boosts)}"
+            f"{tail_lines(facts.boosts, boost_weights)}"
         )
     asked = f'queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim})\n{unit_rows(normalize)}'
     return SearchLines(
@@ -368,12 +376,13 @@ def usage_note(
     queries: str = "queries.npy",
     k: int = 10,
     normalize: bool | None = None,
+    boost_weights: Mapping[str, float] | None = None,
 ) -> str:
     """Python that searches the index in `file` for the vectors in `queries`: `positions` and `scores`, both (Q, k).
 
-    normalize: whether the items were divided by their norms.
+    normalize: whether the items were divided by their norms. boost_weights: those of the boosts that it holds; None: 0.
     """
-    facts, lines = index.facts, search_lines(index.facts, index.effort, queries, normalize)
+    facts, lines = index.facts, search_lines(index.facts, index.effort, queries, normalize, boost_weights)
     k = min(k, facts.items)
     return f"""import faiss
 import numpy as np

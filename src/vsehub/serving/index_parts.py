@@ -92,9 +92,16 @@ class IndexParts:
         times = [measured_time(part, queries, min(k, len(part)), seed=seed) for part in self.opened()]
         return {name: sum(time[name] for time in times) for name in ("plain", "corrected")}
 
-    def usage_note(self, folder: str, queries: str = "queries.npy", k: int = 10, normalize: bool | None = None) -> str:
+    def usage_note(
+        self,
+        folder: str,
+        queries: str = "queries.npy",
+        k: int = 10,
+        normalize: bool | None = None,
+        boost_weights: Mapping[str, float] | None = None,
+    ) -> str:
         """Python that searches all parts in `folder`: `positions` and `scores`, both (Q, k). See `usage_note`."""
-        lines = search_lines(self.facts, next(self.opened()).effort, queries, normalize)
+        lines = search_lines(self.facts, next(self.opened()).effort, queries, normalize, boost_weights)
         k = min(k, len(self))
         return f"""import faiss
 import numpy as np

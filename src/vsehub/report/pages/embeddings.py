@@ -292,10 +292,15 @@ def changes_table(record: dict) -> ReportTable:
     return ReportTable(["ranking", *(measure.name for measure, _ in measured)], rows, caption)
 
 
+def correction_places(record: dict) -> list[int]:
+    """The places of the rankings that correct hubness; those under boosts raise some items on purpose."""
+    return [n for n, one in enumerate(record["rankings"]) if n and "boost_weights" not in (one.get("parameters") or {})]
+
+
 def gentlest(record: dict) -> int | None:
     """The correction whose largest hub is smallest, even if worse than plain similarity; None without corrections."""
     key = f"largest_hub_{neighbourhood(record)}"
-    return min(range(1, len(record["rankings"])), key=lambda n: record["rankings"][n]["hubness"][key], default=None)
+    return min(correction_places(record), key=lambda n: record["rankings"][n]["hubness"][key], default=None)
 
 
 def tiles(record: dict) -> list[LargeValue]:
@@ -346,6 +351,7 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
         k=k,
         fair=share_text(fair_share(record)),
         best=None if (best := gentlest(record)) is None else rankings[best]["criterion"],
+        tried=len(correction_places(record)),
         tiles=tiles(record),
         evidence=evidence(record),
         changes=changes_table(record) if len(rankings) > 1 else None,

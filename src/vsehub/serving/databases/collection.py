@@ -353,8 +353,17 @@ def with_tail(vectors: Tensor, tail: Tensor) -> np.ndarray:
     return folded(vectors, tail, dim, dim + tail.shape[1]).numpy()
 
 
-def usage_note(collection: Collection, uri: str, queries: str = "queries.npy", k: int = 10) -> str:
-    """Python that searches the collection at `uri` with the engine's client: `ids` and `scores` (Q, k)."""
+def usage_note(
+    collection: Collection,
+    uri: str,
+    queries: str = "queries.npy",
+    k: int = 10,
+    boost_weights: Mapping[str, float] | None = None,
+) -> str:
+    """Python that searches the collection at `uri` with the engine's client: `ids` and `scores` (Q, k).
+
+    boost_weights: those of the boosts that it holds; None: 0.
+    """
     facts = collection.facts
     k = min(k, facts.items)
     imports, search = collection.place.note(uri, k)
@@ -363,7 +372,7 @@ def usage_note(collection: Collection, uri: str, queries: str = "queries.npy", k
         f'queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim})\n'
         f"{unit_rows(facts.normalize)}"
         f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'
-        f"{tail_lines(facts.boosts)}"
+        f"{tail_lines(facts.boosts, boost_weights)}"
         f"{search}"
         f"scores = {formula(facts.scale, facts.mean_bias)}  # the corrected scores, best first\n"
     )
