@@ -108,12 +108,12 @@ def test_settings_are_finite_numbers_above_zero(name, build, value):
 
 
 def test_a_single_query_has_no_others_to_share_with():
-    """Its bias is its own score: all items are equal, dense, streaming and matched."""
+    """Its bias is its own score: all items are equal, dense, streaming but for rounding, and matched."""
     query, items = unit(1, 0), unit(5, 1)
     criterion = InvertedSoftmax(30.0)
     assert torch.equal(criterion.rescore(query @ items.T), torch.zeros(1, 5))
     values, positions = criterion.search(query, items, k=5)
-    assert positions.tolist() == [[0, 1, 2, 3, 4]]
+    assert sorted(positions[0].tolist()) == [0, 1, 2, 3, 4]
     assert values.abs().max() < 1e-4
     assert Chain([criterion, RelaxedGreedyMatching()]).match(query @ items.T, 2).tolist() == [[0, 0], [0, 1]]
 

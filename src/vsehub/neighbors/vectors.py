@@ -38,14 +38,14 @@ def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torc
     columns: the required dimension. device: the device of the blocks; None: where the vectors are. Raises InputError
     if it is not a matrix of floating-point numbers, has no rows or another dimension.
     """
-    if isinstance(vectors, VectorSource):
-        source = vectors if device is None else Moved(vectors, device)
-    else:
-        if not isinstance(vectors, Tensor | np.ndarray):
-            fail(f"{name} is {type(vectors).__name__}; expected a tensor or a numpy array (N, D)")
+    if isinstance(vectors, Tensor | np.ndarray):
         floating = vectors.is_floating_point() if isinstance(vectors, Tensor) else vectors.dtype.kind == "f"
         require(floating, f"{name} holds {vectors.dtype} numbers; expected floating-point vectors")
-        source = _Held(vectors, device)
+        source: VectorSource = _Held(vectors, device)
+    else:
+        if not isinstance(vectors, VectorSource):
+            fail(f"{name} is {type(vectors).__name__}; expected a tensor or a numpy array (N, D)")
+        source = vectors if device is None else Moved(vectors, device)
     shape = tuple(source.shape)
     wanted = "any" if columns is None else columns
     require(
@@ -82,6 +82,18 @@ class _Held:
             block = torch.from_numpy(np.ascontiguousarray(block) if block.flags.writeable else block.copy())
         block = block.detach()
         return block.to(self._device, torch.float64 if block.dtype == torch.float64 else torch.float32)
+
+    def held(self) -> Tensor | np.ndarray | None:
+        """The vectors themselves; None where blocks of them go to another device."""
+        return self._vectors if self._device is None or self._device.type == "cpu" else None
+
+
+def array_of(source: VectorSource) -> np.ndarray | None:
+    """The rows of a source as they lie in this machine's memory, not copied; None unless they are float32 there."""
+    held = source.held() if isinstance(source, _Held) else None
+    if isinstance(held, Tensor):
+        held = held.detach().numpy() if held.device.type == "cpu" and held.dtype == torch.float32 else None
+    return held if held is not None and held.dtype == np.float32 and held.flags.c_contiguous else None
 
 
 class Moved:

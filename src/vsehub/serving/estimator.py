@@ -4,6 +4,7 @@ import inspect
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,12 +15,14 @@ from torch import Tensor
 from vsehub.checks import InputError, boolean, fail, nearest, require, whole
 from vsehub.components import TARGET, Components, conf_folder
 from vsehub.criteria.auto import Auto
-from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, fit_all, joined
+from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, finite, fit_all, joined
 from vsehub.criteria.boosts import Boosted, BoostTable
 from vsehub.criteria.choose import OwnSettings, Tried, choose
 from vsehub.data.truth import distinct_ids, read_truth
-from vsehub.data.vectors.embeddings import look_through, open_vectors
+from vsehub.data.vectors.embeddings import few_checked, look_through, open_vectors
 from vsehub.metrics.positives import Positives
+from vsehub.neighbors import tiles
+from vsehub.neighbors.in_memory import FEW_QUERIES, InMemory
 from vsehub.neighbors.vectors import BLOCK, Chosen, Concatenated, VectorSource, as_vectors, given_back, usable_device
 from vsehub.serving.calibration import Calibration
 from vsehub.serving.corrected import build_index
@@ -47,8 +50,21 @@ class Fitted:
     calibration: Calibration | None = None
     boosts: BoostTable | None = None
 
+    @cached_property
+    def searched(self) -> VectorSource:
+        """The items as they are searched: in memory, where they are."""
+        found = InMemory.of(self.items)
+        return self.items if found is None else found
+
+    @cached_property
+    def correct(self) -> tiles.TileCorrection | None:
+        """The correction of a search on the CPU by the terms alone."""
+        return self.criterion.correction.over_tiles(self.terms or (), ())
+
     def raised(self, boost_weights: Mapping[str, float] | None) -> Tensor | None:
         """What the weights add to each item's similarity (M,), None for nothing. Raises InputError as `Boosts`."""
+        if boost_weights is None:
+            return None
         held = BoostTable.none(len(self.items)) if self.boosts is None else self.boosts
         found = held.raised(boost_weights)
         require(
@@ -363,8 +379,10 @@ class CorrectedSearch:
             )
         if accept is not None and now.calibration is not None:
             now.calibration.require_rate(accept)
-        queries = _as_array("queries", queries)
-        asked = self._opened("queries", queries, now.items.shape[1])[0]
+        asked = self._few(queries, now.items.shape[1])
+        if asked is None:
+            queries = _as_array("queries", queries)
+            asked = self._opened("queries", queries, now.items.shape[1])[0]
         raised = now.raised(boost_weights)
         require(
             raised is None or not (p_values or accept is not None),
@@ -372,11 +390,8 @@ class CorrectedSearch:
         )
         if raised is not None:
             values, places = _search_raised(now, raised, asked, k)
-        elif now.terms is None:
-            values, places = now.criterion.search(asked, now.items, None, k)
         else:
-            terms = tuple(term.to(asked.rows(0, 0).device) for term in now.terms)
-            values, places = now.criterion.correction.search_fitted(asked, now.items, terms, k)
+            values, places = _ranked(now, asked, k)
         found: list[Tensor] = []
         if now.calibration is not None and (p_values or accept is not None):
             found.append(now.calibration.p_values(values[:, 0]))
@@ -561,6 +576,14 @@ class CorrectedSearch:
             source = as_vectors(name, vectors, columns, device)  # not copied, and float64 stays float64
         return source, file.ids
 
+    def _few(self, queries: Any, columns: int) -> VectorSource | None:
+        """A few queries (b, D) of the usual form, checked in microseconds; None: `_opened` says what is amiss."""
+        plain = isinstance(queries, np.ndarray | Tensor) and self.device is None
+        if not plain or queries.ndim != 2 or not 0 < len(queries) <= FEW_QUERIES or queries.shape[1] != columns:
+            return None
+        rows = few_checked(queries, self.normalize)
+        return None if rows is None else as_vectors("queries", rows)
+
     def _require_fitted(self) -> Fitted:
         if self._fitted is None:
             fail(f"this {type(self).__name__} is not fitted yet; call fit(items, reference=...)")
@@ -679,6 +702,19 @@ def _floats(name: str, vectors: Any) -> np.ndarray:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{name} is no matrix of numbers (N, D): {error}") from error
+
+
+def _ranked(now: Fitted, asked: VectorSource, k: int) -> tuple[Tensor, Tensor]:
+    """Values and positions (Q, k) of a search without boosts."""
+    correction, device = now.criterion.correction, asked.rows(0, 0).device
+    alone = now.criterion is correction and not correction.needs_reference
+    if now.terms is None and not alone:
+        return now.criterion.search(asked, now.items, None, k)
+    if device.type == "cpu" and not correction.query_terms_rank:
+        values, places = tiles.nearest(asked, now.searched, k, [now.correct])[0]
+        return finite("values", values), places
+    terms = tuple(term.to(device) for term in now.terms or ())
+    return correction.search_fitted(asked, now.items, terms, k)
 
 
 def _search_raised(now: Fitted, raised: Tensor, asked: VectorSource, k: int) -> tuple[Tensor, Tensor]:

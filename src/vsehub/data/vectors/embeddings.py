@@ -47,6 +47,7 @@ READERS = dict(
 _BLOCK_BYTES = 16 << 20
 # Norms between these are exact in float32: their squares neither overflow nor underflow.
 _SMALL, _LARGE = 1e-15, 1e15
+UNIT = 1e-3  # a norm is 1 within this
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ class VectorFile:
         else:
             native = np.array(part, dtype=part.dtype.newbyteorder("="), order="C")
             rows = torch.from_numpy(native).view(self.dtype).float()
-        return _normalized(rows) if self.normalize else rows
+        return normalized(rows) if self.normalize else rows
 
 
 def open_vectors(
@@ -239,7 +240,7 @@ def _far(norms: Tensor) -> Tensor:
     return ~((norms > _SMALL) & (norms < _LARGE))
 
 
-def _normalized(rows: Tensor) -> Tensor:
+def normalized(rows: Tensor) -> Tensor:
     """The rows (b, D) divided by their norms, in place; rows that `look_through` refuses become NaN."""
     norms = row_norms(rows)
     far = _far(norms)
@@ -268,7 +269,7 @@ def look_through(vectors: VectorFile, begin: int = 0) -> Norms:
     or only zeros, or if `vectors.normalize` is None and rows are not unit vectors.
     """
     half = vectors.dtype in (torch.float16, torch.bfloat16)
-    tolerance = 1e-2 if half else 1e-3
+    tolerance = 1e-2 if half else UNIT
     unusable, off = UnusableRows(), RowErrors()
     least, most = float("inf"), 0.0
     row_bytes = vectors.dtype.itemsize * vectors.shape[1]
@@ -292,6 +293,22 @@ def look_through(vectors: VectorFile, begin: int = 0) -> Norms:
         "normalize=True) to divide each row by its norm (cosine), or false to take the inner products as they are",
     )
     return measured
+
+
+def few_checked(vectors: np.ndarray | Tensor, normalize: bool | None) -> Tensor | None:
+    """A copy of a few rows (b, D) as a search takes them; None where `look_through` would refuse or convert them.
+
+    normalize: see `VectorFile`. Only float32 rows on the CPU are looked at.
+    """
+    if isinstance(vectors, Tensor):
+        vectors = vectors.detach().numpy() if vectors.device.type == "cpu" else np.empty(0)
+    if vectors.dtype != np.float32:
+        return None
+    rows = np.array(vectors, order="C")
+    norms = np.sqrt(np.square(rows).sum(axis=1))
+    if not (norms.min() > _SMALL and norms.max() < _LARGE) or (normalize is None and np.abs(norms - 1).max() > UNIT):
+        return None
+    return normalized(torch.from_numpy(rows)) if normalize else torch.from_numpy(rows)
 
 
 def same_space(queries: VectorFile, items: VectorFile, reference: VectorFile | None = None) -> None:

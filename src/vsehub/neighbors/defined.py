@@ -1,0 +1,155 @@
+"""Scores that do not depend on what computes them, and lists that are exact by these scores.
+
+A fast product adds up in an order of its own, which depends on the processor and on the rows beside a row. The *defined
+score* of a query and an item is one number: the products of their float32 components, summed in float64 in a fixed
+order, rounded to float32. A fast product only screens. Its scores differ from the defined ones by at most a bound, so
+that the k best by the definition are among the items whose fast score is within twice the bound of the k-th best;
+these alone are scored by the definition.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vsehub.metrics.topk import Best, with_block
+from vsehub.neighbors.vectors import VectorSource
+
+# Positions of items, ascending -> (which of them, their rows (n, D)), a part at a time.
+RowsAt = Callable[[Tensor], Iterator[tuple[slice, Tensor]]]
+# (scores (b, m), columns of items or positions (b, m)) -> values (b, m) by which items are ranked
+Values = Callable[[Tensor, slice | Tensor], Tensor]
+
+SINGLE, DOUBLE = 2.0**-24, 2.0**-53
+TINY = 2.0**-125  # a product that is smaller may be taken for 0
+AT_ONCE = 2**19  # numbers of float64 that are multiplied at a time: they fit into a core's cache
+BLOCK, FEW = 4096, 8  # items among which rows are looked for, and how many are read one by one
+DENSE_QUERIES = 256
+SPARE = 8  # screened items beyond the k best, at least
+
+
+def screened(k: int, items: int) -> int:
+    """How many items are screened for the k best: enough that more within the bound are rare."""
+    return min(items, k + max(SPARE, k // 2))
+
+
+def defined(queries: np.ndarray, items: np.ndarray) -> np.ndarray:
+    """The defined scores (n,) of pairs: queries (n, D) or (1, D) and items (n, D), float32."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.multiply(queries, items, dtype=np.float64).sum(axis=1).astype(np.float32)
+
+
+def defined_scores(queries: Tensor, items: Tensor) -> Tensor:
+    """The defined scores (n,) of pairs: queries and items (n, D), float32 on the CPU; a few pairs at a time."""
+    asked, among = queries.numpy(), items.numpy()
+    found, step = np.empty(len(asked), np.float32), max(1, AT_ONCE // asked.shape[1])
+    for first in range(0, len(asked), step):
+        found[first : first + step] = defined(asked[first : first + step], among[first : first + step])
+    return torch.from_numpy(found)
+
+
+def defined_matrix(queries: Tensor, items: Tensor) -> Tensor:
+    """The defined scores (b, m) of queries (b, D) with items (m, D), float32 on the CPU.
+
+    A product in float64, whose order is unknown, is the defined score wherever its own error cannot change the
+    rounding to float32; the few other scores follow the definition.
+    """
+    asked, among = queries.double(), items.double()
+    found = asked @ among.T
+    error = (asked.abs() @ among.abs().T).mul_(2.02 * queries.shape[1] * DOUBLE)
+    scores = (found - error).float()
+    unsure = (scores != found.add_(error).float()).nonzero()
+    step = max(1, AT_ONCE // queries.shape[1])
+    for query, item in (part.unbind(dim=1) for part in unsure.split(step)):
+        scores[query, item] = defined_scores(queries[query], items[item])
+    return scores
+
+
+def norms_of(queries: Tensor) -> np.ndarray:
+    """The norms (b,) float64 of queries (b, D), as `screen_error` takes them."""
+    return np.sqrt(np.square(queries.numpy(), dtype=np.float64).sum(axis=1))
+
+
+def screen_error(norms: np.ndarray, dim: int, largest: float) -> np.ndarray:
+    """By how much scores of a float32 product may differ from the defined ones: (b,).
+
+    norms: of the queries (b, D). largest: the largest norm of an item. |fl(Σ q·x) - Σ q·x| <= γ_D·|q|·|x| in any order
+    of the sum, with γ_D = D·u / (1 - D·u) and u = 2^-24 (Higham 2002, section 3.1). Rounding of the defined score and
+    products that are too small are added.
+    """
+    return norms * (largest * (dim * SINGLE / (1 - dim * SINGLE) + 2.01 * SINGLE)) + dim * TINY
+
+
+def largest_norm(rows: Tensor) -> float:
+    """An upper bound of the norms of rows (n, D), close to the largest; 0 for no rows."""
+    if not len(rows):
+        return 0.0
+    return float(torch.linalg.vector_norm(rows, dim=1).amax()) * (1 + 2 * rows.shape[1] * SINGLE) + 2.0**-60
+
+
+def rows_at(items: VectorSource) -> RowsAt:
+    """The rows of any source, of which a few blocks are read."""
+
+    def found(positions: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        ends = torch.searchsorted(positions, torch.arange(0, len(items) + BLOCK, BLOCK)).unique_consecutive().tolist()
+        for start, stop in itertools.pairwise(ends):
+            wanted = positions[start:stop]
+            different, which = wanted.unique_consecutive(return_inverse=True)
+            if len(different) <= FEW:
+                rows = torch.cat([items.rows(one, one + 1) for one in different.tolist()])
+                yield slice(start, stop), rows[which]
+            else:
+                first = int(different[0])
+                yield slice(start, stop), items.rows(first, int(different[-1]) + 1)[wanted - first]
+
+    return found
+
+
+def scores_at(queries: Tensor, positions: Tensor, rows: RowsAt) -> Tensor:
+    """The defined scores (b, n) of queries (b, D) with items at positions (b, n)."""
+    flat, order = positions.flatten().sort()
+    query = order // positions.shape[1]
+    found = torch.empty(positions.numel())
+    for part, items in rows(flat):
+        found[order[part]] = defined_scores(queries[query[part]], items)
+    return found.view(positions.shape)
+
+
+def exact_lists(
+    queries: Tensor, best: Best, k: int, error: np.ndarray, items: VectorSource, rows: RowsAt, values: Values | None
+) -> Best:
+    """Values and positions (b, k) by defined scores, best first, of equal values the lower position.
+
+    queries: (b, D). best: the `screened` best by fast scores. error: (b,) by how much values of fast scores may differ
+    from those of defined ones. values: None for the scores themselves. Where more items than screened are within the
+    error, all are scored by the definition.
+    """
+    fast, positions = best
+    if values is None:
+        exact = scores_at(queries, positions, rows)
+    else:
+        exact = values(scores_at(queries, positions, rows), positions)
+    positions, order = positions.sort(dim=1)
+    exact, within = exact.gather(1, order).sort(dim=1, descending=True, stable=True)
+    exact, positions = exact[:, :k], positions.gather(1, within)[:, :k]
+    if fast.shape[1] < len(items):
+        cut = (fast[:, -1] >= fast[:, k - 1] - 2 * torch.from_numpy(error)).nonzero()[:, 0]
+        for some in cut.split(DENSE_QUERIES) if len(cut) else ():
+            exact[some], positions[some] = dense_lists(queries[some], k, items, values)
+    unusable = (~fast.isfinite().all(dim=1)).nonzero()[:, 0]  # such values are refused, and must not be hidden
+    if len(unusable):
+        exact[unusable], positions[unusable] = fast[unusable, :k].to(exact), best[1][unusable, :k]
+    return exact, positions
+
+
+def dense_lists(queries: Tensor, k: int, items: VectorSource, values: Values | None) -> Best:
+    """The lists of `exact_lists` by the defined scores of all items."""
+    best: Best | None = None
+    for start in range(0, len(items), BLOCK):
+        stop = min(start + BLOCK, len(items))
+        scores = defined_matrix(queries, items.rows(start, stop).to(queries))
+        best = with_block(best, scores if values is None else values(scores, slice(start, stop)), start, k)
+    assert best is not None  # a source has at least one row
+    return best

@@ -1,0 +1,98 @@
+"""Items in memory, whose scores with a few queries are computed at once: no blocks, no pass over the items."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vsehub.neighbors.defined import largest_norm
+from vsehub.neighbors.vectors import BLOCK, Concatenated, VectorSource, array_of
+
+FEW_QUERIES = 32
+AT_ONCE = 4096  # rows that are copied at a time
+GROUP = 128  # of adjacent items, whose largest value is looked at first
+_WITHIN = np.arange(GROUP)
+_memory = threading.local()
+
+
+class InMemory:
+    """(M, D) float32 vectors on the CPU, searched where they lie; make one by `InMemory.of`.
+
+    largest: an upper bound of their norms, close to the largest, which is found once.
+    """
+
+    def __init__(self, source: VectorSource, arrays: Sequence[np.ndarray]):
+        self._source, self._arrays = source, tuple(arrays)
+        self.shape = source.shape
+        self.largest = max(
+            largest_norm(source.rows(start, min(start + BLOCK, len(source)))) for start in range(0, len(source), BLOCK)
+        )
+
+    @classmethod
+    def of(cls, source: VectorSource) -> Self | None:
+        """The vectors of a source, which are not copied; None where they are not arrays of float32 in memory."""
+        parts = source.parts if isinstance(source, Concatenated) else (source,)
+        arrays = [array_of(part) for part in parts]
+        return cls(source, [one for one in arrays if one is not None]) if all(a is not None for a in arrays) else None
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Rows `start` to `stop` - 1."""
+        return self._source.rows(start, stop)
+
+    def scores(self, queries: Tensor) -> Tensor:
+        """The fast scores (b, M) of a few queries (b, D); the next call of this thread overwrites them."""
+        asked, found = queries.numpy(), memory("scores", len(queries) * len(self)).view(len(queries), len(self))
+        first = 0
+        for array in self._arrays:
+            columns = found[:, first : first + len(array)]
+            if len(asked) == 1:
+                np.dot(array, asked[0], out=columns[0].numpy())
+            elif columns.is_contiguous():
+                np.dot(asked, array.T, out=columns.numpy())
+            else:
+                columns.copy_(torch.from_numpy(np.dot(asked, array.T)))
+            first += len(array)
+        return found
+
+    def at(self, positions: np.ndarray) -> np.ndarray:
+        """The rows (n, D) at ascending positions (n,)."""
+        if len(self._arrays) == 1:
+            return self._arrays[0][positions]
+        return np.concatenate([rows.numpy() for _, rows in self.rows_at(torch.from_numpy(positions))])
+
+    def rows_at(self, positions: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """The rows at ascending positions (n,), a part at a time; see `defined.RowsAt`."""
+        first = start = 0
+        for array in self._arrays:
+            stop = int(torch.searchsorted(positions, first + len(array)))
+            for begin in range(start, stop, AT_ONCE):
+                part = slice(begin, min(begin + AT_ONCE, stop))
+                yield part, torch.from_numpy(array[(positions[part] - first).numpy()])
+            first, start = first + len(array), stop
+
+
+def memory(name: str, size: int) -> Tensor:
+    """Memory (size,) of this thread for float32 numbers: touching fresh memory costs more than a few queries do."""
+    held = getattr(_memory, name, None)
+    if held is None or len(held) < size:
+        held = torch.empty(size)
+        setattr(_memory, name, held)
+    return held[:size]
+
+
+def best_of_one(values: np.ndarray, count: int) -> np.ndarray:
+    """The positions (count,) of the largest of many values (M,), in any order; of equal ones any."""
+    groups = len(values) // GROUP
+    if groups < 2 * count:
+        return np.argpartition(values, -count)[-count:]
+    whole = groups * GROUP
+    largest = np.maximum.reduce(values[:whole].reshape(groups, GROUP), axis=1)
+    chosen = np.argpartition(largest, -count)[-count:]
+    columns = np.concatenate([(chosen[:, None] * GROUP + _WITHIN).ravel(), np.arange(whole, len(values))])
+    return columns[np.argpartition(values[columns], -count)[-count:]]
