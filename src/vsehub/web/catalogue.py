@@ -13,6 +13,7 @@ from vsehub.checks import fail
 from vsehub.criteria.base import Criterion, ItemBias, fit_all
 from vsehub.io.progress import stage
 from vsehub.metrics.occurrences import histogram, occurrence_metrics
+from vsehub.neighbors.in_memory import InMemory
 from vsehub.neighbors.tiles import Affine, nearest
 from vsehub.neighbors.vectors import VectorSource, as_vectors, drawn, sampled
 from vsehub.rerank.suspects import Suspect, suspects
@@ -51,7 +52,8 @@ class Catalogue:
     """Contents with the rankings of their known queries. Nothing changes after it is made.
 
     criteria: name -> criterion, each a term of the item. sample: the most known queries; of more, a sample is drawn by
-    `seed`. contents: of the catalogue. vectors: the items (M, D), float32, in memory. normalizes: whether query
+    `seed`. contents: of the catalogue. vectors: the items (M, D), float32, in memory; items: the same, as they are
+    searched. normalizes: whether query
     vectors are divided by their norms; by default if all items have norm 1. k: of N_k. rows: of the sampled queries
     (n,). Raises InputError for a criterion that is no term of the item.
     """
@@ -62,7 +64,8 @@ class Catalogue:
         sides = contents.inputs.sides
         self.contents, self.k = contents, min(K, len(sides.items))
         self.vectors = sides.items.rows(0, len(sides.items)).float().cpu()
-        self._items = as_vectors("items", self.vectors)
+        held = as_vectors("items", self.vectors)
+        self.items: VectorSource = InMemory.of(held) or held
         norms = self.vectors.norm(dim=1)
         self.normalizes = bool(((norms - 1).abs() < UNIT).all()) if contents.normalize is None else contents.normalize
         queries, self.rows = sampled(sides.queries, sample, seed)
@@ -72,40 +75,38 @@ class Catalogue:
         stage(log, f"fitting {', '.join(known) or 'no criterion'} and ranking {len(self.queries):,} queries")
         fitted = [one for name, one in known.items() if name not in contents.stored]
         seen = self.queries if sides.reference is None else sides.reference
-        terms = iter(fit_all(fitted, self._items, seen, sides.reference_items) if fitted else [])
+        terms = iter(fit_all(fitted, self.items, seen, sides.reference_items) if fitted else [])
         corrections: dict[str, Affine | None] = {PLAIN: None}
         for name, one in known.items():
             if name in contents.stored:
                 scale, bias = contents.stored[name]
             else:
                 own = next(terms)
-                scale, bias = one.scale, own[0] if own else torch.zeros(len(self._items))
+                scale, bias = one.scale, own[0] if own else torch.zeros(len(self.items))
             corrections[name] = Affine(scale, bias.float().cpu())
-        depth = min(DEPTH, len(self._items))
-        lists = nearest(self.queries, self._items, depth, list(corrections.values()))
+        depth = min(DEPTH, len(self.items))
+        lists = nearest(self.queries, self.items, depth, list(corrections.values()))
         self.rankings = {
             name: self._ranking(name, correction, positions)
             for (name, correction), (_, positions) in zip(corrections.items(), lists, strict=True)
         }
         plain = self.rankings[PLAIN]
-        self.suspects: list[Suspect] = suspects(plain.positions[:, : self.k], self.queries, self._items, seed)
-        self.verdict: dict[str, Any] = verdict(
-            plain.hubness, self.k, len(self.queries), len(self._items), self.suspects
-        )
-        self.hub_level = hub_level(self.k, len(self.queries), len(self._items))
+        self.suspects: list[Suspect] = suspects(plain.positions[:, : self.k], self.queries, self.items, seed)
+        self.verdict: dict[str, Any] = verdict(plain.hubness, self.k, len(self.queries), len(self.items), self.suspects)
+        self.hub_level = hub_level(self.k, len(self.queries), len(self.items))
         never = int((plain.counts == 0).sum())
         self.antihubs = (plain.counts == 0).nonzero().flatten()[drawn(never, 1000, seed)] if never else torch.zeros(0)
 
     def _ranking(self, name: str, correction: Affine | None, positions: Tensor) -> KnownRanking:
         shallow = positions[:, : self.k]
-        counts = torch.bincount(shallow.flatten(), minlength=len(self._items))
+        counts = torch.bincount(shallow.flatten(), minlength=len(self.items))
         if self.positives is None:
             return KnownRanking(
                 name, correction, positions, counts, None, occurrence_metrics({self.k: counts}), None, None
             )
         hits, judged = self.positives.hits(positions), self.positives.counts > 0
         wrong = (~hits[:, : self.k]) & judged[:, None]
-        bad = torch.bincount(shallow[wrong], minlength=len(self._items))
+        bad = torch.bincount(shallow[wrong], minlength=len(self.items))
         metrics = occurrence_metrics({self.k: counts}, {self.k: bad}, int(judged.sum()))
         found = hits[judged]
         recalls = {f"R@{k}": 100 * found[:, :k].any(1).double().mean().item() for k in (1, 5, 10)}
@@ -113,7 +114,7 @@ class Catalogue:
         return KnownRanking(name, correction, positions, counts, bad, metrics, recalls, answered)
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     @cached_property
     def row_of(self) -> dict[str, int]:

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from vsehub.metrics.topk import top_k
-from vsehub.neighbors.rounded import at_least, products
+from vsehub.neighbors.tiles import nearest
+from vsehub.neighbors.vectors import as_vectors
 from vsehub.web.catalogue import DEPTH, Catalogue
 
 TOGETHER = 64  # queries that are ranked at once
 SCORES = 2**25  # scores in memory at most
-TILE, FEW = 4096, 8  # items and queries that are multiplied at a time
 WAITING = 512  # requests that may wait at most
 
 
@@ -55,7 +54,6 @@ class Searcher:
 
     def __init__(self, catalogue: Catalogue, encode: Callable[[Sequence[str]], Tensor] | None = None):
         self._catalogue, self._encode = catalogue, encode
-        self._scores = item_scores(catalogue.vectors)
         self._waiting: queue.Queue[_Question | None] = queue.Queue(WAITING)
         self._thread = threading.Thread(target=self._serve, daemon=True, name="vsehub-search")
         self._thread.start()
@@ -111,12 +109,10 @@ class Searcher:
                 _fail([one for one, _ in own], error)
 
     def _rank_together(self, name: str, asked: Sequence[tuple[_Question, Tensor]], depth: int) -> None:
-        scores = self._scores(torch.cat([vector for _, vector in asked]))
+        queries = as_vectors("queries", torch.cat([vector for _, vector in asked]))
         correction = self._catalogue.rankings[name].correction
-        found = [top_k(scores, depth)]
-        if correction is not None:
-            everywhere = slice(None)
-            found.append(top_k(correction(scores, everywhere, everywhere), depth))
+        corrections = [None] if correction is None else [None, correction]
+        found = nearest(queries, self._catalogue.items, depth, corrections)
         for row, (one, _) in enumerate(asked):
             plain, corrected = (
                 (values[row, : one.k].clone(), positions[row, : one.k].clone())
@@ -124,26 +120,6 @@ class Searcher:
             )
             ranks = {item: rank for rank, item in enumerate(found[0][1][row].tolist(), 1)}
             one.future.set_result(Lists(plain, corrected, ranks, time.perf_counter() - one.began))
-
-
-def item_scores(items: Tensor) -> Callable[[Tensor], Tensor]:
-    """(queries (b, D)) -> their scores (b, M) with items (M, D), in which copies of an item are tied.
-
-    A few queries are multiplied as columns, one tile of items at a time, which is often faster than as rows: a BLAS
-    is fast for many rows only. All tiles are full: in a smaller tile the products would be summed in another order.
-    """
-    many, whole = products(items), len(items) // TILE * TILE
-    rest = torch.zeros(TILE if whole < len(items) else 0, items.shape[1])
-    rest[: len(items) - whole] = items[whole:]
-    tiles = [*items[:whole].split(TILE), *rest.split(TILE)] if len(items) else []
-
-    def scored(queries: Tensor) -> Tensor:
-        if len(queries) > FEW:
-            return many(queries, None)
-        columns = at_least(FEW, queries).T.contiguous()
-        return torch.cat([tile @ columns for tile in tiles])[: len(items), : len(queries)].T.contiguous()
-
-    return scored
 
 
 def _fail(questions: Sequence[_Question], error: Exception) -> None:
