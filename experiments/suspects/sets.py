@@ -1,6 +1,6 @@
 """Ordinary sets of queries and items, and items planted among them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +25,8 @@ class Set:
     items: Tensor
 
 
-def generated(family: str, seed: int) -> Set:
-    """A drawn set of a family; size, dimension, gap and noise are drawn by the seed.
+def generated(family: str, seed: int, sizes: Sequence[tuple[int, int]] = SIZES) -> Set:
+    """A drawn set of a family; size (queries, items), dimension, gap and noise are drawn by the seed.
 
     gap: a cone for each side, with a gap between them. cone: one narrow cone for both. density: clusters of unequal
     size and width, on both sides of a gap. norms: the items of `gap` with log-normal norms. popular: what is asked for
@@ -38,7 +38,7 @@ def generated(family: str, seed: int) -> Set:
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=random)
 
-    asked, among = SIZES[choose.integers(len(SIZES))]
+    asked, among = sizes[choose.integers(len(sizes))]
     dim, inner = DIMENSIONS[choose.integers(len(DIMENSIONS))]
     gap, noise = GAPS[choose.integers(len(GAPS))], choose.uniform(0.3, 1.2)
     basis, sides = normal(inner, dim), normal(2, dim) * inner**0.5
