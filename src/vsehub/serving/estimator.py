@@ -23,13 +23,23 @@ from vsehub.data.vectors.embeddings import few_checked, look_through, open_vecto
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors import tiles
 from vsehub.neighbors.in_memory import FEW_QUERIES, InMemory
-from vsehub.neighbors.vectors import BLOCK, Chosen, Concatenated, VectorSource, as_vectors, given_back, usable_device
+from vsehub.neighbors.vectors import (
+    BLOCK,
+    Chosen,
+    Concatenated,
+    VectorSource,
+    array_of,
+    as_vectors,
+    given_back,
+    usable_device,
+)
 from vsehub.serving.calibration import Calibration
 from vsehub.serving.corrected import build_index
 from vsehub.serving.estimator_file import read_search, write_search
 from vsehub.serving.kneighbors import kneighbors, kneighbors_graph
 
 GROUP = "criterion"
+HELD_BYTES = 2**30  # of items that are held as float32 if they come as a file, in half precision or not yet normalised
 
 
 @dataclass(frozen=True)
@@ -92,8 +102,9 @@ class CorrectedSearch:
     correction anew.
 
     Queries, items and reference are (n, D) matrices: numpy arrays, memory maps, tensors, data frames, lists of lists,
-    or paths of files (`open_vectors`). Arrays and tensors are read in blocks and not copied: leave those unchanged that
-    the search was fitted on.
+    or paths of files (`open_vectors`). Arrays and tensors of float32 are not copied: leave those unchanged that the
+    search was fitted on. Items that would have to be read or converted for every search are held as float32, up to
+    1 GB of them; more are read in blocks.
 
     **Threads** may search while one fits, tunes, adds or removes: a search sees all of a change or nothing of it.
     Changes wait for each other.
@@ -574,7 +585,7 @@ class CorrectedSearch:
         look_through(file)
         if not isinstance(vectors, str | Path) and not self.normalize:
             source = as_vectors(name, vectors, columns, device)  # not copied, and float64 stays float64
-        return source, file.ids
+        return _held(name, source) if name == "items" else source, file.ids
 
     def _few(self, queries: Any, columns: int) -> VectorSource | None:
         """A few queries (b, D) of the usual form, checked in microseconds; None: `_opened` says what is amiss."""
@@ -690,6 +701,14 @@ def _as_array(name: str, vectors: Any) -> Any:
         "your data: of one vector q, give q[None]",
     )
     return vectors
+
+
+def _held(name: str, items: VectorSource) -> VectorSource:
+    """Items as float32 in memory where that is small and every search would read or convert them again."""
+    small = 4 * items.shape[0] * items.shape[1] <= HELD_BYTES
+    if array_of(items) is not None or not small or items.rows(0, 0).dtype != torch.float32:
+        return items
+    return as_vectors(name, items.rows(0, len(items)))
 
 
 def _floats(name: str, vectors: Any) -> np.ndarray:

@@ -300,11 +300,11 @@ def few_checked(vectors: np.ndarray | Tensor, normalize: bool | None) -> Tensor 
 
     normalize: see `VectorFile`. Only float32 rows on the CPU are looked at.
     """
-    if isinstance(vectors, Tensor):
-        vectors = vectors.detach().numpy() if vectors.device.type == "cpu" else np.empty(0)
-    if vectors.dtype != np.float32:
+    if vectors.dtype not in (np.float32, torch.float32) or (
+        isinstance(vectors, Tensor) and vectors.device.type != "cpu"
+    ):
         return None
-    rows = np.array(vectors, order="C")
+    rows = np.array(vectors.detach() if isinstance(vectors, Tensor) else vectors, order="C")
     norms = np.sqrt(np.square(rows).sum(axis=1))
     if not (norms.min() > _SMALL and norms.max() < _LARGE) or (normalize is None and np.abs(norms - 1).max() > UNIT):
         return None
