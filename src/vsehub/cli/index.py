@@ -140,8 +140,8 @@ class RequestedIndex:
         rows = f"`positions` are rows of {found.record['items']['path']}, counted from 0"
         rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
         shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-        shown += f" and {MEANS}" if found.inputs.means_removed else ""
-        needs = f"Fetch {shown} from {out.shown} first. " if out.remote else ""
+        fetched = f"{shown} and {MEANS}" if found.inputs.means_removed else shown
+        needs = f"Fetch {fetched} from {out.shown} first. " if out.remote else ""
         text = usage(found, shown, f"{needs}Searching needs only FAISS and numpy", code, rows)
         facts |= measured(index, found, criterion, bias, self.settings)
         return facts | self._boosted(index, found, criterion, bias), text

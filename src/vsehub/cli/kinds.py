@@ -20,13 +20,14 @@ TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 class RequestedKinds:
     """What `item_kinds` and `remove_means` ask for.
 
-    given: `item_kinds` as it was given. path, column: of the table that has a kind for each item. remove_means: whether
-    each vector is to lose the mean of its kind.
+    given: `item_kinds` as it was given. path, column: of the table that has a kind for each item. own: whether that is
+    the items' file, in whose order they are. remove_means: whether each vector is to lose the mean of its kind.
     """
 
     given: str
     path: Path
     column: str
+    own: bool
     remove_means: bool
 
     @classmethod
@@ -42,7 +43,8 @@ class RequestedKinds:
             "or omit item_kinds",
         )
         file, column = split_path(str(given))
-        if column is None:  # a column of the items' own table
+        own = column is None
+        if column is None:
             file, column = "" if cfg["items"] is None else split_path(str(cfg["items"]))[0], str(given)
             require(
                 Path(file).suffix.lower() in TABLES and Path(file).is_file(),
@@ -50,7 +52,7 @@ class RequestedKinds:
                 f"{', '.join(TABLES)} file of this machine; give item_kinds=TABLE::COLUMN",
             )
         existing(SETTING, file, "Give TABLE::COLUMN, a table with the column id and one of the items' kinds")
-        return cls(str(given), Path(file), column, remove_means)
+        return cls(str(given), Path(file), column, own, remove_means)
 
     def require_fits(self, cfg: DictConfig) -> None:
         """Raise InputError for what `rerank` cannot do beside kinds."""
@@ -76,7 +78,8 @@ class RequestedKinds:
         from vsehub.data.item_rows import read_texts
         from vsehub.neighbors.kinds import Kinds
 
-        rows = read_texts(SETTING, self.path, self.column, len(inputs.sides.items), inputs.item_names.ids)
+        ids = None if self.own else inputs.item_names.ids
+        rows = read_texts(SETTING, self.path, self.column, len(inputs.sides.items), ids)
         return inputs.with_kinds(Kinds.named(rows), self.remove_means)
 
     def next_settings(self, record: dict[str, Any]) -> dict[str, str]:
