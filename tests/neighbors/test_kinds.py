@@ -75,7 +75,11 @@ def test_new_items_lose_the_stored_means(tmp_path):
         read.items(new, Kinds.named(["text", "text"]))
     with pytest.raises(InputError, match="shape"):
         read.queries(new[:, :2])
-    np.savez(tmp_path / "means.npz", kinds=np.array(["a"]), means=np.zeros((2, 4), np.float32), queries=new[0], unit=1)
+    stored = {"kinds": np.array(["a"]), "means": np.zeros((2, 4), np.float32), "queries": new[0], "unit": 1}
+    np.savez(tmp_path / "means.npz", version=2, **stored)
+    with pytest.raises(InputError, match=r"is of version 2 of its format, .* Or run rerank again"):
+        KindMeans.read(tmp_path / "means.npz")
+    np.savez(tmp_path / "means.npz", version=1, **stored)
     with pytest.raises(InputError, match="its arrays do not fit each other"):
         KindMeans.read(tmp_path / "means.npz")
     np.savez(tmp_path / "means.npz", means=np.zeros((2, 4), np.float32))

@@ -263,9 +263,11 @@ def usage(found: "Comparison", name: str, needs: str, code: str, rows: str) -> s
     reference = "" if ranking["reference"] == "none" else f", its reference {record['reference']['set']}"
     if record["reference_items"] is not None:
         reference += f", its reference items {record['reference_items']['set']}"
+    without = ", each without the mean of its kind" if found.inputs.means_removed else ""
     return (
         f"# Searching {name}\n\n"
-        f"The {items['rows']:,} vectors of {items['path']}, ranked by {ranking['criterion']}{reference}. {needs}:\n\n"
+        f"The {items['rows']:,} vectors of {items['path']}{without}, ranked by {ranking['criterion']}{reference}. "
+        f"{needs}:\n\n"
         f"```python\n{code}```\n\n"
         f"{rows}.\n"
     )

@@ -24,8 +24,10 @@ from torch import Tensor
 
 from vsehub.checks import InputError, fail, nearest, regular, require
 from vsehub.io.files import atomic
+from vsehub.io.versions import require_version
 from vsehub.neighbors.vectors import BLOCK, VectorSource, as_vectors
 
+VERSION = 1  # of the file of means
 MOST = 20  # kinds; more are ids or free text
 _NOTHING_LEFT = 1e-5  # of a row's norm: what is left without the mean is then rounding, and has no direction
 
@@ -134,10 +136,11 @@ class KindMeans:
         }
 
     def save(self, path: str | Path) -> None:
-        """Write a .npz: `kinds` (K,), `means` (K, D), `queries` (D,) and `unit`."""
+        """Write a .npz: `version`, `kinds` (K,), `means` (K, D), `queries` (D,) and `unit`."""
         with atomic(path) as handle:
             np.savez(
                 handle,
+                version=np.array(VERSION),
                 kinds=np.array(self.names),
                 means=self.means.numpy(),
                 queries=self.query_mean.numpy(),
@@ -146,14 +149,16 @@ class KindMeans:
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """The means that `save` wrote. Raises InputError for another file."""
+        """The means that `save` wrote. Raises InputError for another file, and for one of another version."""
         try:
             with np.load(regular(Path(path)), allow_pickle=False) as stored:
+                version = stored["version"].item()
                 kinds, means, queries, unit = (stored[name] for name in ("kinds", "means", "queries", "unit"))
         except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
             if isinstance(error, InputError | FileNotFoundError):
                 raise
             raise InputError(f"{path} is not the means.npz that rerank wrote: {error}") from error
+        require_version(str(path), version, VERSION, "Or run rerank again")
         sound = means.ndim == 2 and means.dtype == queries.dtype == np.float32 and kinds.dtype.kind == "U"
         sound = sound and kinds.shape == means.shape[:1] and queries.shape == means.shape[1:] and unit.shape == ()
         require(sound, f"{path} is not the means.npz that rerank wrote: its arrays do not fit each other")
