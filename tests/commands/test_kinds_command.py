@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vsehub.neighbors import KindMeans
+from vsehub.neighbors import KindMeans, Kinds
 from vsehub.rerank.table import read_ranking
 from vsehub.serving import load_index
 
@@ -165,3 +165,27 @@ def test_what_is_refused(changes, said, files, run_here, tmp_path):
     assert said in found
     assert len(found.strip().splitlines()) <= 3
     assert not (tmp_path / "out" / "result.json").exists()
+
+
+def test_a_criterion_is_chosen_without_the_means_too(files, run_here, tmp_path, undrawn):
+    """As by a command on files of vectors that have lost their means before."""
+    random = np.random.default_rng(2)
+    answers = np.arange(60) % len(files["items"])
+    asked = unit(files["items"][answers] + 0.3 * random.normal(size=(60, DIM))).astype(np.float32)
+    np.save(tmp_path / "tune.npy", asked)
+    pairs = "\n".join(["query,item", *(f"{query},{files['ids'][item]}" for query, item in enumerate(answers))])
+    (tmp_path / "tune.csv").write_text(pairs)
+    chosen = ("criterion=auto", "tune_truth=tune.csv", f"k={K}")
+    run_here("rerank", *SIDES, *chosen, "item_kinds=kind", "tune_queries=tune.npy", "out=kinds")
+    means = KindMeans.read(tmp_path / "kinds" / "means.npz")
+    for name, rows in (("queries", files["queries"]), ("reference", files["reference"]), ("tune", asked)):
+        np.save(tmp_path / f"{name}-less.npy", means.queries(rows).rows(0, len(rows)).numpy())
+    items = means.items(files["items"], Kinds.named(files["kinds"].tolist())).rows(0, len(files["items"]))
+    np.save(tmp_path / "items-less.npy", items.numpy())
+    (tmp_path / "ids.txt").write_text("\n".join(files["ids"]))
+    sides = [f"{name}={name}-less.npy" for name in ("queries", "items", "reference")]
+    run_here("rerank", *sides, *chosen, "item_ids=ids.txt", "tune_queries=tune-less.npy", "out=less")
+    one, other = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("kinds", "less"))
+    assert len(one["choice"]["tried"]) > 1
+    assert one["choice"] == other["choice"]
+    assert [ranking["hubness"] for ranking in one["rankings"]] == [ranking["hubness"] for ranking in other["rankings"]]
