@@ -101,6 +101,7 @@ def formats() -> Iterator[str]:
     from vsehub.data import noise
     from vsehub.evaluation import checkpoint
     from vsehub.export import model
+    from vsehub.neighbors import kinds as item_kinds
     from vsehub.serving import estimator_file, index_file
     from vsehub.training import checkpoint as state
 
@@ -110,6 +111,7 @@ def formats() -> Iterator[str]:
     yield f"format the state of a training: {state.VERSION}"
     yield f"format noisy pairs: {noise.VERSION}"
     yield f"format an export: {model.VERSION}"
+    yield f"format means of kinds: {item_kinds.VERSION}"
     yield f"format a fitted search: {estimator_file.VERSION}"
     yield f"format an index of FAISS: {index_file.MARK.decode()}"
 

@@ -6,6 +6,8 @@ import shlex
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -16,6 +18,7 @@ WRITTEN = {
     "docs/embeddings.md": ["diagnose"] * 3
     + ["rerank"] * 4
     + ["calibrate", "rerank"]
+    + ["diagnose", "rerank"]
     + ["diagnose", "rerank", "rerank"],
     "conf/calibrate.yaml": ["calibrate", "rerank", "calibrate"],
     "conf/diagnose.yaml": ["diagnose"] * 6,
@@ -55,6 +58,8 @@ def given(tmp_path):
     captions, images = unit(generator, CAPTIONS), unit(generator, IMAGES)
     np.save(tmp_path / "captions.npy", captions)
     np.save(tmp_path / "images.npy", images)
+    mixed = {"kind": ["picture"] * 60 + ["text"] * 40, "vector": list(images)}
+    pq.write_table(pa.table(mixed), tmp_path / "mixed.parquet")
     training = unit(generator, 150)
     np.save(tmp_path / "train_captions.npy", training)
     np.save(tmp_path / "scores.npy", captions @ images.T)

@@ -119,7 +119,10 @@ def test_a_study_is_whole_and_rendering_changes_nothing(name, study, tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["demo", "diagnosis", "gate", "living", "no_match", "pretrained", "regularisation", "strong", "suspects", "topics"],
+    [
+        *("demo", "diagnosis", "gate", "living", "mixed", "no_match", "pretrained", "regularisation", "strong"),
+        *("suspects", "topics"),
+    ],
 )
 def test_tables_without_claims_follow_from_their_rows(name, study, tmp_path):
     copy = tmp_path / name

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from omegaconf import DictConfig, ListConfig
 
 from vsehub.checks import InputError, boolean, precision_word, require, whole, whole_seed
+from vsehub.cli.kinds import RequestedKinds
 from vsehub.cli.nodes import build, device_named
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import write_json
@@ -36,7 +37,7 @@ class Settings:
 
     command: its name. kind: what it writes ("a diagnosis"). written: the names of the files that it writes. files: each
     of FILES, None if not given. place: a collection in a database
-    that holds the items, and queries if no file of them is given. Raises InputError for everything
+    that holds the items, and queries if no file of them is given. kinds: of the items. Raises InputError for everything
     that can be refused before anything is read, such as an output folder that cannot be written to or a missing file of
     vectors.
     """
@@ -54,6 +55,7 @@ class Settings:
     device: str
     precision: str
     place: "Place | None" = None
+    kinds: RequestedKinds | None = None
 
     @classmethod
     def of(
@@ -76,6 +78,7 @@ class Settings:
             device=str(cfg.device),
             precision=precision_word(cfg.precision),
             place=place,
+            kinds=RequestedKinds.of(cfg),
         )
 
     def __post_init__(self) -> None:
@@ -156,6 +159,7 @@ def opened(settings: Settings, criteria: Mapping[str, Any], fetched: bool = True
     sides: dict[str, Any] = {name: path for name, path in given.items() if path is not None}
     reference = "reference_scores" if settings.scored else "reference"
     reads = any(one.needs_reference or one.matching is not None for one in criteria.values())
+    reads = reads or settings.kinds is not None  # for the mean of the queries
     if reference in sides and not reads:
         log.warning("%s is not read: none of these criteria uses reference queries", reference)
         del sides[reference]
@@ -164,7 +168,8 @@ def opened(settings: Settings, criteria: Mapping[str, Any], fetched: bool = True
     if settings.place is not None:
         sides = of_collection(settings.place) | sides
         require("queries" in sides, f"queries is not set, and none are kept beside {settings.place.address}; give them")
-    return open_inputs(sides, annotations, Reading(settings.normalize, settings.skip_unreadable, fetched))
+    inputs = open_inputs(sides, annotations, Reading(settings.normalize, settings.skip_unreadable, fetched))
+    return inputs if settings.kinds is None else settings.kinds.applied(inputs)
 
 
 def of_collection(place: "Place") -> dict[str, Any]:

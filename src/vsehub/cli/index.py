@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import boolean, existing, require, whole
 from vsehub.cli.embeddings import Settings
+from vsehub.cli.kinds import MEANS
 from vsehub.cli.nodes import components, plain
 
 if TYPE_CHECKING:
@@ -122,25 +123,28 @@ class RequestedIndex:
 
         items, out, seed = found.inputs.sides.items, self.settings.output, self.settings.seed
         where = "." if out.remote else str(out.folder.absolute())  # behind an address: where the files are fetched to
-        k, normalize = self.settings.k, self.settings.normalize
+        note: dict[str, Any] = {"k": self.settings.k, "normalize": self.settings.normalize}
+        note |= {"boost_weights": self.boost_weights}
+        note |= {"means": f"{where}/{MEANS}" if found.inputs.means_removed else None}
         index: ServedIndex | IndexParts
         if self.rows is None:
             index = build_index(items, bias, criterion.scale, self.kind, seed, boosts=self.boosts)
             index.save(out / INDEX)
-            code = usage_note(index, f"{where}/{INDEX}", k=k, normalize=normalize, boost_weights=self.boost_weights)
+            code = usage_note(index, f"{where}/{INDEX}", **note)
         else:
             index = IndexParts.build(out.folder, items, bias, criterion.scale, self.kind, self.rows, seed, self.boosts)
-            code = index.usage_note(where, k=k, normalize=normalize, boost_weights=self.boost_weights)
+            code = index.usage_note(where, **note)
         names = self.files(len(items))[:-1]
         size = sum((out / name).stat().st_size for name in names)
         facts = {"kind": self.kind, "files": names, "bytes": size}
         rows = f"`positions` are rows of {found.record['items']['path']}, counted from 0"
         rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
         shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-        needs = f"Fetch {shown} from {out.shown} first. " if out.remote else ""
-        note = usage(found, shown, f"{needs}Searching needs only FAISS and numpy", code, rows)
+        fetched = f"{shown} and {MEANS}" if found.inputs.means_removed else shown
+        needs = f"Fetch {fetched} from {out.shown} first. " if out.remote else ""
+        text = usage(found, shown, f"{needs}Searching needs only FAISS and numpy", code, rows)
         facts |= measured(index, found, criterion, bias, self.settings)
-        return facts | self._boosted(index, found, criterion, bias), note
+        return facts | self._boosted(index, found, criterion, bias), text
 
     def _write_database(self, found: "Comparison", criterion: "ItemBias", bias: "Tensor") -> tuple[dict[str, Any], str]:
         """Fill a collection of a database. Returns its part of the record and the note on searching it."""
@@ -259,9 +263,11 @@ def usage(found: "Comparison", name: str, needs: str, code: str, rows: str) -> s
     reference = "" if ranking["reference"] == "none" else f", its reference {record['reference']['set']}"
     if record["reference_items"] is not None:
         reference += f", its reference items {record['reference_items']['set']}"
+    without = ", each without the mean of its kind" if found.inputs.means_removed else ""
     return (
         f"# Searching {name}\n\n"
-        f"The {items['rows']:,} vectors of {items['path']}, ranked by {ranking['criterion']}{reference}. {needs}:\n\n"
+        f"The {items['rows']:,} vectors of {items['path']}{without}, ranked by {ranking['criterion']}{reference}. "
+        f"{needs}:\n\n"
         f"```python\n{code}```\n\n"
         f"{rows}.\n"
     )

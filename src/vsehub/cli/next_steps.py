@@ -27,6 +27,7 @@ def next_steps(settings: Settings, record: dict[str, Any]) -> list[dict[str, str
             if not settings.scored and chosen in ("auto", *indexed_criteria()):
                 own |= {"index": "flat"}
                 what = "the ranking and an index for ordinary search, both"
+            own |= {} if settings.kinds is None else settings.kinds.next_settings(record)
             own |= {"out": _free(f"{settings.out.rstrip('/')}-reranked")}
             found.append(_step("rerank", given, own, f"writes {what} corrected by {by} {why}"))
     if settings.scored:

@@ -12,6 +12,7 @@ from vsehub.cli.boosts import RequestedBoosts, boosts_record
 from vsehub.cli.correct import RequestedCorrection
 from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, finish, opened
 from vsehub.cli.index import INDEX, USAGE, RequestedIndex, indexed_criteria
+from vsehub.cli.kinds import MEANS
 from vsehub.cli.nodes import choice
 
 if TYPE_CHECKING:
@@ -28,9 +29,11 @@ def main() -> None:
 
 def rerank(cfg: DictConfig) -> None:
     """Rank `cfg.items` for `cfg.queries` under `cfg.criterion`; write the ranking, its record and its page."""
-    settings = Settings.of(cfg, "rerank", "a reranking", (RESULT, PAGE, RANKING, BIASES, INDEX, USAGE))
+    settings = Settings.of(cfg, "rerank", "a reranking", (RESULT, PAGE, RANKING, BIASES, MEANS, INDEX, USAGE))
     name, index, boosts = choice("criterion"), requested(cfg, settings), RequestedBoosts.of(cfg)
     require_boosts_fit(cfg, boosts)
+    if settings.kinds is not None:
+        settings.kinds.require_fits(cfg)
     if cfg.calibration is not None:
         existing("calibration", str(cfg.calibration), "Give the calibration.json that vsehub calibrate wrote")
         require_calibratable(cfg, settings, name)
@@ -87,6 +90,7 @@ def rerank(cfg: DictConfig) -> None:
         written = [
             RANKING,
             *((BIASES,) if cfg.biases else ()),
+            *((MEANS,) if inputs.means_removed else ()),
             *(() if index is None else index.files(len(inputs.sides.items))),
         ]
         out.begin((RESULT, PAGE, *written))
@@ -94,6 +98,8 @@ def rerank(cfg: DictConfig) -> None:
         if calibrated is not None:
             p_values, found.record["calibration"] = calibrated.applied(ranked.values[:, 0], cfg.accept)
         write_ranking(out / RANKING, ranked.positions, ranked.values, *names, p_values, cfg.accept)
+        if inputs.means_removed and inputs.kind_means is not None:
+            inputs.kind_means.save(out / MEANS)
         if cfg.biases:
             count = len(found.inputs.sides.items)
             write_biases(out / BIASES, served.ranked.item_terms, served.criterion.scale, count, names[1])

@@ -43,18 +43,40 @@ def read_numbers(
     number, and for a table that does not fit.
     """
     table = _opened(setting, path, columns)
+    entries, places = _of_items(setting, table, columns, rows, ids)
+    return _numbers(setting, table, entries, columns, places)
+
+
+def read_texts(setting: str, path: str | Path, column: str, rows: int, ids: Sequence[str] | None) -> list[str]:
+    """A column of such a table as texts, one for each item (rows,). Raises InputError, with the row, for an empty one.
+
+    ids: see `read_numbers`.
+    """
+    table = _opened(setting, path, [column])
+    (entries,), places = _of_items(setting, table, [column], rows, ids)
+    texts = ["" if one is None or one != one else str(one).strip() for one in entries]
+    empty = next((place for place, one in zip(places, texts, strict=True) if not one), None)
+    if empty is not None:
+        fail(f"{setting}: {path}: {column} of row {empty + 1} is empty; expected an entry for each item")
+    return texts
+
+
+def _of_items(
+    setting: str, table: TableFile, columns: Sequence[str], rows: int, ids: Sequence[str] | None
+) -> tuple[list[list[Any]], Sequence[int]]:
+    """Entries (C, rows) of a table in the order of the items, and the rows of the table that they are from."""
     if ids is not None and ID in table.names():
         found = table.entries([ID, *columns])
         places = rows_of(setting, table, found[ID], ids)
-        return _numbers(setting, table, [[found[name][place] for place in places] for name in columns], columns, places)
+        return [[found[name][place] for place in places] for name in columns], places
     found = table.entries(columns)
     count = len(found[columns[0]])
     require(
         count == rows,
-        f"{setting}: {path} has {count:,} rows for {rows:,} items; expected one for each, in their order, or the "
+        f"{setting}: {table.path} has {count:,} rows for {rows:,} items; expected one for each, in their order, or the "
         "column id and items with ids",
     )
-    return _numbers(setting, table, [found[name] for name in columns], columns, range(rows))
+    return [found[name] for name in columns], range(rows)
 
 
 def read_named_numbers(setting: str, path: str | Path, columns: Sequence[str]) -> tuple[list[str], np.ndarray]:
@@ -70,7 +92,7 @@ def read_named_numbers(setting: str, path: str | Path, columns: Sequence[str]) -
 
 
 def _opened(setting: str, path: str | Path, columns: Sequence[str]) -> TableFile:
-    expected = "a table with the column id, or as many rows as items, and a column of numbers for each boost"
+    expected = "a table with the column id, or as many rows as items, and the columns that are named"
     table = TableFile(Path(path), expected)
     table.require_columns(columns, f"{setting} has a row for each item")
     return table

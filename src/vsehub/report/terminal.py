@@ -3,6 +3,7 @@
 from typing import Any
 
 from vsehub.report.health import choice_text, queries_left_out, rounding_text, suspect_text, verdict_text
+from vsehub.report.kinds import kinds_table, kinds_text
 from vsehub.report.tables import ReportTable
 
 TRUTH = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "map_r": "mAP@R", "r_precision": "R-Prec"}
@@ -23,6 +24,8 @@ def table(record: dict[str, Any]) -> str:
     for ranking in record["rankings"]:
         if "rounding" in ranking:
             lines.append(f"precision: {rounding_text(ranking['criterion'], ranking['rounding'])}")
+    if record.get("kinds") is not None:
+        lines += [kinds_table(record).terminal(), *(f"kinds: {text}" for text in kinds_text(record))]
     lines += [f"verdict: {verdict_text(record['verdict'])}", *map(suspect_text, record["suspects"])]
     if index is not None:
         recall, times = index["recall"], index["milliseconds"]

@@ -60,7 +60,7 @@ def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int) -
     asked = open_vectors(queries, "tune_queries", normalize=inputs.files["queries"].normalize)
     same_space(asked, inputs.files["items"])
     look_through(asked)
-    ranked = inputs.sides.queries
+    ranked = inputs.files["queries"]
     shared = shared_rows(ranked, asked)
     require(
         shared <= ALLOWED * len(ranked),
@@ -69,7 +69,8 @@ def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int) -
         "queries with truth is then kept for choosing",
     )
     positives = read_positives(truth, Names("tune_queries", len(asked), asked.ids), inputs.item_names)
-    return choose(auto, asked, positives, inputs.sides.items, inputs.sides.reference, seed)
+    own = inputs.kind_means.queries(asked) if inputs.means_removed and inputs.kind_means is not None else asked
+    return choose(auto, own, positives, inputs.sides.items, inputs.sides.reference, seed)
 
 
 def halves(positives: Positives, share: float, seed: int) -> tuple[Positives, Positives]:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from vsehub.data.vectors.paths import stamps
 from vsehub.io.rows import listed
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.given import UnitVectors
+from vsehub.neighbors.kinds import KindMeans, Kinds
 from vsehub.neighbors.vectors import VectorSource, row_digests
 from vsehub.rerank.names import Annotations, Names
 from vsehub.rerank.scores import Range, ScoreFile, look_through_scores
@@ -40,7 +41,8 @@ class Inputs:
     """What is compared, the names of its rows, and the files of vectors that it was opened from.
 
     files: "queries", "items" and, if given, "reference", "reference_items"; of given scores "scores" and, if given,
-    "reference_scores". truth_path: the file of the true pairs, None if they are unknown.
+    "reference_scores". truth_path: the file of the true pairs, None if they are unknown. kind_means: of the kinds that
+    the sides have; None without kinds. means_removed: whether the sides are without these means.
     """
 
     sides: Sides
@@ -48,6 +50,8 @@ class Inputs:
     item_names: Names
     files: Mapping[str, VectorFile]
     truth_path: str | None
+    kind_means: KindMeans | None = None
+    means_removed: bool = False
 
     def check(self, look: Callable[[VectorFile], Norms] = look_through) -> CheckedInputs:
         """Read every row once. Raises InputError for unusable rows, and for a reference that contains the queries.
@@ -66,10 +70,42 @@ class Inputs:
         """JSON that identifies the vectors: hash of a sample, shape, sizes and modification times of the files."""
         normalize = next(iter(self.files.values())).normalize
         found: dict[str, Any] = {"reference": None, "reference_items": None, "normalize": normalize}
+        if self.sides.kinds is not None:
+            found["kinds"] = [self.sides.kinds.digest(), self.means_removed]
         for name, side in self.files.items():
             files = [stamp and list(stamp[:2]) for stamp in side.origin.stamps.values()]
             found[name] = [side.fingerprint(), *side.shape, files]
         return found
+
+    def with_kinds(self, kinds: Kinds, remove_means: bool) -> "Inputs":
+        """The same inputs with the kinds of the items; remove_means: each vector without the mean of its kind.
+
+        The mean of the queries is that of the reference, if there is one. Rows are divided by their norms again unless
+        `normalize` is False. Raises InputError for vectors that cannot be used, and for a kind, or queries, of a single
+        row where means are removed.
+        """
+        for name in ("queries", "items", "reference"):
+            if name in self.files:
+                look_through(self.files[name])  # a mean of unusable rows would hide which they are
+        sides = self.sides
+        means = KindMeans.of(kinds, sides.items, sides.seen, self.files["items"].normalize is not False)
+        if not remove_means:
+            return replace(self, sides=replace(sides, kinds=kinds), kind_means=means)
+        kinds.require_several()
+        require(
+            len(sides.seen) > 1,
+            "item_kinds: of a single query nothing is left without the mean of the queries. Give reference=FILE, other "
+            "queries, or set remove_means=false",
+        )
+        reference = None if sides.reference is None else means.queries(sides.reference)
+        centred = replace(
+            sides,
+            queries=means.queries(sides.queries),
+            items=means.items(sides.items, kinds),
+            reference=reference,
+            kinds=kinds,
+        )
+        return replace(self, sides=centred, kind_means=means, means_removed=True)
 
     def changed(self) -> list[Path]:
         """The files of vectors that have changed or been replaced since they were opened."""

@@ -54,7 +54,7 @@ class Ranked:
     values, positions: (Q, k), best first, on the CPU. hubness, histograms, truth: see `Tally`. changed: see `Changes`.
     occurrences, wrong: N_k and BN_k at the largest measured k; wrong is None without positives. item_terms: the
     criterion's terms of each item, for an `ItemBias` just the bias (M,). rounding: see `RoundingChanges`; None for
-    float32 scores.
+    float32 scores. kinds: see `Tally.by_kind`.
     """
 
     name: str
@@ -68,6 +68,7 @@ class Ranked:
     wrong: ItemCounts | None
     item_terms: tuple[Tensor, ...]
     rounding: dict[str, float | None] | None = None
+    kinds: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +133,7 @@ def measure(
     relevance = most if 0 < most <= DEEPEST else None
     shallow = matchings if relevance is not None and k < relevance else ()
     gathered = {
-        name: _Gathered(name, k, Tally(items, positives, None if name in shallow else relevance))
+        name: _Gathered(name, k, Tally(items, positives, None if name in shallow else relevance, sides.kinds))
         for name in (PLAIN, *criteria)
     }
     depth = max(*depths, relevance or 0)
@@ -260,7 +261,14 @@ class _Gathered:
         measured = (tally.hubness(), tally.histograms(), tally.truth(), self._changes.metrics())
         deepest = tally.ks[-1]
         return Ranked(
-            self._name, values, positions, *measured, tally.occurrences(deepest), tally.wrong(deepest), item_terms
+            self._name,
+            values,
+            positions,
+            *measured,
+            tally.occurrences(deepest),
+            tally.wrong(deepest),
+            item_terms,
+            kinds=tally.by_kind(),
         )
 
 

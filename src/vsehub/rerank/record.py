@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from vsehub.criteria.base import Criterion
@@ -43,6 +44,7 @@ def record(
         "reference_items": _reference_items(inputs, sides, criteria),
         "k": k,
         "truth": _truth(inputs),
+        "kinds": _kinds(inputs),
         **values(measured, criteria, inductive, inputs.query_names, inputs.item_names, seed),
     }
 
@@ -97,6 +99,22 @@ def _truth(inputs: Inputs) -> dict[str, Any] | None:
         "pairs": len(truth.query),
         "measured_queries": measured,
         "queries_without": truth.queries - measured,
+    }
+
+
+def _kinds(inputs: Inputs) -> dict[str, Any] | None:
+    """The kinds of the items: names, numbers of items and of true pairs, distances of means (`KindMeans.gaps`)."""
+    kinds, means, truth = inputs.sides.kinds, inputs.kind_means, inputs.sides.positives
+    if kinds is None or means is None:
+        return None
+    pairs = None if truth is None else torch.bincount(kinds.of[truth.item], minlength=len(kinds.names)).tolist()
+    return {
+        "names": list(kinds.names),
+        "items": kinds.counts.tolist(),
+        "pairs": pairs,
+        **means.gaps(),
+        "means_removed": inputs.means_removed,
+        "query_mean": "transductive" if inputs.sides.reference is None else "inductive",
     }
 
 
@@ -156,6 +174,7 @@ def values(
                 "truth": ranking.truth,
                 "changed": ranking.changed,
                 **({} if ranking.rounding is None else {"rounding": ranking.rounding}),
+                **({} if ranking.kinds is None else {"kinds": ranking.kinds}),
             }
             for ranking in measured.rankings
         ],

@@ -322,6 +322,17 @@ def unit_rows(normalize: bool | None) -> str:
     return "queries /= np.linalg.norm(queries, axis=1, keepdims=True)  # as the items were\n"
 
 
+def mean_lines(means: str | None, normalize: bool | None) -> str:
+    """The lines of a note that take the mean in the file `means` from `queries`, for items without theirs, else "".
+
+    See `neighbors.kinds.KindMeans`.
+    """
+    if means is None:
+        return ""
+    line = f'queries -= np.load({means!r})["queries"]  # their mean; the items are stored without that of their kind\n'
+    return line + ("" if normalize is False else "queries /= np.linalg.norm(queries, axis=1, keepdims=True)\n")
+
+
 def tail_lines(boosts: Boosts, boost_weights: Mapping[str, float] | None) -> str:
     """The lines of a note that make `vectors` of `queries`, `last` and, where an index has boosts, their weights."""
     if not len(boosts):
@@ -351,6 +362,7 @@ def search_lines(
     queries: str,
     normalize: bool | None,
     boost_weights: Mapping[str, float] | None,
+    means: str | None,
 ) -> SearchLines:
     """The lines of `usage_note` that depend on the facts of an index and its effort."""
     if facts.kind == "ivfpq":
@@ -365,6 +377,7 @@ def search_lines(
             f"{tail_lines(facts.boosts, boost_weights)}"
         )
     asked = f'queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim})\n{unit_rows(normalize)}'
+    asked += mean_lines(means, normalize)
     return SearchLines(
         _EFFORT.get(facts.kind, "").format(effort=effort), asked + folds, formula(facts.scale, facts.mean_bias)
     )
@@ -377,12 +390,14 @@ def usage_note(
     k: int = 10,
     normalize: bool | None = None,
     boost_weights: Mapping[str, float] | None = None,
+    means: str | None = None,
 ) -> str:
     """Python that searches the index in `file` for the vectors in `queries`: `positions` and `scores`, both (Q, k).
 
     normalize: whether the items were divided by their norms. boost_weights: those of the boosts that it holds; None: 0.
+    means: the file of the means that items were stored without; None: with all.
     """
-    facts, lines = index.facts, search_lines(index.facts, index.effort, queries, normalize, boost_weights)
+    facts, lines = index.facts, search_lines(index.facts, index.effort, queries, normalize, boost_weights, means)
     k = min(k, facts.items)
     return f"""import faiss
 import numpy as np

@@ -99,9 +99,10 @@ class IndexParts:
         k: int = 10,
         normalize: bool | None = None,
         boost_weights: Mapping[str, float] | None = None,
+        means: str | None = None,
     ) -> str:
         """Python that searches all parts in `folder`: `positions` and `scores`, both (Q, k). See `usage_note`."""
-        lines = search_lines(self.facts, next(self.opened()).effort, queries, normalize, boost_weights)
+        lines = search_lines(self.facts, next(self.opened()).effort, queries, normalize, boost_weights, means)
         k = min(k, len(self))
         return f"""import faiss
 import numpy as np

@@ -9,6 +9,7 @@ import numpy as np
 from vsehub.io.files import write_text
 from vsehub.io.records import EMBEDDINGS, checked_record
 from vsehub.report.health import choice_text, parameters, queries_left_out, rounding_text, suspect_text, verdict_text
+from vsehub.report.kinds import kinds_table, kinds_text
 from vsehub.report.pages.templates import Thumbnails, bars, render_page
 from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
 from vsehub.report.tables import Cell, ReportTable, code_text, duration, hardware_text, versions_text
@@ -357,6 +358,8 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
         changes=changes_table(record) if len(rankings) > 1 else None,
         rankings=rankings_table(record),
         columns=column_notes(record),
+        kinds=kinds_table(record) if record.get("kinds") else None,
+        kind_lines=kinds_text(record) if record.get("kinds") else [],
         curves=occurrence_curves(curves, k, fair_share(record)),
         hubs=hubs,
         never=bars(entries.colours, antihubs["count"], record["items"]["rows"]) if antihubs.get("count") else [],

@@ -1,0 +1,191 @@
+"""Pictures and texts in one index: ranked without the means of their kinds, reported for each, and what is refused."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from vsehub.neighbors import KindMeans, Kinds
+from vsehub.rerank.table import read_ranking
+from vsehub.serving import load_index
+
+PICTURES, TEXTS, QUERIES, DIM, K = 30, 20, 40, 16, 5
+SIDES = ("queries=queries.npy", "items=items.parquet::vector", "reference=reference.npy")
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Queries of texts' kind, each beside its own item; pictures lie behind a gap."""
+    random = np.random.default_rng(0)
+    texts, pictures = 0.8 * random.normal(size=(2, 1, DIM))
+    points = random.normal(size=(PICTURES + TEXTS, DIM))
+    kinds = random.permutation(["picture"] * PICTURES + ["text"] * TEXTS)
+    answers = random.permutation(PICTURES + TEXTS)[:QUERIES]
+    found = {
+        "items": unit(points + np.where(kinds[:, None] == "text", texts, pictures)).astype(np.float32),
+        "queries": unit(points[answers] + 0.5 * random.normal(size=(QUERIES, DIM)) + texts).astype(np.float32),
+        "reference": unit(random.normal(size=(60, DIM)) + texts).astype(np.float32),
+    }
+    for name in ("queries", "reference"):
+        np.save(tmp_path / f"{name}.npy", found[name])
+    ids = [f"item {row}" for row in range(len(kinds))]
+    table = {"id": ids, "vector": found["items"].tolist(), "kind": kinds.tolist()}
+    pq.write_table(pa.table(table), tmp_path / "items.parquet")
+    order = random.permutation(len(ids))
+    lines = [f"{ids[row]},{kinds[row]},{row}" for row in order]
+    (tmp_path / "kinds.csv").write_text("\n".join(["id,kind,row", *lines, "nobody,sound,1"]))
+    (tmp_path / "pairs.csv").write_text(
+        "\n".join(["query,item", *(f"{query},{ids[item]}" for query, item in enumerate(answers))])
+    )
+    return found | {"kinds": kinds, "answers": answers, "ids": ids}
+
+
+def without_means(files):
+    """Items and queries without the means of their kinds, by numpy."""
+    kinds, items = files["kinds"], files["items"].astype(np.float64)
+    means = {one: items[kinds == one].mean(axis=0) for one in ("picture", "text")}
+    asked = files["queries"] - files["reference"].mean(axis=0, dtype=np.float64)
+    return unit(items - np.array([means[one] for one in kinds])), unit(asked)
+
+
+def best_of(queries, items):
+    return np.argsort(-(queries @ items.T), axis=1, kind="stable")
+
+
+def test_each_item_is_ranked_without_the_mean_of_its_kind(files, run_here, tmp_path, undrawn):
+    pytest.importorskip("faiss")
+    given = ("item_kinds=kind", "criterion=nns", "truth=pairs.csv", f"k={K}", "out=out")
+    said = run_here("rerank", *SIDES, *given, "index=flat", "index_rows=20")
+    items, queries = without_means(files)
+    best = best_of(queries, items)
+    found, _ = read_ranking(tmp_path / "out" / "ranking.parquet", None, files["ids"])
+    assert np.array_equal(found.numpy(), best[:, :K])
+    record = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert record["kinds"]["names"] == ["picture", "text"]
+    assert record["kinds"]["items"] == [PICTURES, TEXTS]
+    assert (record["kinds"]["means_removed"], record["kinds"]["query_mean"]) == (True, "inductive")
+    for own, name in zip(record["rankings"][0]["kinds"], record["kinds"]["names"], strict=True):
+        asked = files["kinds"][files["answers"]] == name
+        listed = files["kinds"][best[:, :10]] == name
+        counts = np.bincount(best[:, :10].ravel(), minlength=len(items))[files["kinds"] == name]
+        assert own["queries"] == asked.sum()
+        assert own["places"] == pytest.approx(listed.mean())
+        assert own["largest_hub"] == counts.max()
+        assert own["skew"] == pytest.approx(((counts - counts.mean()) ** 3).mean() / counts.std() ** 3)
+        for k in (1, 5, 10):
+            hits = (best[:, :k] == files["answers"][:, None]).any(axis=1)
+            assert own[f"r{k}"] == pytest.approx(100 * hits[asked].mean())
+    assert "each item is ranked without the mean of its kind, each query without that of the reference" in said
+    assert "Kinds of items" in (tmp_path / "out" / "index.html").read_text()
+
+    assert np.array_equal(noted(tmp_path / "out"), best[:, :K])
+
+
+def noted(folder):
+    """The positions that the note on an index finds, run literally."""
+    ran = {}
+    exec((folder / "USAGE.md").read_text().split("```")[1].removeprefix("python\n"), ran)
+    return ran["positions"]
+
+
+def test_kinds_by_id_with_the_means_left(files, run_here, tmp_path, undrawn):
+    """The ranking is the plain one; a table in another order gives the kinds by id."""
+    said = run_here(
+        "rerank", *SIDES, "item_kinds=kinds.csv::kind", "remove_means=false", "criterion=csls", f"k={K}", "out=out"
+    )
+    record = json.loads((tmp_path / "out" / "result.json").read_text())
+    best = best_of(files["queries"], files["items"])[:, :10]
+    share = (files["kinds"][best] == "text").mean()
+    plain, csls = (ranking["kinds"][1]["places"] for ranking in record["rankings"])
+    assert plain == pytest.approx(share)
+    assert plain > csls
+    assert not (tmp_path / "out" / "means.npz").exists()
+    assert f"text is found first: 40.0% of the items have {share:.1%} of the places" in said
+
+
+def test_a_diagnosis_says_what_is_found_first(files, run_here, tmp_path, undrawn):
+    pytest.importorskip("faiss")
+    said = run_here("diagnose", *SIDES, "item_kinds=kind", "criteria=[csls]", "truth=pairs.csv", "out=seen")
+    gaps = json.loads((tmp_path / "seen" / "result.json").read_text())["kinds"]
+    middle = [files["items"][files["kinds"] == one].mean(axis=0, dtype=np.float64) for one in ("picture", "text")]
+    asked = files["reference"].mean(axis=0, dtype=np.float64)
+    assert np.allclose(gaps["from_queries"], [np.linalg.norm(one - asked) for one in middle], atol=1e-6)
+    assert gaps["widest"] == pytest.approx(np.linalg.norm(middle[0] - middle[1]), abs=1e-6)
+    assert "text is found first" in said
+    step = said.partition("next:\n  vsehub ")[2].splitlines()[0].split()
+    assert "item_kinds=kind" in step
+    assert "remove_means=false" not in step
+    run_here(*step)
+    folder = tmp_path / "seen-reranked"
+    found, _ = read_ranking(folder / "ranking.parquet", None, files["ids"])
+    assert np.array_equal(noted(folder), found)
+    asked = KindMeans.read(folder / "means.npz").queries(files["queries"])
+    assert np.array_equal(load_index(folder / "index.faiss").search(asked, 10)[1], found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (("item_kinds=knd",), "no column 'knd' (did you mean kind?)"),
+        (("item_kinds=kinds.csv::sort",), "has no column 'sort'"),
+        (("item_kinds=absent.csv::kind",), "item_kinds"),
+        (("items=plain.npy", "item_kinds=kind"), "and items is plain.npy, no .csv, .tsv, .jsonl, .parquet file"),
+        (("item_kinds=kinds.csv::row",), "50 items are of 50 kinds"),
+        (("item_kinds=alone.csv::kind",), "'sound' has a single item"),
+        (("item_kinds=empty.csv::kind",), "kind of row 50 is empty"),
+        (("item_kinds=short.csv::kind",), "has no row for 49 of 50 items"),
+        (("remove_means=maybe",), "remove_means"),
+        (("index=lancedb", "item_ids=ids.txt"), "a collection does not keep means"),
+        (("engine=ray",), "engine=ray knows no kinds"),
+        (("criterion=dual_is", "reference_items=plain.npy"), "they have no kinds"),
+        (("reference=null", "queries=one.npy"), "of a single query nothing is left"),
+        (("queries=bad.npy",), "queries (bad.npy)"),
+        (("queries=null", "items=null", "reference=null", "scores=plain.npy"), "only scores are given"),
+    ],
+    ids=lambda one: "" if isinstance(one, str) else " ".join(one)[:40],
+)
+def test_what_is_refused(changes, said, files, run_here, tmp_path):
+    np.save(tmp_path / "plain.npy", files["items"])
+    np.save(tmp_path / "one.npy", files["queries"][:1])
+    np.save(tmp_path / "bad.npy", np.where(np.eye(QUERIES, DIM) > 0, np.nan, files["queries"]))
+    (tmp_path / "ids.txt").write_text("\n".join(files["ids"]))
+    rest = "\n".join(f"{one},text" for one in files["ids"][1:])
+    (tmp_path / "alone.csv").write_text(f"id,kind\nitem 0,sound\n{rest}\n")
+    (tmp_path / "empty.csv").write_text(f"id,kind\n{rest}\nitem 0,\n")
+    (tmp_path / "short.csv").write_text("id,kind\nitem 0,text\n")
+    changed = {change.split("=")[0] for change in changes}
+    kept = [one for one in (*SIDES, "item_kinds=kind") if one.split("=")[0] not in changed]
+    found = run_here("rerank", *kept, *changes, "out=out", status=2)
+    assert said in found
+    assert len(found.strip().splitlines()) <= 3
+    assert not (tmp_path / "out" / "result.json").exists()
+
+
+def test_a_criterion_is_chosen_without_the_means_too(files, run_here, tmp_path, undrawn):
+    """As by a command on files of vectors that have lost their means before."""
+    random = np.random.default_rng(2)
+    answers = np.arange(60) % len(files["items"])
+    asked = unit(files["items"][answers] + 0.3 * random.normal(size=(60, DIM))).astype(np.float32)
+    np.save(tmp_path / "tune.npy", asked)
+    pairs = "\n".join(["query,item", *(f"{query},{files['ids'][item]}" for query, item in enumerate(answers))])
+    (tmp_path / "tune.csv").write_text(pairs)
+    chosen = ("criterion=auto", "tune_truth=tune.csv", f"k={K}")
+    run_here("rerank", *SIDES, *chosen, "item_kinds=kind", "tune_queries=tune.npy", "out=kinds")
+    means = KindMeans.read(tmp_path / "kinds" / "means.npz")
+    for name, rows in (("queries", files["queries"]), ("reference", files["reference"]), ("tune", asked)):
+        np.save(tmp_path / f"{name}-less.npy", means.queries(rows).rows(0, len(rows)).numpy())
+    items = means.items(files["items"], Kinds.named(files["kinds"].tolist())).rows(0, len(files["items"]))
+    np.save(tmp_path / "items-less.npy", items.numpy())
+    (tmp_path / "ids.txt").write_text("\n".join(files["ids"]))
+    sides = [f"{name}={name}-less.npy" for name in ("queries", "items", "reference")]
+    run_here("rerank", *sides, *chosen, "item_ids=ids.txt", "tune_queries=tune-less.npy", "out=less")
+    one, other = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("kinds", "less"))
+    assert len(one["choice"]["tried"]) > 1
+    assert one["choice"] == other["choice"]
+    assert [ranking["hubness"] for ranking in one["rankings"]] == [ranking["hubness"] for ranking in other["rankings"]]
