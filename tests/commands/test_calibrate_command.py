@@ -13,6 +13,7 @@ from vsehub.checks import InputError
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.living import opened
+from vsehub.web.contents import of_collection
 
 ITEMS, DIM, RATE = 60, 12, 0.1
 SETTINGS = ("items=items.npy", "item_ids=ids.txt", "reference=train.npy")
@@ -55,6 +56,7 @@ def searched(files):
 def test_files_and_a_faiss_index(files, run_here, undrawn):
     said = run_here("calibrate", *KNOWN, *SETTINGS, f"false_accept=[0.05,{RATE}]")
     assert f"csls, {ITEMS} calibration queries, one of each group that shares answers; written to calibration" in said
+    assert "calibrated: 2·s - b(item) under csls, as a search returns it" in said
     record = json.loads((files / "calibration" / "calibration.json").read_text())
     search, (_, positions, p) = searched(files)
     wanted = search.calibration_
@@ -81,6 +83,9 @@ def test_files_and_a_faiss_index(files, run_here, undrawn):
     assert table["rank"] == [*range(1, 11)] * len(kept)
     assert table["item"] == [f"item {item}" for item in positions[kept].flatten()]
     assert (kept >= ITEMS).mean() < (p > RATE)[ITEMS:].mean()
+    page = (files / "cut" / "index.html").read_text()
+    assert f"{len(kept)} of {len(p)} queries are accepted" in page
+    assert "2·s - b(item) under csls" in page
     if faiss:
         ran = {}
         note = (files / "cut" / "USAGE.md").read_text().split("```")[1].removeprefix("python\n")
@@ -125,6 +130,12 @@ def test_a_collection(files, run_here, undrawn):
         [f"item {item}" for item in row[:3]] if value <= RATE else [] for row, value in zip(positions, p, strict=True)
     ]
     assert lists() == wanted
+    with opened(there) as collection:
+        kept = collection.facts.calibration
+        assert (kept["items"], kept["version"]) == (ITEMS, collection.facts.version) == (ITEMS, 0)
+    served = of_collection(there, None, None, None)
+    assert served.thresholds == {RATE: float(kept["thresholds"][str(RATE)])}
+    assert not served.changed()
     ran = {}
     exec((files / "filled" / "USAGE.md").read_text().split("```")[1].removeprefix("python\n"), ran)
     assert ran["accepted"].tolist() == (p <= RATE).tolist()
@@ -156,10 +167,23 @@ def test_a_collection(files, run_here, undrawn):
     said = run_here("rerank", *SETTINGS, "queries=queries.npy", "calibration=again/calibration.json", "out=x", status=2)
     assert "holds for other items and other reference" in said
 
-    with opened(there) as collection, opened(there) as other:
-        other.remove(["item 5"])
-        with pytest.raises(InputError, match="has been changed meanwhile; give the command again"):
-            collection.keep_calibration(search.calibration_, [RATE])
+    # The first change voids the calibration, and the second, which leaves its facts alike, one that began in between.
+    for gone in ("item 5", "item 6"):
+        with opened(there) as collection, opened(there) as other:
+            other.remove([gone])
+            with pytest.raises(InputError, match="has been changed meanwhile; give the command again"):
+                collection.keep_calibration(search.calibration_, [RATE])
+    with opened(there) as early, opened(there) as collection:
+        collection.keep_calibration(search.calibration_, [RATE])
+        collection.threshold(RATE)
+        early.remove(["item 7"])  # opened when there was no calibration
+    with opened(there) as collection:
+        assert collection.facts.calibration is None
+        collection.keep_calibration(search.calibration_, [RATE])
+        collection.database.remove(["item 8"])  # as another program does
+        assert collection.thresholds == {}
+    with pytest.raises(InputError, match="is not calibrated, or items have come or gone since"):
+        lists()
     run_here(*filling, "out=anew", "overwrite=true")
     with pytest.raises(InputError, match="is not calibrated"):
         lists()

@@ -278,6 +278,33 @@ def test_boosts_in_a_collection(place, monkeypatch):
         assert labels == [LABELS[row] for row in rows]
 
 
+def test_filters_beside_boosts(place, tmp_path, monkeypatch):
+    """Each engine's own note, under its filter and weights: the boosted ranking of the items that the filter leaves."""
+    import pyarrow as pa
+
+    table = BoostTable.of(("popularity",), np.random.default_rng(0).random((ITEMS, 1)), ITEMS)
+    fields = pa.table({"price": [float(row) for row in range(ITEMS)]})
+    items = replace(items_of(), fields=fields, boosts=table)
+    with fill(place, facts(items), items) as held:
+        held.complete()
+        note = usage_note(held, str(place.uri), k=K, boost_weights={"popularity": 0.4})
+    monkeypatch.chdir(tmp_path)
+    np.save("queries.npy", QUERIES.numpy())
+    example = "models.Filter(must=[models.FieldCondition(key='price', range=models.Range(lt=10))])"
+    chosen = example if place.engine == "qdrant" else "'price < 10'"
+    only = next(line for line in note.splitlines() if line.startswith("only = ")).split("#")[0]
+    for weight in (0.4, 0.0):
+        scores = 2 * (QUERIES @ VECTORS.T + table.raised({"popularity": 1.0}).float() * weight) - BIAS
+        wanted, order = scores[:, :10].sort(dim=1, descending=True, stable=True)
+        ran = {}
+        exec(note.replace(only, f"only = {chosen} ").replace('"popularity": 0.4', f'"popularity": {weight}'), ran)
+        assert [list(row) for row in ran["ids"]] == [[IDS[row] for row in rows[:K]] for rows in order.tolist()]
+        np.testing.assert_allclose(ran["scores"], wanted[:, :K], rtol=1e-3, atol=1e-4)
+        for name in ("client", "base"):
+            if hasattr(ran.get(name), "close"):
+                ran[name].close()
+
+
 def test_boosts_of_a_collection_without_any(place):
     items = items_of()
     with fill(place, facts(items), items) as held:
@@ -532,6 +559,8 @@ def test_a_collection_of_somebody_else(place):
     """Refused even with overwrite=true, under each name that is written; so are facts that are damaged."""
     items = items_of()
     told = json.loads(replace(facts(items), complete=True).text())
+    sound = {"queries": 3, "items": ITEMS, "version": 0, "thresholds": {"0.1": 0.5}}
+    assert Facts.read(json.dumps(told | {"calibration": sound}), "x").calibration == sound
     for text, message in (
         ("theirs", "was not made by vsehub: it has no facts on its correction"),
         (json.dumps([1]), "was not made by vsehub"),
@@ -543,16 +572,21 @@ def test_a_collection_of_somebody_else(place):
         (json.dumps(told | {"scale": "2"}), r"the facts of .* are damaged \(scale\)"),
         (json.dumps(told | {"generation": "../x"}), r"the facts of .* are damaged \(generation\)"),
         (json.dumps(told | {"dim": 10**9, "complete": 1}), r"damaged \(dim, complete\)"),
+        (json.dumps(told | {"version": -1}), r"damaged \(version\)"),
         *(
             (json.dumps(told | {"calibration": one}), r"damaged \(calibration\)")
             for one in (
                 {},
                 [],
-                {"queries": 0, "thresholds": {}},
-                {"queries": 3, "thresholds": [0.1]},
-                {"queries": 3, "thresholds": {"0.1": "high"}},
-                {"queries": 3, "thresholds": {"0.1": float("inf")}},
-                {"queries": 3, "thresholds": {"few": 0.1}},
+                {"queries": 3, "thresholds": {}},
+                sound | {"queries": 0},
+                sound | {"items": 0},
+                sound | {"version": -1},
+                sound | {"version": True},
+                sound | {"thresholds": [0.1]},
+                sound | {"thresholds": {"0.1": "high"}},
+                sound | {"thresholds": {"0.1": float("inf")}},
+                sound | {"thresholds": {"few": 0.1}},
             )
         ),
         (json.dumps(told | {"_target_": "os.system"}), r"damaged \(more than vsehub writes\)"),

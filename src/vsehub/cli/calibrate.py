@@ -76,6 +76,7 @@ def calibrate(cfg: DictConfig) -> None:
     print(ReportTable(["false accepts, at most", "accepted above", "queries with answers accepted"], rows).terminal())
     stored = "" if place is None else f"stored with {place.address}; "
     print(
+        f"calibrated: {told['score']}\n"
         f"{told['criterion']}, {len(calibration):,} calibration queries, one of each group that shares answers; "
         f"{stored}written to {out.shown}: {RECORD}; {seconds['seconds']:.1f} seconds"
     )
@@ -109,7 +110,7 @@ def of_files(cfg: DictConfig, sides: dict[str, str], annotations: "Annotations")
     from vsehub.criteria.base import fit_all
     from vsehub.neighbors.vectors import as_vectors
     from vsehub.rerank.inputs import Reading, open_inputs
-    from vsehub.serving.calibration import Calibration
+    from vsehub.serving.calibration import Calibration, score_text
 
     criterion = built(name, cfg.criterion)
     if isinstance(criterion, Auto) or not isinstance(criterion, Correction):
@@ -142,7 +143,7 @@ def of_files(cfg: DictConfig, sides: dict[str, str], annotations: "Annotations")
     require(not changed, f"{', '.join(map(str, changed))} changed while being read; give the command again")
     told = {side: side_record(inputs.files[side]) if side in sides else None for side in SIDES}
     own = {"criterion": name, "parameters": criterion.parameters(), "normalize": cfg.normalize, "collection": None}
-    return found, own | told
+    return found, own | told | {"score": score_text(name, criterion)}
 
 
 def of_collection(
@@ -152,7 +153,7 @@ def of_collection(
     from vsehub.data.vectors.embeddings import look_through, open_vectors
     from vsehub.neighbors.vectors import as_vectors
     from vsehub.rerank.names import read_positives
-    from vsehub.serving.calibration import Calibration
+    from vsehub.serving.calibration import Calibration, score_text
     from vsehub.serving.databases.living import opened
 
     with opened(place) as collection:
@@ -169,9 +170,15 @@ def of_collection(
         items = as_vectors("items", vectors)
         found = Calibration.of(collection.criterion, asked, items, terms, positives, reference, cfg.seed)
         collection.keep_calibration(found, rates)
-    told = {"address": place.address, "generation": facts.generation, "items": len(ids)}
+        score = score_text(facts.criterion, collection.criterion)
+    told = {
+        "address": place.address,
+        "generation": facts.generation,
+        "version": facts.version,
+        "items": len(ids),
+    }
     own = {"criterion": facts.criterion, "parameters": facts.parameters, "normalize": normalize, "collection": told}
-    return found, own | {"queries": side_record(file), "items": None, "reference": None}
+    return found, own | {"queries": side_record(file), "items": None, "reference": None, "score": score}
 
 
 def side_record(file: "VectorFile") -> dict[str, Any]:

@@ -255,7 +255,7 @@ def usage(found: "Comparison", name: str, needs: str, code: str, rows: str) -> s
     """A note on searching the index `name` without vsehub. needs: with what. rows: what the results are."""
     record, ranking = found.record, found.served.record
     items = record["items"]
-    code += accepted_line(record["calibration"])
+    code += accepted_line(record["calibration"], bool(record.get("boosts")))
     reference = "" if ranking["reference"] == "none" else f", its reference {record['reference']['set']}"
     if record["reference_items"] is not None:
         reference += f", its reference items {record['reference_items']['set']}"
@@ -267,11 +267,15 @@ def usage(found: "Comparison", name: str, needs: str, code: str, rows: str) -> s
     )
 
 
-def accepted_line(calibration: dict[str, Any] | None) -> str:
-    """The line of a note that applies the threshold of the rate `accept`; "" where there is none."""
+def accepted_line(calibration: dict[str, Any] | None, boosted: bool) -> str:
+    """The line of a note that applies the threshold of the rate `accept`; "" where there is none.
+
+    boosted: whether the index holds boosts, under whose weights the threshold is void.
+    """
     if calibration is None or calibration["accept"] is None:
         return ""
-    return (
+    lines = "# the threshold is of scores without boosts: it is void under weights other than 0\n" if boosted else ""
+    return lines + (
         f"accepted = scores[:, 0] > {calibration['threshold']!r}  # False: nothing here; at most "
         f"{calibration['accept']:.3g} of the queries without an answer are accepted\n"
     )

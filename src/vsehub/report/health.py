@@ -1,4 +1,4 @@
-"""In words: the verdict on a ranking, items that look planted, the chosen criterion, and what rounding changes."""
+"""In words: a verdict, items that look planted, the chosen criterion, a calibration, and what rounding changes."""
 
 
 def parameters(ranking: dict) -> str:
@@ -57,6 +57,17 @@ def choice_text(choice: dict) -> list[tuple[str, str]]:
             )
         )
     return facts
+
+
+def calibration_text(calibration: dict, queries: int) -> str:
+    """How many of the queries are accepted, or that p values are given."""
+    by = f"by {calibration['queries']:,} calibration queries"
+    if calibration["accept"] is None:
+        return f"ranking.parquet has the p value of each query's first item, {by}"
+    return (
+        f"{calibration['accepted']:,} of {queries:,} queries are accepted (p at most {calibration['accept']:g}, {by}); "
+        "the others are left out of ranking.parquet"
+    )
 
 
 def rounding_text(name: str, rounding: dict) -> str:

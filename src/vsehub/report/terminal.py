@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from vsehub.report.health import choice_text, queries_left_out, rounding_text, suspect_text, verdict_text
+from vsehub.report.health import (
+    calibration_text,
+    choice_text,
+    queries_left_out,
+    rounding_text,
+    suspect_text,
+    verdict_text,
+)
 from vsehub.report.tables import ReportTable
 
 TRUTH = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "map_r": "mAP@R", "r_precision": "R-Prec"}
@@ -39,17 +46,6 @@ def table(record: dict[str, Any]) -> str:
     spent = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items())
     fair = k * queries["rows"] / items["rows"]
     return "\n".join([*lines, f"a fair share is {fair:.3g} queries per item; seconds: {spent}"])
-
-
-def calibration_text(calibration: dict[str, Any], queries: int) -> str:
-    """How many of the queries are accepted, or that p values are given."""
-    by = f"by {calibration['queries']:,} calibration queries"
-    if calibration["accept"] is None:
-        return f"ranking.parquet has the p value of each query's first item, {by}"
-    return (
-        f"{calibration['accepted']:,} of {queries:,} queries are accepted (p at most {calibration['accept']:g}, {by}); "
-        "the others are left out of ranking.parquet"
-    )
 
 
 def _rankings(record: dict[str, Any]) -> ReportTable:
