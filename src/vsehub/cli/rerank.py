@@ -48,7 +48,7 @@ def rerank(cfg: DictConfig) -> None:
     criterion, tuning = built(name, cfg.criterion), None
     if isinstance(criterion, Auto):
         tuning = Tuning(cfg.tune_queries, cfg.tune_truth, cfg.tune_share)
-        criterion = criterion.indexable() if index is not None or cfg.biases else criterion
+        criterion = criterion.indexable() if index is not None or cfg.biases or boosts is not None else criterion
     else:
         require(cfg.tune_queries is None, f"tune_queries is for criterion=auto; {name} is not chosen by anything")
     require(
@@ -72,11 +72,11 @@ def rerank(cfg: DictConfig) -> None:
     job = Job("rerank", out, where, settings.k, settings.seed, tuning)
     inputs = opened(settings, corrections, where.fetched)
     table = None if boosts is None else boosts.read(inputs)
+    if tuning is not None:
+        job = replace(job, tuning=replace(tuning, boosts=table))
     if index is not None:
         index.check_items(inputs)
-    if boosts is not None and isinstance(index, RequestedIndex):
-        index = replace(index, boosts=table, boost_weights=boosts.weights)
-    boosted = None if boosts is None or table is None else boosts.boosted(name, criterion, table)
+    boosted = None if boosts is None or table is None or tuning else boosts.boosted(name, criterion, table)
     if boosted is not None:
         corrections = {**corrections, f"{name}+boosts": boosted}
     if calibrated is not None:
@@ -98,7 +98,9 @@ def rerank(cfg: DictConfig) -> None:
             count = len(found.inputs.sides.items)
             write_biases(out / BIASES, served.ranked.item_terms, served.criterion.scale, count, names[1])
         if boosts is not None and table is not None:
-            found.record["boosts"] = boosts_record(boosts, table)
+            found.record["boosts"] = boosts_record(boosts, table, found.boost_weights)
+            if isinstance(index, RequestedIndex):
+                index = replace(index, boosts=table, boost_weights=found.boost_weights)
         if index is not None:
             index.write(found)
         written += finish(found, out)
@@ -112,9 +114,15 @@ def require_boosts_fit(cfg: DictConfig, boosts: RequestedBoosts | None) -> None:
         boosts is None or not boosts.weights or cfg.engine == "local",
         "boost_weights: engine=ray ranks without boosts; omit boost_weights, which only the query needs",
     )
+    auto = boosts is not None and choice("criterion") == "auto"
     require(
-        boosts is None or not boosts.weights or choice("criterion") != "auto",
-        "boost_weights: criterion=auto is chosen without boosts; name a criterion, or omit boost_weights",
+        not auto or cfg.engine == "local",
+        "boosts: criterion=auto chooses their weights, and engine=ray ranks without boosts; name a criterion",
+    )
+    require(
+        not auto or boosts is None or not boosts.weights,
+        "boost_weights: criterion=auto chooses the weights, by the known answers; name a criterion, or omit "
+        "boost_weights",
     )
     require(
         boosts is None or not boosts.weights or cfg.calibration is None,

@@ -3,6 +3,7 @@
 from typing import Any
 
 from vsehub.report.health import (
+    boosts_texts,
     calibration_text,
     choice_text,
     queries_left_out,
@@ -30,6 +31,7 @@ def table(record: dict[str, Any]) -> str:
     for ranking in record["rankings"]:
         if "rounding" in ranking:
             lines.append(f"precision: {rounding_text(ranking['criterion'], ranking['rounding'])}")
+    lines += [f"boosts: {text}" for text in boosts_texts(record)]
     lines += [f"verdict: {verdict_text(record['verdict'])}", *map(suspect_text, record["suspects"])]
     if index is not None:
         recall, times = index["recall"], index["milliseconds"]

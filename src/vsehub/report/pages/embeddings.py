@@ -9,6 +9,7 @@ import numpy as np
 from vsehub.io.files import write_text
 from vsehub.io.records import EMBEDDINGS, checked_record
 from vsehub.report.health import (
+    boosts_texts,
     calibration_text,
     choice_text,
     parameters,
@@ -63,6 +64,7 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         facts += [("calibrated", calibration["score"])] if calibration.get("score") else []
     rounded = [one for one in record["rankings"] if "rounding" in one]
     facts += [("precision", rounding_text(one["criterion"], one["rounding"])) for one in rounded]
+    facts += [("boosts", text) for text in boosts_texts(record)]
     if verdict := record.get("verdict"):
         facts.append(("verdict on plain search", verdict_text(verdict)))
         facts += [("suspect", suspect_text(one)) for one in record.get("suspects") or ()]
