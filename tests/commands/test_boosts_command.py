@@ -70,6 +70,17 @@ def test_a_ranking_under_weights_and_the_index_without_them(files, run_here, tmp
     assert 'weights = {"popularity": 0.5, "age": -0.1}' in note
 
 
+def test_weights_that_an_index_does_not_follow_are_named(files, run_here, undrawn, monkeypatch):
+    pytest.importorskip("faiss")
+    found = {"0.01": 0.995, "0.03": 0.7, "0.1": 0.3}
+    monkeypatch.setattr("vsehub.serving.corrected.boosted_recall", lambda *_: found)
+    said = run_here("rerank", *SIDES, *BOOSTS, "criterion=csls", "index=hnsw", "out=out")
+    assert "boosts that move similarities by 0.03 (standard deviation over items) or more lead away" in said
+    assert "it finds 70.0% of the best, 100.0% without boosts; take index=flat, which is exact" in said
+    found.update({"0.03": 1.0, "0.1": 0.9901})
+    assert "lead away" not in run_here("rerank", *SIDES, *BOOSTS, "criterion=csls", "index=hnsw", "out=again")
+
+
 def test_a_diagnosis_says_what_boosts_do_to_hubness(files, run_here, tmp_path, undrawn):
     weights = "boost_weights={popularity: 0.5, age: -0.1}"
     said = run_here("diagnose", *SIDES, *BOOSTS, weights, "criteria=[csls]", "out=out")

@@ -111,6 +111,43 @@ def test_files_and_a_faiss_index(files, run_here, undrawn):
     assert not (files / "refused").exists()
 
 
+def test_the_known_answers_of_a_ranking_calibrate_it(files, run_here, undrawn):
+    """Without a file: queries that have no known answer get p values by those that have one."""
+    known, others = (np.load(files / f"{name}.npy") for name in ("known", "queries"))
+    queries = np.concatenate([known, others[ITEMS:]])
+    np.save(files / "mixed.npy", queries)
+    pairs = np.array([(row, min(row, ITEMS - 1)) for row in range(ITEMS + 1)])
+    search = CorrectedSearch("csls").fit(np.load(files / "items.npy"), reference=np.load(files / "train.npy"))
+    _, positions, p = search.calibrate(queries, pairs).search(queries, p_values=True)
+    kept = np.flatnonzero(p <= RATE)
+    assert 0 < len(kept) < len(p)
+    index = ("index=flat",) if find_spec("faiss") else ()
+    given = ("queries=mixed.npy", *SETTINGS, "truth=known.csv", f"accept={RATE}")
+    said = run_here("rerank", *given, *index, "out=cut")
+    assert f"calibration: {len(kept)} of {len(p)} queries are accepted (p at most 0.1, by 60 calibration" in said
+    table = pq.read_table(files / "cut" / "ranking.parquet").to_pydict()
+    assert table["query"] == np.repeat(kept, 10).tolist()
+    assert table["item"] == [f"item {item}" for item in positions[kept].flatten()]
+    assert table["p"] == pytest.approx(np.repeat(p[kept], 10), abs=1e-12)
+    told = json.loads((files / "cut" / "result.json").read_text())["calibration"]
+    assert told["threshold"] == pytest.approx(search.calibration_.threshold(RATE), abs=1e-6)
+    assert told["path"] == "known.csv"
+    assert told["score"] == "2·s - b(item) under csls, as a search returns it, without boosts"
+    if index:
+        assert "accepted = scores[:, 0] > " in (files / "cut" / "USAGE.md").read_text()
+    for settings, message in (
+        (("truth=null",), "accept is given without calibration and without truth; give calibration=FILE, or"),
+        (("reference=null",), "reference is not set; without one csls is estimated from the queries of each ranking"),
+        (("accept=2",), "accept is 2; expected a share between 0 and 1"),
+        (("accept=0.001",), "a rate of 0.001 needs at least 999 calibration queries that share no answers, and there"),
+        (("criterion=auto",), "accept and criterion=auto are given"),
+        (("engine=ray",), "accept and engine=ray are given"),
+        (("boosts.table=ids.txt", "boosts.columns=[a]", "boost_weights={a: 1}"), "a calibration is of scores without"),
+    ):
+        asked = {one.partition("=")[0]: one for one in (*given, *settings)}
+        assert message in run_here("rerank", *asked.values(), "out=refused", status=2)
+
+
 @pytest.mark.skipif(find_spec("lancedb") is None, reason="vsehub[lancedb] is not installed")
 def test_a_collection(files, run_here, undrawn):
     """Filled with a threshold, made void by a change, calibrated again from what it holds, and filled anew without."""

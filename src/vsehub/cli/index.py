@@ -1,5 +1,6 @@
 """The index that `vsehub rerank` writes: a FAISS file or a collection in a database, with a note on searching it."""
 
+import logging
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 INDEX, USAGE = "index.faiss", "USAGE.md"
 APPROXIMATE_FROM = 100_000  # items of a database
+LOST = 0.01  # recall that weights of boosts may cost before a warning
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -139,8 +143,9 @@ class RequestedIndex:
         shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
         needs = f"Fetch {shown} from {out.shown} first. " if out.remote else ""
         note = usage(found, shown, f"{needs}Searching needs only FAISS and numpy", code, rows)
-        facts |= measured(index, found, criterion, bias, self.settings)
-        return facts | self._boosted(index, found, criterion, bias), note
+        figures = measured(index, found, criterion, bias, self.settings)
+        figures |= self._boosted(index, found, criterion, bias, figures["recall"]["corrected"])
+        return facts | figures, note
 
     def _write_database(self, found: "Comparison", criterion: "ItemBias", bias: "Tensor") -> tuple[dict[str, Any], str]:
         """Fill a collection of a database. Returns its part of the record and the note on searching it."""
@@ -185,10 +190,10 @@ class RequestedIndex:
             needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
             code = usage_note(collection, uri, k=self.settings.k, boost_weights=self.boost_weights)
             note = usage(found, place.name, needs, code, rows)
-            told |= measured(collection, found, criterion, bias, self.settings)
-            told |= self._boosted(collection, found, criterion, bias)
+            figures = measured(collection, found, criterion, bias, self.settings)
+            figures |= self._boosted(collection, found, criterion, bias, figures["recall"]["corrected"])
             collection.complete()
-        return told, note
+        return told | figures, note
 
     def _boosted(
         self,
@@ -196,14 +201,26 @@ class RequestedIndex:
         found: "Comparison",
         criterion: "ItemBias",
         bias: "Tensor",
+        unboosted: float,
     ) -> dict[str, Any]:
-        """The recall of an index with boosts under their weights; see `boosted_recall`."""
+        """The recall of an index with boosts under their weights; see `boosted_recall`.
+
+        A warning says from which weights on it is more than `LOST` below `unboosted`, the recall without weights.
+        """
         if self.boosts is None:
             return {}
         from vsehub.serving.corrected import boosted_recall
 
         sides, k, seed = found.inputs.sides, self.settings.k, self.settings.seed
         recall = boosted_recall(index, sides.queries, sides.items, bias, criterion.scale, k, self.boosts, seed)
+        lost = [moved for moved, share in recall.items() if share < unboosted - LOST]
+        if lost:
+            log.warning(
+                "boosts that move similarities by %s (standard deviation over items) or more lead away from where this "
+                "approximate index looks: it finds %.1f%% of the best, %.1f%% without boosts; take %s, which is exact",
+                *(lost[0], 100 * recall[lost[0]], 100 * unboosted),
+                "index=flat" if self.place is None else "index_approximate=false",
+            )
         return {"boosted_recall": recall}
 
 

@@ -9,6 +9,7 @@ from omegaconf import DictConfig
 from vsehub.checks import boolean, existing, one_of, require
 from vsehub.cli import app
 from vsehub.cli.boosts import RequestedBoosts, boosts_record
+from vsehub.cli.calibrate import of_ranking, require_calibrated_criterion
 from vsehub.cli.correct import RequestedCorrection
 from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, finish, opened
 from vsehub.cli.index import INDEX, USAGE, RequestedIndex, indexed_criteria
@@ -33,16 +34,19 @@ def rerank(cfg: DictConfig) -> None:
     require_boosts_fit(cfg, boosts)
     if cfg.calibration is not None:
         existing("calibration", str(cfg.calibration), "Give the calibration.json that vsehub calibrate wrote")
-        require_calibratable(cfg, settings, name)
     require(
-        cfg.accept is None or cfg.calibration is not None, "accept is given without calibration; give calibration=FILE"
+        cfg.accept is None or cfg.calibration is not None or settings.files["truth"] is not None,
+        "accept is given without calibration and without truth; give calibration=FILE, or the answers of some queries",
     )
+    if cfg.calibration is not None or cfg.accept is not None:
+        require_calibratable(cfg, settings, name)
 
     from vsehub.criteria import Auto, ItemBias, NearestNeighbor
     from vsehub.report.terminal import table as terminal
     from vsehub.rerank.choose import Tuning
     from vsehub.rerank.compare import Job, compared
     from vsehub.rerank.table import write_biases, write_ranking
+    from vsehub.serving.calibration import checked_rate
     from vsehub.serving.calibration_file import CalibrationFile
 
     criterion, tuning = built(name, cfg.criterion), None
@@ -64,8 +68,12 @@ def rerank(cfg: DictConfig) -> None:
         f"{', '.join(indexed_criteria())}, or leave biases out",
     )
     calibrated = None if cfg.calibration is None else CalibrationFile.read(str(cfg.calibration))
+    by_truth = calibrated is None and cfg.accept is not None
     if calibrated is not None and cfg.accept is not None:
         calibrated.calibration.require_rate(cfg.accept)
+    if by_truth:
+        checked_rate("accept", cfg.accept)
+        require_calibrated_criterion(name, criterion, settings.files["reference"] is not None)
     # The plain ranking is measured in any case.
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
     out, where = settings.output, workplace(cfg, settings, corrections)
@@ -82,6 +90,9 @@ def rerank(cfg: DictConfig) -> None:
     if calibrated is not None:
         calibrated.require_fits(name, criterion.parameters(), inputs.files, settings.normalize)
     with compared(inputs, corrections, job) as found:
+        if by_truth:
+            calibrated = of_ranking(found, name, criterion, settings)
+            calibrated.calibration.require_rate(cfg.accept)
         ranked, served = found.measured.rankings[-1], found.served
         names = found.inputs.query_names.ids, found.inputs.item_names.ids
         written = [
@@ -125,8 +136,8 @@ def require_boosts_fit(cfg: DictConfig, boosts: RequestedBoosts | None) -> None:
         "boost_weights",
     )
     require(
-        boosts is None or not boosts.weights or cfg.calibration is None,
-        "boost_weights: a calibration is of scores without boosts; omit calibration, or boost_weights",
+        boosts is None or not boosts.weights or (cfg.calibration is None and cfg.accept is None),
+        "boost_weights: a calibration is of scores without boosts; omit calibration and accept, or boost_weights",
     )
 
 
@@ -148,11 +159,13 @@ def require_calibratable(cfg: DictConfig, settings: Settings, name: str) -> None
         "criterion=auto": name == "auto",
         "index=ivfpq": cfg.index == "ivfpq",
         "correct": cfg.correct is not None,
+        "engine=ray": cfg.calibration is None and cfg.engine == "ray",
     }
     given = [one for one, is_given in refused.items() if is_given]
+    what = "accept" if cfg.calibration is None else "calibration"
     require(
         not given,
-        f"calibration and {', '.join(given)} are given; it holds for scores of vectors in float32 under one criterion. "
+        f"{what} and {', '.join(given)} are given; it holds for scores of vectors in float32 under one criterion. "
         "Give one of them",
     )
 
