@@ -10,6 +10,7 @@ import torch
 
 from vsehub import CorrectedSearch
 from vsehub.checks import InputError
+from vsehub.cli.index import accepted_line
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.living import opened
@@ -109,6 +110,15 @@ def test_files_and_a_faiss_index(files, run_here, undrawn):
         said = run_here("rerank", "queries=queries.npy", *given.values(), "out=refused", status=2)
         assert message in said, said
     assert not (files / "refused").exists()
+
+
+def test_the_line_of_a_note_says_under_which_weights_it_holds():
+    told = {"accept": 0.05, "threshold": 0.25}
+    line = accepted_line(told, boosted=False)
+    assert line.startswith("accepted = scores[:, 0] > 0.25  # False: nothing here; at most 0.05 of")
+    assert accepted_line(told, boosted=True).splitlines()[0].endswith("it is void under weights other than 0")
+    assert accepted_line(told, boosted=True).endswith(line)
+    assert accepted_line(None, boosted=True) == accepted_line(told | {"accept": None}, boosted=True) == ""
 
 
 def test_the_known_answers_of_a_ranking_calibrate_it(files, run_here, undrawn):

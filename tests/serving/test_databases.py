@@ -34,6 +34,7 @@ from vsehub.criteria import (
 from vsehub.criteria.boosts import BoostTable
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import measured_recall
+from vsehub.serving.calibration import Calibration
 from vsehub.serving.databases import collection as filling
 from vsehub.serving.databases import kept, living, milvus, pgvector, qdrant
 from vsehub.serving.databases.base import ItemRows, asking, key_of
@@ -267,7 +268,20 @@ def test_boosts_in_a_collection(place, monkeypatch):
         assert collection.put_boosts([IDS[3], "nobody"], changed[[3, 0]]) == 1
         with pytest.raises(InputError, match="has the boosts popularity, age; give those of new items"):
             collection.new(as_vectors("items", VECTORS[:1]), ["another"])
+        # A calibration is of scores without boosts: it outlasts renewed boosts, and is refused under weights.
+        collection.keep_calibration(Calibration(torch.arange(9.0), torch.arange(9.0)), [0.1])
+        asked = as_vectors("queries", QUERIES)
+        assert collection.put_boosts([IDS[3]], changed[[3]]) == 1
+        collection.search(asked, K, 0.1, {"age": 0})
+        with pytest.raises(InputError, match="the calibration is of scores without boosts"):
+            collection.search(asked, K, 0.1, weights)
+    with opened(place) as early, opened(place) as collection:
+        collection.keep_calibration(Calibration(torch.arange(9.0), torch.arange(9.0)), [0.2])
+        early.facts = replace(early.facts, digest="another")  # or nothing of the facts would be written
+        with pytest.raises(InputError, match="has been changed meanwhile; give the command again"):
+            early.put_boosts([IDS[3]], changed[[3]])
     with opened(place) as collection:
+        assert list(collection.thresholds) == [0.2]
         _, order = ranked(changed)
         found = collection.search(as_vectors("queries", QUERIES), K, boost_weights=weights)
         assert [[hit.id for hit in hits] for hits in found] == [[IDS[row] for row in rows[:K]] for rows in order]
