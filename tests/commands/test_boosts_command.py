@@ -145,6 +145,26 @@ def test_weights_are_chosen_by_known_answers(files, run_here, tmp_path, undrawn)
     index = load_index(tmp_path / "out" / "index.faiss")
     assert np.mean(index.search(np.load(tmp_path / "queries.npy"), 5, True, weights)[1] == found.numpy()) > 0.999
 
+    # By queries of their own, from scores alone, and without any answers, where weights stay 0.
+    queries, items = np.load(tmp_path / "queries.npy"), np.load(tmp_path / "items.npy")
+    np.save(tmp_path / "own.npy", queries[:100])
+    np.save(tmp_path / "queries.npy", queries[100:])
+    (tmp_path / "own.csv").write_text("\n".join(["query,item", *(f"{q},item {m}" for q, m in enumerate(wanted[:100]))]))
+    tune = ("tune_queries=own.npy", "tune_truth=own.csv")
+    run_here("rerank", *SIDES, *BOOSTS, "criterion=auto", *tune, "out=own")
+    chosen = json.loads((tmp_path / "own" / "result.json").read_text())["choice"]
+    assert (chosen["queries"], chosen["boosts"]["gain"]) == (100, None)
+    assert chosen["boosts"]["weights"]["popularity"] > 0
+    np.save(tmp_path / "queries.npy", queries)
+    np.save(tmp_path / "scores.npy", queries @ items.T)
+    run_here("rerank", "scores=scores.npy", *given[len(SIDES) - 1 :], "out=scored")
+    scored = json.loads((tmp_path / "scored" / "result.json").read_text())
+    assert scored["boosts"]["weights"]["popularity"] > 0
+    assert scored["rankings"][-1]["truth"]["r1"] > scored["rankings"][0]["truth"]["r1"]
+    said = run_here("rerank", *SIDES, *BOOSTS, "criterion=auto", "out=unknown")
+    assert "the default, since no answers are known to choose by" in said
+    assert json.loads((tmp_path / "unknown" / "result.json").read_text())["boosts"]["weights"] == {}
+
     values = random.permutation(rows)  # says nothing of what is wanted
     (tmp_path / "views.csv").write_text("\n".join(["popularity,age", *values]))
     said = run_here("rerank", *given, "out=none")
