@@ -9,15 +9,17 @@ items of the unboosted ranking, 10, 100 or 1,000 of them, in the order of the bo
 """
 
 import logging
+import resource
 import tempfile
-from functools import partial
+from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from experiments.benchmarks import common, generated
-from experiments.benchmarks.engines import database_rows, faiss_rows
+from experiments.benchmarks.engines import csls_bias, database_rows, faiss_rows
 from vsehub.criteria import CSLS
 from vsehub.criteria.boosts import BoostTable
 from vsehub.neighbors.tiles import Affine, nearest
@@ -27,7 +29,7 @@ from vsehub.serving.corrected import BOOSTED
 from vsehub.serving.databases.engines import ENGINES
 from vsehub.serving.index_file import KINDS
 
-K, REFERENCE, TIMED = 10, 2000, 20
+K, TIMED = 10, 20
 SHORTLISTS = (10, 100, 1000)
 NAMES = ("popularity", "freshness")
 
@@ -66,13 +68,14 @@ def measure(options, folder: Path) -> dict:
     """What rescoring finds, and a row for each index."""
     items = generated.vectors(options.items, options.dim, 1)
     queries = generated.vectors(options.queries, options.dim, 2)
-    bias = CSLS().bias(generated.vectors(REFERENCE, options.dim, 3) @ items.T)
+    bias = csls_bias(items)
     table, wanted, shortlisted = boosts_of(len(items)), {}, {}
+    deepest = exact(queries, items, bias, min(max(SHORTLISTS), len(items)))
     for moved in BOOSTED:
         raised = table.raised(moving(table, moved)).float()
         wanted[moved] = exact(queries, items, bias - CSLS.scale * raised, K)
         for count in SHORTLISTS:
-            shortlist = exact(queries, items, bias, min(count, len(items)))
+            shortlist = deepest[:, :count]
             parts = [slice(first, first + 50) for first in range(0, len(queries), 50)]
             best = torch.cat([rescored(queries[part], items, bias, raised, shortlist[part]) for part in parts])
             shortlisted[f"{count} at {moved}"] = overlap(best, wanted[moved])
@@ -84,27 +87,25 @@ def measure(options, folder: Path) -> dict:
         )
         for without, boosted in pairs:
             index, other = boosted.pop("index"), without.pop("index")
-            ways = {"without": partial(one_by_one, other, queries, None)}
-            ways |= {"with": partial(one_by_one, index, queries, moving(table, BOOSTED[1]))}
-            times = common.interleave(ways, options.rounds, torch.device("cpu"))
+            ways = {"without": asking(other, queries, None), "with": asking(index, queries, moving(table, BOOSTED[1]))}
+            times = common.interleave(ways, TIMED * options.rounds, torch.device("cpu"))
             found = {
                 str(moved): overlap(index.search(queries, K, True, moving(table, moved))[1], wanted[moved])
                 for moved in BOOSTED
             }
             plain = measured_recall(other, queries, items, bias, CSLS.scale, K)["corrected"]
-            times = {way: {name: value / TIMED for name, value in common.summary(spent).items() if name != "count"}
-                     for way, spent in times.items()}  # fmt: skip
-            rows.append({"name": boosted["name"], "unboosted": plain, "boosted": found, "seconds": times})
+            seconds = {way: common.summary(spent) for way, spent in times.items()}
+            rows.append({"name": boosted["name"], "unboosted": plain, "boosted": found, "seconds": seconds})
             print("  ".join(line(rows[-1])), flush=True)
-    sizes = {"items": options.items, "queries": options.queries, "dim": options.dim, "k": K}
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    sizes = {"items": options.items, "queries": options.queries, "dim": options.dim, "k": K, "peak_bytes": peak}
     return sizes | {"rescored": shortlisted, "rows": rows}
 
 
-def one_by_one(index, queries: Tensor, weights: dict[str, float] | None) -> None:
-    """Ask an index for each of some queries alone."""
-    asked = {} if weights is None else {"boost_weights": weights}
-    for query in queries[:TIMED].split(1):
-        index.search(query, K, **asked)
+def asking(index, queries: Tensor, weights: dict[str, float] | None) -> Callable[[], object]:
+    """A call that asks an index for the next of some queries, so that both ways take turns query by query."""
+    asked, following = {} if weights is None else {"boost_weights": weights}, cycle(queries[:TIMED].split(1))
+    return lambda: index.search(next(following), K, **asked)
 
 
 def line(row: dict) -> tuple[str, ...]:
@@ -132,7 +133,8 @@ def main(argv: list[str] | None = None) -> None:
     moves = [f"boosts move {moved}" for moved in BOOSTED]
     columns = ("index", "recall, unboosted", *moves, "a query", "with / without")
     text = (
-        f"{options.items:,} items, {options.queries:,} queries, D = {options.dim}, k = {K}, made-up vectors\n\n"
+        f"{options.items:,} items, {options.queries:,} queries, D = {options.dim}, k = {K}, made-up vectors; "
+        f"{result['peak_bytes'] / 1e9:.1f} GB of memory at most\n\n"
         f"{common.table(columns, map(line, result['rows']))}\n\nThe best of a shortlist of the unboosted ranking:\n\n"
     )
     lists = [
@@ -140,7 +142,9 @@ def main(argv: list[str] | None = None) -> None:
         for count in SHORTLISTS
     ]
     text += common.table(("shortlist", *moves), lists)
-    common.report("boosts", "Boosts in every index", result, text, torch.device("cpu"), options.out)
+    common.report(
+        "boosts", f"Boosts in every index, {options.items:,} items", result, text, torch.device("cpu"), options.out
+    )
 
 
 if __name__ == "__main__":

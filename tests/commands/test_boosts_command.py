@@ -1,6 +1,7 @@
 """Boosts through `rerank` and `add`: the ranking under weights, the index that holds them, and what is refused."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -69,6 +70,111 @@ def test_a_ranking_under_weights_and_the_index_without_them(files, run_here, tmp
     assert 'weights = {"popularity": 0.5, "age": -0.1}' in note
 
 
+def test_weights_that_an_index_does_not_follow_are_named(files, run_here, undrawn, monkeypatch):
+    pytest.importorskip("faiss")
+    found = {"0.01": 0.995, "0.03": 0.7, "0.1": 0.3}
+    monkeypatch.setattr("vsehub.serving.corrected.boosted_recall", lambda *_: found)
+    said = run_here("rerank", *SIDES, *BOOSTS, "criterion=csls", "index=hnsw", "out=out")
+    assert "boosts that move similarities by 0.03 (standard deviation over items) or more lead away" in said
+    assert "it finds 70.0% of the best, 100.0% without boosts; take index=flat, which is exact" in said
+    found.update({"0.03": 1.0, "0.1": 0.9901})
+    assert "lead away" not in run_here("rerank", *SIDES, *BOOSTS, "criterion=csls", "index=hnsw", "out=again")
+
+
+def test_a_diagnosis_says_what_boosts_do_to_hubness(files, run_here, tmp_path, undrawn):
+    weights = "boost_weights={popularity: 0.5, age: -0.1}"
+    said = run_here("diagnose", *SIDES, *BOOSTS, weights, "criteria=[csls]", "out=out")
+    record = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert [one["criterion"] for one in record["rankings"]] == ["nns", "csls", "nns+boosts", "csls+boosts"]
+    assert record["boosts"]["weights"] == {"popularity": 0.5, "age": -0.1}
+    lists = {
+        name: np.argsort(-wanted(files, np.array(weight)), axis=1, kind="stable")[:, :10]
+        for name, weight in (("nns", [0, 0]), ("nns+boosts", [0.5, -0.1]))
+    }
+    largest = {name: int(np.bincount(found.flatten()).max()) for name, found in lists.items()}
+    measured = {one["criterion"]: one["hubness"] for one in record["rankings"]}
+    assert {name: measured[name]["largest_hub_10"] for name in lists} == largest
+    assert largest["nns+boosts"] > largest["nns"]
+    sentence = (
+        f"nns with popularity 0.5, age -0.1: the largest hub is in the 10 best of {largest['nns+boosts']} queries "
+        f"instead of {largest['nns']}, skewness of N_10 {measured['nns+boosts']['skew_10']:.2f} instead of "
+        f"{measured['nns']['skew_10']:.2f}"
+    )
+    assert f"boosts: {sentence}" in said
+    assert sentence in (tmp_path / "out" / "index.html").read_text()
+    assert "boosts: csls with popularity 0.5, age -0.1: the largest hub" in said
+    for settings, message in (
+        (BOOSTS, "boosts.table is given without boost_weights; give weights, whose effect on hubness is measured"),
+        ((*BOOSTS, weights, "criteria=[qb_norm]"), "qb_norm does not subtract one number from an item's scores"),
+        ((weights,), "boost_weights is given without boosts.table"),
+    ):
+        assert message in run_here("diagnose", *SIDES, *settings, "out=refused", status=2)
+
+
+def test_weights_are_chosen_by_known_answers(files, run_here, tmp_path, undrawn):
+    """With the criterion, in the ranking, its gain, the record and the note; 0 where no others are better."""
+    pytest.importorskip("faiss")
+    random = np.random.default_rng(3)
+    one = files["items"][: ITEMS // 2]
+    wanted = random.integers(0, ITEMS // 2, 240)
+    near = {"items": np.concatenate([one, one + 0.05 * random.normal(size=one.shape)])}
+    near["queries"] = one[wanted] + 0.1 * random.normal(size=(240, 6))
+    for name, vectors in near.items():
+        np.save(tmp_path / f"{name}.npy", (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32))
+    rows = [f"{int(row < ITEMS // 2) + random.random() / 3},{random.random()}" for row in range(ITEMS)]
+    (tmp_path / "views.csv").write_text("\n".join(["popularity,age", *rows]))
+    (tmp_path / "truth.csv").write_text("\n".join(["query,item", *(f"{q},item {m}" for q, m in enumerate(wanted))]))
+    given = (*SIDES, *BOOSTS, "criterion=auto", "truth=truth.csv")
+    said = run_here("rerank", *given, "index=flat", "k=5", "out=out")
+    record = json.loads((tmp_path / "out" / "result.json").read_text())
+    choice, rankings = record["choice"], record["rankings"]
+    weights = choice["boosts"]["weights"]
+    assert weights["popularity"] > 0
+    assert record["boosts"]["weights"] == weights == rankings[-1]["parameters"]["boost_weights"]
+    assert rankings[-1]["criterion"] == f"{choice['criterion']}+boosts"
+    gains = [after["truth"]["r1"] - before["truth"]["r1"] for before, after in pairwise(rankings)]
+    assert choice["boosts"]["gain"]["r1"] == pytest.approx(gains[-1])
+    assert choice["boosts"]["gain"]["low"] > 0
+    assert choice["gain"]["r1"] == pytest.approx(gains[0] if len(gains) == 2 else 0)
+    assert f"boost weights: popularity {weights['popularity']:.3g}, age " in said
+    assert "gain of the boosts in R@1: +" in said
+    assert "over 120 other queries" in said
+    assert "gain of the boosts in R@1" in (tmp_path / "out" / "index.html").read_text()
+    assert f'"popularity": {weights["popularity"]!r}' in (tmp_path / "out" / "USAGE.md").read_text()
+    found = read_ranking(tmp_path / "out" / "ranking.parquet", None, (tmp_path / "ids.txt").read_text().split("\n"))[0]
+    index = load_index(tmp_path / "out" / "index.faiss")
+    assert np.mean(index.search(np.load(tmp_path / "queries.npy"), 5, True, weights)[1] == found.numpy()) > 0.999
+
+    # By queries of their own, from scores alone, and without any answers, where weights stay 0.
+    queries, items = np.load(tmp_path / "queries.npy"), np.load(tmp_path / "items.npy")
+    np.save(tmp_path / "own.npy", queries[:100])
+    np.save(tmp_path / "queries.npy", queries[100:])
+    (tmp_path / "own.csv").write_text("\n".join(["query,item", *(f"{q},item {m}" for q, m in enumerate(wanted[:100]))]))
+    tune = ("tune_queries=own.npy", "tune_truth=own.csv")
+    run_here("rerank", *SIDES, *BOOSTS, "criterion=auto", *tune, "out=own")
+    chosen = json.loads((tmp_path / "own" / "result.json").read_text())["choice"]
+    assert (chosen["queries"], chosen["boosts"]["gain"]) == (100, None)
+    assert chosen["boosts"]["weights"]["popularity"] > 0
+    np.save(tmp_path / "queries.npy", queries)
+    np.save(tmp_path / "scores.npy", queries @ items.T)
+    run_here("rerank", "scores=scores.npy", *given[len(SIDES) - 1 :], "out=scored")
+    scored = json.loads((tmp_path / "scored" / "result.json").read_text())
+    assert scored["boosts"]["weights"]["popularity"] > 0
+    assert scored["rankings"][-1]["truth"]["r1"] > scored["rankings"][0]["truth"]["r1"]
+    said = run_here("rerank", *SIDES, *BOOSTS, "criterion=auto", "out=unknown")
+    assert "the default, since no answers are known to choose by" in said
+    assert json.loads((tmp_path / "unknown" / "result.json").read_text())["boosts"]["weights"] == {}
+
+    values = random.permutation(rows)  # says nothing of what is wanted
+    (tmp_path / "views.csv").write_text("\n".join(["popularity,age", *values]))
+    said = run_here("rerank", *given, "out=none")
+    record = json.loads((tmp_path / "none" / "result.json").read_text())
+    assert record["choice"]["boosts"]["weights"] == {"popularity": 0.0, "age": 0.0}
+    assert record["choice"]["boosts"]["gain"] is None
+    assert "boosts" not in record["rankings"][-1]["criterion"]
+    assert "none is better than no boosts by more than one standard error" in said
+
+
 def test_boosts_are_renewed_in_a_collection(files, run_here, tmp_path, undrawn):
     pytest.importorskip("lancedb")
     run_here("rerank", *SIDES, *BOOSTS, "criterion=csls", "index=lancedb", "out=out")
@@ -107,7 +213,8 @@ def test_boosts_are_renewed_in_a_collection(files, run_here, tmp_path, undrawn):
         (("boost_weights={popularity: high}",), "popularity is 'high'; expected a number"),
         (("boost_weights=0.5",), "boost_weights is 0.5; expected a weight for each boost"),
         (("criterion=dual_softmax", "boost_weights={age: 1}"), "does not subtract one number"),
-        (("criterion=auto", "boost_weights={age: 1}"), "criterion=auto is chosen without boosts"),
+        (("criterion=auto", "boost_weights={age: 1}"), "criterion=auto chooses the weights, by the known answers"),
+        (("criterion=auto", "engine=ray"), "criterion=auto chooses their weights, and engine=ray ranks without"),
         (("engine=ray", "boost_weights={age: 1}"), "engine=ray ranks without boosts"),
     ],
     ids=lambda one: "" if isinstance(one, str) else " ".join(one)[:40],

@@ -10,9 +10,11 @@ import torch
 
 from vsehub import CorrectedSearch
 from vsehub.checks import InputError
+from vsehub.cli.index import accepted_line
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.living import opened
+from vsehub.web.contents import of_collection
 
 ITEMS, DIM, RATE = 60, 12, 0.1
 SETTINGS = ("items=items.npy", "item_ids=ids.txt", "reference=train.npy")
@@ -55,6 +57,7 @@ def searched(files):
 def test_files_and_a_faiss_index(files, run_here, undrawn):
     said = run_here("calibrate", *KNOWN, *SETTINGS, f"false_accept=[0.05,{RATE}]")
     assert f"csls, {ITEMS} calibration queries, one of each group that shares answers; written to calibration" in said
+    assert "calibrated: 2·s - b(item) under csls, as a search returns it" in said
     record = json.loads((files / "calibration" / "calibration.json").read_text())
     search, (_, positions, p) = searched(files)
     wanted = search.calibration_
@@ -81,6 +84,9 @@ def test_files_and_a_faiss_index(files, run_here, undrawn):
     assert table["rank"] == [*range(1, 11)] * len(kept)
     assert table["item"] == [f"item {item}" for item in positions[kept].flatten()]
     assert (kept >= ITEMS).mean() < (p > RATE)[ITEMS:].mean()
+    page = (files / "cut" / "index.html").read_text()
+    assert f"{len(kept)} of {len(p)} queries are accepted" in page
+    assert "2·s - b(item) under csls" in page
     if faiss:
         ran = {}
         note = (files / "cut" / "USAGE.md").read_text().split("```")[1].removeprefix("python\n")
@@ -106,6 +112,52 @@ def test_files_and_a_faiss_index(files, run_here, undrawn):
     assert not (files / "refused").exists()
 
 
+def test_the_line_of_a_note_says_under_which_weights_it_holds():
+    told = {"accept": 0.05, "threshold": 0.25}
+    line = accepted_line(told, boosted=False)
+    assert line.startswith("accepted = scores[:, 0] > 0.25  # False: nothing here; at most 0.05 of")
+    assert accepted_line(told, boosted=True).splitlines()[0].endswith("it is void under weights other than 0")
+    assert accepted_line(told, boosted=True).endswith(line)
+    assert accepted_line(None, boosted=True) == accepted_line(told | {"accept": None}, boosted=True) == ""
+
+
+def test_the_known_answers_of_a_ranking_calibrate_it(files, run_here, undrawn):
+    """Without a file: queries that have no known answer get p values by those that have one."""
+    known, others = (np.load(files / f"{name}.npy") for name in ("known", "queries"))
+    queries = np.concatenate([known, others[ITEMS:]])
+    np.save(files / "mixed.npy", queries)
+    pairs = np.array([(row, min(row, ITEMS - 1)) for row in range(ITEMS + 1)])
+    search = CorrectedSearch("csls").fit(np.load(files / "items.npy"), reference=np.load(files / "train.npy"))
+    _, positions, p = search.calibrate(queries, pairs).search(queries, p_values=True)
+    kept = np.flatnonzero(p <= RATE)
+    assert 0 < len(kept) < len(p)
+    index = ("index=flat",) if find_spec("faiss") else ()
+    given = ("queries=mixed.npy", *SETTINGS, "truth=known.csv", f"accept={RATE}")
+    said = run_here("rerank", *given, *index, "out=cut")
+    assert f"calibration: {len(kept)} of {len(p)} queries are accepted (p at most 0.1, by 60 calibration" in said
+    table = pq.read_table(files / "cut" / "ranking.parquet").to_pydict()
+    assert table["query"] == np.repeat(kept, 10).tolist()
+    assert table["item"] == [f"item {item}" for item in positions[kept].flatten()]
+    assert table["p"] == pytest.approx(np.repeat(p[kept], 10), abs=1e-12)
+    told = json.loads((files / "cut" / "result.json").read_text())["calibration"]
+    assert told["threshold"] == pytest.approx(search.calibration_.threshold(RATE), abs=1e-6)
+    assert told["path"] == "known.csv"
+    assert told["score"] == "2·s - b(item) under csls, as a search returns it, without boosts"
+    if index:
+        assert "accepted = scores[:, 0] > " in (files / "cut" / "USAGE.md").read_text()
+    for settings, message in (
+        (("truth=null",), "accept is given without calibration and without truth; give calibration=FILE, or"),
+        (("reference=null",), "reference is not set; without one csls is estimated from the queries of each ranking"),
+        (("accept=2",), "accept is 2; expected a share between 0 and 1"),
+        (("accept=0.001",), "a rate of 0.001 needs at least 999 calibration queries that share no answers, and there"),
+        (("criterion=auto",), "accept and criterion=auto are given"),
+        (("engine=ray",), "accept and engine=ray are given"),
+        (("boosts.table=ids.txt", "boosts.columns=[a]", "boost_weights={a: 1}"), "a calibration is of scores without"),
+    ):
+        asked = {one.partition("=")[0]: one for one in (*given, *settings)}
+        assert message in run_here("rerank", *asked.values(), "out=refused", status=2)
+
+
 @pytest.mark.skipif(find_spec("lancedb") is None, reason="vsehub[lancedb] is not installed")
 def test_a_collection(files, run_here, undrawn):
     """Filled with a threshold, made void by a change, calibrated again from what it holds, and filled anew without."""
@@ -125,6 +177,12 @@ def test_a_collection(files, run_here, undrawn):
         [f"item {item}" for item in row[:3]] if value <= RATE else [] for row, value in zip(positions, p, strict=True)
     ]
     assert lists() == wanted
+    with opened(there) as collection:
+        kept = collection.facts.calibration
+        assert (kept["items"], kept["version"]) == (ITEMS, collection.facts.version) == (ITEMS, 0)
+    served = of_collection(there, None, None, None)
+    assert served.thresholds == {RATE: float(kept["thresholds"][str(RATE)])}
+    assert not served.changed()
     ran = {}
     exec((files / "filled" / "USAGE.md").read_text().split("```")[1].removeprefix("python\n"), ran)
     assert ran["accepted"].tolist() == (p <= RATE).tolist()
@@ -156,10 +214,23 @@ def test_a_collection(files, run_here, undrawn):
     said = run_here("rerank", *SETTINGS, "queries=queries.npy", "calibration=again/calibration.json", "out=x", status=2)
     assert "holds for other items and other reference" in said
 
-    with opened(there) as collection, opened(there) as other:
-        other.remove(["item 5"])
-        with pytest.raises(InputError, match="has been changed meanwhile; give the command again"):
-            collection.keep_calibration(search.calibration_, [RATE])
+    # The first change voids the calibration, and the second, which leaves its facts alike, one that began in between.
+    for gone in ("item 5", "item 6"):
+        with opened(there) as collection, opened(there) as other:
+            other.remove([gone])
+            with pytest.raises(InputError, match="has been changed meanwhile; give the command again"):
+                collection.keep_calibration(search.calibration_, [RATE])
+    with opened(there) as early, opened(there) as collection:
+        collection.keep_calibration(search.calibration_, [RATE])
+        collection.threshold(RATE)
+        early.remove(["item 7"])  # opened when there was no calibration
+    with opened(there) as collection:
+        assert collection.facts.calibration is None
+        collection.keep_calibration(search.calibration_, [RATE])
+        collection.database.remove(["item 8"])  # as another program does
+        assert collection.thresholds == {}
+    with pytest.raises(InputError, match="is not calibrated, or items have come or gone since"):
+        lists()
     run_here(*filling, "out=anew", "overwrite=true")
     with pytest.raises(InputError, match="is not calibrated"):
         lists()

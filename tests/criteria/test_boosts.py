@@ -210,6 +210,21 @@ def test_what_the_search_refuses():
         dual.search(QUERIES, boost_weights=WEIGHTS)
 
 
+def test_a_calibration_is_void_under_weights():
+    """Its scores are without boosts: weights of 0 leave it, others are refused beside it."""
+    search = CorrectedSearch(CSLS(3), k=K).fit(ITEMS, reference=REFERENCE, boosts=VALUES, boost_names=NAMES)
+    search.calibrate(unit(M, 4), torch.arange(M))
+    for asked in ({"p_values": True}, {"accept": 0.1}):
+        with pytest.raises(InputError, match="the calibration is of scores without boosts"):
+            search.search(QUERIES, boost_weights=WEIGHTS, **asked)
+    plain = CorrectedSearch(CSLS(3), k=K).fit(ITEMS, reference=REFERENCE).calibrate(unit(M, 4), torch.arange(M))
+    found = search.search(QUERIES, p_values=True, boost_weights=dict.fromkeys(NAMES, 0))
+    assert all(torch.equal(*both) for both in zip(found, plain.search(QUERIES, p_values=True), strict=True))
+    search.add(ITEMS[:1], boosts=VALUES[:1])
+    with pytest.raises(InputError, match="not calibrated, or fit, tune, add or remove have changed it"):
+        search.search(QUERIES, p_values=True)
+
+
 def test_what_a_file_says_of_boosts_is_checked():
     sound = {"names": ["a"], "means": [0.0], "scales": [1.0]}
     assert stored_boosts(sound) == Boosts(("a",), (0.0,), (1.0,))

@@ -34,6 +34,7 @@ from vsehub.criteria import (
 from vsehub.criteria.boosts import BoostTable
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import measured_recall
+from vsehub.serving.calibration import Calibration
 from vsehub.serving.databases import collection as filling
 from vsehub.serving.databases import kept, living, milvus, pgvector, qdrant
 from vsehub.serving.databases.base import ItemRows, asking, key_of
@@ -267,7 +268,20 @@ def test_boosts_in_a_collection(place, monkeypatch):
         assert collection.put_boosts([IDS[3], "nobody"], changed[[3, 0]]) == 1
         with pytest.raises(InputError, match="has the boosts popularity, age; give those of new items"):
             collection.new(as_vectors("items", VECTORS[:1]), ["another"])
+        # A calibration is of scores without boosts: it outlasts renewed boosts, and is refused under weights.
+        collection.keep_calibration(Calibration(torch.arange(9.0), torch.arange(9.0)), [0.1])
+        asked = as_vectors("queries", QUERIES)
+        assert collection.put_boosts([IDS[3]], changed[[3]]) == 1
+        collection.search(asked, K, 0.1, {"age": 0})
+        with pytest.raises(InputError, match="the calibration is of scores without boosts"):
+            collection.search(asked, K, 0.1, weights)
+    with opened(place) as early, opened(place) as collection:
+        collection.keep_calibration(Calibration(torch.arange(9.0), torch.arange(9.0)), [0.2])
+        early.facts = replace(early.facts, digest="another")  # or nothing of the facts would be written
+        with pytest.raises(InputError, match="has been changed meanwhile; give the command again"):
+            early.put_boosts([IDS[3]], changed[[3]])
     with opened(place) as collection:
+        assert list(collection.thresholds) == [0.2]
         _, order = ranked(changed)
         found = collection.search(as_vectors("queries", QUERIES), K, boost_weights=weights)
         assert [[hit.id for hit in hits] for hits in found] == [[IDS[row] for row in rows[:K]] for rows in order]
@@ -276,6 +290,33 @@ def test_boosts_in_a_collection(place, monkeypatch):
         torch.testing.assert_close(vectors, VECTORS[rows], rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(bias.float(), BIAS[rows], rtol=1e-4, atol=1e-5)
         assert labels == [LABELS[row] for row in rows]
+
+
+def test_filters_beside_boosts(place, tmp_path, monkeypatch):
+    """Each engine's own note, under its filter and weights: the boosted ranking of the items that the filter leaves."""
+    import pyarrow as pa
+
+    table = BoostTable.of(("popularity",), np.random.default_rng(0).random((ITEMS, 1)), ITEMS)
+    fields = pa.table({"price": [float(row) for row in range(ITEMS)]})
+    items = replace(items_of(), fields=fields, boosts=table)
+    with fill(place, facts(items), items) as held:
+        held.complete()
+        note = usage_note(held, str(place.uri), k=K, boost_weights={"popularity": 0.4})
+    monkeypatch.chdir(tmp_path)
+    np.save("queries.npy", QUERIES.numpy())
+    example = "models.Filter(must=[models.FieldCondition(key='price', range=models.Range(lt=10))])"
+    chosen = example if place.engine == "qdrant" else "'price < 10'"
+    only = next(line for line in note.splitlines() if line.startswith("only = ")).split("#")[0]
+    for weight in (0.4, 0.0):
+        scores = 2 * (QUERIES @ VECTORS.T + table.raised({"popularity": 1.0}).float() * weight) - BIAS
+        wanted, order = scores[:, :10].sort(dim=1, descending=True, stable=True)
+        ran = {}
+        exec(note.replace(only, f"only = {chosen} ").replace('"popularity": 0.4', f'"popularity": {weight}'), ran)
+        assert [list(row) for row in ran["ids"]] == [[IDS[row] for row in rows[:K]] for rows in order.tolist()]
+        np.testing.assert_allclose(ran["scores"], wanted[:, :K], rtol=1e-3, atol=1e-4)
+        for name in ("client", "base"):
+            if hasattr(ran.get(name), "close"):
+                ran[name].close()
 
 
 def test_boosts_of_a_collection_without_any(place):
@@ -532,6 +573,8 @@ def test_a_collection_of_somebody_else(place):
     """Refused even with overwrite=true, under each name that is written; so are facts that are damaged."""
     items = items_of()
     told = json.loads(replace(facts(items), complete=True).text())
+    sound = {"queries": 3, "items": ITEMS, "version": 0, "thresholds": {"0.1": 0.5}}
+    assert Facts.read(json.dumps(told | {"calibration": sound}), "x").calibration == sound
     for text, message in (
         ("theirs", "was not made by vsehub: it has no facts on its correction"),
         (json.dumps([1]), "was not made by vsehub"),
@@ -543,16 +586,21 @@ def test_a_collection_of_somebody_else(place):
         (json.dumps(told | {"scale": "2"}), r"the facts of .* are damaged \(scale\)"),
         (json.dumps(told | {"generation": "../x"}), r"the facts of .* are damaged \(generation\)"),
         (json.dumps(told | {"dim": 10**9, "complete": 1}), r"damaged \(dim, complete\)"),
+        (json.dumps(told | {"version": -1}), r"damaged \(version\)"),
         *(
             (json.dumps(told | {"calibration": one}), r"damaged \(calibration\)")
             for one in (
                 {},
                 [],
-                {"queries": 0, "thresholds": {}},
-                {"queries": 3, "thresholds": [0.1]},
-                {"queries": 3, "thresholds": {"0.1": "high"}},
-                {"queries": 3, "thresholds": {"0.1": float("inf")}},
-                {"queries": 3, "thresholds": {"few": 0.1}},
+                {"queries": 3, "thresholds": {}},
+                sound | {"queries": 0},
+                sound | {"items": 0},
+                sound | {"version": -1},
+                sound | {"version": True},
+                sound | {"thresholds": [0.1]},
+                sound | {"thresholds": {"0.1": "high"}},
+                sound | {"thresholds": {"0.1": float("inf")}},
+                sound | {"thresholds": {"few": 0.1}},
             )
         ),
         (json.dumps(told | {"_target_": "os.system"}), r"damaged \(more than vsehub writes\)"),

@@ -332,6 +332,23 @@ def test_a_change_of_what_is_served_is_told(known):
         assert "has changed since it was opened" in client.get("/?query=1").text
 
 
+def test_the_rates_at_which_a_query_finds_nothing(known):
+    bias = torch.linspace(0, 1, len(known))
+    scores = known.queries.rows(0, 2) @ known.vectors.T
+    best, other = (2 * scores - bias).amax(dim=1).tolist()
+    assert best != other
+    thresholds = {0.1: min(best, other) - 1e-3, 0.05: (best + other) / 2, 0.01: max(best, other) + 1e-3}
+    app = application(catalogue(stored={"csls": (2.0, bias)}, thresholds=thresholds), hosts_of("127.0.0.1"))
+    with TestClient(app, LOCAL) as client:
+        for query, score in ((0, best), (1, other)):
+            wanted = [0.01, 0.05] if score == min(best, other) else [0.01]
+            asked = {"query": query, "criterion": "csls"}
+            assert client.get("/api/search", params=asked).json()["nothing_at"] == wanted
+            assert f"Nothing here at accept={', '.join(map(str, wanted))}." in client.get("/", params=asked).text
+        plain = client.get("/api/search", params={"query": 0, "criterion": "is"}).json()
+        assert plain["nothing_at"] == []  # only the stored criterion is calibrated
+
+
 def test_many_at_once_get_what_one_gets(known):
     from httpx import ASGITransport, AsyncClient
 

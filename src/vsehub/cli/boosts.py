@@ -116,12 +116,12 @@ def _require_columns(requested: RequestedBoosts, collection: "Living") -> None:
     )
 
 
-def boosts_record(requested: RequestedBoosts, table: "BoostTable") -> dict[str, Any]:
-    """What a record says of the boosts."""
+def boosts_record(requested: RequestedBoosts, table: "BoostTable", weights: Mapping[str, float]) -> dict[str, Any]:
+    """What a record says of the boosts. weights: those of the ranking."""
     facts = table.boosts
     named = zip(facts.names, facts.means, facts.scales, strict=True)
     return {
         "table": str(requested.path),
         "columns": [{"name": name, "mean": mean, "scale": scale} for name, mean, scale in named],
-        "weights": dict(requested.weights),
+        "weights": dict(weights),
     }

@@ -17,9 +17,13 @@ from vsehub.io.outputs import Output
 from vsehub.io.records import CALIBRATION
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
+    from vsehub.cli.embeddings import Settings
+    from vsehub.criteria import Correction, Criterion
     from vsehub.data.vectors.embeddings import VectorFile
+    from vsehub.rerank.compare import Comparison
     from vsehub.rerank.names import Annotations
     from vsehub.serving.calibration import Calibration
+    from vsehub.serving.calibration_file import CalibrationFile
     from vsehub.serving.databases.engines import Place
 
 RECORD, DEFAULT = "calibration.json", "csls"
@@ -76,6 +80,7 @@ def calibrate(cfg: DictConfig) -> None:
     print(ReportTable(["false accepts, at most", "accepted above", "queries with answers accepted"], rows).terminal())
     stored = "" if place is None else f"stored with {place.address}; "
     print(
+        f"calibrated: {told['score']}\n"
         f"{told['criterion']}, {len(calibration):,} calibration queries, one of each group that shares answers; "
         f"{stored}written to {out.shown}: {RECORD}; {seconds['seconds']:.1f} seconds"
     )
@@ -105,28 +110,13 @@ def of_files(cfg: DictConfig, sides: dict[str, str], annotations: "Annotations")
     """The calibration of items in files, and its part of the record."""
     name = choice("criterion")
 
-    from vsehub.criteria import Auto, Correction
     from vsehub.criteria.base import fit_all
     from vsehub.neighbors.vectors import as_vectors
     from vsehub.rerank.inputs import Reading, open_inputs
-    from vsehub.serving.calibration import Calibration
+    from vsehub.serving.calibration import Calibration, score_text
 
     criterion = built(name, cfg.criterion)
-    if isinstance(criterion, Auto) or not isinstance(criterion, Correction):
-        fail(
-            f"criterion={name} "
-            + (
-                "is chosen by rerank; name the one that it chose"
-                if isinstance(criterion, Auto)
-                else "matches the queries with each other, so a score says nothing alone; choose one that corrects "
-                "scores, e.g. csls"
-            )
-        )
-    require(
-        not criterion.needs_reference or "reference" in sides,
-        f"reference is not set; without one {name} is estimated from the queries of each ranking, on which scores "
-        "then depend. Give reference=FILE, other queries such as training captions, or criterion=nns",
-    )
+    require_calibrated_criterion(name, criterion, "reference" in sides)
     if not criterion.needs_reference:
         sides = {side: path for side, path in sides.items() if side != "reference"}
     inputs = open_inputs(sides, annotations, Reading(cfg.normalize))
@@ -142,7 +132,49 @@ def of_files(cfg: DictConfig, sides: dict[str, str], annotations: "Annotations")
     require(not changed, f"{', '.join(map(str, changed))} changed while being read; give the command again")
     told = {side: side_record(inputs.files[side]) if side in sides else None for side in SIDES}
     own = {"criterion": name, "parameters": criterion.parameters(), "normalize": cfg.normalize, "collection": None}
-    return found, own | told
+    return found, own | told | {"score": score_text(name, criterion)}
+
+
+def require_calibrated_criterion(name: str, criterion: "Criterion", has_reference: bool) -> None:
+    """Raise InputError unless scores under a criterion are the same whatever else is asked."""
+    from vsehub.criteria import Auto, Correction
+
+    if isinstance(criterion, Auto) or not isinstance(criterion, Correction):
+        fail(
+            f"criterion={name} "
+            + (
+                "is chosen by rerank; name the one that it chose"
+                if isinstance(criterion, Auto)
+                else "matches the queries with each other, so a score says nothing alone; choose one that corrects "
+                "scores, e.g. csls"
+            )
+        )
+    require(
+        not criterion.needs_reference or has_reference,
+        f"reference is not set; without one {name} is estimated from the queries of each ranking, on which scores "
+        "then depend. Give reference=FILE, other queries such as training captions, or criterion=nns",
+    )
+
+
+def of_ranking(found: "Comparison", name: str, criterion: "Correction", settings: "Settings") -> "CalibrationFile":
+    """The calibration by the queries with known answers of a ranking; a query that calibrates is asked like others.
+
+    Its own null score is no larger than its best score, so that its p value is larger for it, not smaller.
+    """
+    from vsehub.neighbors.vectors import as_vectors
+    from vsehub.serving.calibration import Calibration, score_text
+    from vsehub.serving.calibration_file import CalibrationFile
+
+    inputs, device = found.inputs, device_named(settings.device)
+    positives = inputs.sides.positives
+    assert positives is not None  # truth is set
+    queries = as_vectors("queries", inputs.files["queries"], device=device)
+    held = inputs.files.get("reference") if criterion.needs_reference else None
+    reference = None if held is None else as_vectors("reference", held, device=device)
+    terms = tuple(term.to(queries.rows(0, 0).device) for term in found.served.ranked.item_terms)
+    made = Calibration.of(criterion, queries, inputs.sides.items, terms, positives, reference, settings.seed)
+    record = {"rates": [], "score": score_text(name, criterion)}
+    return CalibrationFile(str(inputs.truth_path), made, record)
 
 
 def of_collection(
@@ -152,7 +184,7 @@ def of_collection(
     from vsehub.data.vectors.embeddings import look_through, open_vectors
     from vsehub.neighbors.vectors import as_vectors
     from vsehub.rerank.names import read_positives
-    from vsehub.serving.calibration import Calibration
+    from vsehub.serving.calibration import Calibration, score_text
     from vsehub.serving.databases.living import opened
 
     with opened(place) as collection:
@@ -169,9 +201,15 @@ def of_collection(
         items = as_vectors("items", vectors)
         found = Calibration.of(collection.criterion, asked, items, terms, positives, reference, cfg.seed)
         collection.keep_calibration(found, rates)
-    told = {"address": place.address, "generation": facts.generation, "items": len(ids)}
+        score = score_text(facts.criterion, collection.criterion)
+    told = {
+        "address": place.address,
+        "generation": facts.generation,
+        "version": facts.version,
+        "items": len(ids),
+    }
     own = {"criterion": facts.criterion, "parameters": facts.parameters, "normalize": normalize, "collection": told}
-    return found, own | {"queries": side_record(file), "items": None, "reference": None}
+    return found, own | {"queries": side_record(file), "items": None, "reference": None, "score": score}
 
 
 def side_record(file: "VectorFile") -> dict[str, Any]:

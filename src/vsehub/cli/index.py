@@ -1,5 +1,6 @@
 """The index that `vsehub rerank` writes: a FAISS file or a collection in a database, with a note on searching it."""
 
+import logging
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 INDEX, USAGE = "index.faiss", "USAGE.md"
 APPROXIMATE_FROM = 100_000  # items of a database
+LOST = 0.01  # recall that weights of boosts may cost before a warning
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -142,9 +146,10 @@ class RequestedIndex:
         shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
         fetched = f"{shown} and {MEANS}" if found.inputs.means_removed else shown
         needs = f"Fetch {fetched} from {out.shown} first. " if out.remote else ""
-        text = usage(found, shown, f"{needs}Searching needs only FAISS and numpy", code, rows)
-        facts |= measured(index, found, criterion, bias, self.settings)
-        return facts | self._boosted(index, found, criterion, bias), text
+        note = usage(found, shown, f"{needs}Searching needs only FAISS and numpy", code, rows)
+        figures = measured(index, found, criterion, bias, self.settings)
+        figures |= self._boosted(index, found, criterion, bias, figures["recall"]["corrected"])
+        return facts | figures, note
 
     def _write_database(self, found: "Comparison", criterion: "ItemBias", bias: "Tensor") -> tuple[dict[str, Any], str]:
         """Fill a collection of a database. Returns its part of the record and the note on searching it."""
@@ -189,10 +194,10 @@ class RequestedIndex:
             needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
             code = usage_note(collection, uri, k=self.settings.k, boost_weights=self.boost_weights)
             note = usage(found, place.name, needs, code, rows)
-            told |= measured(collection, found, criterion, bias, self.settings)
-            told |= self._boosted(collection, found, criterion, bias)
+            figures = measured(collection, found, criterion, bias, self.settings)
+            figures |= self._boosted(collection, found, criterion, bias, figures["recall"]["corrected"])
             collection.complete()
-        return told, note
+        return told | figures, note
 
     def _boosted(
         self,
@@ -200,14 +205,26 @@ class RequestedIndex:
         found: "Comparison",
         criterion: "ItemBias",
         bias: "Tensor",
+        unboosted: float,
     ) -> dict[str, Any]:
-        """The recall of an index with boosts under their weights; see `boosted_recall`."""
+        """The recall of an index with boosts under their weights; see `boosted_recall`.
+
+        A warning says from which weights on it is more than `LOST` below `unboosted`, the recall without weights.
+        """
         if self.boosts is None:
             return {}
         from vsehub.serving.corrected import boosted_recall
 
         sides, k, seed = found.inputs.sides, self.settings.k, self.settings.seed
         recall = boosted_recall(index, sides.queries, sides.items, bias, criterion.scale, k, self.boosts, seed)
+        lost = [moved for moved, share in recall.items() if share < unboosted - LOST]
+        if lost:
+            log.warning(
+                "boosts that move similarities by %s (standard deviation over items) or more lead away from where this "
+                "approximate index looks: it finds %.1f%% of the best, %.1f%% without boosts; take %s, which is exact",
+                *(lost[0], 100 * recall[lost[0]], 100 * unboosted),
+                "index=flat" if self.place is None else "index_approximate=false",
+            )
         return {"boosted_recall": recall}
 
 
@@ -259,7 +276,7 @@ def usage(found: "Comparison", name: str, needs: str, code: str, rows: str) -> s
     """A note on searching the index `name` without vsehub. needs: with what. rows: what the results are."""
     record, ranking = found.record, found.served.record
     items = record["items"]
-    code += accepted_line(record["calibration"])
+    code += accepted_line(record["calibration"], bool(record.get("boosts")))
     reference = "" if ranking["reference"] == "none" else f", its reference {record['reference']['set']}"
     if record["reference_items"] is not None:
         reference += f", its reference items {record['reference_items']['set']}"
@@ -273,11 +290,15 @@ def usage(found: "Comparison", name: str, needs: str, code: str, rows: str) -> s
     )
 
 
-def accepted_line(calibration: dict[str, Any] | None) -> str:
-    """The line of a note that applies the threshold of the rate `accept`; "" where there is none."""
+def accepted_line(calibration: dict[str, Any] | None, boosted: bool) -> str:
+    """The line of a note that applies the threshold of the rate `accept`; "" where there is none.
+
+    boosted: whether the index holds boosts, under whose weights the threshold is void.
+    """
     if calibration is None or calibration["accept"] is None:
         return ""
-    return (
+    lines = "# the threshold is of scores without boosts: it is void under weights other than 0\n" if boosted else ""
+    return lines + (
         f"accepted = scores[:, 0] > {calibration['threshold']!r}  # False: nothing here; at most "
         f"{calibration['accept']:.3g} of the queries without an answer are accepted\n"
     )

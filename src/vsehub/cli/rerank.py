@@ -9,6 +9,7 @@ from omegaconf import DictConfig
 from vsehub.checks import boolean, existing, one_of, require
 from vsehub.cli import app
 from vsehub.cli.boosts import RequestedBoosts, boosts_record
+from vsehub.cli.calibrate import of_ranking, require_calibrated_criterion
 from vsehub.cli.correct import RequestedCorrection
 from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, finish, opened
 from vsehub.cli.index import INDEX, USAGE, RequestedIndex, indexed_criteria
@@ -36,22 +37,25 @@ def rerank(cfg: DictConfig) -> None:
         settings.kinds.require_fits(cfg)
     if cfg.calibration is not None:
         existing("calibration", str(cfg.calibration), "Give the calibration.json that vsehub calibrate wrote")
-        require_calibratable(cfg, settings, name)
     require(
-        cfg.accept is None or cfg.calibration is not None, "accept is given without calibration; give calibration=FILE"
+        cfg.accept is None or cfg.calibration is not None or settings.files["truth"] is not None,
+        "accept is given without calibration and without truth; give calibration=FILE, or the answers of some queries",
     )
+    if cfg.calibration is not None or cfg.accept is not None:
+        require_calibratable(cfg, settings, name)
 
     from vsehub.criteria import Auto, ItemBias, NearestNeighbor
     from vsehub.report.terminal import table as terminal
     from vsehub.rerank.choose import Tuning
     from vsehub.rerank.compare import Job, compared
     from vsehub.rerank.table import write_biases, write_ranking
+    from vsehub.serving.calibration import checked_rate
     from vsehub.serving.calibration_file import CalibrationFile
 
     criterion, tuning = built(name, cfg.criterion), None
     if isinstance(criterion, Auto):
         tuning = Tuning(cfg.tune_queries, cfg.tune_truth, cfg.tune_share)
-        criterion = criterion.indexable() if index is not None or cfg.biases else criterion
+        criterion = criterion.indexable() if index is not None or cfg.biases or boosts is not None else criterion
     else:
         require(cfg.tune_queries is None, f"tune_queries is for criterion=auto; {name} is not chosen by anything")
     require(
@@ -67,24 +71,31 @@ def rerank(cfg: DictConfig) -> None:
         f"{', '.join(indexed_criteria())}, or leave biases out",
     )
     calibrated = None if cfg.calibration is None else CalibrationFile.read(str(cfg.calibration))
+    by_truth = calibrated is None and cfg.accept is not None
     if calibrated is not None and cfg.accept is not None:
         calibrated.calibration.require_rate(cfg.accept)
+    if by_truth:
+        checked_rate("accept", cfg.accept)
+        require_calibrated_criterion(name, criterion, settings.files["reference"] is not None)
     # The plain ranking is measured in any case.
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
     out, where = settings.output, workplace(cfg, settings, corrections)
     job = Job("rerank", out, where, settings.k, settings.seed, tuning)
     inputs = opened(settings, corrections, where.fetched)
     table = None if boosts is None else boosts.read(inputs)
+    if tuning is not None:
+        job = replace(job, tuning=replace(tuning, boosts=table))
     if index is not None:
         index.check_items(inputs)
-    if boosts is not None and isinstance(index, RequestedIndex):
-        index = replace(index, boosts=table, boost_weights=boosts.weights)
-    boosted = None if boosts is None or table is None else boosts.boosted(name, criterion, table)
+    boosted = None if boosts is None or table is None or tuning else boosts.boosted(name, criterion, table)
     if boosted is not None:
         corrections = {**corrections, f"{name}+boosts": boosted}
     if calibrated is not None:
         calibrated.require_fits(name, criterion.parameters(), inputs.files, settings.normalize)
     with compared(inputs, corrections, job) as found:
+        if by_truth:
+            calibrated = of_ranking(found, name, criterion, settings)
+            calibrated.calibration.require_rate(cfg.accept)
         ranked, served = found.measured.rankings[-1], found.served
         names = found.inputs.query_names.ids, found.inputs.item_names.ids
         written = [
@@ -104,7 +115,9 @@ def rerank(cfg: DictConfig) -> None:
             count = len(found.inputs.sides.items)
             write_biases(out / BIASES, served.ranked.item_terms, served.criterion.scale, count, names[1])
         if boosts is not None and table is not None:
-            found.record["boosts"] = boosts_record(boosts, table)
+            found.record["boosts"] = boosts_record(boosts, table, found.boost_weights)
+            if isinstance(index, RequestedIndex):
+                index = replace(index, boosts=table, boost_weights=found.boost_weights)
         if index is not None:
             index.write(found)
         written += finish(found, out)
@@ -118,13 +131,19 @@ def require_boosts_fit(cfg: DictConfig, boosts: RequestedBoosts | None) -> None:
         boosts is None or not boosts.weights or cfg.engine == "local",
         "boost_weights: engine=ray ranks without boosts; omit boost_weights, which only the query needs",
     )
+    auto = boosts is not None and choice("criterion") == "auto"
     require(
-        boosts is None or not boosts.weights or choice("criterion") != "auto",
-        "boost_weights: criterion=auto is chosen without boosts; name a criterion, or omit boost_weights",
+        not auto or cfg.engine == "local",
+        "boosts: criterion=auto chooses their weights, and engine=ray ranks without boosts; name a criterion",
     )
     require(
-        boosts is None or not boosts.weights or cfg.calibration is None,
-        "boost_weights: a calibration is of scores without boosts; omit calibration, or boost_weights",
+        not auto or boosts is None or not boosts.weights,
+        "boost_weights: criterion=auto chooses the weights, by the known answers; name a criterion, or omit "
+        "boost_weights",
+    )
+    require(
+        boosts is None or not boosts.weights or (cfg.calibration is None and cfg.accept is None),
+        "boost_weights: a calibration is of scores without boosts; omit calibration and accept, or boost_weights",
     )
 
 
@@ -146,11 +165,13 @@ def require_calibratable(cfg: DictConfig, settings: Settings, name: str) -> None
         "criterion=auto": name == "auto",
         "index=ivfpq": cfg.index == "ivfpq",
         "correct": cfg.correct is not None,
+        "engine=ray": cfg.calibration is None and cfg.engine == "ray",
     }
     given = [one for one, is_given in refused.items() if is_given]
+    what = "accept" if cfg.calibration is None else "calibration"
     require(
         not given,
-        f"calibration and {', '.join(given)} are given; it holds for scores of vectors in float32 under one criterion. "
+        f"{what} and {', '.join(given)} are given; it holds for scores of vectors in float32 under one criterion. "
         "Give one of them",
     )
 

@@ -171,13 +171,13 @@ class Boosted(ItemBias):
     """Another criterion's ranking with each item's similarity raised: a·(s + raise) - b(item).
 
     base: the criterion, fitted without boosts. raised: (M,), of all items that are ranked. weights: those that give it,
-    for records.
+    boost -> weight, for records.
     """
 
     columnwise = False  # the raise belongs to an item's place
 
     def __init__(self, base: ItemBias, raised: Tensor, weights: Mapping[str, float]):
-        self.base, self._raised, self._weights = base, raised, dict(weights)
+        self.base, self._raised, self.weights = base, raised, dict(weights)
         self.scale = base.scale
         self.needs_reference = base.needs_reference
         self.reference_items_as = base.reference_items_as  # type: ignore[misc]
@@ -185,11 +185,11 @@ class Boosted(ItemBias):
     def __repr__(self) -> str:
         """The base, the weights and a digest of what they add, by which unfinished work is known."""
         digest = hashlib.sha256(self._raised.numpy().tobytes()).hexdigest()[:16]
-        return f"{type(self).__name__}({self.base!r}, {self._weights}, {digest})"
+        return f"{type(self).__name__}({self.base!r}, {self.weights}, {digest})"
 
     def parameters(self) -> dict[str, Any]:
         """Those of the base, and the weights."""
-        return self.base.parameters() | {"boost_weights": self._weights}
+        return self.base.parameters() | {"boost_weights": self.weights}
 
     def bias(self, reference_scores: Tensor) -> Tensor:
         """That of the base."""

@@ -2,7 +2,15 @@
 
 from typing import Any
 
-from vsehub.report.health import choice_text, queries_left_out, rounding_text, suspect_text, verdict_text
+from vsehub.report.health import (
+    boosts_texts,
+    calibration_text,
+    choice_text,
+    queries_left_out,
+    rounding_text,
+    suspect_text,
+    verdict_text,
+)
 from vsehub.report.kinds import kinds_table, kinds_text
 from vsehub.report.tables import ReportTable
 
@@ -26,6 +34,7 @@ def table(record: dict[str, Any]) -> str:
             lines.append(f"precision: {rounding_text(ranking['criterion'], ranking['rounding'])}")
     if record.get("kinds") is not None:
         lines += [kinds_table(record).terminal(), *(f"kinds: {text}" for text in kinds_text(record))]
+    lines += [f"boosts: {text}" for text in boosts_texts(record)]
     lines += [f"verdict: {verdict_text(record['verdict'])}", *map(suspect_text, record["suspects"])]
     if index is not None:
         recall, times = index["recall"], index["milliseconds"]
@@ -42,17 +51,6 @@ def table(record: dict[str, Any]) -> str:
     spent = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items())
     fair = k * queries["rows"] / items["rows"]
     return "\n".join([*lines, f"a fair share is {fair:.3g} queries per item; seconds: {spent}"])
-
-
-def calibration_text(calibration: dict[str, Any], queries: int) -> str:
-    """How many of the queries are accepted, or that p values are given."""
-    by = f"by {calibration['queries']:,} calibration queries"
-    if calibration["accept"] is None:
-        return f"ranking.parquet has the p value of each query's first item, {by}"
-    return (
-        f"{calibration['accepted']:,} of {queries:,} queries are accepted (p at most {calibration['accept']:g}, {by}); "
-        "the others are left out of ranking.parquet"
-    )
 
 
 def _rankings(record: dict[str, Any]) -> ReportTable:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require
-from vsehub.criteria.base import Correction, Terms, finite, finite_terms, joined
+from vsehub.criteria.base import Correction, ItemBias, Terms, finite, finite_terms, joined
 from vsehub.data.truth import connected
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.tiles import COLUMN_ELEMENTS, TileCorrection, nearest, row_blocks
@@ -170,6 +170,12 @@ def checked_rates(name: str, rates: Any) -> list[float]:
 def stored(calibration: Calibration, rates: Sequence[float]) -> dict[str, Any]:
     """The thresholds of some rates in plain values, as the facts of a collection hold them."""
     return {"queries": len(calibration), "thresholds": {repr(rate): calibration.threshold(rate) for rate in rates}}
+
+
+def score_text(name: str, criterion: Correction) -> str:
+    """Which score of a criterion is calibrated, in words."""
+    formula = f"{criterion.scale:g}·s - b(item)" if isinstance(criterion, ItemBias) else "the corrected score"
+    return f"{formula} under {name}, as a search returns it, without boosts"
 
 
 def _one_each(groups: np.ndarray, usable: np.ndarray, seed: int) -> np.ndarray:

@@ -78,6 +78,7 @@ class CalibrationFile:
         rates = sorted({*self.rates, *(() if accept is None else (accept,))})
         return p_values, {
             "path": self.path,
+            "score": self.record.get("score"),
             "accept": accept,
             "threshold": None if accept is None else self.calibration.threshold(accept),
             "accepted": None if accept is None else int((p_values <= accept).sum()),

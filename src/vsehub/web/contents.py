@@ -115,7 +115,8 @@ class Contents:
     title: in words. inputs: queries, items, what criteria are fitted on, true pairs, and names.
     picture: of an item. asker: what encodes sentences and pictures; None if only vectors can be asked. normalize:
     whether vectors that are asked are divided by their norms. stored: criterion -> (a, b) of an index that has its own
-    correction. changed: whether the files or the collection have changed since they were opened.
+    correction. thresholds: rate -> the score of that criterion above which a first item is accepted at this rate of
+    `vsehub calibrate`. changed: whether the files or the collection have changed since they were opened.
     """
 
     title: str
@@ -125,6 +126,7 @@ class Contents:
     asker: Asker | None = None
     normalize: bool | None = None
     stored: Mapping[str, tuple[float, Tensor]] = field(default_factory=dict)
+    thresholds: Mapping[float, float] = field(default_factory=dict)
     changed: Callable[[], bool] = lambda: False
 
     @property
@@ -204,6 +206,7 @@ def of_collection(place: Place, queries: Any | None, images: str | None, asker: 
         facts, count = collection.facts, len(collection)
         vectors, bias, ids, labels = collection.items()
         kept = collection.kept.reference if facts.reference_rows else None
+        thresholds = collection.thresholds
     files = None if images is None else existing("images", images, "Give the folder of the pictures")
     names = Names("items", len(ids), ids=ids, labels=labels if any(labels) else None, images=files)
     itself = queries is None and kept is None
@@ -212,7 +215,7 @@ def of_collection(place: Place, queries: Any | None, images: str | None, asker: 
 
     def changed() -> bool:
         with opened(place) as now:
-            return (len(now), now.facts.digest, now.facts.generation) != (count, facts.digest, facts.generation)
+            return (len(now), now.facts) != (count, facts)
 
     return Contents(
         f"{place.address}: {len(ids):,} items of {facts.dim:,} dimensions",
@@ -222,5 +225,6 @@ def of_collection(place: Place, queries: Any | None, images: str | None, asker: 
         asker,
         facts.normalize,
         {facts.criterion: (facts.scale, bias)},
+        thresholds,
         changed,
     )

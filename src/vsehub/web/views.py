@@ -63,9 +63,18 @@ class Views:
             "k": len(plain),
             "looked": max(DEPTH, len(plain)),
             "milliseconds": round(1000 * lists.seconds, 2),
+            "nothing_at": self._nothing_at(lists, criterion),
             "plain": plain,
             "corrected": corrected,
         }
+
+    def _nothing_at(self, lists: Lists, criterion: str) -> list[float]:
+        """The rates of `vsehub calibrate` at which the first corrected item is not accepted; [] without any."""
+        contents = self._catalogue.contents
+        if criterion not in contents.stored:
+            return []
+        best = float(lists.corrected[0][0])
+        return sorted(rate for rate, threshold in contents.thresholds.items() if best <= threshold)
 
     def displaced(self, row: int, criterion: str, first: int = 0, count: int = FINDERS) -> list[dict[str, Any]]:
         """Known queries that find an item, from number `first` on: its rank, and that of their right answer."""

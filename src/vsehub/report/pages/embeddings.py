@@ -8,7 +8,16 @@ import numpy as np
 
 from vsehub.io.files import write_text
 from vsehub.io.records import EMBEDDINGS, checked_record
-from vsehub.report.health import choice_text, parameters, queries_left_out, rounding_text, suspect_text, verdict_text
+from vsehub.report.health import (
+    boosts_texts,
+    calibration_text,
+    choice_text,
+    parameters,
+    queries_left_out,
+    rounding_text,
+    suspect_text,
+    verdict_text,
+)
 from vsehub.report.kinds import kinds_table, kinds_text
 from vsehub.report.pages.templates import Thumbnails, bars, render_page
 from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
@@ -51,8 +60,12 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         facts += [("not measured", told) for told in queries_left_out(truth, record.get("choice"))]
     if choice := record.get("choice"):
         facts += choice_text(choice)
+    if calibration := record.get("calibration"):
+        facts.append(("calibration", calibration_text(calibration, record["queries"]["rows"])))
+        facts += [("calibrated", calibration["score"])] if calibration.get("score") else []
     rounded = [one for one in record["rankings"] if "rounding" in one]
     facts += [("precision", rounding_text(one["criterion"], one["rounding"])) for one in rounded]
+    facts += [("boosts", text) for text in boosts_texts(record)]
     if verdict := record.get("verdict"):
         facts.append(("verdict on plain search", verdict_text(verdict)))
         facts += [("suspect", suspect_text(one)) for one in record.get("suspects") or ()]

@@ -158,7 +158,7 @@ def facts_of(
     calibration: dict[str, Any] | None = None,
 ) -> Facts:
     """The facts of a collection for these items, ranked by a·s - b(item); see `Facts` and `Kept`."""
-    return Facts(
+    found = Facts(
         criterion=criterion,
         parameters=json.loads(json.dumps(dict(parameters))),  # the same values as after reading
         reference=reference,
@@ -174,8 +174,8 @@ def facts_of(
         digest=items.digest(),
         complete=False,
         boosts=NO_BOOSTS if items.boosts is None else items.boosts.boosts,
-        calibration=calibration,
     )
+    return found if calibration is None else found.calibrated(calibration, found.items)
 
 
 def require_free(place: Place, overwrite: bool, begun: bool = False) -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
@@ -11,11 +12,12 @@ from vsehub.checks import fail, require
 from vsehub.criteria.boosts import NO_BOOSTS, Boosts, stored_boosts
 from vsehub.io.versions import require_version
 
-SCHEMA = 3
+SCHEMA = 4
 _LONGEST = 1 << 16  # characters of the JSON
 _TEXT = 4096  # characters of a text
 _GENERATION = re.compile("[0-9a-f]{8}")
 _RATE = re.compile(r"0\.[0-9]{1,20}|[1-9](\.[0-9]{1,20})?e-[0-9]{2}")  # a float between 0 and 1, as Python writes it
+_COUNTS = {"queries": 1, "items": 1, "version": 0}  # of a calibration, and the least that each can be
 _MOST_ITEMS, _MOST_DIMENSIONS = 1 << 48, 1 << 20
 
 
@@ -32,10 +34,10 @@ class Facts:
     of ids, labels and biases, by which a command knows its own collection; "" once items have come or gone. complete:
     whether all items are in it. generation: eight hexadecimal digits that end the names of the collections beside it.
     replaces: the generation of the earlier collection, until the collections beside that one are removed; "" otherwise.
-    behind: whether items may have come or gone since the stored masses were computed. calibration: {"queries": n,
-    "thresholds": {rate: score}} of `vsehub calibrate` for the items that are there, the rates as texts; None without,
-    and once items have come or gone. boosts: names, means and scales of the boosts that follow the bias, a dimension
-    each (`criteria.boosts.Boosts`).
+    behind: whether items may have come or gone since the stored masses were computed. version: how often vsehub has
+    added or removed items since it was filled. calibration: {"queries": n, "thresholds": {rate: score}, "items": M,
+    "version": that of the calibrated items} of `vsehub calibrate`, the rates as texts; None without. boosts: names,
+    means and scales of the boosts that follow the bias, a dimension each (`criteria.boosts.Boosts`).
     """
 
     criterion: str
@@ -55,6 +57,7 @@ class Facts:
     generation: str = "0" * 8
     replaces: str = ""
     behind: bool = False
+    version: int = 0
     boosts: Boosts = NO_BOOSTS
     calibration: dict[str, Any] | None = None
     vsehub: str = __version__
@@ -67,6 +70,10 @@ class Facts:
     def stored_dim(self) -> int:
         """The dimension of stored vectors: D, one for the bias, one for each boost."""
         return self.dim + 1 + len(self.boosts)
+
+    def calibrated(self, thresholds: Mapping[str, Any], items: int) -> Self:
+        """These facts with a calibration (`calibration.stored`) of so many items, those of this version."""
+        return replace(self, calibration={**thresholds, "items": items, "version": self.version})
 
     def is_of_the_command_of(self, other: "Facts") -> bool:
         """Whether both collections belong to one command: same contents, no changes since."""
@@ -133,7 +140,7 @@ def _fits(name: str, kind: Any, value: Any) -> bool:
     if kind is str:
         return type(value) is str and len(value) <= _TEXT
     if kind is int:
-        least, most = int(name != "reference_rows"), _MOST_DIMENSIONS if name == "dim" else _MOST_ITEMS
+        least, most = int(name not in ("reference_rows", "version")), _MOST_DIMENSIONS if name == "dim" else _MOST_ITEMS
         return type(value) is int and least <= value <= most
     if kind is float:
         number = type(value) in (int, float) and math.isfinite(value)
@@ -158,12 +165,11 @@ def _are_boosts(value: Any) -> bool:
 
 def _is_calibration(value: Any) -> bool:
     """Whether a value read from JSON is a calibration as vsehub writes it."""
-    if not isinstance(value, dict) or value.keys() != {"queries", "thresholds"}:
+    if not isinstance(value, dict) or value.keys() != {"queries", "thresholds", "items", "version"}:
         return False
     thresholds = value["thresholds"]
     return (
-        type(value["queries"]) is int
-        and value["queries"] > 0
+        all(type(value[name]) is int and value[name] >= least for name, least in _COUNTS.items())
         and isinstance(thresholds, dict)
         and all(type(score) in (int, float) and math.isfinite(score) for score in thresholds.values())
         and all(_RATE.fullmatch(rate) for rate in thresholds)

@@ -124,31 +124,38 @@ class Living:
         ]
 
     def threshold(self, rate: float) -> float:
-        """The score above which a first item is accepted at a rate. Raises InputError if none is stored for it."""
-        kept = self.facts.calibration
-        if kept is None:
-            fail(
-                f"accept: {self.place.address} is not calibrated, or items have come or gone since; give "
-                f"vsehub calibrate index={self.place.engine}, its address, queries and truth"
-            )
-        thresholds = {float(one): score for one, score in kept["thresholds"].items()}
+        """The score above which a first item is accepted at a rate. Raises InputError if there is none."""
+        thresholds = self.thresholds
+        require(
+            len(thresholds) > 0,
+            f"accept: {self.place.address} is not calibrated, or items have come or gone since; give "
+            f"vsehub calibrate index={self.place.engine}, its address, queries and truth",
+        )
         require(
             rate in thresholds,
             f"accept is {rate!r}; {self.place.address} was calibrated for {', '.join(map(str, thresholds))}. Give one "
             "of these, or calibrate again with false_accept=",
         )
-        return float(thresholds[rate])
+        return thresholds[rate]
+
+    @property
+    def thresholds(self) -> dict[float, float]:
+        """Rate -> the score above which a first item is accepted; {} unless calibrated with the items that are there.
+
+        A program that adds or removes items without vsehub leaves the version as it is; the number of items tells.
+        """
+        kept = self.facts.calibration
+        if kept is None or (kept["version"], kept["items"]) != (self.facts.version, len(self)):
+            return {}
+        return {float(rate): float(score) for rate, score in kept["thresholds"].items()}
 
     def keep_calibration(self, calibration: Calibration, rates: Sequence[float]) -> None:
         """Store the thresholds of a calibration of the items that are there.
 
         Raises InputError if items have come or gone since this was opened.
         """
-        require(
-            self.database.facts() == self.facts.text(),
-            f"{self.place.address} has been changed meanwhile; give the command again",
-        )
-        self.facts = replace(self.facts, calibration=stored(calibration, rates))
+        self._require_current()
+        self.facts = self.facts.calibrated(stored(calibration, rates), len(self))
         self.database.keep_facts(self.facts.text())
 
     def new(
@@ -184,6 +191,7 @@ class Living:
         renewed = self.facts.boosts.table(values, len(ids)).stored().numpy()
         unchanged = replace(self.facts, digest="")  # no longer what its command filled; a calibration is without boosts
         if unchanged != self.facts:
+            self._require_current()  # or a calibration would come back that another command has made void
             self.facts = unchanged
             self.database.keep_facts(self.facts.text())
         known = 0
@@ -337,10 +345,16 @@ class Living:
         """
         if self.facts.calibration is not None:
             log.warning("the calibration of %s is void; calibrate it again", self.place.address)
-        changed = replace(self.facts, digest="", behind=behind, calibration=None)
-        if changed != self.facts:
-            self.facts = changed
-            self.database.keep_facts(self.facts.text())
+        version = self.facts.version + 1
+        self.facts = replace(self.facts, digest="", behind=behind, version=version, calibration=None)
+        self.database.keep_facts(self.facts.text())
+
+    def _require_current(self) -> None:
+        """Raise InputError if another command has changed the collection since it was opened."""
+        require(
+            self.database.facts() == self.facts.text(),
+            f"{self.place.address} has been changed meanwhile; give the command again",
+        )
 
     def _keep(self, masses: Tensor | None) -> None:
         if masses is None or self.kept.balance is None:
