@@ -72,12 +72,8 @@ def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int, b
         "queries with truth is then kept for choosing",
     )
     positives = read_positives(truth, Names("tune_queries", len(asked), asked.ids), inputs.item_names)
-<<<<<<< HEAD
     own = inputs.kind_means.queries(asked) if inputs.means_removed and inputs.kind_means is not None else asked
-    return choose(auto, own, positives, inputs.sides.items, inputs.sides.reference, seed)
-=======
-    return choose(auto, asked, positives, inputs.sides.items, inputs.sides.reference, seed, boosts)
->>>>>>> scores
+    return choose(auto, own, positives, inputs.sides.items, inputs.sides.reference, seed, boosts)
 
 
 def halves(positives: Positives, share: float, seed: int) -> tuple[Positives, Positives]:
