@@ -18,6 +18,7 @@ precision, N_k and the normalisation of the vectors.
 import multiprocessing
 import re
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -88,7 +89,10 @@ def _memory(field: str) -> int:
 
 
 def measure(images: int, device: torch.device, rounds: int, dim: int = DIM) -> dict:
-    """Times, ratio, the product's speed and the extra memory."""
+    """Times, the product's speed, the extra memory, and ratios of the shortest times: other work only adds to them.
+
+    On a CPU the times are those of the process on all its threads.
+    """
     split = make(images, device, dim)
     rounded = {}
     ways = {
@@ -96,15 +100,18 @@ def measure(images: int, device: torch.device, rounds: int, dim: int = DIM) -> d
         "evaluation": lambda: run(split),
         "bf16": lambda: rounded.update(run(split, bf16=True).rounding),
     }
-    times = {name: common.summary(values) for name, values in common.interleave(ways, rounds, device).items()}
-    floor = times["product"]["median"]
+    clock = time.process_time if device.type == "cpu" else time.perf_counter
+    seconds = common.interleave(ways, rounds, device, clock=clock)
+    times = {name: common.summary(values) for name, values in seconds.items()}
+    floor = times["product"]["least"]
     return {
         "images": images,
         "texts": len(split.texts),
         "dim": dim,
         "seconds": times,
-        "ratio": times["evaluation"]["median"] / floor,
-        "bf16_ratio": times["bf16"]["median"] / times["evaluation"]["median"],
+        "clock": clock.__name__,
+        "ratio": times["evaluation"]["least"] / floor,
+        "bf16_ratio": times["bf16"]["least"] / times["evaluation"]["least"],
         "rounding": rounded,
         "product_gflops": 2 * images * len(split.texts) * dim / floor / 1e9,
         "extra_mb": extra_megabytes(images, device, dim),
@@ -113,12 +120,17 @@ def measure(images: int, device: torch.device, rounds: int, dim: int = DIM) -> d
 
 def text(result: dict) -> str:
     """The table."""
-    seconds = {name: common.shown(times, 1, "s") for name, times in result["seconds"].items()}
+    unit = "CPU s" if result["clock"] == "process_time" else "s"
+    seconds = {name: common.shown(times, 1, unit) for name, times in result["seconds"].items()}
     rows = [
         ("one bare product", seconds["product"], f"{result['product_gflops']:.0f} GFLOP/s"),
         ("evaluation, both directions", seconds["evaluation"], ""),
-        ("evaluation / product", f"**{result['ratio']:.2f}**", common.target(result["ratio"], RATIO)),
-        ("evaluation, scores in bf16", seconds["bf16"], f"{result['bf16_ratio']:.2f} of the time"),
+        (
+            "evaluation / product, each at its shortest",
+            f"**{result['ratio']:.2f}**",
+            common.target(result["ratio"], RATIO),
+        ),
+        ("evaluation, scores in bf16", seconds["bf16"], f"{result['bf16_ratio']:.2f} of the shortest time"),
         *((f"bf16, {side}", changed(one), "random vectors") for side, one in result["rounding"].items()),
         (
             "extra peak memory",
