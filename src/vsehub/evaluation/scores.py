@@ -11,7 +11,7 @@ from vsehub.criteria.base import Criterion, Terms
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import CACHED_ELEMENTS
-from vsehub.neighbors.rounded import NARROW, at_least, products, rounded_products
+from vsehub.neighbors.rounded import NARROW, Products, at_least, products, rounded_products
 from vsehub.sets import Rows
 from vsehub.types import Similarity
 
@@ -73,7 +73,7 @@ class DirectedScores:
     reference: the split that the reference queries and items come from; the split itself: its own. direction: "i2t" has
     images as queries and texts as items, "t2i" the reverse. shared: of the same split and similarity, for both
     directions; None: for this one alone. bf16, as in `shared`: `rows` and `blocks` are the products of rounded vectors;
-    the scores from which criteria are fitted are always float32. Up to `MATRIX_ELEMENTS` scores are computed once,
+    the scores from which criteria are fitted are always float32; `rounded` says so. Up to `MATRIX_ELEMENTS` scores are computed once,
     others block by block, each time.
     """
 
@@ -92,19 +92,14 @@ class DirectedScores:
         self.queries, self.items = (self._shared.vectors(side) for side in self._sides(split))
         self.reference = self.queries if self._own else self._shared.vectors(self._sides(reference)[0])
         self._kept: dict[str, Tensor] = {}
-        self._rounded = rounded_products(_tensor(self.items)) if bf16 else None
+        self.rounded = bf16
         self.positives = _positives(split, direction)
-
-    @property
-    def rounded(self) -> bool:
-        """Whether `rows` and `blocks` are products of rounded vectors."""
-        return self._rounded is not None
 
     def rows(self, index: Tensor | slice) -> Tensor:
         """The scores (b, M) of some queries with all items."""
         if self._shared.fits:
             return self._all_rows()[index]
-        if self._rounded is not None:
+        if self.rounded:
             return self._rounded(_tensor(self.queries[index]), None)
         return self._between(self.queries[index], self.items)
 
@@ -144,6 +139,10 @@ class DirectedScores:
         elif correction.reference_items_as == "columns" and not self._own:
             further = partial(self._column_blocks, "item columns", self.reference, self._bank)
         return correction.fit(self.columns, further)
+
+    @cached_property
+    def _rounded(self) -> Products:
+        return rounded_products(_tensor(self.items))
 
     @cached_property
     def _bank(self) -> Rows:
