@@ -73,8 +73,8 @@ class DirectedScores:
     reference: the split that the reference queries and items come from; the split itself: its own. direction: "i2t" has
     images as queries and texts as items, "t2i" the reverse. shared: of the same split and similarity, for both
     directions; None: for this one alone. bf16, as in `shared`: `rows` and `blocks` are the products of rounded vectors;
-    the scores from which criteria are fitted are always float32; `rounded` says so. Up to `MATRIX_ELEMENTS` scores are computed once,
-    others block by block, each time.
+    the scores from which criteria are fitted are always float32. Up to `MATRIX_ELEMENTS` scores are computed once,
+    others block by block, each time. rounded: bf16.
     """
 
     def __init__(
