@@ -50,21 +50,27 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def timed(call: Callable[[], object], device: torch.device) -> float:
-    """Seconds of one call, a GPU's work included."""
+def timed(call: Callable[[], object], device: torch.device, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds of one call, a GPU's work included. clock: the time in seconds."""
     synchronize(device)
-    begin = time.perf_counter()
+    begin = clock()
     call()
     synchronize(device)
-    return time.perf_counter() - begin
+    return clock() - begin
 
 
 def interleave(
-    ways: dict[str, Callable[[], object]], rounds: int, device: torch.device, block: int = 1, warmup: int = 1
+    ways: dict[str, Callable[[], object]],
+    rounds: int,
+    device: torch.device,
+    block: int = 1,
+    warmup: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds of each call of each way, in turns A, B, A, B, so that a slow minute of the machine meets all alike.
 
     block: calls in a row before the next way's turn. warmup: calls of each that are not counted.
+    clock: as in `timed`.
     """
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for call in ways.values():
@@ -72,7 +78,7 @@ def interleave(
             call()
     for _ in range(rounds):
         for name, call in ways.items():
-            seconds[name] += [timed(call, device) for _ in range(block)]
+            seconds[name] += [timed(call, device, clock) for _ in range(block)]
     return seconds
 
 

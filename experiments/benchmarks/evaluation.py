@@ -2,8 +2,15 @@
 
 Evaluation is R@K, median and mean rank and hubness of both directions, as `vsehub evaluate` computes them under
 protocol full5k, in float32 and with scores in bfloat16; the latter includes the sample that is ranked in both. The
-product is 5,000 x 1,024 times 1,024 x 25,000 in blocks of the same size. The extra memory is the peak of a fresh
-process beyond what it holds with the embeddings made. Targets: 4 times the product, 1 GB.
+product is 5,000 x 1,024 times 1,024 x 25,000 in blocks of 128 MB. The extra memory is the peak of a fresh
+process beyond what it holds with the embeddings made. Targets: 1.5 times the product, 1 GB.
+
+The floor is that product, 256 billion operations, for both directions, and passes over its 125 million scores (500 MB):
+each direction reads all of them for the ten best items of a query and again to count the items that are not below the
+query's best positive, and one direction reads them transposed. Each on its own, on one thread of an AMD EPYC with AVX2,
+where the product takes 3.5 s: 0.2 s to transpose, 0.13 s for the maxima that lead to the ten best and 0.15 s to count,
+both directions together, which is 1.14 times the product. The rest is the search for the ten best among those maxima,
+precision, N_k and the normalisation of the vectors.
 
     python -m experiments.benchmarks.evaluation
 """
@@ -11,6 +18,7 @@ process beyond what it holds with the embeddings made. Targets: 4 times the prod
 import multiprocessing
 import re
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -23,7 +31,7 @@ from vsehub.evaluation.scores import BLOCK_ELEMENTS
 from vsehub.similarities import Cosine
 
 IMAGES, PER_IMAGE, DIM = 5000, 5, 1024
-RATIO, GIGABYTES = 4.0, 1.0
+RATIO, GIGABYTES = 1.5, 1.0
 
 
 def make(images: int, device: torch.device, dim: int = DIM) -> EncodedSplit:
@@ -81,7 +89,10 @@ def _memory(field: str) -> int:
 
 
 def measure(images: int, device: torch.device, rounds: int, dim: int = DIM) -> dict:
-    """Times, ratio, the product's speed and the extra memory."""
+    """Times, the product's speed, the extra memory, and ratios of the shortest times: other work only adds to them.
+
+    On a CPU the times are those of the process on all its threads.
+    """
     split = make(images, device, dim)
     rounded = {}
     ways = {
@@ -89,15 +100,18 @@ def measure(images: int, device: torch.device, rounds: int, dim: int = DIM) -> d
         "evaluation": lambda: run(split),
         "bf16": lambda: rounded.update(run(split, bf16=True).rounding),
     }
-    times = {name: common.summary(values) for name, values in common.interleave(ways, rounds, device).items()}
-    floor = times["product"]["median"]
+    clock = time.process_time if device.type == "cpu" else time.perf_counter
+    seconds = common.interleave(ways, rounds, device, clock=clock)
+    times = {name: common.summary(values) for name, values in seconds.items()}
+    floor = times["product"]["least"]
     return {
         "images": images,
         "texts": len(split.texts),
         "dim": dim,
         "seconds": times,
-        "ratio": times["evaluation"]["median"] / floor,
-        "bf16_ratio": times["bf16"]["median"] / times["evaluation"]["median"],
+        "clock": clock.__name__,
+        "ratio": times["evaluation"]["least"] / floor,
+        "bf16_ratio": times["bf16"]["least"] / times["evaluation"]["least"],
         "rounding": rounded,
         "product_gflops": 2 * images * len(split.texts) * dim / floor / 1e9,
         "extra_mb": extra_megabytes(images, device, dim),
@@ -106,12 +120,17 @@ def measure(images: int, device: torch.device, rounds: int, dim: int = DIM) -> d
 
 def text(result: dict) -> str:
     """The table."""
-    seconds = {name: common.shown(times, 1, "s") for name, times in result["seconds"].items()}
+    unit = "CPU s" if result["clock"] == "process_time" else "s"
+    seconds = {name: common.shown(times, 1, unit) for name, times in result["seconds"].items()}
     rows = [
         ("one bare product", seconds["product"], f"{result['product_gflops']:.0f} GFLOP/s"),
         ("evaluation, both directions", seconds["evaluation"], ""),
-        ("evaluation / product", f"**{result['ratio']:.2f}**", common.target(result["ratio"], RATIO)),
-        ("evaluation, scores in bf16", seconds["bf16"], f"{result['bf16_ratio']:.2f} of the time"),
+        (
+            "evaluation / product, each at its shortest",
+            f"**{result['ratio']:.2f}**",
+            common.target(result["ratio"], RATIO),
+        ),
+        ("evaluation, scores in bf16", seconds["bf16"], f"{result['bf16_ratio']:.2f} of the shortest time"),
         *((f"bf16, {side}", changed(one), "random vectors") for side, one in result["rounding"].items()),
         (
             "extra peak memory",

@@ -136,7 +136,8 @@ def test_an_image_finds_captions(command, checkpoint, tmp_path):
     assert sum(row.startswith("* ") for row in rows) == 5
     assert "5 of its 5 own captions are among the 160 nearest." in out
     assert (tmp_path / "search" / "index.html").read_text().count("its own</em>") == 5
-    assert command(f"checkpoint={checkpoint}", "image=7", "k=160") == out
+    again = command(f"checkpoint={checkpoint}", "image=7", "k=160")
+    assert [line for line in again.splitlines() if not line.startswith("encodings of ")] == out.splitlines()
     both = command(f"checkpoint={checkpoint}", "image=7", "a red circle", "k=3", "criterion=csls")
     assert "its reference is the 96 images of the train split" in both
     assert len(lists(both)) == 2
@@ -172,7 +173,7 @@ def test_a_second_search_encodes_nothing_until_something_changed(command, checkp
     assert sorted(encoded) == [1, 32, 480]
     shutil.rmtree(tmp_path / "best.encoded")
     (tmp_path / "best.encoded").write_text("where the folder would be")
-    assert "could not be stored; the next search encodes it again" in command(
+    assert "could not be stored; the next command encodes it again" in command(
         f"checkpoint={checkpoint}", "a red circle", "k=2"
     )
 

@@ -10,7 +10,7 @@ import pytest
 from looped import looped
 from PIL import Image
 
-from vsehub.data import CaptionedImages, Precomp, overlap
+from vsehub.data import CaptionedImages, Precomp, contents
 from vsehub.data.overlap import Shared, shared, warn_of_shared
 from vsehub.data.photos.pictures import Pictures
 from vsehub.io import rows
@@ -31,7 +31,7 @@ def texts(*numbers):
 @looped("block", [1, 100, 1 << 24])
 def test_rows_and_captions_that_are_the_same(tmp_path, monkeypatch, shape, dtype, block):
     """Against a loop; memory-mapped, repeated, strided and differing in the last bit alone."""
-    monkeypatch.setattr(overlap, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(contents, "_BLOCK_BYTES", block)
     rng = np.random.default_rng(0)
     first = rng.integers(0, 200, (40, *shape)).astype(dtype)
     second = rng.integers(0, 200, (30, *shape)).astype(dtype)

@@ -15,9 +15,11 @@ from vsehub.criteria import (
     RelaxedGreedyMatching,
 )
 from vsehub.evaluation import EncodedSplit, Protocol
-from vsehub.evaluation.evaluate import evaluate
+from vsehub.evaluation.evaluate import evaluate, measured, rank
+from vsehub.evaluation.scores import both_directions
 from vsehub.metrics import recall_metrics
 from vsehub.metrics.occurrences import KS, hubness, k_occurrences
+from vsehub.neighbors import rounded
 from vsehub.similarities import Cosine, Order
 
 CRITERIA = [
@@ -73,10 +75,15 @@ def further_scores(side, encoded, criterion, reference):
     return None
 
 
-@pytest.fixture(params=[None, 1, 100], ids=["one-block", "a-row-a-block", "small-blocks"])
+SCORES = sys.modules["vsehub.evaluation.scores"]
+FOUR_WAYS = {"one-block": {}, "a-row-a-block": {"BLOCK_ELEMENTS": 1}, "small-blocks": {"BLOCK_ELEMENTS": 100}}
+FOUR_WAYS["no-whole-matrix"] = {"BLOCK_ELEMENTS": 100, "MATRIX_ELEMENTS": 1}
+
+
+@pytest.fixture(params=FOUR_WAYS.values(), ids=FOUR_WAYS)
 def blocks(request, monkeypatch):
-    if request.param is not None:
-        monkeypatch.setattr(sys.modules["vsehub.evaluation.scores"], "BLOCK_ELEMENTS", request.param)
+    for name, elements in request.param.items():
+        monkeypatch.setattr(SCORES, name, elements)
 
 
 @looped("criterion", CRITERIA)
@@ -92,6 +99,56 @@ def test_equals_the_dense_computation(criterion, reference, shuffled, blocks):
             told = result.histograms[direction][str(k)]
             counts = [n for n, items in zip(told["occurrences"], told["items"], strict=True) for _ in range(items)]
             assert counts == sorted(by_k[k].tolist())
+
+
+def ties(images, per_image, dim, seed):
+    """Float32 vectors of which many are copies, some at the end, and others that differ in the last bit of a number."""
+    generator = torch.Generator().manual_seed(seed)
+    image = torch.randn(images, dim, generator=generator)
+    image[torch.randint(images, (images // 2,), generator=generator)] = image[0].clone()
+    image[-1] = image[0]
+    image[images // 2] = image[0] * (1 + 2**-23)
+    index = torch.arange(images).repeat_interleave(per_image)
+    text = image[index] + 0.5 * torch.randn(len(index), dim, generator=generator)
+    text[torch.randint(len(text), (len(text) // 3,), generator=generator)] = text[1].clone()
+    text[-1] = text[1]
+    return EncodedSplit(image, text, index)
+
+
+@looped("images", [2, 5, 17, 70])
+@looped("dim", [1, 3, 33, 300])
+def test_equal_items_are_tied_and_ranks_are_those_of_plain_loops(images, dim, blocks):
+    encoded = ties(images, 3, dim, seed=images + dim)
+    for direction, scores in both_directions(encoded, COSINE, encoded).items():
+        told = torch.cat([block for _, block in scores.blocks()])
+        items = encoded.texts if direction == "i2t" else encoded.images
+        for item in range(len(items)):
+            same = (items == items[item]).all(dim=1)
+            assert (told[:, same] == told[:, item, None]).all()
+        found = rank(scores, NearestNeighbor())
+        positive = torch.zeros_like(told, dtype=torch.bool)
+        positive[scores.positives.query, scores.positives.item] = True
+        for query, (row, hits) in enumerate(zip(told.tolist(), positive.tolist(), strict=True)):
+            best = max(score for score, hit in zip(row, hits, strict=True) if hit)
+            worse = sum(score >= best and not hit for score, hit in zip(row, hits, strict=True))
+            assert found[10].ranks[query] == 1 + worse
+        order = told.argsort(dim=1, descending=True, stable=True)
+        for k in KS:
+            assert torch.equal(found[k].occurrences[k], order[:, :k].flatten().bincount(minlength=len(items)))
+
+
+@looped("criterion", [NearestNeighbor(), CSLS(4), InvertedSoftmax(20.0)])
+@looped(("elements", "products"), [(2**25, 1), (1, 2)])
+def test_one_product_serves_both_directions_and_the_next_criterion(criterion, elements, products, monkeypatch):
+    """A matrix that is larger than a block is freed between two criteria, and so made again."""
+    made = []
+    monkeypatch.setattr(SCORES, "BLOCK_ELEMENTS", elements)
+    monkeypatch.setattr(SCORES, "products", lambda items: made.append(items) or rounded.products(items))
+    encoded = split(23)
+    folds = [both_directions(encoded, COSINE, encoded)]
+    results = [measured(folds, criterion, inductive=False) for _ in range(2)]
+    assert results[0] == results[1]
+    assert len(made) == products
 
 
 def test_criteria_and_references_make_a_difference():

@@ -40,11 +40,16 @@ def test_it_measures_and_searches_as_the_commands_do(model, trained, run_here):
     rows = zip(*(field.flatten().tolist() for field in (found.scores, found.similarities, found.rows)), strict=True)
     assert printed == [[f"{score:.4f}", f"{similarity:.4f}", names[row]] for score, similarity, row in rows]
     assert model.source.name == "scenes"
-    assert not (model.path.parent / "best.encoded" / "val-images.safetensors").exists()  # load keeps no files
     own = model.search(images=model.split("test").images[3:4], k=160)
     scores = model.similarity(model.encode("test").images[3:4], model.encode("test").texts)[0]
     assert torch.allclose(own.scores[0], scores.sort(descending=True).values, atol=1e-6)
     torch.testing.assert_close(own.scores, own.similarities)
+
+
+def test_load_keeps_no_files(trained, tmp_path):
+    alone = shutil.copy(trained / "checkpoints" / "best.safetensors", tmp_path)
+    vsehub.load(alone).encode("val")
+    assert [path.name for path in tmp_path.iterdir()] == ["best.safetensors"]
 
 
 def test_what_is_encoded_alone_is_what_a_split_is_encoded_as(model):

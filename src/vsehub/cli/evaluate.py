@@ -81,8 +81,7 @@ def evaluate(cfg: DictConfig) -> float | None:
     else:
         members = described(checkpoints) if len(checkpoints) > 1 else []
         require_weights(weights, bool(members), cfg.split)
-        keep = asked.inductive or asked.chooses  # encodings that several measurements of criteria read again
-        models = [open_model(one, keep=keep) for one in checkpoints]
+        models = [open_model(one, keep=True) for one in checkpoints]
         model = models[0] if len(models) == 1 else Ensemble(models, weights if isinstance(weights, list) else None)
         if isinstance(model, Ensemble) and weights == "val":
             model = model.weighted(protocol)

@@ -127,17 +127,17 @@ class RequestedIndex:
 
         items, out, seed = found.inputs.sides.items, self.settings.output, self.settings.seed
         where = "." if out.remote else str(out.folder.absolute())  # behind an address: where the files are fetched to
-        note: dict[str, Any] = {"k": self.settings.k, "normalize": self.settings.normalize}
-        note |= {"boost_weights": self.boost_weights}
-        note |= {"means": f"{where}/{MEANS}" if found.inputs.means_removed else None}
+        asked: dict[str, Any] = {"k": self.settings.k, "normalize": self.settings.normalize}
+        asked |= {"boost_weights": self.boost_weights}
+        asked |= {"means": f"{where}/{MEANS}" if found.inputs.means_removed else None}
         index: ServedIndex | IndexParts
         if self.rows is None:
             index = build_index(items, bias, criterion.scale, self.kind, seed, boosts=self.boosts)
             index.save(out / INDEX)
-            code = usage_note(index, f"{where}/{INDEX}", **note)
+            code = usage_note(index, f"{where}/{INDEX}", **asked)
         else:
             index = IndexParts.build(out.folder, items, bias, criterion.scale, self.kind, self.rows, seed, self.boosts)
-            code = index.usage_note(where, **note)
+            code = index.usage_note(where, **asked)
         names = self.files(len(items))[:-1]
         size = sum((out / name).stat().st_size for name in names)
         facts = {"kind": self.kind, "files": names, "bytes": size}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vsehub.data.contents import row_blocks
 from vsehub.data.photos.pictures import Pictures
 from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages
 from vsehub.io.rows import row_hashes
@@ -18,7 +19,6 @@ log = logging.getLogger(__name__)
 # ("a dog is running ."). In Flickr8k 0.6 % of the test captions are in train; in the embedded scenes, whose captions
 # use few words, 26 %. A split that is part of another shares all of them.
 ALLOWED_CAPTIONS = 1 / 3
-_BLOCK_BYTES = 16 << 20
 _Identities = tuple[Any, Any]  # the kind of rows, and a key of each: a list of texts, or an array
 
 
@@ -81,9 +81,8 @@ def _identities(rows: list[str] | ArrayLike) -> _Identities:
         return "texts", rows
     if isinstance(rows, Pictures):
         return "files", rows.contents
-    step = max(1, _BLOCK_BYTES // max(1, int(np.prod(rows.shape[1:])) * np.dtype(rows.dtype).itemsize))
-    blocks = (rows[first : first + step] for first in range(0, len(rows), step))
-    return (tuple(rows.shape[1:]), np.dtype(rows.dtype)), np.concatenate([row_hashes(block) for block in blocks])
+    hashes = np.concatenate([row_hashes(block) for block in row_blocks(rows)])
+    return (tuple(rows.shape[1:]), np.dtype(rows.dtype)), hashes
 
 
 def _in_common(a: _Identities, b: _Identities) -> np.ndarray:

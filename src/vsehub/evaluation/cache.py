@@ -12,7 +12,8 @@ from torch import Tensor
 
 from vsehub import __version__
 from vsehub.checks import InputError, regular
-from vsehub.data.sources import CaptionedImages
+from vsehub.data.contents import content_digest
+from vsehub.data.sources import ArrayLike
 from vsehub.io.files import atomic, within
 from vsehub.sets import Encoding
 
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 class EncodedCache:
     """A folder with one file per split and side, each with a key of its origin; stale files are replaced.
 
+    The key names the checkpoint's weights, all images or captions, and how they are encoded (precision, device, code).
     checkpoint: the file; the folder is named after it. sha256: the checkpoint's. Raises InputError if the folder is a
     link to another folder.
     """
@@ -30,37 +32,43 @@ class EncodedCache:
         self.folder = within(checkpoint.parent, f"{checkpoint.stem}.encoded")
         self._sha256 = sha256
 
-    def get(self, name: str, split: CaptionedImages, encode: Callable[[], Encoding]) -> Encoding:
+    def get(self, name: str, rows: list[str] | ArrayLike, how: str, encode: Callable[[], Encoding]) -> Encoding:
         """The vectors (N, D) of `name` ("test-images"): from the file, on the CPU, or the result of `encode`.
 
-        Sets of vectors are not stored.
+        rows: the images or captions. how: the way of encoding. Sets of vectors are not stored.
         """
         path = self.folder / f"{name}.safetensors"
-        key = {"checkpoint": self._sha256, "data": split.fingerprint(), "vsehub": __version__}
+        # Before encoding: rows that change meanwhile are encoded again by the next command.
+        key = self._key(how) | {"data": content_digest(rows)}
         kept = _read(path, key)
         if kept is not None:
+            log.info("encodings of %s reused: %s vectors from %s", name, f"{len(kept[0]):,}", path)
             return kept[0]
         encoded = encode()
         if isinstance(encoded, Tensor):
             self._write(path, {"vectors": encoded}, key)
         return encoded
 
+    def _key(self, how: str) -> dict[str, str]:
+        return {"checkpoint": self._sha256, "encoded": how, "vsehub": __version__}
+
     def get_pictures(
         self, name: str, contents: np.ndarray, how: str, encode: Callable[[np.ndarray], Encoding]
     ) -> Encoding:
         """The vectors (N, D) of pictures; only pictures missing in the file of `name` are encoded.
 
-        contents: (N,) hashes of the pictures' files. how: their preparation. encode: row numbers (n,)
-        to their vectors. Sets of vectors are not stored.
+        contents: (N,) hashes of the pictures' files. how: their preparation, and the way of encoding. encode: row
+        numbers (n,) to their vectors. Sets of vectors are not stored.
         """
         path = self.folder / f"{name}.safetensors"
-        key = {"checkpoint": self._sha256, "prepared": how, "vsehub": __version__}
+        key = self._key(how)
         held = _read(path, key, "contents")
         places = {} if held is None else {bytes(one): row for row, one in enumerate(held[1].numpy())}
         digests = np.ascontiguousarray(contents).view(np.uint8).reshape(len(contents), -1)
         rows = np.array([places.get(bytes(one), -1) for one in digests])
         missing = np.flatnonzero(rows < 0)
         if held is not None and not len(missing):
+            log.info("encodings of %s reused: %s vectors from %s", name, f"{len(rows):,}", path)
             return held[0][torch.from_numpy(rows)]
         new = encode(missing)
         if not isinstance(new, Tensor):
@@ -78,7 +86,7 @@ class EncodedCache:
             with atomic(path) as handle:
                 handle.write(save({name: one.cpu().contiguous() for name, one in tensors.items()}, key))
         except (OSError, SafetensorError, InputError) as error:
-            log.warning("%s could not be stored; the next search encodes it again: %s", path, error)
+            log.warning("%s could not be stored; the next command encodes it again: %s", path, error)
 
 
 def _read(path: Path, key: dict[str, str], *further: str) -> list[Tensor] | None:

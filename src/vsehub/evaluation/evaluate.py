@@ -159,45 +159,48 @@ def folds_of(
 def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evaluation:
     """The metrics of folds under a criterion, as `evaluate`, from scores that several criteria may share."""
     require(not inductive or criterion.inductive, transductive_only(type(criterion).__name__))
-    terms = [{direction: scores.fit(criterion) for direction, scores in fold.items()} for fold in folds]
-    rankings = [
-        {direction: rank(scores, criterion, own[direction]) for direction, scores in fold.items()}
-        for fold, own in zip(folds, terms, strict=True)
-    ]
-    found = [fold_metrics(ranking) for ranking in rankings]
+    found, contributions = [], []
+    counts: dict[str, dict[int, list[Tensor]]] = {side: {k: [] for k in KS} for side in DIRECTIONS}
+    changes = {side: _changes([fold[side] for fold in folds]) for side in DIRECTIONS}
+    for fold in folds:
+        terms = {side: scores.fit(criterion) for side, scores in fold.items()}
+        rankings = {side: rank(scores, criterion, terms[side]) for side, scores in fold.items()}
+        found.append(fold_metrics(rankings))
+        contributions.append(image_contributions(rankings, fold["t2i"].positives))
+        for side, scores in fold.items():
+            for k, ranking in rankings[side].items():
+                counts[side][k].append(ranking.occurrences[k])
+            if (seen := changes[side]) is not None:
+                add_sample(seen, scores, criterion.correction, terms[side], max(1, SAMPLE // len(folds)))
+        for scores in fold.values():
+            scores.release()
     metrics = {name: sum(fold[name] for fold in found) / len(found) for name in found[0]}
     histograms = {
-        direction: {
-            str(k): histogram(torch.cat([ranking[direction][k].occurrences[k] for ranking in rankings])) for k in KS
-        }
-        for direction in DIRECTIONS
+        side: {str(k): histogram(torch.cat(of_folds)) for k, of_folds in by_k.items()} for side, by_k in counts.items()
     }
-    parts = [image_contributions(one, fold["t2i"].positives) for one, fold in zip(rankings, folds, strict=True)]
-    rounding = None
-    if any(scores.rounded for fold in folds for scores in fold.values()):
-        rounding = {
-            side: rounding_changes([fold[side] for fold in folds], criterion.correction, [own[side] for own in terms])
-            for side in DIRECTIONS
-        }
-    return Evaluation(metrics, histograms, torch.cat(parts).tolist(), rounding)
+    rounding = {side: seen.metrics() for side, seen in changes.items() if seen is not None}
+    return Evaluation(metrics, histograms, torch.cat(contributions).tolist(), rounding or None)
 
 
-def rounding_changes(
-    folds: Sequence[DirectedScores], correction: Correction, terms: Sequence[Terms]
-) -> dict[str, float | None]:
-    """The metrics of `RoundingChanges` on `SAMPLE` queries, equally many of each fold of a direction."""
-    k = min(max(RECALLS), *(len(scores.items) for scores in folds))
-    changes = RoundingChanges(k)
-    for scores, own in zip(folds, terms, strict=True):
-        generator = torch.Generator().manual_seed(0)
-        drawn = torch.randperm(len(scores.queries), generator=generator)[: max(1, SAMPLE // len(folds))].sort().values
-        for index in drawn.split(max(1, BLOCK_ELEMENTS // len(scores.items))):
-            exact, rounded = (
-                top_k(correction.apply(rows(index.to(scores.queries.device)), own), k)[1]
-                for rows in (scores.float32_rows, scores.rows)
-            )
-            changes.add(exact, rounded, scores.positives.of(index))
-    return changes.metrics()
+def _changes(folds: Sequence[DirectedScores]) -> RoundingChanges | None:
+    """Counts of what rounding changes in one direction; None for scores that are not rounded."""
+    if not any(scores.rounded for scores in folds):
+        return None
+    return RoundingChanges(min(max(RECALLS), *(len(scores.items) for scores in folds)))
+
+
+def add_sample(
+    changes: RoundingChanges, scores: DirectedScores, correction: Correction, terms: Terms, count: int
+) -> None:
+    """Count what rounding changes for `count` queries of a fold, drawn by a fixed seed."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randperm(len(scores.queries), generator=generator)[:count].sort().values
+    for index in drawn.split(max(1, BLOCK_ELEMENTS // len(scores.items))):
+        exact, rounded = (
+            top_k(correction.apply(rows(index.to(scores.queries.device)), terms), changes.k)[1]
+            for rows in (scores.float32_rows, scores.rows)
+        )
+        changes.add(exact, rounded, scores.positives.of(index))
 
 
 def fold_metrics(rankings: dict[str, dict[int, Ranking]]) -> dict[str, float]:

@@ -1,7 +1,7 @@
-"""Scores of one direction of an encoded split, block by block, without holding the whole matrix."""
+"""Scores of one direction of an encoded split, block by block, from one product for both directions."""
 
 from collections.abc import Callable, Iterator
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -10,24 +10,71 @@ from vsehub.checks import require
 from vsehub.criteria.base import Criterion, Terms
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.metrics.positives import Positives
-from vsehub.neighbors.rounded import products, rounded_products
+from vsehub.metrics.ranks import CACHED_ELEMENTS
+from vsehub.neighbors.rounded import NARROW, Products, at_least, products, rounded_products
 from vsehub.sets import Rows
 from vsehub.types import Similarity
 
 DIRECTIONS = ("i2t", "t2i")
 BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
+STRIP_ELEMENTS = 2**18  # 1 MB
 MATRIX_ELEMENTS = 2**27  # 512 MB: COCO's 5,000 images with 25,000 texts
+
+
+class SharedScores:
+    """What both directions of a split read: its vectors, and all its scores (I, T), each computed once when needed.
+
+    bf16: the scores are the products of vectors rounded to bfloat16.
+    """
+
+    def __init__(self, split: EncodedSplit, similarity: Similarity, bf16: bool = False):
+        self._split, self._similarity, self._bf16 = split, similarity, bf16
+        self._vectors: dict[int, tuple[Rows, Rows]] = {}  # of an encoding's id, the encoding and its vectors
+        self._matrix: Tensor | None = None
+        self._size = len(split.images) * len(split.texts)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the whole matrix may be held."""
+        return self._size <= MATRIX_ELEMENTS
+
+    def vectors(self, encoded: Rows) -> Rows:
+        """The vectors of an encoding whose inner products are the scores; the encoding itself if there are none."""
+        if not self._similarity.inner_product:
+            return encoded
+        if id(encoded) not in self._vectors:
+            self._vectors[id(encoded)] = encoded, self._similarity.vectors(encoded)
+        return self._vectors[id(encoded)][1]
+
+    def matrix(self) -> Tensor:
+        """All scores, which must not be changed. Equal images are tied for every text, equal texts for every image."""
+        if self._matrix is None:
+            self._matrix = self._scores()
+        return self._matrix
+
+    def _scores(self) -> Tensor:
+        images, texts = self._split.images, self._split.texts
+        if not self._similarity.inner_product:
+            return self._similarity(images, texts)
+        images, texts = _tensor(self.vectors(images)), _tensor(self.vectors(texts))
+        score = rounded_products(texts) if self._bf16 else products(texts)
+        # `products` ties equal texts; the images, which are the items of the other direction, need as many rows.
+        return score(at_least(NARROW, images), None)[: len(images)]
+
+    def release(self) -> None:
+        """Free the matrix, unless it is small or no inner product, and so expensive: the next criterion reads it."""
+        if self._similarity.inner_product and self._size > BLOCK_ELEMENTS:
+            self._matrix = None
 
 
 class DirectedScores:
     """Scores of Q queries against M items, of R reference queries against the same items, and of reference items.
 
     reference: the split that the reference queries and items come from; the split itself: its own. direction: "i2t" has
-    images as queries and texts as items, "t2i" the reverse. Similarities that are inner products are computed from
-    their vectors, which are made once. Scores that fit into one block are kept for the next criterion. matrix: a
-    function that returns all scores (I, T) of the split, for similarities that are expensive; None computes scores each
-    time. bf16: `rows` and `blocks` are the products of vectors rounded to bfloat16; the scores from which
-    criteria are fitted are always float32.
+    images as queries and texts as items, "t2i" the reverse. shared: of the same split and similarity, for both
+    directions; None: for this one alone. bf16, as in `shared`: `rows` and `blocks` are the products of rounded vectors;
+    the scores from which criteria are fitted are always float32. Up to `MATRIX_ELEMENTS` scores are computed once,
+    others block by block, each time. rounded: bf16.
     """
 
     def __init__(
@@ -36,52 +83,49 @@ class DirectedScores:
         direction: str,
         similarity: Similarity,
         reference: EncodedSplit,
-        matrix: Callable[[], Tensor] | None = None,
+        shared: SharedScores | None = None,
         bf16: bool = False,
     ):
         self.direction, self.similarity = direction, similarity
-        self._inner, self._matrix, self._own = similarity.inner_product, matrix, reference is split
-        self._reference_split = reference
-        self.queries, self.items = (self._vectors(side) for side in self._sides(split))
-        self.reference = self.queries if self._own else self._vectors(self._sides(reference)[0])
+        self._shared = SharedScores(split, similarity, bf16) if shared is None else shared
+        self._inner, self._own, self._reference_split = similarity.inner_product, reference is split, reference
+        self.queries, self.items = (self._shared.vectors(side) for side in self._sides(split))
+        self.reference = self.queries if self._own else self._shared.vectors(self._sides(reference)[0])
         self._kept: dict[str, Tensor] = {}
-        self._rounded = rounded_products(_tensor(self.items)) if bf16 else None
+        self.rounded = bf16
         self.positives = _positives(split, direction)
-
-    @property
-    def rounded(self) -> bool:
-        """Whether `rows` and `blocks` are products of rounded vectors."""
-        return self._rounded is not None
 
     def rows(self, index: Tensor | slice) -> Tensor:
         """The scores (b, M) of some queries with all items."""
-        if self._rounded is not None:
+        if self._shared.fits:
+            return self._all_rows()[index]
+        if self.rounded:
             return self._rounded(_tensor(self.queries[index]), None)
-        return self.float32_rows(index)
+        return self._between(self.queries[index], self.items)
 
     def float32_rows(self, index: Tensor | slice) -> Tensor:
         """The scores of `rows`, never rounded."""
-        if self._matrix is not None:
-            return self._whole(self._matrix)[index]
-        return self._between(self.queries[index], self.items)
+        return self._between(self.queries[index], self.items) if self.rounded else self.rows(index)
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """(first query, scores (b, M) with all items) over all queries in order."""
-        size = max(1, BLOCK_ELEMENTS // len(self.items))
-        if len(self.queries) <= size:
-            yield 0, self._once("rows", lambda: self.rows(slice(None)))
+        """(first query, scores (b, M) with all items) over all queries in order; a row is contiguous in memory."""
+        if self._shared.fits:
+            yield from _row_blocks(self._all_rows())
             return
+        size = max(1, BLOCK_ELEMENTS // len(self.items))
         for first in range(0, len(self.queries), size):
             yield first, self.rows(slice(first, first + size))
 
     def columns(self) -> Iterator[Tensor]:
         """Blocks (R, m) of the reference queries' scores over all items in order; columns are contiguous."""
-        matrix = self._matrix
-        if matrix is not None and self._own:
-            # The matrix is in memory already: smaller blocks would save nothing.
-            yield self._once("columns", lambda: self._whole(matrix).T.contiguous().T)
+        if self._shared.fits and self._own and not self.rounded:
+            yield from (block.T for _, block in _row_blocks(self._all_rows().T))
             return
         yield from self._column_blocks("columns", self.reference, self.items)
+
+    def release(self) -> None:
+        """Free the scores that both directions share, unless the next criterion reads them."""
+        self._shared.release()
 
     def fit(self, criterion: Criterion) -> Terms:
         """The item terms of the criterion's correction.
@@ -97,9 +141,13 @@ class DirectedScores:
         return correction.fit(self.columns, further)
 
     @cached_property
+    def _rounded(self) -> Products:
+        return rounded_products(_tensor(self.items))
+
+    @cached_property
     def _bank(self) -> Rows:
         """The reference items."""
-        return self.items if self._own else self._vectors(self._sides(self._reference_split)[1])
+        return self.items if self._own else self._shared.vectors(self._sides(self._reference_split)[1])
 
     def _column_blocks(self, name: str, rows: Rows, columns: Rows) -> Iterator[Tensor]:
         """Scores (n, m) of `rows`, block by block over the columns; a single block is stored under `name`."""
@@ -110,8 +158,9 @@ class DirectedScores:
         for first in range(0, len(columns), size):
             yield self._columns(rows, columns[first : first + size])
 
-    def _whole(self, matrix: Callable[[], Tensor]) -> Tensor:
-        return matrix() if self.direction == "i2t" else matrix().T
+    def _all_rows(self) -> Tensor:
+        """All scores (Q, M), where they may be held."""
+        return self._shared.matrix() if self.direction == "i2t" else self._shared.matrix().T
 
     def _columns(self, rows: Rows, columns: Rows) -> Tensor:
         return _products(columns, rows).T if self._inner else self._between(rows, columns)
@@ -128,9 +177,6 @@ class DirectedScores:
 
     def _sides(self, split: EncodedSplit) -> tuple[Rows, Rows]:
         return (split.images, split.texts) if self.direction == "i2t" else (split.texts, split.images)
-
-    def _vectors(self, encoded: Rows) -> Rows:
-        return self.similarity.vectors(encoded) if self._inner else encoded
 
 
 def require_item_scores(criterion: Criterion, similarity: Similarity) -> None:
@@ -152,13 +198,31 @@ def _tensor(vectors: Rows) -> Tensor:
     return vectors
 
 
+def _row_blocks(scores: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """(first row, block (b, M)) over all rows of a matrix or of a transposed one; a row of a block is contiguous.
+
+    A block fits into a CPU's cache. It is transposed there in two steps, in strips of rows: in the matrix each number
+    of such a row lies on another page of memory.
+    """
+    cached = scores.device.type == "cpu"
+    size = max(1, (min(BLOCK_ELEMENTS, CACHED_ELEMENTS) if cached else BLOCK_ELEMENTS) // scores.shape[1])
+    for first in range(0, len(scores), size):
+        block = scores[first : first + size]
+        if block.stride(1) != 1:
+            rows = block.new_empty(block.shape)
+            strip = max(1, STRIP_ELEMENTS // block.shape[1]) if cached else len(block)
+            for to, part in zip(rows.split(strip), block.split(strip), strict=True):
+                to.copy_(part.T.contiguous().T)
+            block = rows
+        yield first, block
+
+
 def both_directions(
     split: EncodedSplit, similarity: Similarity, reference: EncodedSplit, bf16: bool = False
 ) -> dict[str, DirectedScores]:
-    """The "i2t" and "t2i" scores of a split; without inner products they are computed once for both directions."""
-    costly = not similarity.inner_product and len(split.images) * len(split.texts) <= MATRIX_ELEMENTS
-    matrix = cache(lambda: similarity(split.images, split.texts)) if costly else None
-    return {side: DirectedScores(split, side, similarity, reference, matrix, bf16) for side in DIRECTIONS}
+    """The "i2t" and "t2i" scores of a split, from one product for both where it may be held."""
+    shared = SharedScores(split, similarity, bf16)
+    return {side: DirectedScores(split, side, similarity, reference, shared, bf16) for side in DIRECTIONS}
 
 
 def _positives(split: EncodedSplit, direction: str) -> Positives:

@@ -1,6 +1,7 @@
 """A model with its data: encodes images and texts, and searches the splits of its data."""
 
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -265,7 +266,7 @@ class DataModel:
         if split == FOLDER and side == "images" and self._cache is not None:
             pictures = loaded.images
             assert isinstance(pictures, Pictures)
-            how = repr((pictures.shape[1:], pictures.resize, pictures.preparation))
+            how = repr((pictures.shape[1:], pictures.resize, pictures.preparation, self._way_of_encoding))
 
             def rows_of(rows: np.ndarray) -> Encoding:
                 return encode_images(self.model.image_encoder, pictures, rows, self.batch_size)
@@ -275,7 +276,22 @@ class DataModel:
         def encode() -> Encoding:
             return self.encode_images(loaded.images) if side == "images" else self.encode_texts(loaded.captions)
 
-        return encode() if self._cache is None else self._cache.get(f"{split}-{side}", loaded, encode)
+        if self._cache is None or self.similarity.takes != "vectors":
+            return encode()
+        rows = loaded.images if side == "images" else loaded.captions
+        return self._cache.get(f"{split}-{side}", rows, self._way_of_encoding, encode)
+
+    @cached_property
+    def _way_of_encoding(self) -> str:
+        """Precision, kind of device, and a hash of the code of the model's parts that vsehub and torch do not bring."""
+        digest = hashlib.sha256()
+        for name in sorted({type(part).__module__ for part in self.model.modules()}):
+            file = getattr(sys.modules.get(name), "__file__", None)
+            if name.split(".")[0] not in ("vsehub", "torch") and file is not None and Path(file).is_file():
+                digest.update(name.encode() + Path(file).read_bytes())
+        numbers = next(self.model.parameters())
+        precision = f"{numbers.dtype}, {torch.get_float32_matmul_precision()}"
+        return f"{precision}, {numbers.device.type}, {digest.hexdigest()[:16]}"
 
 
 class TrainedModel(DataModel):

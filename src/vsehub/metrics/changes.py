@@ -12,7 +12,7 @@ class Changes:
 
     def __init__(self) -> None:
         self.queries = self._first = 0
-        self._kept = 0.0
+        self.kept = 0.0
 
     def add(self, before: Tensor, after: Tensor) -> None:
         """Compare two rankings (b, k) of some queries."""
@@ -20,27 +20,27 @@ class Changes:
         self._first += int((before[:, 0] != after[:, 0]).sum())
         # No list names an item twice, so an item that occurs twice in both lists together is in both.
         together = torch.cat((before, after), dim=1).sort(dim=1).values
-        self._kept += (together[:, 1:] == together[:, :-1]).sum().item() / before.shape[1]
+        self.kept += (together[:, 1:] == together[:, :-1]).sum().item() / before.shape[1]
 
     def metrics(self) -> dict[str, float]:
         """ "first": share of queries whose first item differs; "overlap": mean share of the k items that stay."""
-        return {"first": self._first / self.queries, "overlap": self._kept / self.queries}
+        return {"first": self._first / self.queries, "overlap": self.kept / self.queries}
 
 
 class RoundingChanges:
     """What rounded scores change in the rankings of a sample of queries; k: the length of the compared lists."""
 
     def __init__(self, k: int):
-        self._k, self._changes = k, Changes()
-        self._found, self._known = torch.zeros(2, len(RECALLS), dtype=torch.int64), 0
+        self.k, self._changes = k, Changes()
+        self._found, self.known = torch.zeros(2, len(RECALLS), dtype=torch.int64), 0
 
     def add(self, exact: Tensor, rounded: Tensor, positives: Positives | None) -> None:
         """Compare lists (n, K) of the same queries, best first, K at least k; positives: of these n queries."""
         exact, rounded = exact.cpu(), rounded.cpu()
-        self._changes.add(exact[:, : self._k], rounded[:, : self._k])
+        self._changes.add(exact[:, : self.k], rounded[:, : self.k])
         if positives is None or len(positives.query) == 0:
             return
-        self._known += int((positives.counts > 0).sum())
+        self.known += int((positives.counts > 0).sum())
         for row, lists in enumerate((exact, rounded)):
             hits = positives.hits(lists.to(positives.query.device)).cpu()
             self._found[row] += torch.stack([hits[:, :k].any(dim=1).sum() for k in RECALLS])
@@ -52,5 +52,5 @@ class RoundingChanges:
         has a positive.
         """
         differences = 100.0 * (self._found[0] - self._found[1]).abs().max().item()
-        recall = differences / self._known if self._known else None
-        return {"queries": self._changes.queries, "k": self._k, **self._changes.metrics(), "recall": recall}
+        recall = differences / self.known if self.known else None
+        return {"queries": self._changes.queries, "k": self.k, **self._changes.metrics(), "recall": recall}

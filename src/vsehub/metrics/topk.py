@@ -8,7 +8,7 @@ from torch import Tensor
 from vsehub.checks import fail
 
 GROUPS_FOR_EACH = 8  # groups of columns for each of the k + 1 sought, below which looking at maxima first saves nothing
-GROUP = 32
+GROUP = 32  # a power of two
 # Where more than this share of the groups hold one, the block's own k largest are found sooner.
 MOST_ENTERED = 0.6
 Best = tuple[Tensor, Tensor]
@@ -124,13 +124,22 @@ def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
         return scores.topk(count, dim=1)
     whole = groups * GROUP
     # Group g is columns g, g + groups, g + 2 groups, ...: the maxima are then taken of whole stretches of memory.
-    maxima = scores[:, :whole].unflatten(1, (GROUP, groups)).amax(dim=1)
+    maxima = _group_maxima(scores[:, :whole], groups)
     nearest = maxima.topk(count, dim=1, sorted=False).indices
     within = torch.arange(0, whole, groups, device=scores.device)
     rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(len(scores), -1)
     candidates = torch.cat(((nearest[:, :, None] + within).flatten(1), rest), dim=1)
     values, places = scores.gather(1, candidates).topk(count, dim=1)
     return values, candidates.gather(1, places)
+
+
+def _group_maxima(scores: Tensor, groups: int) -> Tensor:
+    """The maxima (Q, groups) of `GROUP` columns each: column g, g + groups, g + 2 groups, ..."""
+    if scores.is_cuda:
+        return scores.unflatten(1, (GROUP, groups)).amax(dim=1)
+    while scores.shape[1] > groups:  # halves, which a CPU compares faster than it reduces
+        scores = torch.maximum(*scores.tensor_split(2, dim=1))
+    return scores
 
 
 def at_least(scores: Tensor, least: Tensor) -> Tensor:

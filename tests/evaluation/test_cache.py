@@ -1,0 +1,158 @@
+"""Encodings kept in files: read again for the same weights, data and way of encoding, and for no others."""
+
+import logging
+import shutil
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from looped import looped
+
+import vsehub.evaluation.trained as trained_module
+from vsehub.data.contents import content_digest
+from vsehub.data.photos.pictures import Pictures
+from vsehub.evaluation.cache import EncodedCache
+from vsehub.sets import Sets
+from vsehub.types import Preparation
+
+IMAGES = np.random.default_rng(0).random((200, 7), dtype=np.float32)
+CAPTIONS = [f"a dog of number {number}" for number in range(200)]
+WEIGHTS, HOW = "5a" * 32, "torch.float32, highest, cpu"
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A function that asks a cache of its own for vectors: whether they came from the file; wrong ones fail."""
+    place = tmp_path / "best.safetensors"
+
+    def asked(rows, weights=WEIGHTS, how=HOW, name="test-images"):
+        encoded = []
+
+        def encode():
+            encoded.append(torch.arange(len(rows), dtype=torch.float32)[:, None] + len(how + weights))
+            return encoded[0]
+
+        vectors = EncodedCache(place, weights).get(name, rows, how, encode)
+        assert vectors.tolist() == [[float(row + len(how + weights))] for row in range(len(rows))]
+        return not encoded
+
+    return asked
+
+
+def changed(row, column):
+    """The images with the last bit of one number changed."""
+    images = IMAGES.copy()
+    images.view(np.uint32)[row, column] ^= 1
+    return images
+
+
+def test_the_same_encodings_are_read(kept, caplog):
+    caplog.set_level(logging.INFO)
+    assert not kept(IMAGES)
+    assert "reused" not in caplog.text
+    assert kept(IMAGES.copy())
+    assert "encodings of test-images reused: 200 vectors from" in caplog.text
+    assert not kept(CAPTIONS, name="test-texts")
+    assert kept(list(CAPTIONS), name="test-texts")
+    assert kept(IMAGES)
+
+
+@looped(
+    "other",
+    [
+        {"weights": "5b" * 32},
+        {"how": HOW.replace("float32", "bfloat16")},
+        {"how": HOW.replace("cpu", "cuda")},
+        # Every number counts: 64 rows spread over the data identify them elsewhere, and would miss these.
+        *({"rows": changed(row, column)} for row, column in ((0, 0), (1, 3), (100, 6), (198, 0), (199, 6))),
+        {"rows": IMAGES[:199]},
+        {"rows": IMAGES.astype(np.float16)},
+        {"rows": IMAGES.reshape(200, 1, 7)},
+        {"rows": IMAGES[::-1]},
+        {"rows": CAPTIONS},
+    ],
+)
+def test_others_are_encoded_again_and_replace_them(kept, other):
+    kept(IMAGES)
+    asked = {"rows": IMAGES} | other
+    assert not kept(**asked)
+    assert kept(**asked)
+    assert not kept(IMAGES)
+
+
+def test_every_caption_counts():
+    digests = {content_digest([*CAPTIONS[:at], "a cat", *CAPTIONS[at + 1 :]]) for at in range(200)}
+    for texts in (CAPTIONS, ["a\nb", "c"], ["a", "b\nc"], ["a", "b", "c"], ["a", "b", "c", ""]):
+        digests.add(content_digest(texts))
+    assert len(digests) == 205
+
+
+def test_pictures_count_by_their_bytes_and_their_preparation():
+    def digest(contents="ab", resize=8, how=None):
+        made = Pictures(["x", "y"], 8, resize, contents=np.array(list(contents), "S32"))
+        return content_digest(made if how is None else made.prepared(how))
+
+    assert digest() == digest()
+    others = [digest(), digest("ac"), digest("ba"), digest(resize=9), digest(how=Preparation(8, 8))]
+    assert len({*others, digest(how=Preparation(8, 8, "squash"))}) == 6
+
+
+def test_sets_and_damaged_files(tmp_path, kept):
+    sets = Sets(torch.rand(5, 2), torch.tensor([2, 3]))
+    for _ in range(2):
+        assert (
+            EncodedCache(tmp_path / "best.safetensors", WEIGHTS).get("val-texts", ["a", "b"], HOW, lambda: sets) is sets
+        )
+    kept(IMAGES)
+    (file,) = (tmp_path / "best.encoded").iterdir()
+    file.write_bytes(file.read_bytes()[:-4])
+    assert not kept(IMAGES)
+    assert kept(IMAGES)
+
+
+def test_the_code_of_your_own_encoder_counts(tmp_path, monkeypatch):
+    """The hash is of the file that the class was imported from; weights and data are the same."""
+
+    def way(code):
+        file = tmp_path / "own_encoder.py"
+        file.write_text(code)
+        monkeypatch.setitem(sys.modules, "own_encoder", SimpleNamespace(__file__=str(file)))
+        part = type("Own", (torch.nn.Linear,), {"__module__": "own_encoder"})
+        model = trained_module.DataModel(part(2, 2), None, None, 1, WEIGHTS, "own")
+        return model._way_of_encoding
+
+    assert way("SCALE = 1") == way("SCALE = 1") != way("SCALE = 2")
+
+
+def test_a_second_criterion_encodes_nothing(trained, run_here, monkeypatch, tmp_path):
+    """Inductive and transductive, in folds, tuned, and in an ensemble whose other model encodes for itself."""
+    places = [tmp_path / name / "checkpoints" / "best.safetensors" for name in ("one", "two")]
+    for place in places:
+        place.parent.mkdir(parents=True)
+        shutil.copy(trained / "checkpoints" / "best.safetensors", place)
+        shutil.copy(trained / "run.json", place.parent.parent)
+    counts = []
+    for name in ("encode_images", "encode_texts"):
+        whole = getattr(trained_module, name)
+        monkeypatch.setattr(
+            trained_module, name, lambda *given, whole=whole: counts.append(len(given[2])) or whole(*given)
+        )
+
+    def measured(*settings, checkpoint=places[0]):
+        counts.clear()
+        return run_here("evaluate", f"checkpoint={checkpoint}", *settings)
+
+    assert "reused" not in measured("criterion=is", "reference=train")
+    assert len(counts) == 4
+    said = measured("criterion=csls", "reference=train")
+    assert counts == []
+    assert all(f"encodings of {side} reused" in said for side in ("train-images", "train-texts", "test-texts"))
+    folds = ("protocol=single", "protocol.name=folds", "protocol.fold_images=8", "protocol.folds=3")
+    measured("criterion=csls", "reference=train", *folds)
+    assert counts == []
+    measured("criterion=csls", "tune=true")
+    assert len(counts) == 2  # the validation split
+    measured("criterion=nns", checkpoint=f"[{places[0]},{places[1]}]")
+    assert len(counts) == 2  # the other model's test split
