@@ -1,26 +1,38 @@
 """Sinkhorn normalisation of reference queries x items (Sinkhorn and Knopp 1967; as a matcher: Cuturi 2013)."""
 
+import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from vsehub.checks import fail, positive, whole
-from vsehub.criteria.base import Columns, ItemBias, Terms, joined
+from vsehub.criteria.base import Columns, ItemBias, Terms, finite_terms, joined
+from vsehub.criteria.kept_shares import KeptShares
+from vsehub.neighbors.tiles import ScoreColumns
+
+log = logging.getLogger(__name__)
 
 CACHED = 2**18  # scores worked on at a time
 LEAST_MASS = 1e-20  # of an item, below which too many of its shares may have vanished
 NEWTON, TOLERANCE = 60, 1e-5  # steps at most, and the last one's size
 MOST_SHARE = 1 - 1e-6  # of a query that one item may have
+# Rounds on the large shares save more than they cost from this many scores and rounds on. SAMPLE: the share of the
+# items from which the queries' scalings are told.
+MANY, LEAST_ROUNDS, SAMPLE = 2**28, 5, 1 / 25
+MOST_OFF = 2e-4  # root mean square, in units of similarity, of what they may leave to the last round
 
 
 class Sinkhorn(ItemBias):
     """s/τ + log v(item), v from normalising e^{s/τ} of reference x items alternately to uniform marginals.
 
     temperature: τ. rounds: how often rows (reference queries), then columns (items) are normalised. Only the items'
-    scaling is kept: the queries' own changes no ranking. Streaming goes over the scores once a round and once before.
+    scaling is kept: the queries' own changes no ranking. Streaming goes over the scores once a round and once before;
+    of very many scores on a CPU, twice and over a sample of the items, with rounds on the large shares between
+    (`criteria.kept_shares`).
     Raises InputError for a temperature or a number of rounds that is not positive.
     """
 
@@ -35,15 +47,51 @@ class Sinkhorn(ItemBias):
         self.passes = rounds + 1
         self.scale = 1.0 / temperature
 
+    def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
+        """The bias (M,). reference_items: the scores (R, G) that `DualBankSinkhorn` takes, or None."""
+        sides = [columns] if reference_items is None else [columns, reference_items]
+        streams = [side for side in sides if isinstance(side, ScoreColumns) and side.on_cpu]
+        if len(streams) == len(sides) and self.rounds >= LEAST_ROUNDS and sum(one.scores for one in streams) >= MANY:
+            found = self._by_kept_shares(streams)
+            if found is not None:
+                return found
+        return super().fit(columns, reference_items)
+
+    def _by_kept_shares(self, sides: Sequence[ScoreColumns]) -> Terms | None:
+        """The bias (M,) by rounds on the large shares; None if these are too many, or not enough."""
+        some = [partial(side.blocks, SAMPLE) for side in sides]
+        parts: list[Terms] = [() for _ in sides]
+        shared: Terms = ()
+        for number in range(self.rounds):
+            parts = [self.part(side, number, shared, own) for side, own in zip(some, parts, strict=True)]
+            shared = self.shared(parts, number)
+        kept = KeptShares(shared[0], sum(side.items for side in sides))
+        scaled = [self.part(side, 1, shared, (), kept)[0] for side in sides]
+        if kept.full:
+            log.info("%s: too many shares matter for rounds on these alone; rounds on all scores follow", self)
+            return None
+        queries, moved, expected = kept.rounds(self.rounds - 1)
+        moves = moved.float().split([side.items for side in sides])
+        own = [(one + move,) for one, move in zip(scaled, moves, strict=True)]
+        last = [self.part(side, self.rounds, (queries,), one) for side, one in zip(sides, own, strict=True)]
+        off = torch.cat([one[0] for one in last]).double() - torch.cat(scaled).double() - expected
+        error = self.temperature * float(off.square().mean().sqrt())
+        if not error <= MOST_OFF:
+            log.info(
+                "%s: what the large shares leave out moves items by %.1e; rounds on all scores follow", self, error
+            )
+            return None
+        return finite_terms(self.merged_terms(last[:1], last[1] if last[1:] else None))
+
     def bias(self, reference_scores: Tensor) -> Tensor:
         """-log v (M,) from the whole matrix of reference scores (R, M)."""
         return self.fit(lambda: iter((reference_scores,)))[0]
 
-    def part(self, columns: Columns, number: int, shared: Terms, own: Terms) -> Terms:
+    def part(self, columns: Columns, number: int, shared: Terms, own: Terms, kept: KeptShares | None = None) -> Terms:
         """The logarithm of M·v (m,) of the items in round `number`, and that of each query's sum over them (R,).
 
         Pass 0 has only the sums, before any scaling, and the last one only the scaling. shared: log u (R,), in float64
-        on the CPU, since some devices have none.
+        on the CPU, since some devices have none. kept: takes the shares of the round.
         """
         scaled: list[Tensor] = []
         total: Tensor | None = None
@@ -53,11 +101,13 @@ class Sinkhorn(ItemBias):
                 sums = (self.scale * block).logsumexp(dim=1).cpu().double()
             else:
                 before = own[0][first : first + block.shape[1]].to(block.device) if number > 1 else None
-                found, shares = self._normalized(block.T, shared[0], before)
+                found, shares = self._normalized(block.T, shared[0], before, kept)
                 scaled.append(found)
                 sums = shares.cpu().double().log() - shared[0]
             total = sums if total is None else torch.logaddexp(total, sums)
             first += block.shape[1]
+            if kept is not None and kept.full:
+                break
         if total is None:
             fail("the reference scores have no columns; expected at least one item")
         if number == 0:
@@ -145,7 +195,9 @@ class Sinkhorn(ItemBias):
         logits = self.scale * reference_scores - bias.to(reference_scores)
         return (logits.logsumexp(dim=1).cpu().double() + potentials.cpu().double()).exp() * len(potentials)
 
-    def _normalized(self, scores: Tensor, queries: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _normalized(
+        self, scores: Tensor, queries: Tensor, before: Tensor | None, kept: KeptShares | None
+    ) -> tuple[Tensor, Tensor]:
         """log M·v (m,) of items by scores (m, R), and each query's sum (R,) of u·e^{s/τ}·M·v over them.
 
         queries: log u (R,). before: the items' scaling in the last round, with which all u·e^{s/τ}·v are at most 1 and
@@ -165,5 +217,7 @@ class Sinkhorn(ItemBias):
                 shift, mass = -logits.logsumexp(dim=1), torch.ones_like(mass)
                 shares = logits.add_(shift[:, None]).clamp_(min=least).exp_()
             found[rows] = shift - mass.log()
+            if kept is not None:
+                kept.add(shares, mass, found[rows])
             sums += mass.reciprocal() @ shares
         return found, sums

@@ -217,38 +217,56 @@ def tiles(held: Tensor, items: VectorSource) -> Iterator[tuple[slice, slice, Ten
             yield rows, slice(start, stop), scored(held[rows], scores)
 
 
-def score_columns(
-    reference: VectorSource, items: VectorSource, device: torch.device | None = None
-) -> Callable[[], Iterator[Tensor]]:
-    """A function that yields the scores (R, m) of all reference queries, block by block over the items, at each call.
+class ScoreColumns:
+    """The scores (R, M) of all reference queries, block by block over the items, anew at each call.
+
+    items: M. scores: R·M. on_cpu: whether they are computed there.
+    """
+
+    def __init__(self, reference: VectorSource, items: VectorSource, device: torch.device | None):
+        self._buffer, self._items = MatrixBuffer(), items
+        self._width = max(LEAST_COLUMNS, COLUMN_ELEMENTS // len(reference))
+        self._given = reference if isinstance(reference, GivenScores) else None
+        self._held = reference.rows(0, 0 if self._given else len(reference)).to(device)
+        self.items, self.scores = len(items), len(reference) * len(items)
+        self.on_cpu = self._held.device.type == "cpu"
+        self._reference = len(reference)
+
+    def __call__(self) -> Iterator[Tensor]:
+        """Blocks (R, m) of all items in order."""
+        return self.blocks()
+
+    def blocks(self, share: float = 1.0) -> Iterator[Tensor]:
+        """Blocks (R, m) of the first items of each block; share: how many of its items."""
+        with bar("scoring the reference", total=int(self.scores * share), **BAR) as steps:
+            for start in range(0, self.items, self._width):
+                width = min(self._width, self.items - start)
+                block = self._block(start, start + max(1, math.ceil(share * width)))
+                yield block
+                steps.update(block.numel())
+
+    def _block(self, start: int, stop: int) -> Tensor:
+        """The scores (R, m) with some items; the next block overwrites them."""
+        scores = self._buffer.matrix(stop - start, self._reference, self._held)
+        if self._given is not None:
+            scores.copy_(self._given.columns(start, stop).T)
+            return scores.T
+        block = self._items.rows(start, stop).to(self._held)
+        if min(len(block), len(self._held)) < NARROW:
+            wide = torch.mm(at_least(NARROW, block), at_least(NARROW, self._held).T)
+            scores.copy_(wide[: len(block), : len(self._held)])
+        else:
+            torch.mm(block, self._held.T, out=scores)
+        return scores.T
+
+
+def score_columns(reference: VectorSource, items: VectorSource, device: torch.device | None = None) -> ScoreColumns:
+    """The scores (R, M) of all reference queries with all items.
 
     A column is contiguous in memory, since reductions over the queries run along it. Each block overwrites the last.
     device: where scores are computed; None: the device of the reference queries.
     """
-    buffer = MatrixBuffer()
-    width = max(LEAST_COLUMNS, COLUMN_ELEMENTS // len(reference))
-    given = reference if isinstance(reference, GivenScores) else None
-    held = reference.rows(0, 0 if given else len(reference)).to(device)
-
-    def columns() -> Iterator[Tensor]:
-        total = len(reference) * len(items)
-        with bar("scoring the reference", total=total, **BAR) as steps:
-            for start in range(0, len(items), width):
-                stop = min(start + width, len(items))
-                scores = buffer.matrix(stop - start, len(reference), held)
-                if given is None:
-                    block = items.rows(start, stop).to(held)
-                    if min(len(block), len(held)) < NARROW:
-                        wide = torch.mm(at_least(NARROW, block), at_least(NARROW, held).T)
-                        scores.copy_(wide[: len(block), : len(held)])
-                    else:
-                        torch.mm(block, held.T, out=scores)
-                else:
-                    scores.copy_(given.columns(start, stop).T)
-                yield scores.T
-                steps.update(scores.numel())
-
-    return columns
+    return ScoreColumns(reference, items, device)
 
 
 def row_blocks(queries: VectorSource, items: VectorSource) -> Iterator[Iterator[Tensor]]:

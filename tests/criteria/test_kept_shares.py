@@ -1,0 +1,92 @@
+"""Sinkhorn normalisation by rounds on the large shares equals that by rounds on all scores, or gives way to it."""
+
+import pytest
+import torch
+from looped import looped
+from torch.nn.functional import normalize
+
+from vsehub.criteria import DualBankSinkhorn, Sinkhorn, kept_shares, sinkhorn
+from vsehub.criteria.base import fit_all
+from vsehub.neighbors import tiles
+from vsehub.neighbors.vectors import as_vectors
+
+
+def unit(rows, seed, dim=16):
+    """Vectors around a common offset, some of them copies."""
+    found = torch.randn(rows, dim, generator=torch.Generator().manual_seed(seed)) + 0.5
+    found[: rows // 10] = found[rows // 10 : 2 * (rows // 10)]
+    return as_vectors("vectors", normalize(found, dim=1))
+
+
+def bias(criterion, sides, many, monkeypatch, bank=None):
+    monkeypatch.setattr(sinkhorn, "MANY", many)
+    return fit_all([criterion], *sides, bank)[0][0]
+
+
+def settle(monkeypatch):
+    """Small blocks, of whose items a quarter is the sample, and room for all shares that count."""
+    monkeypatch.setattr(tiles, "COLUMN_ELEMENTS", 40 * 100)
+    monkeypatch.setattr(sinkhorn, "SAMPLE", 0.25)
+    monkeypatch.setattr(sinkhorn, "CACHED", 1000)
+    monkeypatch.setattr(kept_shares, "WORTH", 1)
+
+
+@looped("temperature", [0.02, 0.05])
+@looped(("queries", "items", "bank"), [(40, 700, None), (20, 300, None), (40, 300, 200), (3, 400, None)])
+def test_equals_rounds_on_all_scores(temperature, queries, items, bank, monkeypatch):
+    settle(monkeypatch)
+    sides = unit(items, 1), unit(queries, 2)
+    criterion = Sinkhorn(temperature) if bank is None else DualBankSinkhorn(temperature)
+    further = None if bank is None else unit(bank, 3)
+    wanted = bias(criterion, sides, 10**18, monkeypatch, further)
+    taken = []
+    known = criterion._by_kept_shares
+    monkeypatch.setattr(criterion, "_by_kept_shares", lambda given: taken.append(known(given)) or taken[-1])
+    found = bias(criterion, sides, 0, monkeypatch, further)
+    assert taken[0] is not None, "the case must not give way"
+    assert found.dtype == wanted.dtype
+    assert temperature * (found - wanted).abs().max() < 2e-4
+
+
+@looped("room", [1, 3])
+def test_the_small_shares_count(room, monkeypatch):
+    """With room for few shares the sums of the others keep the result near."""
+    settle(monkeypatch)
+    monkeypatch.setattr(kept_shares, "MOST_LEAST", 1.0)
+    monkeypatch.setattr(kept_shares, "MOST_KEPT", 600 * room)
+    monkeypatch.setattr(sinkhorn, "MOST_OFF", 1.0)
+    sides, criterion = (unit(600, 1), unit(50, 2)), Sinkhorn(0.05)
+    wanted, found = (bias(criterion, sides, many, monkeypatch) for many in (10**18, 0))
+    assert 0.05 * (found - wanted).square().mean().sqrt() < 0.01
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value", "said"),
+    [
+        (kept_shares, "MOST_KEPT", 10, "too many shares matter"),
+        (sinkhorn, "MOST_OFF", 0.0, "what the large shares leave out moves items by"),
+    ],
+)
+def test_gives_way_to_rounds_on_all_scores(module, name, value, said, monkeypatch, caplog):
+    settle(monkeypatch)
+    sides, criterion = (unit(300, 1), unit(40, 2)), Sinkhorn(0.02)
+    wanted = bias(criterion, sides, 10**18, monkeypatch)
+    monkeypatch.setattr(module, name, value)
+    with caplog.at_level("INFO"):
+        found = bias(criterion, sides, 0, monkeypatch)
+    assert said in caplog.text
+    assert torch.equal(found, wanted)
+
+
+def test_few_scores_are_computed(monkeypatch):
+    """Two passes over all scores and ten over a sample, where ten rounds take eleven."""
+    settle(monkeypatch)
+    monkeypatch.setattr(sinkhorn, "SAMPLE", 0.05)
+    monkeypatch.setattr(sinkhorn, "MOST_OFF", 1.0)
+    computed = []
+    known = tiles.ScoreColumns._block
+    monkeypatch.setattr(
+        tiles.ScoreColumns, "_block", lambda self, *place: computed.append(place[1] - place[0]) or known(self, *place)
+    )
+    bias(Sinkhorn(0.02), (unit(1000, 1), unit(40, 2)), 0, monkeypatch)
+    assert 2000 < sum(computed) <= 2000 + 10 * 60
