@@ -202,6 +202,13 @@ class Correction(Criterion):
         """
         return joined(parts)
 
+    def shortened(self, sides: Sequence[Columns]) -> Terms | None:
+        """The terms, each (M,), by fewer passes over all scores than `passes`; None where there is no such way.
+
+        sides: the scores of the items, and of the reference items of a criterion that takes them as columns.
+        """
+        return None
+
     def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
         """The terms, each (M,), of all items. Raises InputError where one is NaN or infinite.
 
@@ -209,6 +216,9 @@ class Correction(Criterion):
         """
         bank = reference_items if self.reference_items_as == "columns" else None
         sides = [columns] if bank is None else [columns, bank]
+        shortened = self.shortened(sides)
+        if shortened is not None:
+            return shortened
         parts: list[Terms] = [() for _ in sides]
         shared: Terms = ()
         for number in range(self.passes):

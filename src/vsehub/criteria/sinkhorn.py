@@ -47,18 +47,14 @@ class Sinkhorn(ItemBias):
         self.passes = rounds + 1
         self.scale = 1.0 / temperature
 
-    def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
-        """The bias (M,). reference_items: the scores (R, G) that `DualBankSinkhorn` takes, or None."""
-        sides = [columns] if reference_items is None else [columns, reference_items]
+    def shortened(self, sides: Sequence[Columns]) -> Terms | None:
+        """The bias (M,) of very many items by rounds on the large shares; None if these are too many, or not enough."""
         streams = [side for side in sides if isinstance(side, ScoreColumns) and side.on_cpu]
-        if len(streams) == len(sides) and self.rounds >= LEAST_ROUNDS and sum(one.scores for one in streams) >= MANY:
-            found = self._by_kept_shares(streams)
-            if found is not None:
-                return found
-        return super().fit(columns, reference_items)
+        if len(streams) < len(sides) or self.rounds < LEAST_ROUNDS or sum(one.scores for one in streams) < MANY:
+            return None
+        return self._by_kept_shares(streams)
 
     def _by_kept_shares(self, sides: Sequence[ScoreColumns]) -> Terms | None:
-        """The bias (M,) by rounds on the large shares; None if these are too many, or not enough."""
         some = [partial(side.blocks, SAMPLE) for side in sides]
         parts: list[Terms] = [() for _ in sides]
         shared: Terms = ()

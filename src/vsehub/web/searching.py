@@ -109,7 +109,8 @@ class Searcher:
                 _fail([one for one, _ in own], error)
 
     def _rank_together(self, name: str, asked: Sequence[tuple[_Question, Tensor]], depth: int) -> None:
-        queries = as_vectors("queries", torch.cat([vector for _, vector in asked]))
+        dim = self._catalogue.vectors.shape[1]
+        queries = as_vectors("queries", torch.cat([vector for _, vector in asked]), columns=dim)
         correction = self._catalogue.rankings[name].correction
         corrections = [None] if correction is None else [None, correction]
         found = nearest(queries, self._catalogue.items, depth, corrections)
