@@ -21,7 +21,7 @@ WRITTEN = {
     + ["diagnose", "rerank"]
     + ["diagnose", "rerank", "rerank"],
     "conf/calibrate.yaml": ["calibrate", "rerank", "calibrate"],
-    "conf/diagnose.yaml": ["diagnose"] * 6,
+    "conf/diagnose.yaml": ["diagnose"] * 7,
     "conf/rerank.yaml": ["rerank"] * 7,
 }
 

@@ -304,7 +304,7 @@ def few_checked(vectors: np.ndarray | Tensor, normalize: bool | None) -> Tensor 
         isinstance(vectors, Tensor) and vectors.device.type != "cpu"
     ):
         return None
-    rows = np.array(vectors.detach() if isinstance(vectors, Tensor) else vectors, order="C")
+    rows = np.array(vectors.detach().numpy() if isinstance(vectors, Tensor) else vectors, order="C")
     norms = np.sqrt(np.square(rows).sum(axis=1))
     if not (norms.min() > _SMALL and norms.max() < _LARGE) or (normalize is None and np.abs(norms - 1).max() > UNIT):
         return None
