@@ -60,6 +60,7 @@ def given(tmp_path):
     np.save(tmp_path / "images.npy", images)
     mixed = {"kind": ["picture"] * 60 + ["text"] * 40, "vector": list(images)}
     pq.write_table(pa.table(mixed), tmp_path / "mixed.parquet")
+    (tmp_path / "views.csv").write_text("\n".join(["popularity", *map(str, range(IMAGES))]))
     training = unit(generator, 150)
     np.save(tmp_path / "train_captions.npy", training)
     np.save(tmp_path / "scores.npy", captions @ images.T)
@@ -109,7 +110,7 @@ def test_lines_followed_one_after_the_other(page, given, run_here, undrawn, tmp_
         assert (record["truth"] is not None) == ("truth" in values)
         assert all((hub["image"] is not None) == ("item_images" in values) for hub in record["hubs"])
         assert (record["reference"]["kind"] == "inductive") == ("reference" in values or "reference_scores" in values)
-    assert page != "docs/embeddings.md" or named == given - {"both.npz"}
+    assert page != "docs/embeddings.md" or named == given - {"both.npz", "views.csv"}
 
 
 def test_the_pairs_shown_are_as_the_command_reads_them(given, run_here, tmp_path):
