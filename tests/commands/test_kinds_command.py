@@ -109,6 +109,20 @@ def test_kinds_by_id_with_the_means_left(files, run_here, tmp_path, undrawn):
     assert f"text is found first: 40.0% of the items have {share:.1%} of the places" in said
 
 
+def test_a_calibration_is_of_the_vectors_that_are_ranked(files, run_here, tmp_path, undrawn):
+    """The p values with means removed are those of vectors from which they were removed before."""
+    given = ("criterion=nns", "truth=pairs.csv", "accept=0.5", f"k={K}")
+    run_here("rerank", *SIDES, "item_kinds=kind", *given, "out=out")
+    items, queries = (one.astype(np.float32) for one in without_means(files))
+    pq.write_table(pa.table({"id": files["ids"], "vector": items.tolist()}), tmp_path / "centred.parquet")
+    np.save(tmp_path / "centred.npy", queries)
+    run_here("rerank", "queries=centred.npy", "items=centred.parquet::vector", *given, "out=plain")
+    found, wanted = (pq.read_table(tmp_path / name / "ranking.parquet") for name in ("out", "plain"))
+    assert found["query"].to_pylist() == wanted["query"].to_pylist()
+    assert found["p"].to_pylist() == wanted["p"].to_pylist()
+    assert 0 < len(set(found["p"].to_pylist())) < len(set(range(QUERIES)))
+
+
 def test_a_diagnosis_says_what_is_found_first(files, run_here, tmp_path, undrawn):
     pytest.importorskip("faiss")
     said = run_here("diagnose", *SIDES, "item_kinds=kind", "criteria=[csls]", "truth=pairs.csv", "out=seen")

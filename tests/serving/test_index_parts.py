@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.serving import build_index
+from vsehub.serving import NoteQueries, build_index
 from vsehub.serving.index_parts import IndexParts, part_names
 
 pytest.importorskip("faiss")
@@ -58,7 +58,7 @@ def test_the_note_runs_and_finds_the_same(sides, kind, normalize, tmp_path, monk
     np.save(tmp_path / "queries.npy", queries.numpy())
     monkeypatch.chdir(tmp_path)
     pasted = {}
-    exec(parts.usage_note(str(folder), k=4, normalize=normalize), pasted)
+    exec(parts.usage_note(str(folder), 4, NoteQueries(normalize=normalize)), pasted)
     asked = torch.nn.functional.normalize(queries) if normalize else queries
     values, positions = parts.search(asked, 4)
     assert np.allclose(pasted["scores"], values, atol=1e-5)

@@ -168,8 +168,8 @@ def of_ranking(found: "Comparison", name: str, criterion: "Correction", settings
     inputs, device = found.inputs, device_named(settings.device)
     positives = inputs.sides.positives
     assert positives is not None  # truth is set
-    queries = as_vectors("queries", inputs.files["queries"], device=device)
-    held = inputs.files.get("reference") if criterion.needs_reference else None
+    queries = as_vectors("queries", inputs.sides.queries, device=device)
+    held = inputs.sides.reference if criterion.needs_reference else None
     reference = None if held is None else as_vectors("reference", held, device=device)
     terms = tuple(term.to(queries.rows(0, 0).device) for term in found.served.ranked.item_terms)
     made = Calibration.of(criterion, queries, inputs.sides.items, terms, positives, reference, settings.seed)

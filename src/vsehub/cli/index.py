@@ -122,22 +122,21 @@ class RequestedIndex:
 
     def _write_faiss(self, found: "Comparison", criterion: "ItemBias", bias: "Tensor") -> tuple[dict[str, Any], str]:
         """Write a FAISS index. Returns its part of the record and the note on searching it."""
-        from vsehub.serving import ServedIndex, build_index, usage_note
+        from vsehub.serving import NoteQueries, ServedIndex, build_index, usage_note
         from vsehub.serving.index_parts import IndexParts
 
         items, out, seed = found.inputs.sides.items, self.settings.output, self.settings.seed
         where = "." if out.remote else str(out.folder.absolute())  # behind an address: where the files are fetched to
-        asked: dict[str, Any] = {"k": self.settings.k, "normalize": self.settings.normalize}
-        asked |= {"boost_weights": self.boost_weights}
-        asked |= {"means": f"{where}/{MEANS}" if found.inputs.means_removed else None}
+        means = f"{where}/{MEANS}" if found.inputs.means_removed else None
+        k, asked = self.settings.k, NoteQueries("queries.npy", self.settings.normalize, self.boost_weights, means)
         index: ServedIndex | IndexParts
         if self.rows is None:
             index = build_index(items, bias, criterion.scale, self.kind, seed, boosts=self.boosts)
             index.save(out / INDEX)
-            code = usage_note(index, f"{where}/{INDEX}", **asked)
+            code = usage_note(index, f"{where}/{INDEX}", k, asked)
         else:
             index = IndexParts.build(out.folder, items, bias, criterion.scale, self.kind, self.rows, seed, self.boosts)
-            code = index.usage_note(where, **asked)
+            code = index.usage_note(where, k, asked)
         names = self.files(len(items))[:-1]
         size = sum((out / name).stat().st_size for name in names)
         facts = {"kind": self.kind, "files": names, "bytes": size}

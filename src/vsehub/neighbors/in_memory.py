@@ -15,7 +15,6 @@ FEW_QUERIES = 32
 AT_ONCE = 4096  # rows that are copied at a time
 GROUP = 128  # of adjacent items, whose largest value is looked at first
 _WITHIN = np.arange(GROUP)
-_memory = threading.local()
 
 
 class InMemory:
@@ -77,13 +76,27 @@ class InMemory:
             first, start = first + len(array), stop
 
 
+def in_memory(source: VectorSource) -> VectorSource:
+    """`InMemory.of` the source, else the source itself."""
+    found = InMemory.of(source)
+    return source if found is None else found
+
+
+class _OfThread(threading.local):
+    """The memory of one thread, by name."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Tensor] = {}
+
+
+_of_thread = _OfThread()
+
+
 def memory(name: str, size: int) -> Tensor:
     """Memory (size,) of this thread for float32 numbers: touching fresh memory costs more than a few queries do."""
-    held = getattr(_memory, name, None)
-    if held is None or len(held) < size:
-        held = torch.empty(size)
-        setattr(_memory, name, held)
-    return held[:size]
+    if name not in _of_thread.held or len(_of_thread.held[name]) < size:
+        _of_thread.held[name] = torch.empty(size)
+    return _of_thread.held[name][:size]
 
 
 def best_of_one(values: np.ndarray, count: int) -> np.ndarray:

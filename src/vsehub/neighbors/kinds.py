@@ -106,6 +106,11 @@ class KindMeans:
         means = _means(items, kinds.of, len(kinds.names))
         return cls(kinds.names, means, _means(queries, everything, 1)[0], unit)
 
+    @property
+    def finite(self) -> bool:
+        """Whether no mean has an entry that is NaN or infinite, as unusable vectors give."""
+        return bool(self.means.isfinite().all() and self.query_mean.isfinite().all())
+
     def items(self, items: Any, kinds: Kinds) -> VectorSource:
         """Items (n, D), these or others, without the means of their kinds.
 

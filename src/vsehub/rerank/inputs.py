@@ -84,11 +84,10 @@ class Inputs:
         `normalize` is False. Raises InputError for vectors that cannot be used, and for a kind, or queries, of a single
         row where means are removed.
         """
-        for name in ("queries", "items", "reference"):
-            if name in self.files:
-                look_through(self.files[name])  # a mean of unusable rows would hide which they are
         sides = self.sides
         means = KindMeans.of(kinds, sides.items, sides.seen, self.files["items"].normalize is not False)
+        if not means.finite:
+            self.check()  # names the rows that are unusable
         if not remove_means:
             return replace(self, sides=replace(sides, kinds=kinds), kind_means=means)
         kinds.require_several()

@@ -356,14 +356,21 @@ class SearchLines(NamedTuple):
     formula: str
 
 
-def search_lines(
-    facts: IndexFacts,
-    effort: int | None,
-    queries: str,
-    normalize: bool | None,
-    boost_weights: Mapping[str, float] | None,
-    means: str | None,
-) -> SearchLines:
+@dataclass(frozen=True)
+class NoteQueries:
+    """The queries of a note on searching an index, and what an index asks of them.
+
+    file: their vectors. normalize: whether the items were divided by their norms. boost_weights: of the boosts that the
+    index holds; None: 0. means: the file of the means that items were stored without; None: with all.
+    """
+
+    file: str = "queries.npy"
+    normalize: bool | None = None
+    boost_weights: Mapping[str, float] | None = None
+    means: str | None = None
+
+
+def search_lines(facts: IndexFacts, effort: int | None, queries: NoteQueries) -> SearchLines:
     """The lines of `usage_note` that depend on the facts of an index and its effort."""
     if facts.kind == "ivfpq":
         folds = (
@@ -374,30 +381,18 @@ def search_lines(
     else:
         folds = (
             'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking and scores\n'
-            f"{tail_lines(facts.boosts, boost_weights)}"
+            f"{tail_lines(facts.boosts, queries.boost_weights)}"
         )
-    asked = f'queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim})\n{unit_rows(normalize)}'
-    asked += mean_lines(means, normalize)
+    asked = f'queries = np.load({queries.file!r}).astype("float32")  # (Q, {facts.dim})\n{unit_rows(queries.normalize)}'
+    asked += mean_lines(queries.means, queries.normalize)
     return SearchLines(
         _EFFORT.get(facts.kind, "").format(effort=effort), asked + folds, formula(facts.scale, facts.mean_bias)
     )
 
 
-def usage_note(
-    index: ServedIndex,
-    file: str = "index.faiss",
-    queries: str = "queries.npy",
-    k: int = 10,
-    normalize: bool | None = None,
-    boost_weights: Mapping[str, float] | None = None,
-    means: str | None = None,
-) -> str:
-    """Python that searches the index in `file` for the vectors in `queries`: `positions` and `scores`, both (Q, k).
-
-    normalize: whether the items were divided by their norms. boost_weights: those of the boosts that it holds; None: 0.
-    means: the file of the means that items were stored without; None: with all.
-    """
-    facts, lines = index.facts, search_lines(index.facts, index.effort, queries, normalize, boost_weights, means)
+def usage_note(index: ServedIndex, file: str = "index.faiss", k: int = 10, queries: NoteQueries | None = None) -> str:
+    """Python that searches the index in `file` for the vectors of queries: `positions` and `scores`, both (Q, k)."""
+    facts, lines = index.facts, search_lines(index.facts, index.effort, queries or NoteQueries())
     k = min(k, facts.items)
     return f"""import faiss
 import numpy as np

@@ -15,14 +15,13 @@ from torch import Tensor
 from vsehub.checks import InputError, boolean, fail, nearest, require, whole
 from vsehub.components import TARGET, Components, conf_folder
 from vsehub.criteria.auto import Auto
-from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, finite, fit_all, joined
+from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, fit_all, joined
 from vsehub.criteria.boosts import Boosted, BoostTable
 from vsehub.criteria.choose import OwnSettings, Tried, choose
 from vsehub.data.truth import distinct_ids, read_truth
 from vsehub.data.vectors.embeddings import few_checked, look_through, open_vectors
 from vsehub.metrics.positives import Positives
-from vsehub.neighbors import tiles
-from vsehub.neighbors.in_memory import FEW_QUERIES, InMemory
+from vsehub.neighbors.in_memory import FEW_QUERIES, in_memory
 from vsehub.neighbors.vectors import (
     BLOCK,
     Chosen,
@@ -63,13 +62,7 @@ class Fitted:
     @cached_property
     def searched(self) -> VectorSource:
         """The items as they are searched: in memory, where they are."""
-        found = InMemory.of(self.items)
-        return self.items if found is None else found
-
-    @cached_property
-    def correct(self) -> tiles.TileCorrection | None:
-        """The correction of a search on the CPU by the terms alone."""
-        return self.criterion.correction.over_tiles(self.terms or (), ())
+        return in_memory(self.items)
 
     def raised(self, boost_weights: Mapping[str, float] | None) -> Tensor | None:
         """What the weights add to each item's similarity (M,), None for nothing. Raises InputError as `Boosts`."""
@@ -728,12 +721,9 @@ def _ranked(now: Fitted, asked: VectorSource, k: int) -> tuple[Tensor, Tensor]:
     correction, device = now.criterion.correction, asked.rows(0, 0).device
     alone = now.criterion is correction and not correction.needs_reference
     if now.terms is None and not alone:
-        return now.criterion.search(asked, now.items, None, k)
-    if device.type == "cpu" and not correction.query_terms_rank:
-        values, places = tiles.nearest(asked, now.searched, k, [now.correct])[0]
-        return finite("values", values), places
+        return now.criterion.search(asked, now.searched, None, k)
     terms = tuple(term.to(device) for term in now.terms or ())
-    return correction.search_fitted(asked, now.items, terms, k)
+    return correction.search_fitted(asked, now.searched, terms, k)
 
 
 def _search_raised(now: Fitted, raised: Tensor, asked: VectorSource, k: int) -> tuple[Tensor, Tensor]:
@@ -742,10 +732,10 @@ def _search_raised(now: Fitted, raised: Tensor, asked: VectorSource, k: int) -> 
     assert isinstance(criterion, ItemBias)
     boosted = Boosted(criterion, raised, {})
     if now.terms is None:
-        return boosted.search_fitted(asked, now.items, fit_all([boosted], now.items, asked)[0], k)
+        return boosted.search_fitted(asked, now.searched, fit_all([boosted], now.items, asked)[0], k)
     like = asked.rows(0, 0)
     terms = tuple(term.to(like.device) for term in boosted.less_raise(now.terms, like.dtype))
-    return boosted.search_fitted(asked, now.items, terms, k)
+    return boosted.search_fitted(asked, now.searched, terms, k)
 
 
 def _more_boosts(held: BoostTable | None, boosts: Any, rows: int) -> BoostTable | None:

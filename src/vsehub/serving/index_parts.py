@@ -11,7 +11,15 @@ from vsehub.checks import require
 from vsehub.criteria.boosts import NO_BOOSTS, BoostTable
 from vsehub.io.progress import bar
 from vsehub.neighbors.vectors import RowRange, as_vectors, given_back
-from vsehub.serving.corrected import IndexFacts, ServedIndex, build_index, load_index, measured_time, search_lines
+from vsehub.serving.corrected import (
+    IndexFacts,
+    NoteQueries,
+    ServedIndex,
+    build_index,
+    load_index,
+    measured_time,
+    search_lines,
+)
 
 DIGITS = 5
 
@@ -92,17 +100,9 @@ class IndexParts:
         times = [measured_time(part, queries, min(k, len(part)), seed=seed) for part in self.opened()]
         return {name: sum(time[name] for time in times) for name in ("plain", "corrected")}
 
-    def usage_note(
-        self,
-        folder: str,
-        queries: str = "queries.npy",
-        k: int = 10,
-        normalize: bool | None = None,
-        boost_weights: Mapping[str, float] | None = None,
-        means: str | None = None,
-    ) -> str:
+    def usage_note(self, folder: str, k: int = 10, queries: NoteQueries | None = None) -> str:
         """Python that searches all parts in `folder`: `positions` and `scores`, both (Q, k). See `usage_note`."""
-        lines = search_lines(self.facts, next(self.opened()).effort, queries, normalize, boost_weights, means)
+        lines = search_lines(self.facts, next(self.opened()).effort, queries or NoteQueries())
         k = min(k, len(self))
         return f"""import faiss
 import numpy as np

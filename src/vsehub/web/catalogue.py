@@ -13,7 +13,7 @@ from vsehub.checks import fail
 from vsehub.criteria.base import Criterion, ItemBias, fit_all
 from vsehub.io.progress import stage
 from vsehub.metrics.occurrences import histogram, occurrence_metrics
-from vsehub.neighbors.in_memory import InMemory
+from vsehub.neighbors.in_memory import in_memory
 from vsehub.neighbors.tiles import Affine, nearest
 from vsehub.neighbors.vectors import VectorSource, as_vectors, drawn, sampled
 from vsehub.rerank.suspects import Suspect, suspects
@@ -53,9 +53,8 @@ class Catalogue:
 
     criteria: name -> criterion, each a term of the item. sample: the most known queries; of more, a sample is drawn by
     `seed`. contents: of the catalogue. vectors: the items (M, D), float32, in memory; items: the same, as they are
-    searched. normalizes: whether query
-    vectors are divided by their norms; by default if all items have norm 1. k: of N_k. rows: of the sampled queries
-    (n,). Raises InputError for a criterion that is no term of the item.
+    searched. normalizes: whether query vectors are divided by their norms; by default if all items have norm 1. k: of
+    N_k. rows: of the sampled queries (n,). Raises InputError for a criterion that is no term of the item.
     """
 
     @torch.no_grad()
@@ -64,8 +63,7 @@ class Catalogue:
         sides = contents.inputs.sides
         self.contents, self.k = contents, min(K, len(sides.items))
         self.vectors = sides.items.rows(0, len(sides.items)).float().cpu()
-        held = as_vectors("items", self.vectors)
-        self.items: VectorSource = InMemory.of(held) or held
+        self.items = in_memory(as_vectors("items", self.vectors))
         norms = self.vectors.norm(dim=1)
         self.normalizes = bool(((norms - 1).abs() < UNIT).all()) if contents.normalize is None else contents.normalize
         queries, self.rows = sampled(sides.queries, sample, seed)
