@@ -1,7 +1,7 @@
 """Sinkhorn normalisation over very many scores: rounds on the large shares against rounds on all scores.
 
-The biases of items are fitted both ways in turns, from made-up vectors with hubs (generated.py), and 1,000 other queries
-are ranked by each. CPU seconds, so that other work on the machine counts for little; the least of each way.
+Biases are fitted both ways in turns, from made-up vectors with hubs (generated.py), and 1,000 other queries are
+ranked by each. CPU seconds, so that other work on the machine counts for little; the least of each way.
 
     python -m experiments.benchmarks.sinkhorn [--items 100000] [--reference 2700] [--dim 512] [--temperatures 0.01 ...]
 """
