@@ -62,7 +62,7 @@ def calibrate(cfg: DictConfig) -> None:
     annotations = Annotations(**{name: None if cfg[name] is None else str(cfg[name]) for name in ANNOTATIONS})
     with alone(out.folder, "writing"):
         if place is None:
-            calibration, told = of_files(cfg, sides, annotations)
+            calibration, told = of_files(cfg, sides, annotations, rates)
         else:
             calibration, told = of_collection(cfg, place, sides["queries"], annotations, rates)
         made = calibration_record(calibration, rates)
@@ -106,23 +106,24 @@ def calibrated_place(cfg: DictConfig) -> "Place | None":
     return placed(str(cfg.index), None if cfg.index_uri is None else str(cfg.index_uri), str(cfg.index_name), None)
 
 
-def of_files(cfg: DictConfig, sides: dict[str, str], annotations: "Annotations") -> Made:
+def of_files(cfg: DictConfig, sides: dict[str, str], annotations: "Annotations", rates: list[float]) -> Made:
     """The calibration of items in files, and its part of the record."""
     name = choice("criterion")
 
     from vsehub.criteria.base import fit_all
     from vsehub.neighbors.vectors import as_vectors
     from vsehub.rerank.inputs import Reading, open_inputs
-    from vsehub.serving.calibration import Calibration, score_text
+    from vsehub.serving.calibration import Calibration, answered_groups, require_held, score_text
 
     criterion = built(name, cfg.criterion)
     require_calibrated_criterion(name, criterion, "reference" in sides)
     if not criterion.needs_reference:
         sides = {side: path for side, path in sides.items() if side != "reference"}
     inputs = open_inputs(sides, annotations, Reading(cfg.normalize))
-    inputs.check()
     positives, device = inputs.sides.positives, device_named(str(cfg.device))
     assert positives is not None  # truth is set
+    require_held(min(rates), answered_groups(positives))
+    inputs.check()
     queries = as_vectors("queries", inputs.files["queries"], device=device)
     reference = as_vectors("reference", inputs.files["reference"], device=device) if "reference" in sides else None
     items = inputs.sides.items

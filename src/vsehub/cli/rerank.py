@@ -49,7 +49,7 @@ def rerank(cfg: DictConfig) -> None:
     from vsehub.rerank.choose import Tuning
     from vsehub.rerank.compare import Job, compared
     from vsehub.rerank.table import write_biases, write_ranking
-    from vsehub.serving.calibration import checked_rate
+    from vsehub.serving.calibration import answered_groups, checked_rate, require_held
     from vsehub.serving.calibration_file import CalibrationFile
 
     criterion, tuning = built(name, cfg.criterion), None
@@ -82,6 +82,8 @@ def rerank(cfg: DictConfig) -> None:
     out, where = settings.output, workplace(cfg, settings, corrections)
     job = Job("rerank", out, where, settings.k, settings.seed, tuning)
     inputs = opened(settings, corrections, where.fetched)
+    if by_truth and inputs.sides.positives is not None:
+        require_held(cfg.accept, answered_groups(inputs.sides.positives))
     table = None if boosts is None else boosts.read(inputs)
     if tuning is not None:
         job = replace(job, tuning=replace(tuning, boosts=table))

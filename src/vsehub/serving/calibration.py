@@ -129,11 +129,7 @@ class Calibration:
     def require_rate(self, rate: float) -> None:
         """Raise InputError unless `rate` is between 0 and 1 and at least 1 / (n + 1)."""
         checked_rate("accept", rate)
-        require(
-            self._accepted(rate) > 0,
-            f"calibration: a rate of {rate:g} needs at least {needed(rate):,} calibration queries that share no "
-            f"answers, and there are {len(self):,}; give more, or a rate of at least {1 / (len(self) + 1):.3g}",
-        )
+        require_held(rate, len(self))
 
     def _accepted(self, rate: float) -> int:
         """The largest whole number c with c / (n + 1) <= rate, in floating point as in `p_values`."""
@@ -146,6 +142,22 @@ def needed(rate: float) -> int:
     """The fewest calibration queries with which p can be as small as `rate`: 1 / rate - 1, rounded up."""
     count = max(1, math.floor(1 / rate) - 1)
     return count if 1 / (count + 1) <= rate else count + 1
+
+
+def require_held(rate: float, count: int) -> None:
+    """Raise InputError unless so many calibration queries can hold a rate."""
+    require(
+        count >= needed(rate),
+        f"calibration: a rate of {rate:g} needs at least {needed(rate):,} calibration queries that share no answers, "
+        f"and there are {count:,}; give more, or a rate of at least {1 / (count + 1):.3g}",
+    )
+
+
+def answered_groups(positives: Positives) -> int:
+    """How many queries of known answers share none of them: the most calibration queries that may be drawn."""
+    pairs = positives.query.cpu().numpy(), positives.item.cpu().numpy()
+    groups = connected(*pairs, positives.queries, positives.items)
+    return len(np.unique(groups[positives.counts.cpu().numpy() > 0]))
 
 
 def checked_rate(name: str, rate: Any) -> float:
