@@ -133,13 +133,13 @@ def process_as_before():
     """Commands and benchmarks set up logging, signals and the environment of their process; here others follow."""
     root, own = logging.getLogger(), logging.getLogger("vsehub")
     handlers, levels = root.handlers[:], (root.level, own.level)
-    interrupt, safe_path = signal.getsignal(signal.SIGINT), os.environ.get("PYTHONSAFEPATH")
+    interrupt, environment = signal.getsignal(signal.SIGINT), dict(os.environ)
     yield
     Address.forget()
     signal.signal(signal.SIGINT, interrupt)
-    os.environ.pop("PYTHONSAFEPATH", None)
-    if safe_path is not None:
-        os.environ["PYTHONSAFEPATH"] = safe_path
+    for name in ("PYTHONSAFEPATH", "OMP_WAIT_POLICY"):
+        os.environ.pop(name, None)
+        os.environ.update({name: environment[name]} if name in environment else {})
     root.handlers[:] = handlers
     root.setLevel(levels[0])
     own.setLevel(levels[1])

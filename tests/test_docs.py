@@ -90,3 +90,24 @@ def test_the_figures_of_boosts_are_those_that_were_measured():
         found = next(value for one, value in shown.items() if one.startswith("instead:"))
         assert found.removesuffix(" |") == f"| {' | '.join(lists)}"
     assert f"in {result['peak_bytes'] / 1e9:.1f} GB of memory" in many
+
+
+def test_the_figures_of_search_and_sinkhorn_are_those_that_were_measured():
+    page = " ".join((ROOT / "docs" / "embeddings.md").read_text().split())
+    results = ROOT / "experiments" / "benchmarks" / "results"
+    cells = [cell for one in json.loads((results / "exact-cpu.json").read_text())["results"] for cell in one["cells"]]
+    spans = []
+    for queries in (1, 10, 1000):
+        medians = [
+            {way: own["median"] for way, own in one["seconds"].items()} for one in cells if one["queries"] == queries
+        ]
+        ratios = [one[way] / one["FAISS flat"] for one in medians for way in ("ours, plain", "ours, corrected")]
+        spans.append(f"{min(ratios):.1f} to {max(ratios):.1f}")
+    one, ten, thousand = spans
+    assert f"one query took {one} of the time of a flat FAISS index, ten {ten}, a thousand {thousand}" in page
+    rows = json.loads((results / "sinkhorn-cpu.json").read_text())["results"]
+    ratios = [row["seconds"]["large shares"]["least"] / row["seconds"]["all scores"]["least"] for row in rows]
+    equal = min(row["first items equal"] for row in rows)
+    assert (
+        f"It took {min(ratios):.2f} to {max(ratios):.2f} of the time, at equal first items for {equal:.1%} of" in page
+    )

@@ -17,7 +17,7 @@ from vsehub.neighbors.tiles import Affine, nearest
 from vsehub.neighbors.vectors import as_vectors
 
 QUERIES, K = 1000, 10
-LIMIT = 1 / 3
+LIMIT = 0.333
 
 
 def measure(options, temperature: float) -> dict:

@@ -1,5 +1,6 @@
 """The boundary at which every error becomes one line and a status."""
 
+import contextlib
 import errno
 import json
 import os
@@ -16,7 +17,7 @@ from omegaconf import OmegaConf
 
 from vsehub.checks import InputError
 from vsehub.cli import app, launch
-from vsehub.cli.main import COMMANDS
+from vsehub.cli.main import COMMANDS, main
 from vsehub.cli.signals import Terminated
 from vsehub.components import conf_folder
 
@@ -243,3 +244,16 @@ def test_after_ctrl_c_the_line_says_how_a_training_goes_on(tmp_path, small, envi
     ended = subprocess.run(finished, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
+
+
+@pytest.mark.parametrize(("given", "found"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_wait_without_spinning(given, found, capsys, monkeypatch):
+    """Unless the environment says otherwise; torch, which reads it when it is loaded, comes later."""
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+    monkeypatch.setattr(sys, "argv", ["vsehub", "--help"])
+    with contextlib.suppress(SystemExit):
+        main()
+    assert "usage: vsehub COMMAND" in capsys.readouterr().out
+    assert os.environ["OMP_WAIT_POLICY"] == found

@@ -64,6 +64,9 @@ def main() -> None:
 
     end_with_starter()
     os.environ["PYTHONSAFEPATH"] = "1"
+    # Threads of OpenMP wait for each other without spinning: where another program takes a core, a training that spins
+    # takes many times as long, and where none does, it gains nothing. To be set before torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     read_utf8()
     open_streams()
     arguments = sys.argv[1:]
