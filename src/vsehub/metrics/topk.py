@@ -1,6 +1,6 @@
 """The k largest values of each row of a matrix or of blocks of its columns; ties go to the lower column."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ GROUP = 32  # a power of two
 # Where more than this share of the groups hold one, the block's own k largest are found sooner.
 MOST_ENTERED = 0.6
 Best = tuple[Tensor, Tensor]
+Entries = tuple[Tensor, Tensor, Tensor]  # rows, values and columns (e,) of some entries of a matrix
 
 
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -56,16 +57,25 @@ def with_block(best: Best | None, block: Tensor, first: int, k: int) -> Best:
     if 0 < whole < block.shape[1]:
         best = with_block(best, block[:, :whole], first, k)
         return with_block(best, block[:, whole:], first + whole, k)
-    later = _entering(block, k, None if best is None else best[0])
-    if later is None:
+    found = _entering(block, k, None if best is None else best[0])
+    if found is None:
         values, columns = top_k(block, min(k, block.shape[1]))
         return merged(best, (values, columns + first), k)
-    rows, values, columns = later
-    if best is None or len(rows) == len(block):  # of a first block every row has entries
-        return merged(best, (values, columns + first), k)
+    rows, values, columns = found
+    return with_entries(best, len(block), (rows, values, columns + first), k)
+
+
+def with_entries(best: Best | None, height: int, entries: Entries, k: int) -> Best:
+    """The best so far of `height` rows, merged with some entries of later columns; of a first block all rows have some.
+
+    entries: in the order of rows, then of columns.
+    """
+    rows, values, columns = _lines(*entries)
+    if best is None or len(rows) == height:
+        return merged(best, (values, columns), k)
     if len(rows) == 0:
         return best
-    values, columns = merged((best[0][rows], best[1][rows]), (values, columns + first), k)
+    values, columns = merged((best[0][rows], best[1][rows]), (values, columns), k)
     return best[0].index_copy(0, rows, values), best[1].index_copy(0, rows, columns)
 
 
@@ -79,29 +89,39 @@ def merged(best: Best | None, later: Best, k: int) -> Best:
     return values, columns.gather(1, order)
 
 
-def _entering(block: Tensor, k: int, kept: Tensor | None) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The entries of a block (b, m) that may be among the k largest: rows (n,), and (n, w) values and columns of each.
+def _entering(block: Tensor, k: int, kept: Tensor | None) -> Entries | None:
+    """The entries of a block (b, m) that may be among the k largest, in the order of rows, then of columns.
 
-    In the order of the columns, short rows padded with -inf. kept: the k largest values so far. Returns None if these
-    entries are most of the block, or if fewer than k values are known.
+    kept: the k largest values so far. Returns None if these entries are most of the block, or if fewer than k values
+    are known.
     """
     groups = block.shape[1] // GROUP
     if groups < (k if kept is None else 1) or (kept is not None and kept.shape[1] < k):
         return None
-    grouped = block.unflatten(1, (groups, GROUP))
-    maxima = grouped.amax(dim=2)
+    maxima = block.unflatten(1, (groups, GROUP)).amax(dim=2)
     if kept is None:  # k groups reach the k-th largest maximum; a NaN is above all numbers
-        least = maxima.topk(k, dim=1).values[:, -1:]
-        below = torch.lt
-    else:  # an entry equal to the k-th kept value has a higher column and loses
-        least = kept[:, -1:]
-        below = torch.le
+        return _not_below(torch.lt, block, maxima, maxima.topk(k, dim=1).values[:, -1:])
+    return _not_below(torch.le, block, maxima, kept[:, -1:])  # an equal entry has a higher column and loses
+
+
+def entries_from(block: Tensor, least: Tensor) -> Entries | None:
+    """The entries of a block (b, m) that are >= their row's `least` (b, 1), or NaN; None if they are most of the block.
+
+    m: a multiple of `GROUP`.
+    """
+    return _not_below(torch.lt, block, block.unflatten(1, (-1, GROUP)).amax(dim=2), least)
+
+
+def _not_below(
+    below: Callable[[Tensor, Tensor], Tensor], block: Tensor, maxima: Tensor, least: Tensor
+) -> Entries | None:
+    """The entries of a block (b, m) that are not below `least` (b, 1), None if they are most; maxima: of each group."""
     rows, group = below(maxima, least).logical_not_().nonzero(as_tuple=True)
     if len(rows) > MOST_ENTERED * maxima.numel():
         return None
-    values = grouped[rows, group]
+    values = block.unflatten(1, (-1, GROUP))[rows, group]
     at, place = below(values, least[rows]).logical_not_().nonzero(as_tuple=True)
-    return _lines(rows[at], values[at, place], group[at] * GROUP + place)
+    return rows[at], values[at, place], group[at] * GROUP + place
 
 
 def _lines(rows: Tensor, values: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:

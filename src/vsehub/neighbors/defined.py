@@ -32,7 +32,7 @@ SPARE = 8  # screened items beyond the k best, at least
 
 def screened(k: int, items: int) -> int:
     """How many items are screened for the k best: enough that more within the bound are rare."""
-    return min(items, k + max(SPARE, k // 2))
+    return min(items, k + max(SPARE, k // 8))
 
 
 def defined(queries: np.ndarray, items: np.ndarray) -> np.ndarray:

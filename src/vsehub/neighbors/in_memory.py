@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vsehub.neighbors.defined import largest_norm
+from vsehub.neighbors.int8 import Int8Items
 from vsehub.neighbors.vectors import BLOCK, Concatenated, VectorSource, array_of
 
 FEW_QUERIES = 32
@@ -30,6 +32,8 @@ class InMemory:
             largest_norm(source.rows(start, min(start + BLOCK, len(source)))) for start in range(0, len(source), BLOCK)
         )
 
+        self._asked = 0
+
     @classmethod
     def of(cls, source: VectorSource) -> Self | None:
         """The vectors of a source, which are not copied; None where they are not arrays of float32 in memory."""
@@ -43,6 +47,16 @@ class InMemory:
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows `start` to `stop` - 1."""
         return self._source.rows(start, stop)
+
+    def asked(self, queries: int) -> int:
+        """How many queries have been searched in all, with these."""
+        self._asked += queries
+        return self._asked
+
+    @cached_property
+    def int8(self) -> Int8Items:
+        """The items in int8, which are kept."""
+        return Int8Items(self, kept=True)
 
     def scores(self, queries: Tensor) -> Tensor:
         """The fast scores (b, M) of a few queries (b, D); the next call of this thread overwrites them."""

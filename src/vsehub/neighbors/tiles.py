@@ -4,8 +4,8 @@ Lists of float32 vectors on the CPU, plain and under an item bias, are exact by 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.io.progress import bar
-from vsehub.metrics.topk import Best, with_block
+from vsehub.metrics.topk import Best, Entries, entries_from, with_block, with_entries
 from vsehub.neighbors.defined import (
     SINGLE,
     defined,
@@ -28,6 +28,14 @@ from vsehub.neighbors.defined import (
 )
 from vsehub.neighbors.given import GivenScores, UnitVectors, scoring
 from vsehub.neighbors.in_memory import FEW_QUERIES, InMemory, best_of_one, memory
+from vsehub.neighbors.int8 import (
+    LEAST_DIMENSIONS,
+    MOST_DIMENSIONS,
+    Int8Items,
+    Int8Queries,
+    scores_of_pairs,
+    steps_of_queries,
+)
 from vsehub.neighbors.rounded import NARROW, RoundedVectors, at_least
 from vsehub.neighbors.vectors import VectorSource
 
@@ -46,6 +54,9 @@ HELD_ELEMENTS = 2**27
 # Scores of all reference queries against some items: 128 MB of float32 at a time, for any number of queries.
 COLUMN_ELEMENTS = 2**25
 LEAST_COLUMNS = NARROW
+# Queries, over all searches of the items, from which on rounding the items pays; items that are not screened, since
+# little is known of the k-th best.
+SCREENED_QUERIES, OPENED_ITEMS = 4096, 4096
 BAR: dict[str, Any] = {"unit": " scores", "unit_scale": True}
 
 
@@ -87,13 +98,21 @@ def nearest_blocks(
         for first in range(start, len(queries), height):
             held = queries.rows(first, min(first + height, len(queries)))
             exact = _Exact(held, items, k) if _is_defined(held, items) else None
+            screen = None if exact is None else exact.screen(corrections)
             depths = [k if exact is None else exact.depth(one) for one in corrections]
             running: list[dict[int, Best]] = [{} for _ in corrections]
             for rows, columns, scores in tiles(held, items if exact is None else exact):
-                within = slice(first + rows.start, first + rows.stop)
-                for best, depth, values in zip(running, depths, corrected.of(scores, within, columns), strict=True):
-                    best[rows.start] = with_block(best.get(rows.start), values, columns.start, depth)
-                steps.update(scores.numel())
+                found = None if screen is None else screen.entries(rows, columns, running)
+                if found is None:
+                    within = slice(first + rows.start, first + rows.stop)
+                    for best, depth, values in zip(
+                        running, depths, corrected.of(scores(), within, columns), strict=True
+                    ):
+                        best[rows.start] = with_block(best.get(rows.start), values, columns.start, depth)
+                else:
+                    for best, depth, entries in zip(running, depths, found, strict=True):
+                        best[rows.start] = with_entries(best[rows.start], rows.stop - rows.start, entries, depth)
+                steps.update((rows.stop - rows.start) * (columns.stop - columns.start))
             whole = [_whole(best) for best in running]
             if exact is not None:
                 whole = [exact.lists(best, one) for best, one in zip(whole, corrections, strict=True)]
@@ -113,8 +132,9 @@ class _Exact:
     """
 
     def __init__(self, queries: Tensor, items: VectorSource, k: int):
-        self._queries, self._items, self._k = queries, items, k
-        self._norms = norms_of(queries)
+        self.queries, self._items, self._k = queries, items, k
+        self._screen: _Screen | None = None
+        self.norms = norms_of(queries)
         self.shape = items.shape
         self._rows = items.rows_at if isinstance(items, InMemory) else rows_at(items)
         self._largest = items.largest if isinstance(items, InMemory) else 0.0
@@ -124,10 +144,24 @@ class _Exact:
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows `start` to `stop` - 1, of the type of the queries."""
-        rows = self._items.rows(start, stop).to(self._queries)
+        rows = self._items.rows(start, stop).to(self.queries)
         if not isinstance(self._items, InMemory):
             self._largest = max(self._largest, largest_norm(rows))
+        if self._screen is not None:
+            self._screen.read(start, rows)
         return rows
+
+    def screen(self, corrections: Sequence[TileCorrection | None]) -> "_Screen | None":
+        """A screen of the tiles that are read from now on; None where it saves nothing or does not apply."""
+        items, affine = self._items, [one for one in corrections if one is None or isinstance(one, Affine)]
+        asked = items.asked(len(self.queries)) if isinstance(items, InMemory) else len(self.queries)
+        fits = len(items) > OPENED_ITEMS and LEAST_DIMENSIONS <= self.shape[1] <= MOST_DIMENSIONS
+        if asked >= SCREENED_QUERIES and fits and len(affine) == len(corrections):
+            most = steps_of_queries()
+            if most is not None:
+                int8 = items.int8 if isinstance(items, InMemory) else Int8Items(items, kept=False)
+                self._screen = _Screen(self, most, int8, affine)
+        return self._screen
 
     def depth(self, correct: TileCorrection | None) -> int:
         """How many items are to be screened under a correction."""
@@ -135,15 +169,15 @@ class _Exact:
 
     def error(self, correct: "Affine | None") -> np.ndarray:
         """By how much fast values may differ from those of defined scores: (b,)."""
-        error = screen_error(self._norms, self.shape[1], self._largest)
-        return error if correct is None else correct.error(error, self._norms, self._largest)
+        error = screen_error(self.norms, self.shape[1], self._largest)
+        return error if correct is None else correct.error(error, self.norms, self._largest)
 
     def lists(self, best: Best, correct: TileCorrection | None) -> Best:
         """Exact values, of an `Affine` divided by its factor, and positions (b, k), from the screened best."""
         if not (correct is None or isinstance(correct, Affine)):
             return best
         values = None if correct is None else correct.unscaled
-        return exact_lists(self._queries, best, self._k, self.error(correct), self._items, self._rows, values)
+        return exact_lists(self.queries, best, self._k, self.error(correct), self._items, self._rows, values)
 
     def list_of_one(self, row: int, fast: np.ndarray, error: float, affine: "Affine | None") -> Best:
         """`lists` of one query of items in memory, by its fast values (M,) with all of them: values and positions."""
@@ -156,12 +190,70 @@ class _Exact:
             return torch.from_numpy(screen[order]), torch.from_numpy(positions[order])
         if len(ranked) < len(self) and ranked[0] >= ranked[-self._k] - 2 * error:
             values = None if affine is None else affine.unscaled
-            (exact,), (best,) = dense_lists(self._queries[row : row + 1], self._k, self._items, values)
+            (exact,), (best,) = dense_lists(self.queries[row : row + 1], self._k, self._items, values)
             return exact, best
-        scores = torch.from_numpy(defined(self._queries[row : row + 1].numpy(), self._items.at(positions)))
+        scores = torch.from_numpy(defined(self.queries[row : row + 1].numpy(), self._items.at(positions)))
         exact = scores if affine is None else affine.unscaled(scores, torch.from_numpy(positions))
         order = np.argsort(-exact.numpy(), kind="stable")[: self._k]
         return exact[order], torch.from_numpy(positions[order])
+
+
+class _Screen:
+    """What int8 leaves to be computed in float32, tile by tile; see `neighbors.int8`.
+
+    corrections: of the values that are ranked.
+    """
+
+    def __init__(self, exact: _Exact, most: int, items: Int8Items, corrections: Sequence["Affine | None"]):
+        self._exact, self._most, self._items, self._corrections = exact, most, items, corrections
+        self._asked: dict[int, Int8Queries] = {}
+        self._starts: dict[int, int] = {}
+
+    def read(self, start: int, rows: Tensor) -> None:
+        """Take the rows of the items that the next tiles are of."""
+        self._rows = rows
+        self._tile = self._items.tile(start, rows) if start >= OPENED_ITEMS else None
+
+    def entries(self, rows: slice, columns: slice, running: Sequence[Mapping[int, Best]]) -> list[Entries] | None:
+        """For each correction, the values of a tile that may be among the best; None if float32 finds them as soon.
+
+        running: for each correction, the best so far by first row.
+        """
+        top = rows.start
+        if self._tile is None or not math.isfinite(self._tile.norm) or columns.start < self._starts.get(top, 0):
+            return None
+        if top not in self._asked:
+            self._asked[top] = Int8Queries(
+                self._exact.queries[rows], self._exact.norms[rows], self._items.frame, self._most
+            )
+        asked = self._asked[top]
+        if not asked.usable:
+            return None
+        products, found = asked.products(self._tile), []
+        for place, (correct, best) in enumerate(zip(self._corrections, running, strict=True), 1):
+            slope, values = 1.0 if correct is None else correct.slope, products
+            # Every value is within the first error; those of float32, of the definition and of the bias are rounded.
+            error = slope * asked.error(self._tile)
+            error += 3 * torch.from_numpy(self._exact.error(correct)[rows])[:, None]
+            kept = best[rows.start][0][:, -1:].double()
+            least = ((kept - error) / slope - asked.offset) / asked.step
+            if correct is not None:
+                bias = correct.unscaled_bias[columns].float()
+                bias = torch.cat([bias, bias.new_zeros(products.shape[1] - len(bias))])
+                own = (-1 / (slope * asked.step[:, 0])).float()
+                values = torch.addr(products, own, bias, out=products if place == len(self._corrections) else None)
+            entered = entries_from(values, torch.nextafter(least.float(), least.new_tensor(-math.inf).float()))
+            if entered is None:
+                self._starts[top] = 2 * columns.start  # with more items, the k-th best tells more of them apart
+                return None
+            found.append(self._in_float32(rows, columns, entered, correct))
+        return found
+
+    def _in_float32(self, rows: slice, columns: slice, entered: Entries, correct: "Affine | None") -> Entries:
+        row, _, column = entered
+        scores = scores_of_pairs(self._exact.queries[rows], self._rows, row, column)
+        positions = column + columns.start
+        return row, scores if correct is None else correct.unscaled(scores, positions), positions
 
 
 def _nearest_of_few(
@@ -201,10 +293,10 @@ def _scaled(best: Best, correct: TileCorrection | None) -> Best:
     return (best[0] * correct.factor if isinstance(correct, Affine) else best[0]), best[1]
 
 
-def tiles(held: Tensor, items: VectorSource) -> Iterator[tuple[slice, slice, Tensor]]:
-    """(rows of `held`, items, scores (b, m)) of tiles that cover all scores; each query meets the items in order.
+def tiles(held: Tensor, items: VectorSource) -> Iterator[tuple[slice, slice, Callable[[], Tensor]]]:
+    """(rows of `held`, items, () -> scores (b, m)) of tiles that cover all scores; each query meets the items in order.
 
-    The next tile overwrites the scores.
+    The scores are computed when they are asked for; the next ones overwrite them.
     """
     gpu, buffer = held.is_cuda, MatrixBuffer()
     height, width = (GPU_TILE_QUERIES, GPU_TILE_ITEMS) if gpu else (TILE_QUERIES, TILE_ITEMS)
@@ -214,7 +306,7 @@ def tiles(held: Tensor, items: VectorSource) -> Iterator[tuple[slice, slice, Ten
         for top in range(0, len(held), height):
             rows = slice(top, min(top + height, len(held)))
             scores = buffer.matrix(rows.stop - top, stop - start, held)
-            yield rows, slice(start, stop), scored(held[rows], scores)
+            yield rows, slice(start, stop), partial(scored, held[rows], scores)
 
 
 class ScoreColumns:
@@ -298,23 +390,28 @@ class Affine:
         """Corrected scores (b, m) divided by `factor`, in `out` if given. columns: of items, or positions (b, m)."""
         if self.factor != self._scale:
             scores = torch.mul(scores, self._scale, out=out)
-        return torch.sub(scores, self._unscaled_bias[columns], out=out)
+        return torch.sub(scores, self.unscaled_bias[columns], out=out)
 
     @cached_property
-    def _unscaled_bias(self) -> Tensor:
+    def unscaled_bias(self) -> Tensor:
+        """What `unscaled` subtracts from each item's scores (M,)."""
         return self.bias / self.factor
+
+    @property
+    def slope(self) -> float:
+        """What `unscaled` multiplies scores by."""
+        return self._scale / self.factor
 
     @cached_property
     def _largest_bias(self) -> float:
-        return float(self._unscaled_bias.abs().max())
+        return float(self.unscaled_bias.abs().max())
 
     def error(self, error: np.ndarray, norms: np.ndarray, largest: float) -> np.ndarray:
         """By how much `unscaled` may differ if scores do by `error`, of queries with these norms: (b,) all.
 
         largest: the largest norm of an item. Both values are rounded twice besides.
         """
-        scale = self._scale / self.factor
-        return scale * error + 4.04 * SINGLE * (scale * largest * norms + self._largest_bias)
+        return self.slope * error + 4.04 * SINGLE * (self.slope * largest * norms + self._largest_bias)
 
 
 class Corrected:

@@ -1,0 +1,228 @@
+"""Products in int8, which tell in a fraction of the time of float32 which items cannot be among the k best.
+
+Items are centred, and items and queries are rotated, which changes no ranking and makes all dimensions alike; both are
+rounded to whole numbers of a step of their own. What rounding took away has a norm, so that by the inequality of Cauchy
+and Schwarz a score lies within a bound of the product of the rounded vectors. An item whose score plus the bound is
+below the k-th best so far is left out for certain; the scores of all others are computed in float32.
+"""
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vsehub.metrics.topk import GROUP
+from vsehub.neighbors.defined import SINGLE
+from vsehub.neighbors.vectors import VectorSource
+
+SEVEN_BITS, EIGHT_BITS = 63, 127  # the largest whole number of a query; without VNNI, sums of more overflow 16 bits
+ITEM_STEPS = 127
+MOST_DIMENSIONS = 2**16  # above, sums could overflow 32 bits
+LEAST_DIMENSIONS = 192  # below, what is saved is too little beside the rest of a search
+ROTATED = 512  # dimensions that are rotated together: a rotation takes as long as so many queries
+SMALLEST = 2.0**-60  # vectors whose largest component is below it are rounded to zeros
+CENTRE_PIECES, CENTRE_ROWS = 16, 256  # rows whose mean the items' centre is
+FASTER = 0.8  # of the time of float32, at most, for int8 to be taken
+_TRIED = (256, 2048, 512)  # queries, items and dimensions of the products that are timed
+
+# (queries as whole numbers (b, D), float32) -> products with the rounded items (b, m), float32
+Product = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How vectors are centred and rotated.
+
+    centre: (D,), near the mean of the items. rotations: orthogonal (B, B), one for each set of dimensions that are
+    rotated together. drift: by what share of its norm a rotated vector may differ from the exactly rotated one.
+    """
+
+    centre: Tensor
+    rotations: tuple[Tensor, ...]
+    drift: float
+
+    @classmethod
+    def of(cls, items: VectorSource) -> Self:
+        """The frame of items (M, D), of which a few are read."""
+        starts = torch.linspace(0, max(0, len(items) - CENTRE_ROWS), CENTRE_PIECES).long().unique().tolist()
+        read = [items.rows(start, min(start + CENTRE_ROWS, len(items))).float() for start in starts]
+        dim, generator = items.shape[1], torch.Generator().manual_seed(0)
+        sets = torch.arange(dim).tensor_split(-(-dim // ROTATED))
+        drawn = [torch.randn(len(one), len(one), generator=generator, dtype=torch.float64) for one in sets]
+        rotations = [torch.linalg.qr(one).Q.float() for one in drawn]
+        drift = max(_drift(one.double()) for one in rotations)
+        return cls(torch.cat(read).mean(dim=0), tuple(rotations), drift)
+
+    def rotated(self, rows: Tensor) -> Tensor:
+        """Rows (n, D), rotated."""
+        count = len(self.rotations)  # every `count`-th dimension, since adjacent ones are often alike
+        parts = [rows[:, first::count] @ rotation.T for first, rotation in enumerate(self.rotations)]
+        return parts[0] if count == 1 else torch.cat(parts, dim=1)
+
+
+def _drift(rotation: Tensor) -> float:
+    """`Frame.drift` of one rotation (B, B) float64, and by how much it is not orthogonal.
+
+    Each component of a float32 product is within γ_B·|row|·|vector| (Higham 2002, section 3.1), and there are B.
+    """
+    size = len(rotation)
+    skewed = float((rotation.T @ rotation - torch.eye(size, dtype=torch.float64)).norm())
+    gamma = size * SINGLE / (1 - size * SINGLE)
+    return 1.01 * math.sqrt(size) * gamma + skewed + 3 * SINGLE
+
+
+class Int8Tile:
+    """Some items (m, D), rounded, and the product with them.
+
+    columns: m. norm: at least the norm of any centred item, before and after. lost: at least the norm of what rounding
+    took from any; infinite or NaN where the items cannot be screened.
+    """
+
+    def __init__(self, rows: Tensor, frame: Frame):
+        self.columns = len(rows)
+        turned = frame.rotated(rows - frame.centre)
+        step = turned.abs().amax(dim=1).clamp_(min=SMALLEST) / ITEM_STEPS
+        norm = float(torch.linalg.vector_norm(turned, dim=1).amax())
+        if not math.isfinite(norm):
+            self.norm = self.lost = math.inf
+            return
+        missing = -len(rows) % GROUP
+        if missing:
+            turned = torch.cat([turned, turned.new_zeros(missing, turned.shape[1])])
+            step = torch.cat([step, step.new_ones(missing)])
+        rounded = torch.quantize_per_channel(turned, step.double(), torch.zeros(len(step)).long(), 0, torch.qint8)
+        spare = 1 + 2 * (turned.shape[1] * SINGLE + frame.drift)
+        lost = float(torch.linalg.vector_norm(turned.sub_(rounded.dequantize()), dim=1).amax())
+        self.lost = spare * (lost + 4 * SINGLE * norm)
+        self.norm = spare * norm + self.lost
+        self._product = _product(rounded)
+
+    def products(self, queries: Tensor) -> Tensor:
+        """The products (b, w) of whole numbers (b, D) with the rounded items; columns after the m-th are -inf."""
+        found = self._product(queries)
+        if found.shape[1] > self.columns:
+            found[:, self.columns :] = -torch.inf
+        return found
+
+
+class Int8Queries:
+    """Queries (b, D), rounded. norms: theirs (b,), float64.
+
+    The score of a query and an item is `step` times the product of the rounded vectors, plus `offset`, within `error`:
+    (b, 1) float64 all. usable: whether the queries can be screened at all.
+    """
+
+    def __init__(self, queries: Tensor, norms: np.ndarray, frame: Frame, most: int):
+        turned = frame.rotated(queries)
+        step = turned.abs().amax(dim=1, keepdim=True).clamp_(min=SMALLEST) / most
+        whole = (turned / step).round_().clamp_(-most, most)
+        self.usable = bool(whole.isfinite().all())
+        self.step, exact = step.double(), whole.double() * step.double()
+        self.offset = queries.double() @ frame.centre.double()[:, None]
+        self._lost = (turned.double() - exact).norm(dim=1, keepdim=True)
+        self._size = exact.norm(dim=1, keepdim=True)
+        self._drift = torch.from_numpy(norms)[:, None] * (2.2 * frame.drift + 16 * SINGLE)
+        # Two rows of the extremes: the range of the numbers, which sets their step, is then the same for all queries.
+        ends = whole.new_tensor([-most - 1.0, float(most)])[:, None].expand(-1, whole.shape[1])
+        self._whole = torch.cat([whole, ends])
+
+    def products(self, tile: Int8Tile) -> Tensor:
+        """The products (b, w) with the items of a tile."""
+        return tile.products(self._whole)[:-2]
+
+    def error(self, tile: Int8Tile) -> Tensor:
+        """By how much the scores with the items of a tile may differ: (b, 1)."""
+        return self._lost * tile.norm + self._size * tile.lost + self._drift * tile.norm
+
+
+class Int8Items:
+    """The tiles of a source of items, each made when it is first asked for. kept: whether it is then kept."""
+
+    def __init__(self, items: VectorSource, kept: bool):
+        self.frame, self._kept = Frame.of(items), kept
+        self._tiles: dict[tuple[int, int], Int8Tile] = {}
+
+    def tile(self, start: int, rows: Tensor) -> Int8Tile:
+        """The tile of rows (m, D) from `start` on."""
+        place = start, len(rows)
+        tile = self._tiles.get(place) or Int8Tile(rows, self.frame)
+        if self._kept:
+            self._tiles[place] = tile
+        return tile
+
+
+def scores_of_pairs(queries: Tensor, items: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """The float32 scores (e,) of some pairs of queries (b, D) and items (m, D); the pairs are ordered by rows."""
+    ends = torch.bincount(rows, minlength=len(queries)).cumsum(0)
+    starts = torch.cat([ends.new_zeros(1), ends])
+    pairs = torch.sparse_csr_tensor(starts, columns, torch.zeros(len(rows)), (len(queries), len(items)))
+    return torch.sparse.sampled_addmm(pairs, queries, items.T, beta=0.0).values()
+
+
+def _product(rounded: Tensor) -> Product:
+    """The product with items (m, D), quantised to int8 with a step for each, by torch's own operators.
+
+    They are not documented, so that `steps_of_queries` is asked first whether they do as they should.
+    """
+    engines: Any = torch.backends.quantized
+    before = engines.engine
+    engines.engine = "onednn"
+    try:
+        packed = torch.ops.quantized.linear_prepack(rounded, None)
+    finally:
+        engines.engine = before
+    seven = not _has_eight_bits()
+    return lambda queries: torch.ops.quantized.linear_dynamic(queries, packed, seven)
+
+
+def _has_eight_bits() -> bool:
+    """Whether the processor multiplies int8 without sums in 16 bits."""
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return bool(capabilities.get("avx512_vnni") or capabilities.get("avx_vnni") or capabilities.get("amx_int8"))
+
+
+@cache
+def steps_of_queries() -> int | None:
+    """The largest whole number that a component of a query is rounded to; None where int8 is wrong or no faster.
+
+    One small product is compared with the exact one, and timed beside that of float32.
+    """
+    most = EIGHT_BITS if _has_eight_bits() else SEVEN_BITS
+    count, items, dim = _TRIED
+    drawn = torch.Generator().manual_seed(0)
+    queries = torch.randint(-most, most + 1, (count, dim), generator=drawn).float()
+    rows = torch.randint(-ITEM_STEPS, ITEM_STEPS + 1, (items, dim), generator=drawn).float()
+    queries[0], queries[1], queries[2, ::2], rows[0], rows[1] = most, -most - 1, most, ITEM_STEPS, -ITEM_STEPS
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that sparse tensors and quantised ones are not yet, or no longer, stable
+            product = _product(
+                torch.quantize_per_channel(rows, torch.ones(items).double(), _zeros(items), 0, torch.qint8)
+            )
+            pairs = scores_of_pairs(queries, rows, torch.arange(count), torch.arange(count))
+            wanted = queries @ rows.T  # of whole numbers below 2^24: exact
+            right = torch.equal(product(queries), wanted) and torch.equal(pairs, wanted.diagonal())
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return None
+    return most if right and _seconds(lambda: product(queries)) < FASTER * _seconds(lambda: queries @ rows.T) else None
+
+
+def _zeros(count: int) -> Tensor:
+    return torch.zeros(count, dtype=torch.long)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    """The least of a few."""
+    found = []
+    for _ in range(5):
+        began = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - began)
+    return min(found)

@@ -1,0 +1,140 @@
+"""A screen in int8 leaves out only what is certainly not among the best; lists stay those of the definition."""
+
+import numpy as np
+import pytest
+import torch
+from looped import looped
+from test_defined import NASTY, near_ties, oracle, random
+
+from vsehub.neighbors import int8, tiles
+from vsehub.neighbors.defined import defined_matrix, norms_of
+from vsehub.neighbors.in_memory import InMemory
+from vsehub.neighbors.int8 import Frame, Int8Queries, Int8Tile
+from vsehub.neighbors.tiles import Affine, nearest
+from vsehub.neighbors.vectors import as_vectors
+
+
+@pytest.fixture(autouse=True)
+def screened(monkeypatch):
+    """Small tiles, all of which but the first are screened, as far as this processor has what it takes."""
+    monkeypatch.setattr(int8, "FASTER", float("inf"))
+    int8.steps_of_queries.cache_clear()
+    most = int8.steps_of_queries()
+    int8.steps_of_queries.cache_clear()
+    if most is None:
+        pytest.skip("torch has no exact product in int8 here")
+    for name, value in (("TILE_ITEMS", 64), ("OPENED_ITEMS", 64), ("SCREENED_QUERIES", 0), ("LEAST_DIMENSIONS", 1)):
+        monkeypatch.setattr(tiles, name, value)
+    monkeypatch.setattr(tiles, "steps_of_queries", lambda: most)
+    monkeypatch.setattr(int8, "ROTATED", 100)
+    return most
+
+
+@looped("name", list(NASTY))
+@looped(("dim", "affine"), [(1, "two"), (3, "one"), (64, "none"), (64, "thirty"), (300, "far"), (513, "none")])
+def test_lists_follow_the_definition(name, dim, affine):
+    """Equal in values and positions: kept items, and items that are rounded as they are read; twice."""
+    items = NASTY[name](dim)
+    queries = torch.cat([random(30, items.shape[1], 20), items[:3], torch.zeros(1, items.shape[1])])
+    queries[5:9] *= torch.tensor([1e-20, 1e-6, 1e6, 1e12])[:, None]
+    bias = random(len(items), 1, 21)[:, 0]
+    correct = {
+        "none": None,
+        "one": Affine(1.0, bias),
+        "two": Affine(2.0, bias.double()),
+        "thirty": Affine(30.0, bias * 1e-6),
+        "far": Affine(0.75, bias * 1e5 // 1),
+    }[affine]
+    kept = InMemory.of(as_vectors("items", items))
+    for k in (1, 10):
+        wanted = oracle(queries, items, k, correct)
+        for source in (kept, as_vectors("items", items), kept):
+            found, plain = nearest(as_vectors("queries", queries), source, k, [correct, None])
+            assert torch.equal(found[0], wanted[0]), k
+            assert torch.equal(found[1], wanted[1]), k
+            assert torch.equal(plain[1], oracle(queries, items, k, None)[1]), k
+
+
+def clusters(rows, dim, seed):
+    """Vectors in a cone, around 400 directions."""
+    near = random(400, dim, 100).repeat(-(-rows // 400), 1)[:rows]
+    return torch.nn.functional.normalize(3 + near + random(rows, dim, seed), dim=1)
+
+
+@looped("make", [clusters, random])
+@looped("affine", [False, True])
+def test_most_items_are_left_out(make, affine, monkeypatch):
+    """Otherwise the lists would be right for want of a screen."""
+    computed = []
+    known = tiles.scores_of_pairs
+    monkeypatch.setattr(tiles, "scores_of_pairs", lambda *given: computed.append(len(given[2])) or known(*given))
+    monkeypatch.setattr(tiles, "TILE_ITEMS", 512)
+    queries, items = make(40, 64, 1), make(4000, 64, 2)
+    correct = Affine(2.0, 0.01 * random(4000, 1, 3)[:, 0]) if affine else None
+    found = nearest(as_vectors("queries", queries), as_vectors("items", items), 5, [correct])[0]
+    assert torch.equal(found[1], oracle(queries, items, 5, correct)[1])
+    assert 0 < sum(computed) < 0.1 * 40 * 4000
+
+
+@looped("dim", [1, 2, 33, 512, 4096])
+@looped("scale", [1e-20, 1.0, 1e12])
+def test_scores_stay_within_the_error(dim, scale, screened):
+    """Of vectors with a few large components, of copies, and of zeros."""
+    items = random(50, dim, 1) * torch.logspace(-3, 3, 50)[:, None]
+    items[:10, 0] += 1e3
+    items[10:12] = 0
+    queries = torch.cat([random(20, dim, 2), items[:5], items[10:11]]) * scale
+    frame = Frame.of(as_vectors("items", items))
+    asked, tile = Int8Queries(queries, norms_of(queries), frame, screened), Int8Tile(items, frame)
+    products = asked.products(tile)
+    scores = asked.step * products[:, :50].double() + asked.offset
+    difference = (scores - defined_matrix(queries, items).double()).abs()
+    rounded = 2.0**-22 * norms_of(queries)[:, None] * float(items.norm(dim=1).max())  # of the definition
+    assert (difference <= asked.error(tile) + rounded).all()
+    assert (products[:, 50:] == -torch.inf).all()
+
+
+def test_many_near_ties():
+    """Where the bound tells nothing apart, float32 goes on."""
+    items = near_ties(64).repeat(4, 1)
+    queries = torch.cat([random(40, 64, 1), items[:1]])
+    values, positions = nearest(as_vectors("queries", queries), as_vectors("items", items), 5)[0]
+    wanted = oracle(queries, items, 5, None)
+    assert torch.equal(values, wanted[0])
+    assert torch.equal(positions, wanted[1])
+
+
+@looped("bad", [float("nan"), float("inf"), 3e38])
+def test_what_cannot_be_rounded_is_left_to_float32(bad):
+    items, queries = random(300, 8, 1), random(3, 8, 2).abs()
+    items[200] = bad
+    for source in (as_vectors("items", items), InMemory.of(as_vectors("items", items))):
+        positions = nearest(as_vectors("queries", queries), source, 4)[0][1]
+        assert (positions[:, 0] == 200).all()
+        turned = nearest(as_vectors("queries", items[198:202]), as_vectors("items", random(300, 8, 3)), 4)[0]
+        assert torch.equal(turned[1][[0, 1, 3]], oracle(items[[198, 199, 201]], random(300, 8, 3), 4, None)[1])
+
+
+def test_items_are_rounded_once_where_they_are_kept(monkeypatch):
+    """From so many queries on, counted over all searches; in threads of any number the lists are the same."""
+    made = []
+    known = int8.Int8Tile
+    monkeypatch.setattr(int8, "Int8Tile", lambda *given: made.append(1) or known(*given))
+    monkeypatch.setattr(tiles, "SCREENED_QUERIES", 100)
+    items, queries = random(300, 16, 1), random(40, 16, 2)
+    kept = InMemory.of(as_vectors("items", items))
+    counts = []
+    for _ in range(5):
+        nearest(as_vectors("queries", queries), kept, 3)
+        counts.append(len(made))
+    assert counts == [0, 0, 4, 4, 4]
+
+
+def test_a_processor_without_it_is_told(monkeypatch):
+    def wrong(rounded):
+        return lambda queries: np.inf * (queries @ rounded.dequantize().T)
+
+    int8.steps_of_queries.cache_clear()
+    monkeypatch.setattr(int8, "_product", wrong)
+    assert int8.steps_of_queries() is None
+    int8.steps_of_queries.cache_clear()
