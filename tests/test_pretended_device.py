@@ -15,6 +15,7 @@ CASES = [HERE / f"pretended_device_{name}.py" for name in ("cases", "search", "t
     not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
     reason="this torch cannot pretend a device",
 )
+@pytest.mark.long
 def test_nothing_mixes_devices():
     command = [
         sys.executable,

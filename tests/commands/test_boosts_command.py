@@ -175,6 +175,7 @@ def test_weights_are_chosen_by_known_answers(files, run_here, tmp_path, undrawn)
     assert "none is better than no boosts by more than one standard error" in said
 
 
+@pytest.mark.long
 def test_boosts_are_renewed_in_a_collection(files, run_here, tmp_path, undrawn):
     pytest.importorskip("lancedb")
     run_here("rerank", *SIDES, *BOOSTS, "criterion=csls", "index=lancedb", "out=out")

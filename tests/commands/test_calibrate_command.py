@@ -159,6 +159,7 @@ def test_the_known_answers_of_a_ranking_calibrate_it(files, run_here, undrawn):
 
 
 @pytest.mark.skipif(find_spec("lancedb") is None, reason="vsehub[lancedb] is not installed")
+@pytest.mark.long
 def test_a_collection(files, run_here, undrawn):
     """Filled with a threshold, made void by a change, calibrated again from what it holds, and filled anew without."""
     place = ("index=lancedb", "index_uri=served")

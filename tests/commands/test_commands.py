@@ -60,6 +60,7 @@ def killed_after(run, process, epochs):
     process.wait()
 
 
+@pytest.mark.long
 def test_a_killed_run_ends_as_the_unbroken_one(trained, vsehub, run_settings, tmp_path):
     run = tmp_path / "killed"
     settings = (*run_settings, f"hydra.run.dir={run}")

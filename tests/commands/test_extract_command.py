@@ -103,6 +103,7 @@ def test_precision(command, tmp_path):
     assert "precision is 'half'; choose one of '32', 'bf16', 'auto'" in command("precision=half", "out=no", status=2)
 
 
+@pytest.mark.long
 def test_two_processes_share_the_work(command, vsehub, weights, tmp_path):
     command(*PIECES, "out=one")
     given = (*MODEL, *PIECES, f"image_encoder.weights={weights}", f"out={tmp_path / 'two'}", "patience=200")

@@ -39,6 +39,7 @@ def train(run_here, tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_a_run_under_noise_records_it_goes_on_with_it_and_lends_it(train, run_here, tmp_path):
     noise = ("data.noise.protocol=captions", "data.noise.rate=0.4", "seed=5")
     whole = train("whole", *noise, "trainer.max_epochs=2")

@@ -396,6 +396,7 @@ main()
 
 
 @pytest.mark.parametrize("engine", [pytest.param("milvus", marks=pytest.mark.long), "lancedb"])
+@pytest.mark.long
 def test_a_kill_between_the_collection_and_the_result(engine, files, here):
     """The same command finishes; the same with another output folder is refused, since nothing of it was stopped."""
     pytest.importorskip("milvus_lite" if engine == "milvus" else "lancedb")

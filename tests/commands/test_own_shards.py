@@ -109,6 +109,7 @@ def test_uris(vectors, run_here, monkeypatch):
     assert not (vectors / "rerank").exists()
 
 
+@pytest.mark.long
 def test_results_behind_an_address_and_an_index_by_part(vectors, run_here):
     settings = ("rerank", "queries=q.npy", "items=m.npy", "truth=truth.csv", "criterion=csls", "index=flat")
     run_here(*settings, "out=here")

@@ -98,6 +98,7 @@ def test_criteria_and_a_report(run, vsehub, tmp_path):
     assert f"{rsums['nns']:.1f}" in (tmp_path / "page" / "table.md").read_text()
 
 
+@pytest.mark.long
 def test_a_resumed_run_ends_as_the_unbroken_one(run, lexicon, vsehub, tmp_path):
     vsehub("train", *files(lexicon), *SETTINGS, *BANK, "trainer.max_epochs=2", "hydra.run.dir=broken", cwd=tmp_path)
     refused = vsehub("train", "resume=broken", "trainer.max_epochs=3", cwd=tmp_path, status=2)

@@ -39,6 +39,7 @@ def without_last_epoch(folder):
 
 
 @pytest.mark.parametrize("change", [lambda folder: None, without_last_epoch])
+@pytest.mark.long
 def test_csv(resumed, change):
     folder = resumed("csv", csv_steps, change)
     assert [path.name for path in (folder / "csv").iterdir()] == ["version_0"]

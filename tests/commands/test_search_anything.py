@@ -133,6 +133,7 @@ def test_a_published_model_and_a_reference_of_texts(command, folder, tmp_path):
 
 
 @pytest.mark.skipif(find_spec("lancedb") is None, reason="vsehub[lancedb] is not installed")
+@pytest.mark.long
 def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
     """The texts of a tower search what `rerank` filled with its vectors, and rank as rerank does."""
     model = TrainedModel(checkpoint, Components([conf_folder()]))

@@ -44,6 +44,7 @@ def test_the_lines_on_boosts(run_here, undrawn, tmp_path):
     assert f"renewed the boosts of {IMAGES} of {IMAGES} ids" in run_here(*renewed)
 
 
+@pytest.mark.long
 def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     pytest.importorskip("milvus_lite")
     from milvus_lite.server_manager import server_manager_instance

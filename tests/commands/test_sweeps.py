@@ -157,6 +157,7 @@ def state(run):
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
+@pytest.mark.long
 def test_a_killed_sweep_goes_on_where_it_stopped(vsehub, tmp_path):
     """Killed in its second run: the first stays as it is, the second goes on in place, all ends as an unbroken one."""
     command = ("train", "-m", "loss=sum", "trainer.max_epochs=2", "seed=0,1")

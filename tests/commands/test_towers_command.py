@@ -26,6 +26,7 @@ SMALL = ("trainer.max_epochs=2", "loader.batch_size=8", "trainer.accelerator=cpu
 BANK = ("loss=hal", "bank=memory", "bank.fraction=1.0", "bank.k=2")
 
 
+@pytest.mark.long
 def test_adapters_with_the_bank(data, tmp_path, run_here):
     folder = tiny_hf(tmp_path / "clip")
     encoders = ["image_encoder=hf", f"image_encoder.model={folder}", "text_encoder=hf"]
@@ -60,6 +61,7 @@ def test_adapters_with_the_bank(data, tmp_path, run_here):
     assert "the adapters were trained on other weights" in said
 
 
+@pytest.mark.long
 def test_both_halves_of_open_clip(data, tmp_path, run_here):
     folder = tiny_open_clip(tmp_path / "clip")
     encoders = ["image_encoder=open_clip", f"image_encoder.model={folder}", "text_encoder=open_clip"]
@@ -86,6 +88,7 @@ def test_nothing_is_imported_unless_asked_for(tmp_path):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.long
 def test_vectors_of_a_collection(data, tmp_path, run_here, monkeypatch):
     """Extracted by one process and by two: the same bytes, which the commands on vectors read."""
     folder = tiny_hf(tmp_path / "clip")

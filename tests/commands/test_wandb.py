@@ -126,6 +126,7 @@ def test_a_killed_offline_run_goes_on_in_its_own(vsehub, tmp_path):
 
 
 @pytest.mark.parametrize("sent", [pytest.param(True, marks=pytest.mark.long), False])
+@pytest.mark.long
 def test_a_killed_online_run_goes_on_in_its_own(vsehub, tmp_path, sent):
     """Whether wandb had been sent all that was logged or nothing: what it lacks is sent, and nothing twice."""
     folder = tmp_path / "run"

@@ -92,6 +92,7 @@ def test_words_through_cells(form, settings, tmp_path):
 
 
 @pytest.mark.parametrize("pooling", ["last", "none"])
+@pytest.mark.long
 def test_words_through_attention(form, pooling, tmp_path):
     torch.manual_seed(0)
     encoder = TextTransformer(20, dim=6, word_dim=8, heads=2, max_positions=9, pooling=pooling)

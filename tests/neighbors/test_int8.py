@@ -1,6 +1,5 @@
 """A screen in int8 leaves out only what is certainly not among the best; lists stay those of the definition."""
 
-import numpy as np
 import pytest
 import torch
 from looped import looped
@@ -131,8 +130,8 @@ def test_items_are_rounded_once_where_they_are_kept(monkeypatch):
 
 
 def test_a_processor_without_it_is_told(monkeypatch):
-    def wrong(rounded):
-        return lambda queries: np.inf * (queries @ rounded.dequantize().T)
+    def wrong(whole, step):
+        return lambda queries, zero: (queries.float() - zero) @ whole.float().T + 1
 
     int8.steps_of_queries.cache_clear()
     monkeypatch.setattr(int8, "_product", wrong)

@@ -165,6 +165,7 @@ def test_a_page_as_it_is_seen_and_printed(browser, page):
     assert b"/MediaBox [0 0 841" in pdf or b"/MediaBox [0 0 842" in pdf
 
 
+@pytest.mark.long
 def test_a_phone_shows_the_outcome_of_paired_tests_and_their_pair(browser, tmp_path, write_run, make_evaluation):
     """Without scrolling: the outcome first, then one side of the pair and the other."""
     for label, lead in (("hal", 20), ("max", 0), ("rescaled_sum", 0.01)):

@@ -874,6 +874,7 @@ def test_columns_of_a_table(tmp_path):
     "place", [pytest.param(one, marks=pytest.mark.long) if one == "milvus" else one for one in ENGINES], indirect=True
 )
 @pytest.mark.parametrize("removes", [False, True], ids=["add", "remove"])
+@pytest.mark.long
 def test_a_change_that_is_stopped_is_made_good(place, removes, monkeypatch):
     """Sinkhorn's masses after `add` or `remove` was stopped at any write, and given again: those of an unbroken run."""
     rule, reference, most = Sinkhorn(0.05, rounds=50), unit(60, 3), ITEMS - 12

@@ -247,6 +247,7 @@ def test_a_table_in_a_schema(correct, theirs, tmp_path):
     assert note_ran(tmp_path) == ranking_of(tmp_path)
 
 
+@pytest.mark.long
 def test_a_command_that_is_stopped_is_given_again(correct, theirs, tmp_path, monkeypatch):
     """It goes on without overwrite=true, and the field is all that changes; another command is refused."""
     engine, _, found = theirs
@@ -285,6 +286,7 @@ def test_an_item_of_theirs_without_a_vector(correct, theirs):
     assert FIELD not in str(found.others())
 
 
+@pytest.mark.long
 def test_what_is_refused_changes_nothing(correct, theirs, tmp_path):
     found = theirs[2]
     before = found.others()

@@ -35,6 +35,7 @@ def test_all_parts(scripts, tmp_path, capsys, monkeypatch):
     assert (tmp_path / "million.md").read_text().strip() in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_full_takes_the_queries_as_their_own_reference(scripts, tmp_path, monkeypatch):
     monkeypatch.setattr(scripts["million_parts"], "FULL", 70)
     out = tmp_path / "million.json"

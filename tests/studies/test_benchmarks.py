@@ -108,6 +108,7 @@ def test_towers_give_what_the_bare_models_give(scripts, tmp_path):
     assert "| open_clip | 5 files, extract |" in towers.text([entry])
 
 
+@pytest.mark.long
 def test_exported_encoders(scripts, tmp_path):
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package, reason=f"format=onnx needs {package}: vsehub[export]")

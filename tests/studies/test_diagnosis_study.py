@@ -51,6 +51,7 @@ def test_geometry_is_that_of_loops(study):
     assert found["concentration"] == pytest.approx(np.mean(pairs), rel=1e-5)
 
 
+@pytest.mark.long
 def test_a_model_is_measured_with_and_without_correction(study, trained):
     model = study.restored(trained, None)
     rows = study.measured(trained.with_name("case+one-3"), model)

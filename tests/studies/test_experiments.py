@@ -130,6 +130,7 @@ def test_a_row_is_trained_with_the_printed_settings(name):
 
 
 @looped("name", TRAINING)
+@pytest.mark.long
 def test_a_training_row_is_what_its_table_says(name):
     row, cfg = ROWS[name], composed(name)
     choices = cfg.hydra.runtime.choices

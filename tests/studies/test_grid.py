@@ -45,6 +45,7 @@ def trainings(grid, *arguments):
 
 
 @pytest.mark.parametrize("data", ["scenes", ROOT], ids=["scenes", "features"])
+@pytest.mark.long
 def test_trainings_compose(tmp_path, data, pilot, grid):
     found = trainings(grid, data, "--out", tmp_path, "--seeds", "0,7")
     assert list(found) == [f"{label}-{seed}" for seed in (0, 7) for label in pilot.OWN]

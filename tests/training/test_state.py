@@ -66,6 +66,7 @@ def stopped(trained, tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_every_part_of_a_state_is_checked_before_it_is_loaded(stopped, run_here, monkeypatch):
     accepted, tried = [], 0
 

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -25,15 +25,15 @@ from vsehub.neighbors.vectors import VectorSource
 SEVEN_BITS, EIGHT_BITS = 63, 127  # the largest whole number of a query; without VNNI, sums of more overflow 16 bits
 ITEM_STEPS = 127
 MOST_DIMENSIONS = 2**16  # above, sums could overflow 32 bits
-LEAST_DIMENSIONS = 192  # below, what is saved is too little beside the rest of a search
+LEAST_DIMENSIONS = 128  # below, what is saved is too little beside the rest of a search
 ROTATED = 512  # dimensions that are rotated together: a rotation takes as long as so many queries
 SMALLEST = 2.0**-60  # vectors whose largest component is below it are rounded to zeros
 CENTRE_PIECES, CENTRE_ROWS = 16, 256  # rows whose mean the items' centre is
 FASTER = 0.8  # of the time of float32, at most, for int8 to be taken
 _TRIED = (256, 2048, 512)  # queries, items and dimensions of the products that are timed
 
-# (queries as whole numbers (b, D), float32) -> products with the rounded items (b, m), float32
-Product = Callable[[Tensor], Tensor]
+# (queries (b, D) uint8, the number that stands for 0) -> products with the rounded items (b, m), float32
+Product = Callable[[Tensor, int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -93,20 +93,20 @@ class Int8Tile:
         if not math.isfinite(norm):
             self.norm = self.lost = math.inf
             return
-        missing = -len(rows) % GROUP
-        if missing:
-            turned = torch.cat([turned, turned.new_zeros(missing, turned.shape[1])])
-            step = torch.cat([step, step.new_ones(missing)])
-        rounded = torch.quantize_per_channel(turned, step.double(), torch.zeros(len(step)).long(), 0, torch.qint8)
+        whole = (turned / step[:, None]).round_()
         spare = 1 + 2 * (turned.shape[1] * SINGLE + frame.drift)
-        lost = float(torch.linalg.vector_norm(turned.sub_(rounded.dequantize()), dim=1).amax())
+        lost = float(torch.linalg.vector_norm(turned.sub_(whole * step[:, None]), dim=1).amax())
         self.lost = spare * (lost + 4 * SINGLE * norm)
         self.norm = spare * norm + self.lost
-        self._product = _product(rounded)
+        missing = -len(rows) % GROUP
+        if missing:
+            whole = torch.cat([whole, whole.new_zeros(missing, whole.shape[1])])
+            step = torch.cat([step, step.new_ones(missing)])
+        self._product = _product(whole.to(torch.int8), step)
 
-    def products(self, queries: Tensor) -> Tensor:
-        """The products (b, w) of whole numbers (b, D) with the rounded items; columns after the m-th are -inf."""
-        found = self._product(queries)
+    def products(self, queries: Tensor, zero: int) -> Tensor:
+        """The products (b, w) of queries (b, D) uint8, of which `zero` is 0; columns after the m-th are -inf."""
+        found = self._product(queries, zero)
         if found.shape[1] > self.columns:
             found[:, self.columns :] = -torch.inf
         return found
@@ -129,13 +129,12 @@ class Int8Queries:
         self._lost = (turned.double() - exact).norm(dim=1, keepdim=True)
         self._size = exact.norm(dim=1, keepdim=True)
         self._drift = torch.from_numpy(norms)[:, None] * (2.2 * frame.drift + 16 * SINGLE)
-        # Two rows of the extremes: the range of the numbers, which sets their step, is then the same for all queries.
-        ends = whole.new_tensor([-most - 1.0, float(most)])[:, None].expand(-1, whole.shape[1])
-        self._whole = torch.cat([whole, ends])
+        self._zero = most + 1
+        self._whole = whole.add_(self._zero).to(torch.uint8) if self.usable else whole
 
     def products(self, tile: Int8Tile) -> Tensor:
         """The products (b, w) with the items of a tile."""
-        return tile.products(self._whole)[:-2]
+        return tile.products(self._whole, self._zero)
 
     def error(self, tile: Int8Tile) -> Tensor:
         """By how much the scores with the items of a tile may differ: (b, 1)."""
@@ -166,20 +165,16 @@ def scores_of_pairs(queries: Tensor, items: Tensor, rows: Tensor, columns: Tenso
     return torch.sparse.sampled_addmm(pairs, queries, items.T, beta=0.0).values()
 
 
-def _product(rounded: Tensor) -> Product:
-    """The product with items (m, D), quantised to int8 with a step for each, by torch's own operators.
+def _product(whole: Tensor, step: Tensor) -> Product:
+    """The product with items (m, D) int8, each with its step (m,), by operators of torch that are not documented.
 
-    They are not documented, so that `steps_of_queries` is asked first whether they do as they should.
+    `steps_of_queries` says whether they do as they should.
     """
-    engines: Any = torch.backends.quantized
-    before = engines.engine
-    engines.engine = "onednn"
-    try:
-        packed = torch.ops.quantized.linear_prepack(rounded, None)
-    finally:
-        engines.engine = before
-    seven = not _has_eight_bits()
-    return lambda queries: torch.ops.quantized.linear_dynamic(queries, packed, seven)
+    packed = torch.ops.onednn.qlinear_prepack(whole, None)
+    multiply, zeros = torch.ops.onednn.qlinear_pointwise, torch.zeros(len(whole), dtype=torch.long)
+    return lambda queries, zero: multiply(
+        queries, 1.0, zero, packed, step, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+    )
 
 
 def _has_eight_bits() -> bool:
@@ -197,25 +192,21 @@ def steps_of_queries() -> int | None:
     most = EIGHT_BITS if _has_eight_bits() else SEVEN_BITS
     count, items, dim = _TRIED
     drawn = torch.Generator().manual_seed(0)
-    queries = torch.randint(-most, most + 1, (count, dim), generator=drawn).float()
-    rows = torch.randint(-ITEM_STEPS, ITEM_STEPS + 1, (items, dim), generator=drawn).float()
-    queries[0], queries[1], queries[2, ::2], rows[0], rows[1] = most, -most - 1, most, ITEM_STEPS, -ITEM_STEPS
+    queries = torch.randint(2 * most + 2, (count, dim), generator=drawn, dtype=torch.uint8)
+    rows = torch.randint(-ITEM_STEPS, ITEM_STEPS + 1, (items, dim), generator=drawn, dtype=torch.int8)
+    queries[0], queries[1], queries[2, ::2], rows[0], rows[1] = 2 * most + 1, 0, 0, ITEM_STEPS, -ITEM_STEPS
+    wide = queries.float() - (most + 1), rows.float()
+    wanted = wide[0] @ wide[1].T  # of whole numbers, and below 2^24: exact
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that sparse tensors and quantised ones are not yet, or no longer, stable
-            product = _product(
-                torch.quantize_per_channel(rows, torch.ones(items).double(), _zeros(items), 0, torch.qint8)
-            )
-            pairs = scores_of_pairs(queries, rows, torch.arange(count), torch.arange(count))
-            wanted = queries @ rows.T  # of whole numbers below 2^24: exact
-            right = torch.equal(product(queries), wanted) and torch.equal(pairs, wanted.diagonal())
-    except (AttributeError, RuntimeError, NotImplementedError):
+            warnings.simplefilter("ignore")  # that sparse tensors may still change
+            product = _product(rows, torch.ones(items))
+            pairs = scores_of_pairs(*wide, torch.arange(count), torch.arange(count))
+            right = torch.equal(product(queries, most + 1), wanted) and torch.equal(pairs, wanted.diagonal())
+    except (AttributeError, RuntimeError, TypeError):
         return None
-    return most if right and _seconds(lambda: product(queries)) < FASTER * _seconds(lambda: queries @ rows.T) else None
-
-
-def _zeros(count: int) -> Tensor:
-    return torch.zeros(count, dtype=torch.long)
+    fast = right and _seconds(lambda: product(queries, most + 1)) < FASTER * _seconds(lambda: wide[0] @ wide[1].T)
+    return most if fast else None
 
 
 def _seconds(call: Callable[[], object]) -> float:
