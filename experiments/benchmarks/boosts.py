@@ -25,7 +25,8 @@ from vsehub.criteria.boosts import BoostTable
 from vsehub.neighbors.tiles import Affine, nearest
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import measured_recall
-from vsehub.serving.corrected import BOOSTED
+from vsehub.serving.boosted_recall import MOVED
+from vsehub.serving.corrected import found_share
 from vsehub.serving.databases.engines import ENGINES
 from vsehub.serving.index_file import KINDS
 
@@ -52,11 +53,6 @@ def exact(queries: Tensor, items: Tensor, bias: Tensor, k: int) -> Tensor:
     return found[0][1]
 
 
-def overlap(found: Tensor, wanted: Tensor) -> float:
-    """The mean share of the wanted items that were found."""
-    return (found[:, :, None] == wanted[:, None, :]).any(dim=1).double().mean().item()
-
-
 def rescored(queries: Tensor, items: Tensor, bias: Tensor, raised: Tensor, shortlist: Tensor) -> Tensor:
     """The best items (Q, k) of shortlists (Q, n) by boosted scores."""
     scores = CSLS.scale * torch.einsum("qd,qnd->qn", queries, items[shortlist])
@@ -71,14 +67,14 @@ def measure(options, folder: Path) -> dict:
     bias = csls_bias(items)
     table, wanted, shortlisted = boosts_of(len(items)), {}, {}
     deepest = exact(queries, items, bias, min(max(SHORTLISTS), len(items)))
-    for moved in BOOSTED:
+    for moved in MOVED:
         raised = table.raised(moving(table, moved)).float()
         wanted[moved] = exact(queries, items, bias - CSLS.scale * raised, K)
         for count in SHORTLISTS:
             shortlist = deepest[:, :count]
             parts = [slice(first, first + 50) for first in range(0, len(queries), 50)]
             best = torch.cat([rescored(queries[part], items, bias, raised, shortlist[part]) for part in parts])
-            shortlisted[f"{count} at {moved}"] = overlap(best, wanted[moved])
+            shortlisted[f"{count} at {moved}"] = found_share(best, wanted[moved])
     rows = []
     for name in options.only:
         make = faiss_rows if name in KINDS else database_rows
@@ -87,11 +83,11 @@ def measure(options, folder: Path) -> dict:
         )
         for without, boosted in pairs:
             index, other = boosted.pop("index"), without.pop("index")
-            ways = {"without": asking(other, queries, None), "with": asking(index, queries, moving(table, BOOSTED[1]))}
+            ways = {"without": asking(other, queries, None), "with": asking(index, queries, moving(table, MOVED[1]))}
             times = common.interleave(ways, TIMED * options.rounds, torch.device("cpu"))
             found = {
-                str(moved): overlap(index.search(queries, K, True, moving(table, moved))[1], wanted[moved])
-                for moved in BOOSTED
+                str(moved): found_share(index.search(queries, K, True, moving(table, moved))[1], wanted[moved])
+                for moved in MOVED
             }
             plain = measured_recall(other, queries, items, bias, CSLS.scale, K)["corrected"]
             seconds = {way: common.summary(spent) for way, spent in times.items()}
@@ -112,7 +108,7 @@ def line(row: dict) -> tuple[str, ...]:
     """A row of the table."""
     times = row["seconds"]
     ratio = times["with"]["median"] / times["without"]["median"]
-    recalls = (f"{row['boosted'][str(moved)]:.3f}" for moved in BOOSTED)
+    recalls = (f"{row['boosted'][str(moved)]:.3f}" for moved in MOVED)
     spent = f"{1e3 * times['without']['median']:.3g} ms", f"{ratio:.2f}"
     return row["name"], f"{row['unboosted']:.3f}", *recalls, *spent
 
@@ -130,7 +126,7 @@ def main(argv: list[str] | None = None) -> None:
         for name in ("with", "without"):
             (Path(folder) / name).mkdir()
         result = measure(options, Path(folder))
-    moves = [f"boosts move {moved}" for moved in BOOSTED]
+    moves = [f"boosts move {moved}" for moved in MOVED]
     columns = ("index", "recall, unboosted", *moves, "a query", "with / without")
     text = (
         f"{options.items:,} items, {options.queries:,} queries, D = {options.dim}, k = {K}, made-up vectors; "
@@ -138,8 +134,7 @@ def main(argv: list[str] | None = None) -> None:
         f"{common.table(columns, map(line, result['rows']))}\n\nThe best of a shortlist of the unboosted ranking:\n\n"
     )
     lists = [
-        (f"{count:,}", *(f"{result['rescored'][f'{count} at {moved}']:.3f}" for moved in BOOSTED))
-        for count in SHORTLISTS
+        (f"{count:,}", *(f"{result['rescored'][f'{count} at {moved}']:.3f}" for moved in MOVED)) for count in SHORTLISTS
     ]
     text += common.table(("shortlist", *moves), lists)
     common.report(

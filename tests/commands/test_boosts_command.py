@@ -1,6 +1,7 @@
 """Boosts through `rerank` and `add`: the ranking under weights, the index that holds them, and what is refused."""
 
 import json
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -70,15 +71,87 @@ def test_a_ranking_under_weights_and_the_index_without_them(files, run_here, tmp
     assert 'weights = {"popularity": 0.5, "age": -0.1}' in note
 
 
-def test_weights_that_an_index_does_not_follow_are_named(files, run_here, undrawn, monkeypatch):
+@pytest.fixture
+def many(tmp_path):
+    """Items enough for lists of which a query searches some, with a popularity that few of them have."""
+    random = np.random.default_rng(5)
+    centres = random.normal(size=(60, 16))
+    for name, rows in (("items", 4000), ("queries", 60), ("reference", 100)):
+        vectors = centres[random.integers(0, 60, rows)] + 0.7 * random.normal(size=(rows, 16))
+        np.save(tmp_path / f"{name}.npy", (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32))
+    rows = [f"{one},{other}" for one, other in zip(random.lognormal(size=4000), random.random(4000), strict=True)]
+    (tmp_path / "views.csv").write_text("\n".join(["popularity,age", *rows]))
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+
+
+def test_an_index_that_loses_recall_refuses_boosts(many, run_here, tmp_path, undrawn):
+    """The error says what held; with it as the stated reach the command accepts. An earlier result stays whole."""
     pytest.importorskip("faiss")
-    found = {"0.01": 0.995, "0.03": 0.7, "0.1": 0.3}
-    monkeypatch.setattr("vsehub.serving.corrected.boosted_recall", lambda *_: found)
-    said = run_here("rerank", *SIDES, *BOOSTS, "criterion=csls", "index=hnsw", "out=out")
-    assert "boosts that move similarities by 0.03 (standard deviation over items) or more lead away" in said
-    assert "it finds 70.0% of the best, 100.0% without boosts; take index=flat, which is exact" in said
-    found.update({"0.03": 1.0, "0.1": 0.9901})
-    assert "lead away" not in run_here("rerank", *SIDES, *BOOSTS, "criterion=csls", "index=hnsw", "out=again")
+    given = ("rerank", *SIDES[:3], *BOOSTS, "criterion=csls", "out=out")
+    run_here(*given, "index=flat")
+    before = contents(tmp_path / "out")
+    assert "index.faiss" in before
+    said = run_here(*given, "index=ivf", "overwrite=true", status=2)
+    found = re.search(
+        r"boosts: index=ivf is approximate.* It finds ([\d.]+)% of the 10 best without weights, and where boosts move "
+        r"similarities \(standard deviation over items\) ([\d.]+)% by 0.01, ([\d.]+)% by 0.03, ([\d.]+)% by 0.1; at "
+        r"most 1% may be lost. It holds up to 0.03, which is a weight of popularity ([\d.]+), age ([\d.]+): set "
+        r"boosts.reach=0.03, or take index=flat, which is exact",
+        said,
+    )
+    assert found is not None, said
+    plain, *shares = map(float, found.groups()[:4])
+    assert min(shares[:2]) >= plain - 1.1
+    assert shares[2] < plain - 1
+    spread = np.loadtxt(tmp_path / "views.csv", delimiter=",", skiprows=1).std(axis=0)
+    assert np.allclose(list(map(float, found.groups()[4:])), 0.03 / spread, rtol=1e-2)
+    for rows in (1000, 5000):
+        run_here(*given, "index=ivf", f"index_rows={rows}", "boosts.reach=0.1", "overwrite=true", status=2)
+    assert contents(tmp_path / "out") == before
+    assert not [path for path in (tmp_path / "out").iterdir() if path.name == ".index"]
+
+    weights = ("boosts.reach=0.03", "boost_weights={age: 0.5}")
+    said = run_here(*given, "index=ivf", *weights, "overwrite=true", status=2)
+    assert "boost_weights: age 0.5 moves similarities by 0.14" in said
+    assert "beyond boosts.reach=0.03, up to which an approximate index is measured" in said
+    said = run_here(*given, "index=ivf", "boosts.reach=0.03", "index_rows=2000", "overwrite=true")
+    assert "boosts: where they move similarities (standard deviation), the index finds " in said
+    record = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert list(record["index"]["boosted_recall"]) == ["0.01", "0.03"]
+    assert record["index"]["files"] == ["index-00000.faiss", "index-00001.faiss"]
+    assert {one for one in contents(tmp_path / "out") if "faiss" in one} == set(record["index"]["files"])
+
+
+def test_a_collection_that_loses_recall_refuses_boosts(files, run_here, tmp_path, undrawn, monkeypatch):
+    """Nothing of it is left, and an earlier one of the name stays."""
+    lancedb = pytest.importorskip("lancedb")
+    from vsehub.serving.boosted_recall import BoostedRecall
+
+    def measured(index, queries, items, bias, scale, k, boosts, reach, seed):
+        moved = tuple(one for one in (0.01, 0.1) if one <= reach)
+        return BoostedRecall(k, 1.0, moved, (0.991, 0.5)[: len(moved)], ({"age": 1.0}, {"age": 10.0})[: len(moved)])
+
+    monkeypatch.setattr(BoostedRecall, "of", measured)
+    given = ("rerank", *SIDES, *BOOSTS, "criterion=csls", "index=lancedb")
+    approximate = ("index_approximate=true", "index_uri=base")
+    said = run_here(*given, *approximate, "out=out", status=2)
+    assert "It holds up to 0.01, which is a weight of age 1: set boosts.reach=0.01, or take index_approximate=" in said
+    assert not lancedb.connect(tmp_path / "base").list_tables().tables
+    assert not (tmp_path / "out" / "result.json").exists()
+    run_here(*given, *approximate, "boosts.reach=0.01", "out=out")
+    tables = lancedb.connect(tmp_path / "base").list_tables().tables
+    version = lancedb.connect(tmp_path / "base").open_table("vsehub").version
+    said = run_here(*given, *approximate, "k=5", "overwrite=true", "out=other", status=2)
+    assert "index=lancedb is approximate" in said
+    np.save(tmp_path / "items.npy", files["items"][::-1])
+    said = run_here(*given, *approximate, "overwrite=true", "out=other", status=2)
+    assert "index=lancedb is approximate" in said
+    assert lancedb.connect(tmp_path / "base").list_tables().tables == tables
+    assert lancedb.connect(tmp_path / "base").open_table("vsehub").version == version
+    run_here(*given, "index_approximate=false", "out=exact")  # whatever is measured
 
 
 def test_a_diagnosis_says_what_boosts_do_to_hubness(files, run_here, tmp_path, undrawn):
@@ -210,6 +283,8 @@ def test_boosts_are_renewed_in_a_collection(files, run_here, tmp_path, undrawn):
         (("boosts.columns=[]",), "name columns, as in"),
         (("boosts.columns=[popularty]",), "no column 'popularty' (did you mean popularity?)"),
         (("boosts.columns=[id]",), "id of row"),
+        (("boosts.reach=0",), "boosts.reach is 0; expected a number above 0"),
+        (("boosts.reach=far",), "boosts.reach"),
         (("boost_weights={views: 0.1}",), "'views' is no boost"),
         (("boost_weights={popularity: high}",), "popularity is 'high'; expected a number"),
         (("boost_weights=0.5",), "boost_weights is 0.5; expected a weight for each boost"),

@@ -10,6 +10,7 @@ from vsehub.criteria import CSLS, DualSoftmax, InvertedSoftmax, NearestNeighbor,
 from vsehub.criteria.boosts import MOST, SPREAD, Boosted, Boosts, BoostTable, stored_boosts
 from vsehub.neighbors.faiss import load_faiss
 from vsehub.serving import build_index, load_index, usage_note
+from vsehub.serving.boosted_recall import BoostedRecall
 from vsehub.serving.index_parts import IndexParts
 
 M, Q, D, R, K = 70, 11, 6, 40, 5
@@ -128,6 +129,46 @@ def test_an_index_of_bytes_has_no_room_for_them():
     items = unit(300, 5).float()
     with pytest.raises(InputError, match="ivfpq stores a byte for two dimensions, too few for boosts"):
         build_index(items, torch.zeros(300), 1.0, "ivfpq", boosts=BoostTable.of(["a"], np.arange(300.0), 300))
+
+
+@pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")
+def test_recall_under_weights_against_a_loop(tmp_path):
+    items, queries, reference = unit(1500, 5).float(), unit(30, 6).float(), unit(40, 7).float()
+    values = np.stack([np.random.default_rng(2).lognormal(size=1500), np.arange(1500.0)], axis=1)
+    bias, table = CSLS(3).bias(reference @ items.T), BoostTable.of(NAMES, values, 1500)
+    index = build_index(items, bias, CSLS.scale, "ivf", boosts=table)
+    index._index.nprobe = 3
+    found = BoostedRecall.of(index, queries, items, bias, CSLS.scale, K, table, reach=0.05)
+    assert found.moved == (0.01, 0.03, 0.05)
+    centred = (values - values.mean(axis=0)) / values.std(axis=0)
+    shares = []
+    for moved in (0.0, *found.moved):
+        scores = 2 * (queries @ items.T).numpy() - bias.numpy() + 2 * moved * centred.sum(axis=1)
+        weights = {name: moved / spread for name, spread in zip(NAMES, values.std(axis=0), strict=True)}
+        lists = index.search(queries, K, True, weights)[1].tolist()
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :K]
+        shares.append(
+            np.mean([len(set(one) & set(other)) / K for one, other in zip(lists, best.tolist(), strict=True)])
+        )
+    assert [found.unweighted, *found.shares] == pytest.approx(shares)
+    assert found.shares[-1] < found.unweighted - 0.01
+    with pytest.raises(InputError, match=r"boosts: ivf is approximate.* or take flat, which is exact"):
+        found.require_held("ivf", "boosts.reach", "flat")
+
+    search = CorrectedSearch(CSLS(3), k=K).fit(items, reference=reference, boosts=values, boost_names=NAMES)
+    with pytest.raises(InputError, match="boost_reach is -1; expected a number above 0"):
+        search.export(tmp_path / "index.faiss", "ivf", boost_reach=-1)
+    search.export(tmp_path / "index.faiss", "ivf", boost_reach=1e-6)
+    before = (tmp_path / "index.faiss").read_bytes()
+    with pytest.raises(InputError, match=r"set a? ?(smaller )?boost_reach.*, or take flat, which is exact"):
+        search.export(tmp_path / "index.faiss", "ivf", boost_reach=3.0)
+    assert (tmp_path / "index.faiss").read_bytes() == before
+    search.export(tmp_path / "flat.faiss", boost_reach=3.0)
+
+
+def test_how_many_amounts_hold():
+    for shares, held in (((0.99, 0.985, 0.2), 1), ((0.98, 1.0, 1.0), 0), ((0.99, 0.99, 1.0), 3)):
+        assert BoostedRecall(10, 1.0, (0.01, 0.03, 0.1), shares, ({},) * 3).held == held
 
 
 def test_what_is_stored_is_small_and_centred():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from vsehub.checks import existing, fail, require
+from vsehub.checks import existing, fail, positive, require
 from vsehub.cli.nodes import plain
 
 if TYPE_CHECKING:
@@ -23,16 +23,24 @@ SETTING, EXPECTED = "boosts.table", "Give a table with a column of numbers for e
 
 @dataclass(frozen=True)
 class RequestedBoosts:
-    """What `boosts` and `boost_weights` ask for. path: the table. names: its columns. weights: boost -> weight."""
+    """What `boosts` and `boost_weights` ask for.
+
+    path: the table. names: its columns. weights: boost -> weight. reach: up to how far boosts may move similarities in
+    an approximate index (`serving.boosted_recall`); None for a command that writes none.
+    """
 
     path: Path
     names: Sequence[str]
     weights: Mapping[str, float]
+    reach: float | None = None
 
     @classmethod
     def of(cls, cfg: DictConfig) -> "RequestedBoosts | None":
         """Those of a command's configuration, None for none. Raises InputError for settings that do not fit."""
         table, columns, weights = cfg.boosts.table, plain(cfg.boosts.columns), plain(cfg.get("boost_weights"))
+        reach = cfg.boosts.get("reach")
+        if "reach" in cfg.boosts:
+            positive("boosts.reach", reach)
         if table is None:
             require(
                 not columns, f"boosts.columns is {columns} without boosts.table; give boosts.table=FILE, or omit it"
@@ -46,7 +54,7 @@ class RequestedBoosts:
             weights is None or isinstance(weights, dict),
             f"boost_weights is {weights!r}; expected a weight for each boost, as in {{popularity: 0.1}}",
         )
-        return cls(Path(str(table)), columns, weights or {})
+        return cls(Path(str(table)), columns, weights or {}, reach)
 
     def read(self, inputs: "Inputs") -> "BoostTable":
         """The boosts of the items. Raises InputError for a table that does not fit them, and for unknown weights."""

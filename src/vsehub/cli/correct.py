@@ -2,6 +2,8 @@
 
 import logging
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -67,7 +69,12 @@ class RequestedCorrection:
         """The files that it adds to those of a reranking."""
         return [USAGE]
 
-    def write(self, found: "Comparison") -> None:
+    @contextmanager
+    def built(self, found: "Comparison") -> Iterator[Callable[[], None]]:
+        """Yields what corrects the collection; see `RequestedIndex.built`."""
+        yield lambda: self._write(found)
+
+    def _write(self, found: "Comparison") -> None:
         """Write the bias of each item and a note on ranking by it; add both to the record."""
         import torch
 

@@ -1,7 +1,10 @@
 """The index that `vsehub rerank` writes: a FAISS file or a collection in a database, with a note on searching it."""
 
-import logging
+import os
+import shutil
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import boolean, existing, require, whole
+from vsehub.checks import InputError, boolean, existing, require, whole
 from vsehub.cli.embeddings import Settings
 from vsehub.cli.kinds import MEANS
 from vsehub.cli.nodes import components, plain
@@ -23,14 +26,13 @@ if TYPE_CHECKING:
     from vsehub.criteria.boosts import BoostTable
     from vsehub.rerank.compare import Comparison
     from vsehub.rerank.inputs import Inputs
-    from vsehub.serving.corrected import Boostable, Searchable
+    from vsehub.serving.boosted_recall import Boostable
+    from vsehub.serving.corrected import Searchable
     from vsehub.serving.databases.engines import Place
 
 INDEX, USAGE = "index.faiss", "USAGE.md"
 APPROXIMATE_FROM = 100_000  # items of a database
-LOST = 0.01  # recall that weights of boosts may cost before a warning
-
-log = logging.getLogger(__name__)
+BUILDING = ".index"  # the folder in which the files of an index in parts are built
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class RequestedIndex:
 
     approximate: whether a database is to search an approximate index; None: from `APPROXIMATE_FROM` items on. columns:
     a table of further columns for a database, or None. rows: items in each file of a FAISS index, None for one file.
-    boosts: of the items, which the index holds beside the bias; boost_weights: those of the note on searching it.
+    boosts: of the items, which the index holds beside the bias; boost_weights: those of the note on searching it;
+    reach: up to how far boosts may move similarities (`serving.boosted_recall`), None without boosts.
     """
 
     settings: Settings
@@ -50,6 +53,7 @@ class RequestedIndex:
     rows: int | None = None
     boosts: "BoostTable | None" = None
     boost_weights: "Mapping[str, float] | None" = None
+    reach: float | None = None
 
     @classmethod
     def of(cls, cfg: DictConfig, settings: Settings) -> "RequestedIndex | None":
@@ -100,28 +104,55 @@ class RequestedIndex:
             require_free(self.place, self.settings.overwrite, self.settings.output.begun)
 
     def check_items(self, inputs: "Inputs") -> None:
-        """Raise InputError for further columns that do not fit the items."""
+        """Raise InputError for files of others in the way, and for further columns that do not fit the items."""
+        self.settings.output.refuse_foreign(self.files(len(inputs.sides.items)))
         if self.columns is not None:
             from vsehub.serving.databases.columns import read_columns
 
             read_columns(self.columns, item_ids(inputs))
 
-    def write(self, found: "Comparison") -> None:
-        """Write or fill an index that returns the corrected ranking, and a note on searching it; add to the record."""
+    @contextmanager
+    def built(self, found: "Comparison") -> Iterator[Callable[[], None]]:
+        """The index, built beside any earlier one and measured; yields what puts it into place.
+
+        That also writes a note on searching it, and adds to the record. Raises InputError for boosts under which the
+        index loses recall; the earlier one then stays.
+        """
         import torch
 
         from vsehub.io.files import write_text
 
         began, served = time.perf_counter(), found.served
         terms = served.ranked.item_terms
-        bias = terms[0] if terms else torch.zeros(len(found.inputs.sides.items))
-        write = self._write_faiss if self.place is None else self._write_database
-        found.record["index"], note = write(found, served.criterion, bias)
-        found.record["seconds"]["index"] = time.perf_counter() - began
-        write_text(self.settings.output / USAGE, note)
+        count = len(found.inputs.sides.items)
+        bias = terms[0] if terms else torch.zeros(count)
+        if self.boosts is not None and self.reach is not None and self.boost_weights and self._approximate(count):
+            from vsehub.serving.boosted_recall import require_within
 
-    def _write_faiss(self, found: "Comparison", criterion: "ItemBias", bias: "Tensor") -> tuple[dict[str, Any], str]:
-        """Write a FAISS index. Returns its part of the record and the note on searching it."""
+            require_within(self.boost_weights, self.boosts, self.reach)
+        build = self._built_faiss if self.place is None else self._built_collection
+        with build(found, served.criterion, bias) as place:
+            building = time.perf_counter() - began
+
+            def put() -> None:
+                placing = time.perf_counter()
+                found.record["index"], note = place()
+                write_text(self.settings.output / USAGE, note)
+                found.record["seconds"]["index"] = building + time.perf_counter() - placing
+
+            yield put
+
+    def _approximate(self, items: int) -> bool:
+        """Whether the index misses some of the best of so many items."""
+        if self.place is None:
+            return self.kind != "flat"
+        return items >= APPROXIMATE_FROM if self.approximate is None else self.approximate
+
+    @contextmanager
+    def _built_faiss(
+        self, found: "Comparison", criterion: "ItemBias", bias: "Tensor"
+    ) -> Iterator[Callable[[], tuple[dict[str, Any], str]]]:
+        """A FAISS index; yields what writes it and gives its part of the record and the note on searching it."""
         from vsehub.serving import NoteQueries, ServedIndex, build_index, usage_note
         from vsehub.serving.index_parts import IndexParts
 
@@ -129,29 +160,43 @@ class RequestedIndex:
         where = "." if out.remote else str(out.folder.absolute())  # behind an address: where the files are fetched to
         means = f"{where}/{MEANS}" if found.inputs.means_removed else None
         k, asked = self.settings.k, NoteQueries("queries.npy", self.settings.normalize, self.boost_weights, means)
+        names, building = self.files(len(items))[:-1], out / BUILDING
         index: ServedIndex | IndexParts
-        if self.rows is None:
-            index = build_index(items, bias, criterion.scale, self.kind, seed, boosts=self.boosts)
-            index.save(out / INDEX)
-            code = usage_note(index, f"{where}/{INDEX}", k, asked)
-        else:
-            index = IndexParts.build(out.folder, items, bias, criterion.scale, self.kind, self.rows, seed, self.boosts)
-            code = index.usage_note(where, k, asked)
-        names = self.files(len(items))[:-1]
-        size = sum((out / name).stat().st_size for name in names)
-        facts = {"kind": self.kind, "files": names, "bytes": size}
-        rows = f"`positions` are rows of {found.record['items']['path']}, counted from 0"
-        rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
-        shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-        fetched = f"{shown} and {MEANS}" if found.inputs.means_removed else shown
-        needs = f"Fetch {fetched} from {out.shown} first. " if out.remote else ""
-        note = usage(found, shown, f"{needs}Searching needs only FAISS and numpy", code, rows)
-        figures = measured(index, found, criterion, bias, self.settings)
-        figures |= self._boosted(index, found, criterion, bias, figures["recall"]["corrected"])
-        return facts | figures, note
 
-    def _write_database(self, found: "Comparison", criterion: "ItemBias", bias: "Tensor") -> tuple[dict[str, Any], str]:
-        """Fill a collection of a database. Returns its part of the record and the note on searching it."""
+        def put() -> tuple[dict[str, Any], str]:
+            if isinstance(index, ServedIndex):
+                index.save(out / INDEX)
+            else:
+                for file in index.files:
+                    os.replace(file, out / file.name)
+            size = sum((out / name).stat().st_size for name in names)
+            return {"kind": self.kind, "files": names, "bytes": size} | figures, note
+
+        try:
+            if self.rows is None:
+                index = build_index(items, bias, criterion.scale, self.kind, seed, boosts=self.boosts)
+                code = usage_note(index, f"{where}/{INDEX}", k, asked)
+            else:
+                index = IndexParts.build(
+                    building, items, bias, criterion.scale, self.kind, self.rows, seed, self.boosts
+                )
+                code = index.usage_note(where, k, asked)
+            figures = self._figures(index, found, criterion, bias)
+            rows = f"`positions` are rows of {found.record['items']['path']}, counted from 0"
+            rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
+            shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+            fetched = f"{shown} and {MEANS}" if found.inputs.means_removed else shown
+            needs = f"Fetch {fetched} from {out.shown} first. " if out.remote else ""
+            note = usage(found, shown, f"{needs}Searching needs only FAISS and numpy", code, rows)
+            yield put
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+
+    @contextmanager
+    def _built_collection(
+        self, found: "Comparison", criterion: "ItemBias", bias: "Tensor"
+    ) -> Iterator[Callable[[], tuple[dict[str, Any], str]]]:
+        """A filled collection; yields what gives it its name, its part of the record and the note on searching it."""
         from vsehub.serving.databases.collection import Items, facts_of, fill, usage_note
         from vsehub.serving.databases.columns import read_columns
         from vsehub.serving.databases.engines import ENGINES
@@ -160,7 +205,7 @@ class RequestedIndex:
         place, names = self.place, found.inputs.item_names
         assert place is not None
         count = len(found.inputs.sides.items)
-        approximate = count >= APPROXIMATE_FROM if self.approximate is None else self.approximate
+        approximate = self._approximate(count)
         ids = item_ids(found.inputs)
         ranking = found.served.record
         fields = None if self.columns is None else read_columns(self.columns, ids)
@@ -193,38 +238,35 @@ class RequestedIndex:
             needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
             code = usage_note(collection, uri, k=self.settings.k, boost_weights=self.boost_weights)
             note = usage(found, place.name, needs, code, rows)
-            figures = measured(collection, found, criterion, bias, self.settings)
-            figures |= self._boosted(collection, found, criterion, bias, figures["recall"]["corrected"])
-            collection.complete()
-        return told | figures, note
+            try:
+                figures = self._figures(collection, found, criterion, bias)
+            except InputError:
+                collection.discard()
+                raise
 
-    def _boosted(
-        self,
-        index: "Boostable",
-        found: "Comparison",
-        criterion: "ItemBias",
-        bias: "Tensor",
-        unboosted: float,
+            def put() -> tuple[dict[str, Any], str]:
+                collection.complete()
+                return told | figures, note
+
+            yield put
+
+    def _figures(
+        self, index: "Boostable", found: "Comparison", criterion: "ItemBias", bias: "Tensor"
     ) -> dict[str, Any]:
-        """The recall of an index with boosts under their weights; see `boosted_recall`.
+        """Recall and time of an index. Raises InputError for boosts under which an approximate one loses recall."""
+        figures = measured(index, found, criterion, bias, self.settings)
+        if self.boosts is None or self.reach is None:
+            return figures
+        from vsehub.serving.boosted_recall import BoostedRecall
 
-        A warning says from which weights on it is more than `LOST` below `unboosted`, the recall without weights.
-        """
-        if self.boosts is None:
-            return {}
-        from vsehub.serving.corrected import boosted_recall
-
-        sides, k, seed = found.inputs.sides, self.settings.k, self.settings.seed
-        recall = boosted_recall(index, sides.queries, sides.items, bias, criterion.scale, k, self.boosts, seed)
-        lost = [moved for moved, share in recall.items() if share < unboosted - LOST]
-        if lost:
-            log.warning(
-                "boosts that move similarities by %s (standard deviation over items) or more lead away from where this "
-                "approximate index looks: it finds %.1f%% of the best, %.1f%% without boosts; take %s, which is exact",
-                *(lost[0], 100 * recall[lost[0]], 100 * unboosted),
-                "index=flat" if self.place is None else "index_approximate=false",
-            )
-        return {"boosted_recall": recall}
+        sides, k = found.inputs.sides, self.settings.k
+        recall = BoostedRecall.of(
+            index, sides.queries, sides.items, bias, criterion.scale, k, self.boosts, self.reach, self.settings.seed
+        )
+        if self._approximate(len(sides.items)):
+            exact = "index=flat" if self.place is None else "index_approximate=false"
+            recall.require_held(f"index={self.kind}", "boosts.reach", exact)
+        return figures | {"boosted_recall": recall.record()}
 
 
 def require_bias(name: str, criterion: "Criterion", settings: Settings) -> None:

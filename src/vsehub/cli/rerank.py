@@ -1,6 +1,7 @@
 """`vsehub rerank`: rank your own embeddings with hubs corrected, measure before and after, and build an index."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -99,29 +100,31 @@ def rerank(cfg: DictConfig) -> None:
             calibrated = of_ranking(found, name, criterion, settings)
             calibrated.calibration.require_rate(cfg.accept)
         ranked, served = found.measured.rankings[-1], found.served
-        names = found.inputs.query_names.ids, found.inputs.item_names.ids
+        names, p_values = (found.inputs.query_names.ids, found.inputs.item_names.ids), None
+        if calibrated is not None:
+            p_values, found.record["calibration"] = calibrated.applied(ranked.values[:, 0], cfg.accept)
+        if boosts is not None and table is not None:
+            found.record["boosts"] = boosts_record(boosts, table, found.boost_weights)
+            if isinstance(index, RequestedIndex):
+                index = replace(index, boosts=table, boost_weights=found.boost_weights, reach=boosts.reach)
         written = [
             RANKING,
             *((BIASES,) if cfg.biases else ()),
             *((MEANS,) if inputs.means_removed else ()),
             *(() if index is None else index.files(len(inputs.sides.items))),
         ]
-        out.begin((RESULT, PAGE, *written))
-        p_values = None
-        if calibrated is not None:
-            p_values, found.record["calibration"] = calibrated.applied(ranked.values[:, 0], cfg.accept)
-        write_ranking(out / RANKING, ranked.positions, ranked.values, *names, p_values, cfg.accept)
-        if inputs.means_removed and inputs.kind_means is not None:
-            inputs.kind_means.save(out / MEANS)
-        if cfg.biases:
-            count = len(found.inputs.sides.items)
-            write_biases(out / BIASES, served.ranked.item_terms, served.criterion.scale, count, names[1])
-        if boosts is not None and table is not None:
-            found.record["boosts"] = boosts_record(boosts, table, found.boost_weights)
-            if isinstance(index, RequestedIndex):
-                index = replace(index, boosts=table, boost_weights=found.boost_weights)
-        if index is not None:
-            index.write(found)
+        if not out.earlier:
+            out.begin((RESULT, PAGE, *written))  # replaces nothing; a command that is stopped is known by its mark
+        with nullcontext() if index is None else index.built(found) as put_index:
+            out.begin((RESULT, PAGE, *written))
+            write_ranking(out / RANKING, ranked.positions, ranked.values, *names, p_values, cfg.accept)
+            if inputs.means_removed and inputs.kind_means is not None:
+                inputs.kind_means.save(out / MEANS)
+            if cfg.biases:
+                count = len(found.inputs.sides.items)
+                write_biases(out / BIASES, served.ranked.item_terms, served.criterion.scale, count, names[1])
+            if put_index is not None:
+                put_index()
         written += finish(found, out)
     print(f"{terminal(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
 

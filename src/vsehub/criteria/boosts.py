@@ -117,6 +117,10 @@ class BoostTable:
         """These items' boosts, then those of more items."""
         return BoostTable(self.boosts, torch.cat([self.values, more.values]))
 
+    def moves(self) -> dict[str, float]:
+        """Boost -> how far a weight of 1 moves similarities, as a standard deviation over items."""
+        return dict(zip(self.boosts.names, self.values.std(dim=0, correction=0).tolist(), strict=True))
+
     def stored(self) -> Tensor:
         """What the items store: (M, B) float32."""
         means, scales = (self.values.new_tensor(one) for one in (self.boosts.means, self.boosts.scales))

@@ -189,7 +189,7 @@ def _choose_weights(
     unboosted: a·s - b, where scale is a. places: the rows (m,), in the table, of the items. One boost after another
     takes each of `MOVES`, up and down, beside the best weights found for the others, twice over.
     """
-    names, spread = boosts.boosts.names, boosts.values.std(dim=0, correction=0).tolist()
+    names, spread = boosts.boosts.names, list(boosts.moves().values())
     found: dict[tuple[float, ...], np.ndarray] = {}
 
     def reciprocals(weights: tuple[float, ...]) -> np.ndarray:

@@ -72,7 +72,7 @@ class Output:
             self._remote.fetch({MARK}.intersection(self._remote.names()))
         self.earlier, finished = self._mark()
         self.begun = bool(self.earlier) and not finished
-        self._refuse_foreign(self._names)
+        self.refuse_foreign(self._names)
         others = [] if self.overwrite or self.earlier else self._others()
         more = " and more" if len(others) > 3 else ""
         require(
@@ -102,7 +102,7 @@ class Output:
     def begin(self, names: Iterable[str]) -> None:
         """Remove the files of an earlier command of this kind, and mark the folder as an unfinished output."""
         names = list(names)
-        self._refuse_foreign(names)
+        self.refuse_foreign(names)
         if self._remote is not None:
             self._remote.remove(self.earlier)
         place = self.folder.resolve()
@@ -164,7 +164,8 @@ class Output:
             )
         return [name for name in map(str, files) if stays_inside(name)], bool(mark.get("finished", True))
 
-    def _refuse_foreign(self, names: Iterable[str]) -> None:
+    def refuse_foreign(self, names: Iterable[str]) -> None:
+        """Raise InputError if the folder holds files of these names that vsehub did not write."""
         listed = None if self._remote is None else set(self._remote.names())
         there = [
             name

@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 
 # Vectors passed to FAISS at a time: the memory needed besides the index.
 BLOCK = 16384
-# How far boosts move similarities, as a standard deviation over items, where the recall of an index is measured.
-BOOSTED, BOOSTED_QUERIES = (0.01, 0.03, 0.1), 200
 TIMED = 50  # queries searched one by one to measure the time of one
 FAISS_FOR = ("an index", "rank without one (`Criterion.search`, index=null)")
 
@@ -184,15 +182,6 @@ class Searchable(Protocol):
         """Values and positions (Q, k); see `ServedIndex.search`."""
 
 
-class Boostable(Searchable, Protocol):
-    """A `Searchable` that may hold boosts."""
-
-    def search(
-        self, queries: Any, k: int = 10, corrected: bool = True, boost_weights: Mapping[str, float] | None = None
-    ) -> tuple[Any, Any]:
-        """Values and positions (Q, k); see `ServedIndex.search`."""
-
-
 @torch.no_grad()
 def measured_recall(
     index: Searchable,
@@ -215,42 +204,13 @@ def measured_recall(
     asked = drawn.rows(0, len(drawn))
     recall = {}
     for name, (_, wanted) in zip(("plain", "corrected"), exact, strict=True):
-        positions = index.search(asked, k, corrected=name == "corrected")[1]
-        recall[name] = (positions[:, :, None] == wanted.cpu()[:, None, :]).any(dim=1).double().mean().item()
+        recall[name] = found_share(index.search(asked, k, corrected=name == "corrected")[1], wanted)
     return recall
 
 
-@torch.no_grad()
-def boosted_recall(
-    index: Boostable,
-    queries: Any,
-    items: Any,
-    bias: Tensor,
-    scale: float,
-    k: int,
-    boosts: BoostTable,
-    seed: int = 0,
-) -> dict[str, float]:
-    """The "corrected" of `measured_recall` where all boosts together move similarities by each of `BOOSTED`.
-
-    A key, such as "0.05", is the standard deviation, over items, of what each boost adds to similarities.
-    """
-    spread = boosts.values.std(dim=0, correction=0)
-    drawn = as_vectors("queries", sampled(as_vectors("queries", queries), BOOSTED_QUERIES, seed)[0])
-    items = as_vectors("items", items, columns=drawn.shape[1], device=drawn.rows(0, 1).device)
-    asked, found = drawn.rows(0, len(drawn)), {}
-    for moved in BOOSTED:
-        weights = {
-            name: moved / wide for name, wide in zip(boosts.boosts.names, spread.tolist(), strict=True) if wide > 0
-        }
-        raised = boosts.raised(weights)
-        if raised is None:
-            continue
-        raised_bias = bias.to(asked) - scale * raised.to(asked)
-        ((_, wanted),) = nearest(drawn, items, k, [Affine(scale, raised_bias)])
-        positions = index.search(asked, k, True, weights)[1]
-        found[str(moved)] = (positions[:, :, None] == wanted.cpu()[:, None, :]).any(dim=1).double().mean().item()
-    return found
+def found_share(positions: Tensor, wanted: Tensor) -> float:
+    """The mean share of the wanted items of each query (Q, k) that are among those found (Q, n)."""
+    return (positions[:, :, None] == wanted.cpu()[:, None, :]).any(dim=1).double().mean().item()
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, boolean, fail, nearest, require, whole
+from vsehub.checks import InputError, boolean, fail, nearest, positive, require, whole
 from vsehub.components import TARGET, Components, conf_folder
 from vsehub.criteria.auto import Auto
 from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, fit_all, joined
@@ -32,6 +32,7 @@ from vsehub.neighbors.vectors import (
     given_back,
     usable_device,
 )
+from vsehub.serving.boosted_recall import REACH, BoostedRecall
 from vsehub.serving.calibration import Calibration
 from vsehub.serving.corrected import build_index
 from vsehub.serving.estimator_file import read_search, write_search
@@ -523,12 +524,14 @@ class CorrectedSearch:
         return found
 
     @torch.no_grad()
-    def export(self, path: str | Path, kind: str = "flat") -> None:
+    def export(self, path: str | Path, kind: str = "flat", boost_reach: float = REACH) -> None:
         """Write a FAISS index whose ordinary inner-product search returns the corrected ranking.
 
-        kind: "flat" is exact, "ivf" and "hnsw" are approximate. `vsehub.serving.load_index` reads the file
+        kind: "flat" is exact, "ivf" and "hnsw" are approximate. boost_reach: up to how far boosts may move similarities
+        in an approximate index, as a standard deviation over items. `vsehub.serving.load_index` reads the file
         (elsewhere with trust=True), and `usage_note` says how FAISS searches it without vsehub. Raises InputError
-        without a reference or FAISS, and if the criterion is not one number an item.
+        without a reference or FAISS, if the criterion is not one number an item, and for boosts under which an
+        approximate index loses more than 0.01 of its recall, by reference queries.
         """
         now = self._require_fitted()
         require(
@@ -542,8 +545,14 @@ class CorrectedSearch:
                 f"{criterion!r} does not subtract one number from an item's scores, which is all that an index can "
                 "hold: take csls, is, nnn, dn or sinkhorn, or search with CorrectedSearch"
             )
+        positive("boost_reach", boost_reach)
         bias = now.terms[0] if now.terms else torch.zeros(len(now.items))
-        build_index(now.items, bias, criterion.scale, kind, boosts=now.boosts).save(path)
+        index = build_index(now.items, bias, criterion.scale, kind, boosts=now.boosts)
+        if now.boosts is not None and kind != "flat":
+            k = min(self.k, len(now.items))
+            given = (now.reference, now.items, bias, criterion.scale, k, now.boosts, boost_reach)
+            BoostedRecall.of(index, *given).require_held(kind, "boost_reach", "flat")
+        index.save(path)
 
     def _checked(self) -> Criterion:
         """The criterion. Raises InputError for arguments of the constructor that are not possible."""

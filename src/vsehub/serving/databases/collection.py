@@ -129,6 +129,14 @@ class Collection:
             self.database, self._live = self._live, None
             _tidy(self.database, self.place, self.facts)
 
+    def discard(self) -> None:
+        """Remove the collection and what is kept beside it, unless it is the live one."""
+        if self._live is None:
+            return
+        with self.place.asking():
+            forget(self.database, self.place, self.facts.generation)
+            self.database.drop()
+
     def size(self) -> int | None:
         """Bytes on disk; None where the engine does not say."""
         with self.place.asking():
