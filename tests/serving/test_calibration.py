@@ -213,12 +213,13 @@ def test_changes_make_it_void():
         lambda one: one.tune(unit(60, 8), torch.arange(60)),
         lambda one: one.add(ITEMS[:1]),
         lambda one: one.remove([0]),
+        lambda one: one.set_params(normalize=True),
     ):
         search = calibrated()
         search.search(QUERIES, accept=0.1)
         change(search)
         for asked, name in (({"accept": 0.1}, "accept"), ({"p_values": True}, "p_values")):
-            with pytest.raises(InputError, match=f"{name}: this search is not calibrated, or fit, tune, add or remove"):
+            with pytest.raises(InputError, match=f"{name}: this search is not calibrated, or fit, tune, add, remove"):
                 search.search(QUERIES, **asked)
 
 

@@ -221,7 +221,8 @@ class CorrectedSearch:
     def set_params(self, **params: Any) -> Self:
         """Change some of the constructor's arguments. Raises InputError for a name that is none of them.
 
-        criterion and parameters count from the next `fit` on, the others from the next call.
+        criterion and parameters count from the next `fit` on, the others from the next call. Another `normalize` makes a
+        calibration void.
         """
         known = self.get_params()
         for name in params:
@@ -230,8 +231,11 @@ class CorrectedSearch:
                 f"{type(self).__name__} has no parameter {name!r}{nearest(name, known)}; its parameters: "
                 f"{', '.join(known)}",
             )
-        for name, value in params.items():
-            setattr(self, name, value)
+        with self._changing:
+            if params.get("normalize", self.normalize) is not self.normalize and self._fitted is not None:
+                self._fitted = replace(self._fitted, calibration=None)  # it is of the scores of other vectors
+            for name, value in params.items():
+                setattr(self, name, value)
         return self
 
     def __repr__(self) -> str:
@@ -379,8 +383,8 @@ class CorrectedSearch:
         if p_values or accept is not None:
             require(
                 now.calibration is not None,
-                f"{'p_values' if p_values else 'accept'}: this search is not calibrated, or fit, tune, add or remove "
-                "have changed it since; call calibrate(queries, truth)",
+                f"{'p_values' if p_values else 'accept'}: this search is not calibrated, or fit, tune, add, remove "
+                "or another normalize have changed it since; call calibrate(queries, truth)",
             )
         if accept is not None and now.calibration is not None:
             now.calibration.require_rate(accept)
