@@ -262,7 +262,7 @@ def test_a_calibration_is_void_under_weights():
     found = search.search(QUERIES, p_values=True, boost_weights=dict.fromkeys(NAMES, 0))
     assert all(torch.equal(*both) for both in zip(found, plain.search(QUERIES, p_values=True), strict=True))
     search.add(ITEMS[:1], boosts=VALUES[:1])
-    with pytest.raises(InputError, match="not calibrated, or fit, tune, add or remove have changed it"):
+    with pytest.raises(InputError, match="not calibrated, or fit, tune, add, remove or another normalize"):
         search.search(QUERIES, p_values=True)
 
 

@@ -221,8 +221,8 @@ class CorrectedSearch:
     def set_params(self, **params: Any) -> Self:
         """Change some of the constructor's arguments. Raises InputError for a name that is none of them.
 
-        criterion and parameters count from the next `fit` on, the others from the next call. Another `normalize` makes a
-        calibration void.
+        criterion and parameters count from the next `fit` on, the others from the next call. Another `normalize` makes
+        a calibration void.
         """
         known = self.get_params()
         for name in params:
