@@ -22,7 +22,8 @@ def screened(monkeypatch):
     int8.steps_of_queries.cache_clear()
     if most is None:
         pytest.skip("torch has no exact product in int8 here")
-    for name, value in (("TILE_ITEMS", 64), ("OPENED_ITEMS", 64), ("SCREENED_QUERIES", 0), ("LEAST_DIMENSIONS", 1)):
+    small = {"TILE_ITEMS": 64, "OPENED_ITEMS": 64, "OPENED_FOR_EACH": 1, "SCREENED_QUERIES": 0, "LEAST_DIMENSIONS": 1}
+    for name, value in small.items():
         monkeypatch.setattr(tiles, name, value)
     monkeypatch.setattr(tiles, "steps_of_queries", lambda: most)
     monkeypatch.setattr(int8, "ROTATED", 100)

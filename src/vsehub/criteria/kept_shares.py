@@ -75,9 +75,10 @@ class KeptShares:
 
         assert self._level is not None
         log_first = self._log_queries - np.log(self._unscaled) - self._level - math.log(shape[1])
-        queries = np.exp(log_first - self._log_queries)
-        for _ in range(count):
-            items = next_items(queries)
-            queries = shape[0] / shape[1] / (held.T @ items + of_queries * (of_items @ items / total))
-        log_queries = torch.from_numpy(self._log_queries + np.log(queries))
-        return log_queries, torch.from_numpy(np.log(items)), torch.from_numpy(np.log(next_items(queries)))
+        with np.errstate(all="ignore"):  # what has no large share at all is no longer a number, which is then said
+            queries = np.exp(log_first - self._log_queries)
+            for _ in range(count):
+                items = next_items(queries)
+                queries = shape[0] / shape[1] / (held.T @ items + of_queries * (of_items @ items / total))
+            log_queries = torch.from_numpy(self._log_queries + np.log(queries))
+            return log_queries, torch.from_numpy(np.log(items)), torch.from_numpy(np.log(next_items(queries)))

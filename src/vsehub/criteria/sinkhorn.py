@@ -67,6 +67,9 @@ class Sinkhorn(ItemBias):
             log.info("%s: too many shares matter for rounds on these alone; rounds on all scores follow", self)
             return None
         queries, moved, expected = kept.rounds(self.rounds - 1)
+        if not (queries.isfinite().all() and moved.isfinite().all()):
+            log.info("%s: some queries or items have no large share; rounds on all scores follow", self)
+            return None
         moves = moved.float().split([side.items for side in sides])
         own = [(one + move,) for one, move in zip(scaled, moves, strict=True)]
         last = [self.part(side, self.rounds, (queries,), one) for side, one in zip(sides, own, strict=True)]

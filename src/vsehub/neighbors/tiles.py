@@ -54,9 +54,10 @@ HELD_ELEMENTS = 2**27
 # Scores of all reference queries against some items: 128 MB of float32 at a time, for any number of queries.
 COLUMN_ELEMENTS = 2**25
 LEAST_COLUMNS = NARROW
-# Queries, over all searches of the items, from which on rounding the items pays; items that are not screened, since
-# little is known of the k-th best.
+# Queries, over all searches of the items, from which on rounding the items pays; items that are not screened,
+# since little is known of the k-th best.
 SCREENED_QUERIES, OPENED_ITEMS = 4096, 4096
+OPENED_FOR_EACH = 128  # of the items sought
 BAR: dict[str, Any] = {"unit": " scores", "unit_scale": True}
 
 
@@ -155,12 +156,13 @@ class _Exact:
         """A screen of the tiles that are read from now on; None where it saves nothing or does not apply."""
         items, affine = self._items, [one for one in corrections if one is None or isinstance(one, Affine)]
         asked = items.asked(len(self.queries)) if isinstance(items, InMemory) else len(self.queries)
-        fits = len(items) > OPENED_ITEMS and LEAST_DIMENSIONS <= self.shape[1] <= MOST_DIMENSIONS
+        opened = max(OPENED_ITEMS, OPENED_FOR_EACH * screened(self._k, len(self)))
+        fits = len(items) > opened and LEAST_DIMENSIONS <= self.shape[1] <= MOST_DIMENSIONS
         if asked >= SCREENED_QUERIES and fits and len(affine) == len(corrections):
             most = steps_of_queries()
             if most is not None:
                 int8 = items.int8 if isinstance(items, InMemory) else Int8Items(items, kept=False)
-                self._screen = _Screen(self, most, int8, affine)
+                self._screen = _Screen(self, most, int8, affine, opened)
         return self._screen
 
     def depth(self, correct: TileCorrection | None) -> int:
@@ -201,18 +203,20 @@ class _Exact:
 class _Screen:
     """What int8 leaves to be computed in float32, tile by tile; see `neighbors.int8`.
 
-    corrections: of the values that are ranked.
+    most: see `int8.steps_of_queries`. corrections: of the values that are ranked. opened: items before the first
+    that is screened.
     """
 
-    def __init__(self, exact: _Exact, most: int, items: Int8Items, corrections: Sequence["Affine | None"]):
+    def __init__(self, exact: _Exact, most: int, items: Int8Items, corrections: Sequence["Affine | None"], opened: int):
         self._exact, self._most, self._items, self._corrections = exact, most, items, corrections
+        self._opened = opened
         self._asked: dict[int, Int8Queries] = {}
         self._starts: dict[int, int] = {}
 
     def read(self, start: int, rows: Tensor) -> None:
         """Take the rows of the items that the next tiles are of."""
         self._rows = rows
-        self._tile = self._items.tile(start, rows) if start >= OPENED_ITEMS else None
+        self._tile = self._items.tile(start, rows) if start >= self._opened else None
 
     def entries(self, rows: slice, columns: slice, running: Sequence[Mapping[int, Best]]) -> list[Entries] | None:
         """For each correction, the values of a tile that may be among the best; None if float32 finds them as soon.
