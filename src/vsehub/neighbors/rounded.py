@@ -13,8 +13,9 @@ from torch import Tensor
 from vsehub.checks import require
 from vsehub.neighbors.vectors import VectorSource
 
-# A BLAS multiplies fewer columns or rows than these by other routines, which add up the products in another order.
-NARROW, LOW = 16, 8
+# A BLAS multiplies fewer columns or rows than these by other routines, which add up the products in another order;
+# fewer rounded rows than LOW_ROUNDED are not multiplied by AMX.
+NARROW, LOW, LOW_ROUNDED = 16, 8, 32
 # (queries (b, D), memory or None) -> scores (b, m)
 Products = Callable[[Tensor, Tensor | None], Tensor]
 
@@ -38,7 +39,7 @@ def products(items: Tensor) -> Products:
 
     The score of an item does not depend on the items beside it, so that copies are tied in every block.
     """
-    return _padded(items, lambda wide: lambda queries, out: torch.mm(queries, wide.T, out=out))
+    return _padded(items, LOW, lambda wide: lambda queries, out: torch.mm(queries, wide.T, out=out))
 
 
 def at_least(count: int, rows: Tensor) -> Tensor:
@@ -47,14 +48,14 @@ def at_least(count: int, rows: Tensor) -> Tensor:
     return rows if missing <= 0 else torch.cat([rows, rows.new_zeros(missing, rows.shape[1])])
 
 
-def _padded(items: Tensor, make: Callable[[Tensor], Products]) -> Products:
-    """The products that `make` gives of items, with zeros beside few items and few queries."""
+def _padded(items: Tensor, low: int, make: Callable[[Tensor], Products]) -> Products:
+    """The products that `make` gives of items, with zeros beside few items and fewer queries than low."""
     count, score = len(items), make(at_least(NARROW, items))
 
     def scored(queries: Tensor, out: Tensor | None) -> Tensor:
-        if count >= NARROW and len(queries) >= LOW:
+        if count >= NARROW and len(queries) >= low:
             return score(queries, out)
-        scores = score(at_least(LOW, queries), None)[: len(queries), :count]
+        scores = score(at_least(low, queries), None)[: len(queries), :count]
         return scores if out is None else out.copy_(scores)
 
     return scored
@@ -65,7 +66,7 @@ def rounded_products(items: Tensor) -> Products:
 
     Scores are float32, or float64 where the vectors are: in bfloat16 most of a query's best would be equal.
     """
-    return _padded(items, _of_rounded)
+    return _padded(items, LOW_ROUNDED, _of_rounded)
 
 
 def _of_rounded(items: Tensor) -> Products:
