@@ -14,6 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import ray
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from measuring import measure
 
 from vsehub.checks import InputError

@@ -1,7 +1,9 @@
 """The k largest values of each row of a matrix or of blocks of its columns; ties go to the lower column."""
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -9,8 +11,10 @@ from vsehub.checks import fail
 
 GROUPS_FOR_EACH = 8  # groups of columns for each of the k + 1 sought, below which looking at maxima first saves nothing
 GROUP = 32  # a power of two
-# Where more than this share of the groups hold one, the block's own k largest are found sooner.
-MOST_ENTERED = 0.6
+THREADED = 2**18  # numbers of a matrix for each thread, at least
+MOST_ENTERED = 0.04  # where a larger share of a block's entries is left, its own k largest are found sooner
+MOST_GROUPS = 0.6  # of the groups, for the same reason
+WAITING = 0.5  # entries for each of the k best, from which on they are worth a merge
 Best = tuple[Tensor, Tensor]
 Entries = tuple[Tensor, Tensor, Tensor]  # rows, values and columns (e,) of some entries of a matrix
 
@@ -79,6 +83,48 @@ def with_entries(best: Best | None, height: int, entries: Entries, k: int) -> Be
     return best[0].index_copy(0, rows, values), best[1].index_copy(0, rows, columns)
 
 
+class Running:
+    """The k best of each row of a matrix of b rows, of which blocks of columns and single entries come in turn.
+
+    k: may exceed the number of columns so far. Entries are held until they are worth a merge.
+    """
+
+    def __init__(self, k: int):
+        self._k = k
+        self._best: Best | None = None
+        self._waiting: list[Entries] = []
+
+    @property
+    def least(self) -> Tensor:
+        """The k-th best value of each row (b, 1), or a lower one; at least one block has come."""
+        assert self._best is not None
+        return self._best[0][:, -1:]
+
+    def add_block(self, block: Tensor, first: int) -> None:
+        """Take a block (b, m) whose first column is `first`, after all earlier columns."""
+        best = self.best() if self._waiting else self._best
+        self._best = with_block(best, block, first, self._k)
+
+    def add_entries(self, entries: Entries) -> None:
+        """Take some entries of later columns, in the order of rows; at least one block has come."""
+        assert self._best is not None
+        self._waiting.append(entries)
+        if sum(len(rows) for rows, _, _ in self._waiting) > WAITING * self._k * len(self._best[0]):
+            self.best()
+
+    def best(self) -> Best:
+        """Values and columns (b, k), largest first; of equal values the lower column first."""
+        assert self._best is not None
+        if self._waiting:
+            rows, values, columns = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
+            if len(self._waiting) > 1:
+                rows, order = rows.sort(stable=True)
+                values, columns = values[order], columns[order]
+            self._best = with_entries(self._best, len(self._best[0]), (rows, values, columns), self._k)
+            self._waiting = []
+        return self._best
+
+
 def merged(best: Best | None, later: Best, k: int) -> Best:
     """The k best of both (fewer where there are fewer); `later` has higher columns, and its equal values are in order.
 
@@ -98,28 +144,47 @@ def _entering(block: Tensor, k: int, kept: Tensor | None) -> Entries | None:
     groups = block.shape[1] // GROUP
     if groups < (k if kept is None else 1) or (kept is not None and kept.shape[1] < k):
         return None
-    maxima = block.unflatten(1, (groups, GROUP)).amax(dim=2)
     if kept is None:  # k groups reach the k-th largest maximum; a NaN is above all numbers
-        return _not_below(torch.lt, block, maxima, maxima.topk(k, dim=1).values[:, -1:])
-    return _not_below(torch.le, block, maxima, kept[:, -1:])  # an equal entry has a higher column and loses
+        maxima = block.unflatten(1, (groups, GROUP)).amax(dim=2)
+        return entries_from(block, maxima.topk(k, dim=1).values[:, -1:])
+    return entries_from(block, kept[:, -1:], above=True)  # an equal entry has a higher column and loses
 
 
-def entries_from(block: Tensor, least: Tensor) -> Entries | None:
+def entries_from(block: Tensor, least: Tensor, above: bool = False) -> Entries | None:
     """The entries of a block (b, m) that are >= their row's `least` (b, 1), or NaN; None if they are most of the block.
 
-    m: a multiple of `GROUP`.
+    above: those that are > it, or NaN. m: a multiple of `GROUP`.
     """
-    return _not_below(torch.lt, block, block.unflatten(1, (-1, GROUP)).amax(dim=2), least)
+    if not _in_numpy(block):
+        return _entries_by_groups(block, least, above)
+    places = places_from(block.numpy(), least.numpy(), above)
+    return None if places is None else (places[0], block[places], places[1])
 
 
-def _not_below(
-    below: Callable[[Tensor, Tensor], Tensor], block: Tensor, maxima: Tensor, least: Tensor
-) -> Entries | None:
-    """The entries of a block (b, m) that are not below `least` (b, 1), None if they are most; maxima: of each group."""
+def places_from(block: np.ndarray, least: np.ndarray, above: bool = False) -> tuple[Tensor, Tensor] | None:
+    """The rows and columns (e,) of `entries_from` a block on the CPU."""
+    is_below, width = np.less_equal if above else np.less, block.shape[1]
+
+    def left(rows: slice) -> np.ndarray:
+        """The places of the entries in these rows; -1 where they are too many."""
+        found = is_below(block[rows], least[rows])
+        np.logical_not(found, out=found)
+        crowded = np.count_nonzero(found) > MOST_ENTERED * found.size
+        return np.full(1, -1) if crowded else np.flatnonzero(found) + rows.start * width
+
+    places = torch.from_numpy(_of_rows(left, block))
+    rows = places.div(width, rounding_mode="floor")
+    return None if bool((places < 0).any()) else (rows, places - rows * width)
+
+
+def _entries_by_groups(block: Tensor, least: Tensor, above: bool) -> Entries | None:
+    """`entries_from`, by the largest value of each group of columns."""
+    below, groups = torch.le if above else torch.lt, block.unflatten(1, (-1, GROUP))
+    maxima = groups.amax(dim=2)
     rows, group = below(maxima, least).logical_not_().nonzero(as_tuple=True)
-    if len(rows) > MOST_ENTERED * maxima.numel():
+    if len(rows) > MOST_GROUPS * maxima.numel():
         return None
-    values = block.unflatten(1, (-1, GROUP))[rows, group]
+    values = groups[rows, group]
     at, place = below(values, least[rows]).logical_not_().nonzero(as_tuple=True)
     return rows[at], values[at, place], group[at] * GROUP + place
 
@@ -134,23 +199,48 @@ def _lines(rows: Tensor, values: Tensor, columns: Tensor) -> tuple[Tensor, Tenso
     return distinct, *padded
 
 
-def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def largest(scores: Tensor, count: int) -> Best:
     """`scores.topk(count)`, with ties in any order; wide rows are searched only in the groups with the largest maxima.
 
     No value outside of these `count` groups exceeds the least of their maxima, so the values always equal topk's.
     """
     groups = scores.shape[1] // GROUP
     if groups < GROUPS_FOR_EACH * count:
-        return scores.topk(count, dim=1)
+        return _topk(scores, count)
     whole = groups * GROUP
     # Group g is columns g, g + groups, g + 2 groups, ...: the maxima are then taken of whole stretches of memory.
-    maxima = _group_maxima(scores[:, :whole], groups)
-    nearest = maxima.topk(count, dim=1, sorted=False).indices
+    _, nearest = _topk(_group_maxima(scores[:, :whole], groups), count)
     within = torch.arange(0, whole, groups, device=scores.device)
     rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(len(scores), -1)
     candidates = torch.cat(((nearest[:, :, None] + within).flatten(1), rest), dim=1)
-    values, places = scores.gather(1, candidates).topk(count, dim=1)
+    values, places = _topk(scores.gather(1, candidates), count)
     return values, candidates.gather(1, places)
+
+
+def _topk(scores: Tensor, count: int) -> Best:
+    """`scores.topk(count)`, with ties in any order."""
+    if not _in_numpy(scores):
+        return scores.topk(count, dim=1)
+    values, rest = scores.numpy(), scores.shape[1] - count
+    places = torch.from_numpy(_of_rows(lambda rows: np.argpartition(values[rows], rest, axis=1)[:, rest:], values))
+    chosen = scores.gather(1, places)
+    order = torch.from_numpy(chosen.numpy().argsort(axis=1)[:, ::-1].copy())  # as before, a NaN is above all numbers
+    return chosen.gather(1, order), places.gather(1, order)
+
+
+def _in_numpy(scores: Tensor) -> bool:
+    """Whether numpy takes a matrix as it is; on a CPU it compares, partitions and sorts several times as fast."""
+    return scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64) and not scores.requires_grad
+
+
+def _of_rows(call: Callable[[slice], np.ndarray], values: np.ndarray) -> np.ndarray:
+    """What a call gives for some rows of a matrix, of all its rows in order; large ones in as many threads as torch."""
+    threads = min(torch.get_num_threads(), values.size // THREADED)
+    if threads < 2:
+        return call(slice(0, len(values)))
+    ends = [len(values) * part // threads for part in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        return np.concatenate(list(pool.map(call, map(slice, ends[:-1], ends[1:]))))
 
 
 def _group_maxima(scores: Tensor, groups: int) -> Tensor:

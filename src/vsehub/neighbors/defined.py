@@ -17,8 +17,8 @@ from torch import Tensor
 from vsehub.metrics.topk import Best, with_block
 from vsehub.neighbors.vectors import VectorSource
 
-# Positions of items, ascending -> (which of them, their rows (n, D)), a part at a time.
-RowsAt = Callable[[Tensor], Iterator[tuple[slice, Tensor]]]
+# (queries (b, D), positions of items (b, n), ascending in each row) -> their defined scores (b, n)
+ScoresAt = Callable[[Tensor, Tensor], Tensor]
 # (scores (b, m), columns of items or positions (b, m)) -> values (b, m) by which items are ranked
 Values = Callable[[Tensor, slice | Tensor], Tensor]
 
@@ -38,7 +38,9 @@ def screened(k: int, items: int) -> int:
 def defined(queries: np.ndarray, items: np.ndarray) -> np.ndarray:
     """The defined scores (n,) of pairs: queries (n, D) or (1, D) and items (n, D), float32."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.multiply(queries, items, dtype=np.float64).sum(axis=1).astype(np.float32)
+        products = items.astype(np.float64)
+        products *= queries  # both factors fit into half of the mantissa: the product is exact
+        return products.sum(axis=1).astype(np.float32)
 
 
 def defined_scores(queries: Tensor, items: Tensor) -> Tensor:
@@ -89,50 +91,54 @@ def largest_norm(rows: Tensor) -> float:
     return float(torch.linalg.vector_norm(rows, dim=1).amax()) * (1 + 2 * rows.shape[1] * SINGLE) + 2.0**-60
 
 
-def rows_at(items: VectorSource) -> RowsAt:
-    """The rows of any source, of which a few blocks are read."""
+def scores_at(items: VectorSource) -> ScoresAt:
+    """The defined scores with a few of the items of any source, of which a few blocks are read."""
 
-    def found(positions: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        ends = torch.searchsorted(positions, torch.arange(0, len(items) + BLOCK, BLOCK)).unique_consecutive().tolist()
-        for start, stop in itertools.pairwise(ends):
-            wanted = positions[start:stop]
-            different, which = wanted.unique_consecutive(return_inverse=True)
-            if len(different) <= FEW:
-                rows = torch.cat([items.rows(one, one + 1) for one in different.tolist()])
-                yield slice(start, stop), rows[which]
-            else:
-                first = int(different[0])
-                yield slice(start, stop), items.rows(first, int(different[-1]) + 1)[wanted - first]
+    def found(queries: Tensor, positions: Tensor) -> Tensor:
+        flat, order = positions.flatten().sort()
+        query = order // positions.shape[1]
+        scores = torch.empty(positions.numel())
+        for part, rows in _rows_at(items, flat):
+            scores[order[part]] = defined_scores(queries[query[part]], rows)
+        return scores.view(positions.shape)
 
     return found
 
 
-def scores_at(queries: Tensor, positions: Tensor, rows: RowsAt) -> Tensor:
-    """The defined scores (b, n) of queries (b, D) with items at positions (b, n)."""
-    flat, order = positions.flatten().sort()
-    query = order // positions.shape[1]
-    found = torch.empty(positions.numel())
-    for part, items in rows(flat):
-        found[order[part]] = defined_scores(queries[query[part]], items)
-    return found.view(positions.shape)
+def _rows_at(items: VectorSource, positions: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """The rows (n, D) at ascending positions, a part at a time, with which of the positions these are."""
+    ends = torch.searchsorted(positions, torch.arange(0, len(items) + BLOCK, BLOCK)).unique_consecutive().tolist()
+    for start, stop in itertools.pairwise(ends):
+        wanted = positions[start:stop]
+        different, which = wanted.unique_consecutive(return_inverse=True)
+        if len(different) <= FEW:
+            rows = torch.cat([items.rows(one, one + 1) for one in different.tolist()])
+            yield slice(start, stop), rows[which]
+        else:
+            first = int(different[0])
+            yield slice(start, stop), items.rows(first, int(different[-1]) + 1)[wanted - first]
 
 
 def exact_lists(
-    queries: Tensor, best: Best, k: int, error: np.ndarray, items: VectorSource, rows: RowsAt, values: Values | None
+    queries: Tensor,
+    best: Best,
+    k: int,
+    error: np.ndarray,
+    items: VectorSource,
+    scores: ScoresAt,
+    values: Values | None,
 ) -> Best:
     """Values and positions (b, k) by defined scores, best first, of equal values the lower position.
 
     queries: (b, D). best: the `screened` best by fast scores. error: (b,) by how much values of fast scores may differ
-    from those of defined ones. values: None for the scores themselves. Where more items than screened are within the
-    error, all are scored by the definition.
+    from those of defined ones. scores: of the items. values: None for the scores themselves. Where more items than
+    screened are within the error, all are scored by the definition.
     """
-    fast, positions = best
-    if values is None:
-        exact = scores_at(queries, positions, rows)
-    else:
-        exact = values(scores_at(queries, positions, rows), positions)
-    positions, order = positions.sort(dim=1)
-    exact, within = exact.gather(1, order).sort(dim=1, descending=True, stable=True)
+    fast, positions = best[0], best[1].sort(dim=1).values
+    exact = scores(queries, positions)
+    if values is not None:
+        exact = values(exact, positions)
+    exact, within = exact.sort(dim=1, descending=True, stable=True)
     exact, positions = exact[:, :k], positions.gather(1, within)[:, :k]
     if fast.shape[1] < len(items):
         cut = (fast[:, -1] >= fast[:, k - 1] - 2 * torch.from_numpy(error)).nonzero()[:, 0]

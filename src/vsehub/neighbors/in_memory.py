@@ -1,7 +1,7 @@
 """Items in memory, whose scores with a few queries are computed at once: no blocks, no pass over the items."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Self
 
@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.neighbors.defined import largest_norm
+from vsehub.neighbors.defined import defined, largest_norm
 from vsehub.neighbors.int8 import Int8Items
 from vsehub.neighbors.vectors import BLOCK, Concatenated, VectorSource, array_of
 
 FEW_QUERIES = 32
-AT_ONCE = 4096  # rows that are copied at a time
 GROUP = 128  # of adjacent items, whose largest value is looked at first
 _WITHIN = np.arange(GROUP)
 
@@ -31,7 +30,7 @@ class InMemory:
         self.largest = max(
             largest_norm(source.rows(start, min(start + BLOCK, len(source)))) for start in range(0, len(source), BLOCK)
         )
-
+        self._starts = np.cumsum([0, *map(len, self._arrays)])[:-1]
         self._asked = 0
 
     @classmethod
@@ -76,18 +75,21 @@ class InMemory:
     def at(self, positions: np.ndarray) -> np.ndarray:
         """The rows (n, D) at ascending positions (n,)."""
         if len(self._arrays) == 1:
-            return self._arrays[0][positions]
-        return np.concatenate([rows.numpy() for _, rows in self.rows_at(torch.from_numpy(positions))])
+            return self._arrays[0].take(positions, axis=0)
+        parts = np.split(positions, np.searchsorted(positions, self._starts[1:]))
+        return np.concatenate(
+            [
+                array.take(part - first, axis=0)
+                for array, first, part in zip(self._arrays, self._starts, parts, strict=True)
+            ]
+        )
 
-    def rows_at(self, positions: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """The rows at ascending positions (n,), a part at a time; see `defined.RowsAt`."""
-        first = start = 0
-        for array in self._arrays:
-            stop = int(torch.searchsorted(positions, first + len(array)))
-            for begin in range(start, stop, AT_ONCE):
-                part = slice(begin, min(begin + AT_ONCE, stop))
-                yield part, torch.from_numpy(array[(positions[part] - first).numpy()])
-            first, start = first + len(array), stop
+    def scores_at(self, queries: Tensor, positions: Tensor) -> Tensor:
+        """The defined scores (b, n) with items at positions (b, n); see `defined.ScoresAt`."""
+        found, asked = np.empty(positions.shape, np.float32), queries.numpy()
+        for row, own in enumerate(positions.numpy()):  # query by query, whose rows then fit into a core's cache
+            found[row] = defined(asked[row : row + 1], self.at(own))
+        return torch.from_numpy(found)
 
 
 def in_memory(source: VectorSource) -> VectorSource:

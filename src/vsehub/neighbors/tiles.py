@@ -4,7 +4,7 @@ Lists of float32 vectors on the CPU, plain and under an item bias, are exact by 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.io.progress import bar
-from vsehub.metrics.topk import Best, Entries, entries_from, with_block, with_entries
+from vsehub.metrics.topk import Best, Entries, Running, places_from
 from vsehub.neighbors.defined import (
     SINGLE,
     defined,
@@ -22,7 +22,7 @@ from vsehub.neighbors.defined import (
     exact_lists,
     largest_norm,
     norms_of,
-    rows_at,
+    scores_at,
     screen_error,
     screened,
 )
@@ -57,7 +57,7 @@ LEAST_COLUMNS = NARROW
 # Queries, over all searches of the items, from which on rounding the items pays; items that are not screened,
 # since little is known of the k-th best.
 SCREENED_QUERIES, OPENED_ITEMS = 4096, 4096
-OPENED_FOR_EACH = 128  # of the items sought
+OPENED_FOR_EACH = 64  # of the items sought
 BAR: dict[str, Any] = {"unit": " scores", "unit_scale": True}
 
 
@@ -101,20 +101,19 @@ def nearest_blocks(
             exact = _Exact(held, items, k) if _is_defined(held, items) else None
             screen = None if exact is None else exact.screen(corrections)
             depths = [k if exact is None else exact.depth(one) for one in corrections]
-            running: list[dict[int, Best]] = [{} for _ in corrections]
+            running: dict[int, list[Running]] = {}  # for each correction, by the first row of a block of queries
             for rows, columns, scores in tiles(held, items if exact is None else exact):
-                found = None if screen is None else screen.entries(rows, columns, running)
+                mine = running.setdefault(rows.start, [Running(depth) for depth in depths])
+                found = None if screen is None else screen.entries(rows, columns, mine)
                 if found is None:
                     within = slice(first + rows.start, first + rows.stop)
-                    for best, depth, values in zip(
-                        running, depths, corrected.of(scores(), within, columns), strict=True
-                    ):
-                        best[rows.start] = with_block(best.get(rows.start), values, columns.start, depth)
+                    for lists, values in zip(mine, corrected.of(scores(), within, columns), strict=True):
+                        lists.add_block(values, columns.start)
                 else:
-                    for best, depth, entries in zip(running, depths, found, strict=True):
-                        best[rows.start] = with_entries(best[rows.start], rows.stop - rows.start, entries, depth)
+                    for lists, entries in zip(mine, found, strict=True):
+                        lists.add_entries(entries)
                 steps.update((rows.stop - rows.start) * (columns.stop - columns.start))
-            whole = [_whole(best) for best in running]
+            whole = [_whole(lists) for lists in zip(*running.values(), strict=True)]
             if exact is not None:
                 whole = [exact.lists(best, one) for best, one in zip(whole, corrections, strict=True)]
             yield first, [_scaled(best, one) for best, one in zip(whole, corrections, strict=True)]
@@ -137,7 +136,7 @@ class _Exact:
         self._screen: _Screen | None = None
         self.norms = norms_of(queries)
         self.shape = items.shape
-        self._rows = items.rows_at if isinstance(items, InMemory) else rows_at(items)
+        self._scores = items.scores_at if isinstance(items, InMemory) else scores_at(items)
         self._largest = items.largest if isinstance(items, InMemory) else 0.0
 
     def __len__(self) -> int:
@@ -179,7 +178,7 @@ class _Exact:
         if not (correct is None or isinstance(correct, Affine)):
             return best
         values = None if correct is None else correct.unscaled
-        return exact_lists(self.queries, best, self._k, self.error(correct), self._items, self._rows, values)
+        return exact_lists(self.queries, best, self._k, self.error(correct), self._items, self._scores, values)
 
     def list_of_one(self, row: int, fast: np.ndarray, error: float, affine: "Affine | None") -> Best:
         """`lists` of one query of items in memory, by its fast values (M,) with all of them: values and positions."""
@@ -218,10 +217,10 @@ class _Screen:
         self._rows = rows
         self._tile = self._items.tile(start, rows) if start >= self._opened else None
 
-    def entries(self, rows: slice, columns: slice, running: Sequence[Mapping[int, Best]]) -> list[Entries] | None:
+    def entries(self, rows: slice, columns: slice, running: Sequence[Running]) -> list[Entries] | None:
         """For each correction, the values of a tile that may be among the best; None if float32 finds them as soon.
 
-        running: for each correction, the best so far by first row.
+        running: for each correction, the best so far.
         """
         top = rows.start
         if self._tile is None or not math.isfinite(self._tile.norm) or columns.start < self._starts.get(top, 0):
@@ -239,25 +238,23 @@ class _Screen:
             # Every value is within the first error; those of float32, of the definition and of the bias are rounded.
             error = slope * asked.error(self._tile)
             error += 3 * torch.from_numpy(self._exact.error(correct)[rows])[:, None]
-            kept = best[rows.start][0][:, -1:].double()
-            least = ((kept - error) / slope - asked.offset) / asked.step
+            least = ((best.least.double() - error) / slope - asked.offset) / asked.step
             if correct is not None:
                 bias = correct.unscaled_bias[columns].float()
                 bias = torch.cat([bias, bias.new_zeros(products.shape[1] - len(bias))])
                 own = (-1 / (slope * asked.step[:, 0])).float()
                 values = torch.addr(products, own, bias, out=products if place == len(self._corrections) else None)
-            entered = entries_from(values, torch.nextafter(least.float(), least.new_tensor(-math.inf).float()))
-            if entered is None:
+            least = torch.nextafter(least.float(), least.new_tensor(-math.inf).float())
+            places = places_from(values.numpy(), least.numpy())
+            if places is None:
                 self._starts[top] = 2 * columns.start  # with more items, the k-th best tells more of them apart
                 return None
-            found.append(self._in_float32(rows, columns, entered, correct))
+            scores, positions = (
+                scores_of_pairs(self._exact.queries[rows], self._rows, *places),
+                places[1] + columns.start,
+            )
+            found.append((places[0], scores if correct is None else correct.unscaled(scores, positions), positions))
         return found
-
-    def _in_float32(self, rows: slice, columns: slice, entered: Entries, correct: "Affine | None") -> Entries:
-        row, _, column = entered
-        scores = scores_of_pairs(self._exact.queries[rows], self._rows, row, column)
-        positions = column + columns.start
-        return row, scores if correct is None else correct.unscaled(scores, positions), positions
 
 
 def _nearest_of_few(
@@ -286,9 +283,9 @@ def held_at_once(queries: VectorSource) -> int:
     return min(QUERIES_HELD, max(1, HELD_ELEMENTS // queries.shape[1]))
 
 
-def _whole(best: dict[int, Best]) -> Best:
+def _whole(parts: Iterable[Running]) -> Best:
     """The lists of all blocks of rows, in order."""
-    values, positions = (torch.cat(side) for side in zip(*best.values(), strict=True))
+    values, positions = (torch.cat(side) for side in zip(*(one.best() for one in parts), strict=True))
     return values, positions
 
 
