@@ -28,7 +28,7 @@ from vsehub.io.versions import require_version
 from vsehub.neighbors.vectors import BLOCK, VectorSource, as_vectors
 
 VERSION = 1  # of the file of means
-MOST = 20  # kinds; more are ids or free text
+MOST, LONGEST = 20, 100  # kinds, and characters of a name; more are ids or free text
 _NOTHING_LEFT = 1e-5  # of a row's norm: what is left without the mean is then rounding, and has no direction
 
 
@@ -41,17 +41,28 @@ class Kinds:
 
     @classmethod
     def named(cls, entries: Sequence[str]) -> Self:
-        """Those of the items' kinds (M,) as texts. Raises InputError for more than `MOST` different ones."""
+        """Those of the items' kinds (M,) as texts.
+
+        Raises InputError for more than `MOST` different ones, and for one of more than `LONGEST` characters.
+        """
         names, numbers = np.unique(np.asarray(entries, dtype=str), return_inverse=True)
         require(
             len(names) <= MOST,
             f"item_kinds: {len(entries):,} items are of {len(names):,} kinds, {str(names[0])!r} for example; expected "
             f"at most {MOST}, such as picture and text",
         )
+        long = next((str(one) for one in names if len(one) > LONGEST), None)
+        if long is not None:
+            fail(f"item_kinds: {long[:40]!r}... has {len(long):,} characters; expected at most {LONGEST}")
         return cls(tuple(names.tolist()), torch.from_numpy(numbers.astype(np.int64)))
 
     def __len__(self) -> int:
         return len(self.of)
+
+    @property
+    def entries(self) -> list[str]:
+        """The kind of each item: M texts."""
+        return [self.names[number] for number in self.of.tolist()]
 
     @property
     def counts(self) -> Tensor:

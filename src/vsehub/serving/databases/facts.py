@@ -11,14 +11,26 @@ from vsehub import __version__
 from vsehub.checks import fail, require
 from vsehub.criteria.boosts import NO_BOOSTS, Boosts, stored_boosts
 from vsehub.io.versions import require_version
+from vsehub.neighbors.kinds import LONGEST, MOST
 
-SCHEMA = 4
+SCHEMA = 5
 _LONGEST = 1 << 16  # characters of the JSON
 _TEXT = 4096  # characters of a text
 _GENERATION = re.compile("[0-9a-f]{8}")
 _RATE = re.compile(r"0\.[0-9]{1,20}|[1-9](\.[0-9]{1,20})?e-[0-9]{2}")  # a float between 0 and 1, as Python writes it
 _COUNTS = {"queries": 1, "items": 1, "version": 0}  # of a calibration, and the least that each can be
 _MOST_ITEMS, _MOST_DIMENSIONS = 1 << 48, 1 << 20
+
+
+@dataclass(frozen=True)
+class StoredKinds:
+    """The kinds whose means are stored beside a collection.
+
+    names: (K,). unit: whether vectors without their mean were divided by their norms.
+    """
+
+    names: tuple[str, ...]
+    unit: bool
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,8 @@ class Facts:
     behind: whether items may have come or gone since the stored masses were computed. version: how often vsehub has
     added or removed items since it was filled. calibration: {"queries": n, "thresholds": {rate: score}, "items": M,
     "version": that of the calibrated items} of `vsehub calibrate`, the rates as texts; None without. boosts: names,
-    means and scales of the boosts that follow the bias, a dimension each (`criteria.boosts.Boosts`).
+    means and scales of the boosts that follow the bias, a dimension each (`criteria.boosts.Boosts`). kinds: those whose
+    means the stored vectors are without; None for vectors as they were given.
     """
 
     criterion: str
@@ -60,6 +73,7 @@ class Facts:
     version: int = 0
     boosts: Boosts = NO_BOOSTS
     calibration: dict[str, Any] | None = None
+    kinds: StoredKinds | None = None
     vsehub: str = __version__
 
     def text(self) -> str:
@@ -97,7 +111,8 @@ class Facts:
             f"index_uri: the facts of {address} are damaged ({', '.join(wrong) or 'more than vsehub writes'}); fill it "
             "again with overwrite=true",
         )
-        return cls(**found | {"boosts": stored_boosts(found["boosts"])})
+        kinds = None if found["kinds"] is None else StoredKinds(tuple(found["kinds"]["names"]), found["kinds"]["unit"])
+        return cls(**found | {"boosts": stored_boosts(found["boosts"]), "kinds": kinds})
 
 
 def require_of_vsehub(text: str | None, address: str) -> dict[str, Any]:
@@ -147,6 +162,8 @@ def _fits(name: str, kind: Any, value: Any) -> bool:
         return number and (name != "scale" or value > 0)
     if name == "boosts":
         return _are_boosts(value)
+    if name == "kinds":
+        return value is None or _are_kinds(value)
     if name == "calibration":
         return value is None or _is_calibration(value)
     if name == "parameters":  # their values are checked when the criterion is built
@@ -161,6 +178,15 @@ def _are_boosts(value: Any) -> bool:
     except (TypeError, KeyError):
         return False
     return True
+
+
+def _are_kinds(value: Any) -> bool:
+    """Whether a value read from JSON is kinds as vsehub writes them."""
+    if not isinstance(value, dict) or value.keys() != {"names", "unit"} or type(value["unit"]) is not bool:
+        return False
+    names = value["names"]
+    texts = isinstance(names, list) and all(type(one) is str and len(one) <= LONGEST for one in names)
+    return texts and 0 < len(names) == len(set(names)) <= MOST
 
 
 def _is_calibration(value: Any) -> bool:
