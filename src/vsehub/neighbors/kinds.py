@@ -90,6 +90,28 @@ class Kinds:
         )
 
 
+@dataclass(frozen=True)
+class StoredKinds:
+    """What is stored as JSON of the kinds whose means vectors are without.
+
+    names: (K,). unit: whether vectors without their mean were divided by their norms.
+    """
+
+    names: tuple[str, ...]
+    unit: bool
+
+    @classmethod
+    def read(cls, stored: Any) -> Self:
+        """Those in an object that was read from JSON. Raises TypeError if it is damaged."""
+        if not isinstance(stored, dict) or stored.keys() != {"names", "unit"} or not isinstance(stored["names"], list):
+            raise TypeError("kinds")
+        names, unit = stored["names"], stored["unit"]
+        texts = all(type(one) is str and len(one) <= LONGEST for one in names)
+        if not (texts and 0 < len(names) == len(set(names)) <= MOST and type(unit) is bool):
+            raise TypeError("kinds")
+        return cls(tuple(names), unit)
+
+
 @dataclass(frozen=True, eq=False)
 class KindMeans:
     """The means of the vectors of each kind, and of the queries, which are of a kind of their own.
@@ -116,6 +138,11 @@ class KindMeans:
         everything = torch.zeros(len(queries), dtype=torch.int64)
         means = _means(items, kinds.of, len(kinds.names))
         return cls(kinds.names, means, _means(queries, everything, 1)[0], unit)
+
+    @property
+    def stored(self) -> StoredKinds:
+        """What is stored beside the means."""
+        return StoredKinds(self.names, self.unit)
 
     @property
     def finite(self) -> bool:

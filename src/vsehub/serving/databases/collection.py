@@ -31,7 +31,7 @@ from vsehub.serving.corrected import (
 )
 from vsehub.serving.databases.base import Database, ItemRows
 from vsehub.serving.databases.engines import Place
-from vsehub.serving.databases.facts import Facts, StoredKinds, is_beside, require_of_vsehub
+from vsehub.serving.databases.facts import Facts, is_beside, require_of_vsehub
 from vsehub.serving.databases.kept import Kept, forget, keep
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def facts_of(
         digest=items.digest(),
         complete=False,
         boosts=NO_BOOSTS if items.boosts is None else items.boosts.boosts,
-        kinds=None if items.means is None else StoredKinds(items.means.names, items.means.unit),
+        kinds=None if items.means is None else items.means.stored,
     )
     return found if calibration is None else found.calibrated(calibration, found.items)
 

@@ -11,7 +11,7 @@ from vsehub import __version__
 from vsehub.checks import fail, require
 from vsehub.criteria.boosts import NO_BOOSTS, Boosts, stored_boosts
 from vsehub.io.versions import require_version
-from vsehub.neighbors.kinds import LONGEST, MOST
+from vsehub.neighbors.kinds import StoredKinds
 
 SCHEMA = 5
 _LONGEST = 1 << 16  # characters of the JSON
@@ -20,17 +20,6 @@ _GENERATION = re.compile("[0-9a-f]{8}")
 _RATE = re.compile(r"0\.[0-9]{1,20}|[1-9](\.[0-9]{1,20})?e-[0-9]{2}")  # a float between 0 and 1, as Python writes it
 _COUNTS = {"queries": 1, "items": 1, "version": 0}  # of a calibration, and the least that each can be
 _MOST_ITEMS, _MOST_DIMENSIONS = 1 << 48, 1 << 20
-
-
-@dataclass(frozen=True)
-class StoredKinds:
-    """The kinds whose means are stored beside a collection.
-
-    names: (K,). unit: whether vectors without their mean were divided by their norms.
-    """
-
-    names: tuple[str, ...]
-    unit: bool
 
 
 @dataclass(frozen=True)
@@ -111,7 +100,7 @@ class Facts:
             f"index_uri: the facts of {address} are damaged ({', '.join(wrong) or 'more than vsehub writes'}); fill it "
             "again with overwrite=true",
         )
-        kinds = None if found["kinds"] is None else StoredKinds(tuple(found["kinds"]["names"]), found["kinds"]["unit"])
+        kinds = None if found["kinds"] is None else StoredKinds.read(found["kinds"])
         return cls(**found | {"boosts": stored_boosts(found["boosts"]), "kinds": kinds})
 
 
@@ -182,11 +171,11 @@ def _are_boosts(value: Any) -> bool:
 
 def _are_kinds(value: Any) -> bool:
     """Whether a value read from JSON is kinds as vsehub writes them."""
-    if not isinstance(value, dict) or value.keys() != {"names", "unit"} or type(value["unit"]) is not bool:
+    try:
+        StoredKinds.read(value)
+    except TypeError:
         return False
-    names = value["names"]
-    texts = isinstance(names, list) and all(type(one) is str and len(one) <= LONGEST for one in names)
-    return texts and 0 < len(names) == len(set(names)) <= MOST
+    return True
 
 
 def _is_calibration(value: Any) -> bool:
