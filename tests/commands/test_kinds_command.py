@@ -259,6 +259,13 @@ def test_commands_that_ask_a_collection_with_means(files, run_here, tmp_path, un
     assert told["out"] == told["less"]
     assert told["out", "threshold"] == pytest.approx(told["less", "threshold"], abs=1e-5)
     assert "new " in told["out"][2]
+    asked = ("diagnose", "index=lancedb", "index_uri=out/index.lancedb", "queries=queries.npy")
+    run_here(*asked, "criteria=[csls]", "item_kinds=kinds.csv::kind", "out=kinds")
+    kinds = json.loads((tmp_path / "kinds" / "result.json").read_text())["kinds"]
+    middle = [items[files["kinds"] == one].mean(axis=0) for one in kinds["names"]]
+    np.testing.assert_allclose(kinds["widest"], np.linalg.norm(middle[0] - middle[1]), atol=1e-5)
+    bank = (*asked, "criteria=[dual_is]", "reference_items=less-items.npy", "out=bank")
+    assert "reference items have no kinds; omit reference_items" in run_here(*bank, status=2)
     place = Place("lancedb", str(tmp_path / "out" / "index.lancedb"), "vsehub")
     contents = of_collection(place, files["queries"], None, None)
     np.testing.assert_allclose(contents.inputs.sides.queries.rows(0, QUERIES), queries, atol=1e-6)

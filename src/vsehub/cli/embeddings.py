@@ -173,6 +173,11 @@ def opened(settings: Settings, criteria: Mapping[str, Any], fetched: bool = True
             "queries" in sides | held,
             f"queries is not set, and none are kept beside {settings.place.address}; give them",
         )
+        require(
+            means is None or "reference_items" not in sides,
+            f"reference_items: {settings.place.address} holds each item without the mean of its kind, and reference "
+            "items have no kinds; omit reference_items",
+        )
         found = open_inputs(held | sides, annotations, Reading(settings.normalize, settings.skip_unreadable, fetched))
         inputs = found if means is None else found.asked_without(means, sides)
         return inputs if settings.kinds is None else settings.kinds.applied(inputs)

@@ -114,13 +114,10 @@ class Living:
         """The k best items of each query (Q, D) under the collection's criterion and boosts, best first.
 
         Queries are normalised if the items were, and lose the stored mean of the queries if there is one. accept: a
-        rate of `vsehub calibrate`; lists whose first item is not accepted at it are empty. Raises InputError without a
-        threshold for the rate.
+        rate of `vsehub calibrate`; lists whose first item is not accepted at it are empty. boost_weights: boost ->
+        weight, 0 for those that are not named. Raises InputError as `require_searchable`.
         """
-        require(
-            accept is None or not any(self.facts.boosts.weights(boost_weights)),
-            "boost_weights: the calibration is of scores without boosts; leave out accept, or the weights",
-        )
+        self.require_searchable(accept, boost_weights)
         least = -np.inf if accept is None else self.threshold(accept)
         rows = queries.rows(0, len(queries)).float()
         asked = self.without_mean(as_vectors("queries", normalize(rows, dim=1) if self.facts.normalize else rows))
@@ -134,6 +131,16 @@ class Living:
         return [
             [FoundItem(name, labels.get(name, ""), scale * product - shift) for name, product in hits] for hits in found
         ]
+
+    def require_searchable(self, accept: float | None, boost_weights: Mapping[str, float] | None) -> None:
+        """Raise InputError without a threshold for a rate, for weights of unknown boosts, and for both at once."""
+        weights = self.facts.boosts.weights(boost_weights)
+        require(
+            accept is None or not any(weights),
+            "boost_weights: the calibration is of scores without boosts; leave out accept, or the weights",
+        )
+        if accept is not None:
+            self.threshold(accept)
 
     def threshold(self, rate: float) -> float:
         """The score above which a first item is accepted at a rate. Raises InputError if there is none."""
