@@ -284,7 +284,7 @@ def test_commands_that_ask_a_collection_with_means(files, run_here, tmp_path, un
         (("item_kinds=empty.csv::kind",), "kind of row 50 is empty"),
         (("item_kinds=short.csv::kind",), "has no row for 49 of 50 items"),
         (("remove_means=maybe",), "remove_means"),
-        (("item_kinds=long.csv::kind",), "has 101 characters; expected at most 100"),
+        (("item_kinds=long.csv::kind",), "has 101 characters; expected at most 100, all of them printable"),
         (("index=lancedb", "item_columns=kinds.csv"), "the column kind holds the items' kinds; omit yours"),
         (("engine=ray",), "engine=ray knows no kinds"),
         (("criterion=dual_is", "reference_items=plain.npy"), "they have no kinds"),

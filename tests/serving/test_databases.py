@@ -347,7 +347,11 @@ def without_means(reference):
     return items, KindMeans.of(Kinds.named(KINDS), items, reference), *less
 
 
-@pytest.mark.parametrize("rule", [CSLS(3), NearestNeighbor(), Sinkhorn()], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "rule",
+    [CSLS(3), NearestNeighbor(), pytest.param(Sinkhorn(), marks=pytest.mark.long)],
+    ids=lambda one: type(one).__name__,
+)
 def test_items_without_the_means_of_their_kinds(rule, place, tmp_path, monkeypatch):
     """The means are kept: new items and raw queries lose them, the note's too, and a lost mean is noticed."""
     reference = unit(60, 3)
@@ -1059,7 +1063,7 @@ def test_facts_made_to_do_harm():
             *({}, [], "text", {"names": [], "unit": True}, {"names": ["a"], "unit": 1}, {"names": ["a"]}),
             *(
                 {"names": one, "unit": True}
-                for one in ("ab", ["a", "a"], [1], ["x" * 101], list("abcdefghijklmnopqrstu"))
+                for one in ("ab", ["a", "a"], [1], ["x" * 101], ["\x1b[31m"], list("abcdefghijklmnopqrstu"))
             ),
         ),
     }.items():

@@ -43,7 +43,7 @@ class Kinds:
     def named(cls, entries: Sequence[str]) -> Self:
         """Those of the items' kinds (M,) as texts.
 
-        Raises InputError for more than `MOST` different ones, and for one of more than `LONGEST` characters.
+        Raises InputError for more than `MOST` different ones, and for one that is long or not printable.
         """
         names, numbers = np.unique(np.asarray(entries, dtype=str), return_inverse=True)
         require(
@@ -51,9 +51,12 @@ class Kinds:
             f"item_kinds: {len(entries):,} items are of {len(names):,} kinds, {str(names[0])!r} for example; expected "
             f"at most {MOST}, such as picture and text",
         )
-        long = next((str(one) for one in names if len(one) > LONGEST), None)
-        if long is not None:
-            fail(f"item_kinds: {long[:40]!r}... has {len(long):,} characters; expected at most {LONGEST}")
+        wrong = next((str(one) for one in names if not _is_name(str(one))), None)
+        if wrong is not None:
+            fail(
+                f"item_kinds: {wrong[:40]!r} has {len(wrong):,} characters; expected at most {LONGEST}, all of them "
+                "printable"
+            )
         return cls(tuple(names.tolist()), torch.from_numpy(numbers.astype(np.int64)))
 
     def __len__(self) -> int:
@@ -106,7 +109,7 @@ class StoredKinds:
         if not isinstance(stored, dict) or stored.keys() != {"names", "unit"} or not isinstance(stored["names"], list):
             raise TypeError("kinds")
         names, unit = stored["names"], stored["unit"]
-        texts = all(type(one) is str and len(one) <= LONGEST for one in names)
+        texts = all(type(one) is str and _is_name(one) for one in names)
         if not (texts and 0 < len(names) == len(set(names)) <= MOST and type(unit) is bool):
             raise TypeError("kinds")
         return cls(tuple(names), unit)
@@ -204,8 +207,14 @@ class KindMeans:
         require_version(str(path), version, VERSION, "Or run rerank again")
         sound = means.ndim == 2 and means.dtype == queries.dtype == np.float32 and kinds.dtype.kind == "U"
         sound = sound and kinds.shape == means.shape[:1] and queries.shape == means.shape[1:] and unit.shape == ()
+        sound = sound and all(map(_is_name, kinds.tolist()))
         require(sound, f"{path} is not the means.npz that rerank wrote: its arrays do not fit each other")
         return cls(tuple(kinds.tolist()), torch.from_numpy(means), torch.from_numpy(queries), bool(unit))
+
+
+def _is_name(text: str) -> bool:
+    """Whether a text can name a kind: it is printed in messages, also where it comes from a file or a database."""
+    return len(text) <= LONGEST and text.isprintable()
 
 
 def _means(vectors: VectorSource, kind: Tensor, kinds: int) -> Tensor:
