@@ -18,7 +18,7 @@ WRITTEN = {
     "docs/embeddings.md": ["diagnose"] * 3
     + ["rerank"] * 4
     + ["calibrate", "rerank"]
-    + ["diagnose", "rerank"]
+    + ["diagnose", "rerank", "add"]
     + ["diagnose", "rerank", "rerank"],
     "conf/calibrate.yaml": ["calibrate", "rerank", "calibrate"],
     "conf/diagnose.yaml": ["diagnose"] * 7,

@@ -6,10 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
+from vsehub.criteria import CSLS
 from vsehub.neighbors import KindMeans, Kinds
+from vsehub.neighbors.vectors import as_vectors
 from vsehub.rerank.table import read_ranking
 from vsehub.serving import load_index
+from vsehub.serving.databases.engines import Place
+from vsehub.serving.databases.living import opened
+from vsehub.web.contents import of_collection
 
 PICTURES, TEXTS, QUERIES, DIM, K = 30, 20, 40, 16, 5
 SIDES = ("queries=queries.npy", "items=items.parquet::vector", "reference=reference.npy")
@@ -143,6 +149,129 @@ def test_a_diagnosis_says_what_is_found_first(files, run_here, tmp_path, undrawn
     assert np.array_equal(load_index(folder / "index.faiss").search(asked, 10)[1], found)
 
 
+def ran_note(folder):
+    """The names that the note on a collection leaves, run literally; its connection is closed."""
+    ran = {}
+    exec((folder / "USAGE.md").read_text().split("```")[1].removeprefix("python\n"), ran)
+    if hasattr(ran.get("client"), "close"):
+        ran["client"].close()
+        import milvus_lite.server_manager
+
+        milvus_lite.server_manager.server_manager_instance.release_all()
+    return ran
+
+
+def write_table(path, files, rows):
+    """A table of some items with their kinds."""
+    rows = list(rows)
+    table = {
+        "id": [files["ids"][row] for row in rows],
+        "vector": files["items"][rows].tolist(),
+        "kind": files["kinds"][rows].tolist(),
+    }
+    pq.write_table(pa.table(table), path)
+
+
+@pytest.mark.parametrize("engine", ["milvus", "lancedb"])
+def test_a_collection_keeps_the_means(engine, files, run_here, tmp_path, undrawn):
+    """The note finds the ranking; items that are removed and added again, in two steps, rank as before."""
+    pytest.importorskip({"milvus": "milvus_lite", "lancedb": "lancedb"}[engine])
+    run_here("rerank", *SIDES, "item_kinds=kind", "criterion=csls", "criterion.k=3", f"index={engine}", f"k={K}",
+             "out=out")  # fmt: skip
+    items, queries = (torch.from_numpy(one).float() for one in without_means(files))
+    seen = files["reference"] - files["reference"].mean(axis=0, dtype=np.float64)
+    seen = torch.from_numpy(unit(seen)).float()
+    wanted, order = CSLS(3).search(queries, items, seen, K)
+    ranking = [[files["ids"][row] for row in rows] for rows in order.tolist()]
+    assert read_ranking(tmp_path / "out" / "ranking.parquet", None, files["ids"])[0].tolist() == order.tolist()
+    ran = ran_note(tmp_path / "out")
+    assert ran["ids"] == ranking
+    np.testing.assert_allclose(ran["scores"], wanted, atol=1e-4)
+
+    name = {"milvus": "index.milvus.db", "lancedb": "index.lancedb"}[engine]
+    place = (f"index={engine}", f"index_uri=out/{name}")
+    (tmp_path / "gone.txt").write_text("\n".join(files["ids"][20:]))
+    write_table(tmp_path / "first.parquet", files, range(20, 35))
+    write_table(tmp_path / "rest.parquet", files, range(35, 50))
+    more = ("add", *place, "items=first.parquet::vector")
+    run_here("add", *place, "remove_ids=gone.txt")
+    (tmp_path / "sound.csv").write_text("\n".join(["id,kind", *(f"{one},sound" for one in files["ids"])]))
+    for settings, said in (
+        (more, "holds each item without the mean of its kind (picture, text); give the kinds of new items: item_kinds"),
+        ((*more, "item_kinds=sound.csv::kind"), "'sound' is no kind; there are means of picture, text"),
+        ((*more, "item_kinds=absent.csv::kind"), "absent.csv"),
+        ((*more, "item_kinds=knd"), "no column 'knd' (did you mean kind?)"),
+        (("add", *place, "remove_ids=gone.txt", "item_kinds=kind"), "item_kinds: of items to add; give items=FILE"),
+    ):
+        assert said in run_here(*settings, status=2)
+    said = run_here(*more, "item_kinds=kind")
+    assert "added 15 items, 0 of them in the place of earlier ones; " in said
+    (tmp_path / "held.csv").write_text("id\nitem 40\n")
+    rest = ("items=rest.parquet::vector", "item_kinds=kinds.csv::kind")
+    assert "holds 49 items" in run_here("add", *place, *rest, "quarantine=held.csv")
+    assert "14 of them in the place of earlier ones; " in run_here("add", *place, *rest)
+    assert ran_note(tmp_path / "out")["ids"] == ranking
+    with opened(Place(engine, str(tmp_path / "out" / name), "vsehub")) as collection:
+        found = collection.search(as_vectors("queries", files["queries"]), K)
+        assert [[hit.id for hit in hits] for hits in found] == ranking
+        np.testing.assert_allclose([[hit.score for hit in hits] for hits in found], wanted, atol=1e-4)
+
+
+def test_commands_that_ask_a_collection_with_means(files, run_here, tmp_path, undrawn):
+    """Queries of a file lose the stored mean: thresholds, hubness and gate are those of vectors without means."""
+    pytest.importorskip("lancedb")
+    items, queries = (one.astype(np.float32) for one in without_means(files))
+    less = unit(files["reference"] - files["reference"].mean(axis=0, dtype=np.float64)).astype(np.float32)
+    for name, rows in (("queries", queries), ("reference", less), ("items", items)):
+        np.save(tmp_path / f"less-{name}.npy", rows)
+    (tmp_path / "ids.txt").write_text("\n".join(files["ids"]))
+    sides = ("queries=less-queries.npy", "items=less-items.npy", "reference=less-reference.npy", "item_ids=ids.txt")
+    fill = ("criterion=is", "index=lancedb")
+    run_here("rerank", *SIDES, "item_kinds=kind", *fill, "out=out")
+    run_here("rerank", *sides, *fill, "out=less")
+    random = np.random.default_rng(3)
+    rows = list(range(8))
+    new = unit(files["items"][rows] + 0.1 * random.normal(size=(8, DIM))).astype(np.float32)
+    made = KindMeans.read(tmp_path / "out" / "means.npz").items(new, Kinds.named(files["kinds"][rows].tolist()))
+    table = {"id": [f"new {row}" for row in rows], "kind": files["kinds"][rows].tolist()}
+    pq.write_table(pa.table(table | {"vector": new.tolist()}), tmp_path / "new.parquet")
+    pq.write_table(pa.table(table | {"vector": made.rows(0, 8).numpy().tolist()}), tmp_path / "less-new.parquet")
+    told = {}
+    for folder, name, own in (("out", "", ("item_kinds=kind",)), ("less", "less-", ())):
+        place = ("index=lancedb", f"index_uri={folder}/index.lancedb")
+        asked = (*place, f"queries={name}queries.npy", "truth=pairs.csv")
+        run_here("calibrate", *asked, "false_accept=[0.2]", f"out={folder}-known")
+        run_here("diagnose", *asked, f"reference={name}reference.npy", "criteria=[csls]", f"out={folder}-seen")
+        run_here("diagnose", *place, "criteria=[csls]", f"out={folder}-kept")
+        gated = (f"items={name}new.parquet::vector", f"sentinels={name}queries.npy", "budget=0.05", "k=3")
+        run_here("gate", *place, *gated, *own, f"out={folder}-gate")
+        seen, kept = (
+            json.loads((tmp_path / f"{folder}-{one}" / "result.json").read_text()) for one in ("seen", "kept")
+        )
+        calibrated = json.loads((tmp_path / f"{folder}-known" / "calibration.json").read_text())
+        told[folder] = (
+            [ranking["hubness"] for ranking in seen["rankings"] + kept["rankings"]],
+            [ranking["truth"] for ranking in seen["rankings"]],
+            (tmp_path / f"{folder}-gate" / "quarantine.csv").read_text(),
+            [one["accepted"] for one in calibrated["rates"]],
+        )
+        told[folder, "threshold"] = calibrated["rates"][0]["threshold"]
+    assert told["out"] == told["less"]
+    assert told["out", "threshold"] == pytest.approx(told["less", "threshold"], abs=1e-5)
+    assert "new " in told["out"][2]
+    asked = ("diagnose", "index=lancedb", "index_uri=out/index.lancedb", "queries=queries.npy")
+    run_here(*asked, "criteria=[csls]", "item_kinds=kinds.csv::kind", "out=kinds")
+    kinds = json.loads((tmp_path / "kinds" / "result.json").read_text())["kinds"]
+    middle = [items[files["kinds"] == one].mean(axis=0) for one in kinds["names"]]
+    np.testing.assert_allclose(kinds["widest"], np.linalg.norm(middle[0] - middle[1]), atol=1e-5)
+    bank = (*asked, "criteria=[dual_is]", "reference_items=less-items.npy", "out=bank")
+    assert "reference items have no kinds; omit reference_items" in run_here(*bank, status=2)
+    place = Place("lancedb", str(tmp_path / "out" / "index.lancedb"), "vsehub")
+    contents = of_collection(place, files["queries"], None, None)
+    np.testing.assert_allclose(contents.inputs.sides.queries.rows(0, QUERIES), queries, atol=1e-6)
+    np.testing.assert_allclose(contents.without_mean(torch.from_numpy(files["queries"])), queries, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -155,7 +284,8 @@ def test_a_diagnosis_says_what_is_found_first(files, run_here, tmp_path, undrawn
         (("item_kinds=empty.csv::kind",), "kind of row 50 is empty"),
         (("item_kinds=short.csv::kind",), "has no row for 49 of 50 items"),
         (("remove_means=maybe",), "remove_means"),
-        (("index=lancedb", "item_ids=ids.txt"), "a collection does not keep means"),
+        (("item_kinds=long.csv::kind",), "has 101 characters; expected at most 100, all of them printable"),
+        (("index=lancedb", "item_columns=kinds.csv"), "the column kind holds the items' kinds; omit yours"),
         (("engine=ray",), "engine=ray knows no kinds"),
         (("criterion=dual_is", "reference_items=plain.npy"), "they have no kinds"),
         (("reference=null", "queries=one.npy"), "of a single query nothing is left"),
@@ -171,6 +301,7 @@ def test_what_is_refused(changes, said, files, run_here, tmp_path):
     (tmp_path / "ids.txt").write_text("\n".join(files["ids"]))
     rest = "\n".join(f"{one},text" for one in files["ids"][1:])
     (tmp_path / "alone.csv").write_text(f"id,kind\nitem 0,sound\n{rest}\n")
+    (tmp_path / "long.csv").write_text(f"id,kind\nitem 0,{'x' * 101}\n{rest}\n")
     (tmp_path / "empty.csv").write_text(f"id,kind\n{rest}\nitem 0,\n")
     (tmp_path / "short.csv").write_text("id,kind\nitem 0,text\n")
     changed = {change.split("=")[0] for change in changes}

@@ -1,6 +1,7 @@
 """Vectors without the mean of their kind, against loops over the rows."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,6 +86,9 @@ def test_new_items_lose_the_stored_means(tmp_path):
     np.savez(tmp_path / "means.npz", means=np.zeros((2, 4), np.float32))
     with pytest.raises(InputError, match="that rerank wrote"):
         KindMeans.read(tmp_path / "means.npz")
+    replace(means, names=("\x1b[2J", "text")).save(tmp_path / "means.npz")
+    with pytest.raises(InputError, match="do not fit each other"):
+        KindMeans.read(tmp_path / "means.npz")
     (tmp_path / "means.npz").write_text("no archive")
     with pytest.raises(InputError, match="that rerank wrote"):
         KindMeans.read(tmp_path / "means.npz")
@@ -93,5 +97,8 @@ def test_new_items_lose_the_stored_means(tmp_path):
 def test_what_are_no_kinds():
     with pytest.raises(InputError, match=r"30 items are of 30 kinds, '0' for example; expected at most 20"):
         Kinds.named([str(one) for one in range(30)])
+    for name in ("two\nlines", "x" * 101):
+        with pytest.raises(InputError, match="expected at most 100, all of them printable"):
+            Kinds.named([name, "b"])
     with pytest.raises(InputError, match="'a' has a single item"):
         Kinds.named(["b", "a", "b"]).require_several()

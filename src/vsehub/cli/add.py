@@ -25,7 +25,8 @@ def add(cfg: DictConfig) -> None:
         given or cfg.remove_ids is not None or boosts is not None,
         "give items=FILE to add, remove_ids=FILE, or boosts.table=FILE of items that are there",
     )
-    own = [name for name in ("item_ids", "item_labels", "item_columns", "quarantine") if cfg[name] is not None]
+    of_items = ("item_ids", "item_labels", "item_columns", "item_kinds", "quarantine")
+    own = [name for name in of_items if cfg[name] is not None]
     require(given or not own, f"{', '.join(own)}: of items to add; give items=FILE, or omit them")
     quarantine = None if cfg.quarantine is None else Path(str(cfg.quarantine))
     if quarantine is not None:

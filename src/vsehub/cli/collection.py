@@ -8,6 +8,7 @@ from omegaconf import DictConfig
 
 from vsehub.checks import InputError, boolean, existing, fail, require, whole_seed
 from vsehub.cli.boosts import of_new_items
+from vsehub.cli.kinds import RequestedKinds
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.spreadsheet import unescaped
 
@@ -27,16 +28,18 @@ def collection_place(cfg: DictConfig) -> "Place":
     whole_seed("seed", cfg.seed)
     if cfg["items"] is not None:
         require_vectors("items", split_path(str(cfg["items"]))[0])
+        RequestedKinds.of(cfg)
     return placed(str(cfg.index), None if cfg.index_uri is None else str(cfg.index_uri), str(cfg.index_name), None)
 
 
 def new_items(cfg: DictConfig, collection: "Living", without: Path | None = None) -> "Items":
-    """The vectors of `cfg.items` with their ids, labels and biases.
+    """The vectors of `cfg.items` as they are stored, with their ids, labels and biases.
 
     without: a table with a column id, of items that are left out.
     """
     from vsehub.data.truth import read_ids, read_labels
     from vsehub.data.vectors.embeddings import look_through, open_vectors
+    from vsehub.neighbors.kinds import Kinds
     from vsehub.neighbors.vectors import Chosen
     from vsehub.serving.databases.columns import read_columns
 
@@ -47,10 +50,12 @@ def new_items(cfg: DictConfig, collection: "Living", without: Path | None = None
     labels = vectors.labels if cfg.item_labels is None else read_labels(str(cfg.item_labels), "item_labels")
     if ids is None:
         fail("items has no ids, by which they are found again; give item_ids=FILE with one id per line")
-    columns = cfg.get("item_columns")
+    columns, requested = cfg.get("item_columns"), RequestedKinds.of(cfg)
+    entries = None if requested is None else requested.entries(len(vectors), ids)
     if without is None:
         fields = None if columns is None else read_columns(str(columns), ids)
-        return collection.new(vectors, ids, labels, fields, of_new_items(cfg, collection, ids))
+        kinds = None if entries is None else Kinds.named(entries)
+        return collection.new(vectors, ids, labels, fields, of_new_items(cfg, collection, ids), kinds)
     out = quarantined(without)
     unknown = out - set(ids)
     require(
@@ -64,7 +69,8 @@ def new_items(cfg: DictConfig, collection: "Living", without: Path | None = None
     some = [ids[row] for row in kept]
     fields = None if columns is None else read_columns(str(columns), some)
     own = None if labels is None else [labels[row] for row in kept]
-    return collection.new(Chosen(vectors, kept), some, own, fields, of_new_items(cfg, collection, some))
+    kinds = None if entries is None else Kinds.named([entries[row] for row in kept])
+    return collection.new(Chosen(vectors, kept), some, own, fields, of_new_items(cfg, collection, some), kinds)
 
 
 def quarantined(path: Path) -> set[str]:

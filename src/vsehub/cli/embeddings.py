@@ -18,6 +18,8 @@ from vsehub.io.outputs import Output
 from vsehub.io.progress import stage
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
+    from vsehub.data.vectors.embeddings import VectorFile
+    from vsehub.neighbors.kinds import KindMeans
     from vsehub.rerank.compare import Comparison
     from vsehub.rerank.engines import Local
     from vsehub.rerank.inputs import Inputs
@@ -166,14 +168,28 @@ def opened(settings: Settings, criteria: Mapping[str, Any], fetched: bool = True
     if settings.scored:
         return open_scores(sides, annotations)
     if settings.place is not None:
-        sides = of_collection(settings.place) | sides
-        require("queries" in sides, f"queries is not set, and none are kept beside {settings.place.address}; give them")
+        held, means = of_collection(settings.place)
+        require(
+            "queries" in sides | held,
+            f"queries is not set, and none are kept beside {settings.place.address}; give them",
+        )
+        require(
+            means is None or "reference_items" not in sides,
+            f"reference_items: {settings.place.address} holds each item without the mean of its kind, and reference "
+            "items have no kinds; omit reference_items",
+        )
+        found = open_inputs(held | sides, annotations, Reading(settings.normalize, settings.skip_unreadable, fetched))
+        inputs = found if means is None else found.asked_without(means, sides)
+        return inputs if settings.kinds is None else settings.kinds.applied(inputs)
     inputs = open_inputs(sides, annotations, Reading(settings.normalize, settings.skip_unreadable, fetched))
     return inputs if settings.kinds is None else settings.kinds.applied(inputs)
 
 
-def of_collection(place: "Place") -> dict[str, Any]:
-    """The items of a collection in a database, and as queries the reference that is kept beside it, if there is one."""
+def of_collection(place: "Place") -> "tuple[dict[str, VectorFile], KindMeans | None]":
+    """The sides that a collection in a database holds, and the means that these are without.
+
+    The sides are its items and, as queries, the reference that is kept beside it, if there is one.
+    """
     import torch
 
     from vsehub.data.vectors.embeddings import Origin, VectorFile
@@ -183,14 +199,13 @@ def of_collection(place: "Place") -> dict[str, Any]:
         facts = collection.facts
         vectors, _, ids, labels = collection.items()
         shown = labels if any(labels) else None
-        held = {
-            "items": VectorFile("items", vectors, torch.float32, ids, shown, facts.normalize, Origin(place.address))
-        }
+        normalize = facts.normalize if collection.means is None else False  # without means some may be 0
+        held = {"items": VectorFile("items", vectors, torch.float32, ids, shown, normalize, Origin(place.address))}
         if facts.reference_rows:
             origin = Origin(f"the reference beside {place.address}")
             reference = collection.kept.reference
-            held["queries"] = VectorFile("queries", reference, torch.float32, None, None, facts.normalize, origin)
-    return held
+            held["queries"] = VectorFile("queries", reference, torch.float32, None, None, normalize, origin)
+        return held, collection.means
 
 
 def finish(found: "Comparison", out: Output) -> list[str]:

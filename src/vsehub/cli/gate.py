@@ -48,7 +48,7 @@ def gate(cfg: DictConfig) -> None:
         if cfg.sentinels is not None:
             file = open_vectors(str(cfg.sentinels), "sentinels", normalize=facts.normalize)
             look_through(file)
-            asked = as_vectors("sentinels", file, columns=facts.dim)
+            asked = collection.without_mean(as_vectors("sentinels", file, columns=facts.dim))
         elif facts.reference_rows:
             asked = as_vectors("reference", collection.kept.reference)
         else:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,14 +18,16 @@ from vsehub.cli.kinds import MEANS
 from vsehub.cli.nodes import components, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
+    import pyarrow as pa
     from torch import Tensor
 
     from vsehub.criteria import Criterion, ItemBias
     from vsehub.criteria.boosts import BoostTable
     from vsehub.rerank.compare import Comparison
     from vsehub.rerank.inputs import Inputs
+    from vsehub.serving import NoteQueries
     from vsehub.serving.boosted_recall import Boostable
     from vsehub.serving.corrected import Searchable
     from vsehub.serving.databases.engines import Place
@@ -106,10 +108,34 @@ class RequestedIndex:
     def check_items(self, inputs: "Inputs") -> None:
         """Raise InputError for files of others in the way, and for further columns that do not fit the items."""
         self.settings.output.refuse_foreign(self.files(len(inputs.sides.items)))
-        if self.columns is not None:
-            from vsehub.serving.databases.columns import read_columns
+        if self.place is not None:
+            self._fields(inputs)
 
-            read_columns(self.columns, item_ids(inputs))
+    def _fields(self, inputs: "Inputs") -> "pa.Table | None":
+        """Further columns of the items for a database: those of a table, and their kinds where means are removed."""
+        from vsehub.serving.databases.columns import read_columns, with_kinds
+
+        fields = None if self.columns is None else read_columns(self.columns, item_ids(inputs))
+        kinds = inputs.sides.kinds if inputs.means_removed else None
+        return fields if kinds is None else with_kinds(fields, kinds.entries)
+
+    def _note_queries(self, found: "Comparison") -> "NoteQueries":
+        """The queries of a note on searching the index."""
+        from vsehub.serving import NoteQueries
+
+        means = f"{self._where()}/{MEANS}" if found.inputs.means_removed else None
+        return NoteQueries("queries.npy", self.settings.normalize, self.boost_weights, means)
+
+    def _where(self) -> str:
+        """The folder of the result in a note; that of files behind an address is where they are fetched to."""
+        out = self.settings.output
+        return "." if out.remote else str(out.folder.absolute())
+
+    def _needs(self, files: Sequence[str], searching: str) -> str:
+        """What a note says is needed: files that must be fetched first, and what searching needs."""
+        out = self.settings.output
+        fetch = f"Fetch {' and '.join(files)} from {out.shown} first. " if files and out.remote else ""
+        return f"{fetch}{searching}"
 
     @contextmanager
     def built(self, found: "Comparison") -> Iterator[Callable[[], None]]:
@@ -153,13 +179,11 @@ class RequestedIndex:
         self, found: "Comparison", criterion: "ItemBias", bias: "Tensor"
     ) -> Iterator[Callable[[], tuple[dict[str, Any], str]]]:
         """A FAISS index; yields what writes it and gives its part of the record and the note on searching it."""
-        from vsehub.serving import NoteQueries, ServedIndex, build_index, usage_note
+        from vsehub.serving import ServedIndex, build_index, usage_note
         from vsehub.serving.index_parts import IndexParts
 
         items, out, seed = found.inputs.sides.items, self.settings.output, self.settings.seed
-        where = "." if out.remote else str(out.folder.absolute())  # behind an address: where the files are fetched to
-        means = f"{where}/{MEANS}" if found.inputs.means_removed else None
-        k, asked = self.settings.k, NoteQueries("queries.npy", self.settings.normalize, self.boost_weights, means)
+        where, k, asked = self._where(), self.settings.k, self._note_queries(found)
         names, building = self.files(len(items))[:-1], out / BUILDING
         index: ServedIndex | IndexParts
 
@@ -185,9 +209,8 @@ class RequestedIndex:
             rows = f"`positions` are rows of {found.record['items']['path']}, counted from 0"
             rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
             shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-            fetched = f"{shown} and {MEANS}" if found.inputs.means_removed else shown
-            needs = f"Fetch {fetched} from {out.shown} first. " if out.remote else ""
-            note = usage(found, shown, f"{needs}Searching needs only FAISS and numpy", code, rows)
+            fetched = [shown, *([MEANS] if found.inputs.means_removed else [])]
+            note = usage(found, shown, self._needs(fetched, "Searching needs only FAISS and numpy"), code, rows)
             yield put
         finally:
             shutil.rmtree(building, ignore_errors=True)
@@ -198,7 +221,6 @@ class RequestedIndex:
     ) -> Iterator[Callable[[], tuple[dict[str, Any], str]]]:
         """A filled collection; yields what gives it its name, its part of the record and the note on searching it."""
         from vsehub.serving.databases.collection import Items, facts_of, fill, usage_note
-        from vsehub.serving.databases.columns import read_columns
         from vsehub.serving.databases.engines import ENGINES
         from vsehub.serving.databases.kept import Kept
 
@@ -208,9 +230,16 @@ class RequestedIndex:
         approximate = self._approximate(count)
         ids = item_ids(found.inputs)
         ranking = found.served.record
-        fields = None if self.columns is None else read_columns(self.columns, ids)
-        fingerprint = found.record["items"]["fingerprint"]
-        items = Items(found.inputs.sides.items, bias, ids, names.labels, fields, fingerprint, self.boosts)
+        items = Items(
+            found.inputs.sides.items,
+            bias,
+            ids,
+            names.labels,
+            self._fields(found.inputs),
+            found.record["items"]["fingerprint"],
+            self.boosts,
+            found.inputs.removed_means,
+        )
         reference = found.inputs.sides.queries if found.inputs.sides.reference is None else found.inputs.sides.reference
         bank = found.inputs.sides.reference_items is not None
         kept = Kept.of(criterion, found.inputs.sides.items, bias, reference, bank, self.settings.seed)
@@ -235,8 +264,9 @@ class RequestedIndex:
             told = {"kind": f"{title}, {searched}", "uri": place.address, "items": count, "bytes": size}
             rows = f"`ids` are rows of {found.record['items']['path']}, counted from 0"
             rows = rows if names.ids is None else "`ids` are the ids of the items"
-            needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
-            code = usage_note(collection, uri, k=self.settings.k, boost_weights=self.boost_weights)
+            client = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
+            needs = self._needs([MEANS] if found.inputs.means_removed else [], client)
+            code = usage_note(collection, uri, self.settings.k, self._note_queries(found))
             note = usage(found, place.name, needs, code, rows)
             try:
                 figures = self._figures(collection, found, criterion, bias)

@@ -1,5 +1,6 @@
-"""The kinds of items that `rerank` and `diagnose` take: a column of the items' own table, or of another."""
+"""The kinds of items that commands take: a column of the items' own table, or of another."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -38,7 +39,7 @@ class RequestedKinds:
         if given is None:
             return None
         require(
-            cfg.scores is None,
+            cfg.get("scores") is None,
             "item_kinds: the kinds are compared by their vectors, and only scores are given; give queries and items, "
             "or omit item_kinds",
         )
@@ -56,16 +57,10 @@ class RequestedKinds:
 
     def require_fits(self, cfg: DictConfig) -> None:
         """Raise InputError for what `rerank` cannot do beside kinds."""
-        from vsehub.serving.databases.engines import ENGINES
-
         require(cfg.engine == "local", "item_kinds: engine=ray knows no kinds of items; omit it, or item_kinds")
         if not self.remove_means:
             return
         refused = {
-            f"index={cfg.index}": (
-                cfg.index in ENGINES,
-                "a collection does not keep means, which add and search need",
-            ),
             "correct": (cfg.correct is not None, "it adds a field to vectors that stay as they are"),
             "reference_items": (cfg.reference_items is not None, "they have no kinds, whose means they would lose"),
             "calibration": (cfg.calibration is not None, "it is of scores of vectors with their means"),
@@ -75,12 +70,19 @@ class RequestedKinds:
 
     def applied(self, inputs: "Inputs") -> "Inputs":
         """The inputs with the kinds of their items. Raises InputError for a table that does not fit them."""
-        from vsehub.data.item_rows import read_texts
         from vsehub.neighbors.kinds import Kinds
 
-        ids = None if self.own else inputs.item_names.ids
-        rows = read_texts(SETTING, self.path, self.column, len(inputs.sides.items), ids)
-        return inputs.with_kinds(Kinds.named(rows), self.remove_means)
+        entries = self.entries(len(inputs.sides.items), inputs.item_names.ids)
+        return inputs.with_kinds(Kinds.named(entries), self.remove_means)
+
+    def entries(self, items: int, ids: Sequence[str] | None) -> list[str]:
+        """The kind of each item, as texts. Raises InputError for a table that does not fit the items.
+
+        ids: of the items, or None.
+        """
+        from vsehub.data.item_rows import read_texts
+
+        return read_texts(SETTING, self.path, self.column, items, None if self.own else ids)
 
     def next_settings(self, record: dict[str, Any]) -> dict[str, str]:
         """The settings of a reranking after a diagnosis: means are removed only where a kind is found first."""

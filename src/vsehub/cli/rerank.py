@@ -118,8 +118,8 @@ def rerank(cfg: DictConfig) -> None:
         with nullcontext() if index is None else index.built(found) as put_index:
             out.begin((RESULT, PAGE, *written))
             write_ranking(out / RANKING, ranked.positions, ranked.values, *names, p_values, cfg.accept)
-            if inputs.means_removed and inputs.kind_means is not None:
-                inputs.kind_means.save(out / MEANS)
+            if inputs.removed_means is not None:
+                inputs.removed_means.save(out / MEANS)
             if cfg.biases:
                 count = len(found.inputs.sides.items)
                 write_biases(out / BIASES, served.ranked.item_terms, served.criterion.scale, count, names[1])

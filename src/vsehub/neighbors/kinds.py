@@ -28,7 +28,7 @@ from vsehub.io.versions import require_version
 from vsehub.neighbors.vectors import BLOCK, VectorSource, as_vectors
 
 VERSION = 1  # of the file of means
-MOST = 20  # kinds; more are ids or free text
+MOST, LONGEST = 20, 100  # kinds, and characters of a name; more are ids or free text
 _NOTHING_LEFT = 1e-5  # of a row's norm: what is left without the mean is then rounding, and has no direction
 
 
@@ -41,17 +41,31 @@ class Kinds:
 
     @classmethod
     def named(cls, entries: Sequence[str]) -> Self:
-        """Those of the items' kinds (M,) as texts. Raises InputError for more than `MOST` different ones."""
+        """Those of the items' kinds (M,) as texts.
+
+        Raises InputError for more than `MOST` different ones, and for one that is long or not printable.
+        """
         names, numbers = np.unique(np.asarray(entries, dtype=str), return_inverse=True)
         require(
             len(names) <= MOST,
             f"item_kinds: {len(entries):,} items are of {len(names):,} kinds, {str(names[0])!r} for example; expected "
             f"at most {MOST}, such as picture and text",
         )
+        wrong = next((str(one) for one in names if not _is_name(str(one))), None)
+        if wrong is not None:
+            fail(
+                f"item_kinds: {wrong[:40]!r} has {len(wrong):,} characters; expected at most {LONGEST}, all of them "
+                "printable"
+            )
         return cls(tuple(names.tolist()), torch.from_numpy(numbers.astype(np.int64)))
 
     def __len__(self) -> int:
         return len(self.of)
+
+    @property
+    def entries(self) -> list[str]:
+        """The kind of each item: M texts."""
+        return [self.names[number] for number in self.of.tolist()]
 
     @property
     def counts(self) -> Tensor:
@@ -77,6 +91,28 @@ class Kinds:
             f"item_kinds: {', '.join(map(repr, alone))} has a single item, of which nothing is left without the mean "
             "of its kind. Give it another kind, or set remove_means=false",
         )
+
+
+@dataclass(frozen=True)
+class StoredKinds:
+    """What is stored as JSON of the kinds whose means vectors are without.
+
+    names: (K,). unit: whether vectors without their mean were divided by their norms.
+    """
+
+    names: tuple[str, ...]
+    unit: bool
+
+    @classmethod
+    def read(cls, stored: Any) -> Self:
+        """Those in an object that was read from JSON. Raises TypeError if it is damaged."""
+        if not isinstance(stored, dict) or stored.keys() != {"names", "unit"} or not isinstance(stored["names"], list):
+            raise TypeError("kinds")
+        names, unit = stored["names"], stored["unit"]
+        texts = all(type(one) is str and _is_name(one) for one in names)
+        if not (texts and 0 < len(names) == len(set(names)) <= MOST and type(unit) is bool):
+            raise TypeError("kinds")
+        return cls(tuple(names), unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +141,11 @@ class KindMeans:
         everything = torch.zeros(len(queries), dtype=torch.int64)
         means = _means(items, kinds.of, len(kinds.names))
         return cls(kinds.names, means, _means(queries, everything, 1)[0], unit)
+
+    @property
+    def stored(self) -> StoredKinds:
+        """What is stored beside the means."""
+        return StoredKinds(self.names, self.unit)
 
     @property
     def finite(self) -> bool:
@@ -166,8 +207,14 @@ class KindMeans:
         require_version(str(path), version, VERSION, "Or run rerank again")
         sound = means.ndim == 2 and means.dtype == queries.dtype == np.float32 and kinds.dtype.kind == "U"
         sound = sound and kinds.shape == means.shape[:1] and queries.shape == means.shape[1:] and unit.shape == ()
+        sound = sound and all(map(_is_name, kinds.tolist()))
         require(sound, f"{path} is not the means.npz that rerank wrote: its arrays do not fit each other")
         return cls(tuple(kinds.tolist()), torch.from_numpy(means), torch.from_numpy(queries), bool(unit))
+
+
+def _is_name(text: str) -> bool:
+    """Whether a text can name a kind: it is printed in messages, also where it comes from a file or a database."""
+    return len(text) <= LONGEST and text.isprintable()
 
 
 def _means(vectors: VectorSource, kind: Tensor, kinds: int) -> Tensor:

@@ -72,7 +72,7 @@ def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int, b
         "queries with truth is then kept for choosing",
     )
     positives = read_positives(truth, Names("tune_queries", len(asked), asked.ids), inputs.item_names)
-    own = inputs.kind_means.queries(asked) if inputs.means_removed and inputs.kind_means is not None else asked
+    own = asked if inputs.removed_means is None else inputs.removed_means.queries(asked)
     return choose(auto, own, positives, inputs.sides.items, inputs.sides.reference, seed, boosts)
 
 

@@ -1,7 +1,7 @@
 """Opened inputs of a comparison of rankings: vectors or scores, names of their rows, true pairs."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,11 @@ class Inputs:
     truth_path: str | None
     kind_means: KindMeans | None = None
     means_removed: bool = False
+
+    @property
+    def removed_means(self) -> KindMeans | None:
+        """The means that the sides are without; None where they have them."""
+        return self.kind_means if self.means_removed else None
 
     def check(self, look: Callable[[VectorFile], Norms] = look_through) -> CheckedInputs:
         """Read every row once. Raises InputError for unusable rows, and for a reference that contains the queries.
@@ -105,6 +110,15 @@ class Inputs:
             kinds=kinds,
         )
         return replace(self, sides=centred, kind_means=means, means_removed=True)
+
+    def asked_without(self, means: KindMeans, names: Collection[str]) -> "Inputs":
+        """The same inputs with those of "queries" and "reference" that are named without the mean of the queries."""
+        queries, reference = self.sides.queries, self.sides.reference
+        if "queries" in names:
+            queries = means.queries(queries)
+        if "reference" in names and reference is not None:
+            reference = means.queries(reference)
+        return replace(self, sides=replace(self.sides, queries=queries, reference=reference))
 
     def changed(self) -> list[Path]:
         """The files of vectors that have changed or been replaced since they were opened."""

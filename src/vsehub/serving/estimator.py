@@ -3,8 +3,7 @@
 import inspect
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,68 +14,22 @@ from torch import Tensor
 from vsehub.checks import InputError, boolean, fail, nearest, positive, require, whole
 from vsehub.components import TARGET, Components, conf_folder
 from vsehub.criteria.auto import Auto
-from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, fit_all, joined
-from vsehub.criteria.boosts import Boosted, BoostTable
+from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, fit_all
+from vsehub.criteria.boosts import BoostTable
 from vsehub.criteria.choose import OwnSettings, Tried, choose
-from vsehub.data.truth import distinct_ids, read_truth
 from vsehub.data.vectors.embeddings import few_checked, look_through, open_vectors
-from vsehub.metrics.positives import Positives
-from vsehub.neighbors.in_memory import FEW_QUERIES, in_memory
-from vsehub.neighbors.vectors import (
-    BLOCK,
-    Chosen,
-    Concatenated,
-    VectorSource,
-    array_of,
-    as_vectors,
-    given_back,
-    usable_device,
-)
+from vsehub.neighbors.in_memory import FEW_QUERIES
+from vsehub.neighbors.kinds import KindMeans
+from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, usable_device
 from vsehub.serving.boosted_recall import REACH, BoostedRecall
 from vsehub.serving.calibration import Calibration
 from vsehub.serving.corrected import build_index
 from vsehub.serving.estimator_file import read_search, write_search
+from vsehub.serving.fitted import Fitted
+from vsehub.serving.given import as_array, checked_ids, checked_kinds, hold_items, known_answers
 from vsehub.serving.kneighbors import kneighbors, kneighbors_graph
 
 GROUP = "criterion"
-HELD_BYTES = 2**30  # of items that are held as float32 if they come as a file, in half precision or not yet normalised
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What a `CorrectedSearch` searches; it never changes, so that searches and changes can run side by side.
-
-    criterion; items (M, D); reference (R, D) and terms (M,), None without a reference; ids, M texts or None; tried,
-    what `tune` looked at, or None; calibration of these items under this criterion, or None; boosts of the items, or
-    None.
-    """
-
-    criterion: Criterion
-    items: VectorSource
-    reference: VectorSource | None
-    terms: Terms | None
-    ids: list[str] | None
-    tried: Sequence[Tried] | None = None
-    calibration: Calibration | None = None
-    boosts: BoostTable | None = None
-
-    @cached_property
-    def searched(self) -> VectorSource:
-        """The items as they are searched: in memory, where they are."""
-        return in_memory(self.items)
-
-    def raised(self, boost_weights: Mapping[str, float] | None) -> Tensor | None:
-        """What the weights add to each item's similarity (M,), None for nothing. Raises InputError as `Boosts`."""
-        if boost_weights is None:
-            return None
-        held = BoostTable.none(len(self.items)) if self.boosts is None else self.boosts
-        found = held.raised(boost_weights)
-        require(
-            found is None or isinstance(self.criterion, ItemBias),
-            f"boost_weights: {self.criterion!r} does not subtract one number from an item's scores, which a boost adds "
-            "to: take csls, is, nnn, dn, sinkhorn or nns, or leave boost_weights out",
-        )
-        return found
 
 
 class CorrectedSearch:
@@ -106,7 +59,8 @@ class CorrectedSearch:
     Attributes after `fit`, to be read: `criterion_`, the `Criterion`, after `tune` with the settings chosen; `items_`
     and `reference_` (None if transductive), read block by block; `item_terms_`, the criterion's terms (M,) of the
     items, None if transductive; `ids_`, the items' ids or None; `n_features_in_`, the dimension D; after `tune`,
-    `tried_`, all candidates with their mean reciprocal rank and R@1; after `calibrate`, `calibration_`.
+    `tried_`, all candidates with their mean reciprocal rank and R@1; after `calibrate`, `calibration_`. `means_`, the
+    `KindMeans` that `items_` and `reference_` are without; None for items without kinds.
 
     >>> import numpy as np
     >>> from vsehub import CorrectedSearch
@@ -194,6 +148,11 @@ class CorrectedSearch:
         return self._attributes("n_features_in_").items.shape[1]
 
     @property
+    def means_(self) -> KindMeans | None:
+        """The means that items and reference are without, or None."""
+        return self._attributes("means_").means
+
+    @property
     def tried_(self) -> Sequence[Tried]:
         """The candidates of `tune`."""
         tried = self._attributes("tried_").tried
@@ -254,15 +213,17 @@ class CorrectedSearch:
         ids: Sequence[str] | None = None,
         boosts: Any = None,
         boost_names: Sequence[str] | None = None,
+        item_kinds: Sequence[str] | None = None,
     ) -> Self:
         """Take the items (M, D) and estimate the correction on reference queries (R, D).
 
         y: not used; it is there for scikit-learn. reference: None if each search is to take its own queries
         (transductive). ids: of the items, one text each, all different; None: those of the items' file, if it has any.
         boosts: numbers (M, B) that `search` can weigh, such as each item's popularity, and boost_names, B names; the
-        correction is estimated without them. Raises InputError for arguments of the constructor that are not possible,
-        for vectors and boosts that do not fit or that `normalize` refuses, and for a reference where the criterion
-        takes none.
+        correction is estimated without them. item_kinds: (M,) texts, such as "picture" and "text": each item loses the
+        mean of its kind, reference and queries that of the reference (`neighbors.KindMeans`). Raises InputError for
+        arguments of the constructor that are not possible, for vectors, boosts and kinds that do not fit or that
+        `normalize` refuses, for a reference where the criterion takes none, and for kinds without a reference.
         """
         with self._changing:
             criterion = self._checked()
@@ -272,7 +233,7 @@ class CorrectedSearch:
                 "y is a matrix of the items' dimension; reference queries are given by name: fit(items, "
                 "reference=queries)",
             )
-            ids = _distinct(ids, len(among)) if ids is not None else own
+            ids = checked_ids(ids, len(among)) if ids is not None else own
             seen = None if reference is None else self._opened("reference", reference, among.shape[1])[0]
             require(
                 seen is None or criterion.inductive,
@@ -281,6 +242,16 @@ class CorrectedSearch:
             )
             if isinstance(criterion, Auto):
                 criterion = criterion.correction  # until `tune` chooses
+            kinds, means = checked_kinds(item_kinds, len(among)), None
+            if kinds is not None:
+                if seen is None:
+                    fail(
+                        "item_kinds: the mean that a query loses is that of the reference, and without one it would "
+                        "change with every search; fit(items, reference=..., item_kinds=...)"
+                    )
+                kinds.require_several()
+                means = KindMeans.of(kinds, among, seen, self.normalize is not False)
+                among, seen = hold_items(means.items(among, kinds)), means.queries(seen)
             require(
                 (boosts is None) == (boost_names is None),
                 "boosts and boost_names belong together; give numbers (M, B) and B names, or neither",
@@ -288,7 +259,7 @@ class CorrectedSearch:
             raise_by = None if boosts is None else BoostTable.of(boost_names or (), boosts, len(among))
             terms = None if seen is None else fit_all([criterion.correction], among, seen)[0]
             names = None if ids is None else list(ids)
-            self._fitted = Fitted(criterion, among, seen, terms, names, boosts=raise_by)
+            self._fitted = Fitted(criterion, among, seen, terms, names, boosts=raise_by, means=means)
         return self
 
     @torch.no_grad()
@@ -313,14 +284,12 @@ class CorrectedSearch:
                 "e.g. csls. Choose those of a matching with `vsehub evaluate tune=true`",
             )
             asked, own = self._opened("queries", queries, now.items.shape[1])
-            positives = _known(truth, len(asked), len(now.items), own, now.ids)
+            positives = known_answers(truth, len(asked), len(now.items), own, now.ids)
             given = self._checked()
             name = self.criterion if isinstance(self.criterion, str) else type(self.criterion).__name__
             among = given if isinstance(given, Auto) else OwnSettings(name, now.criterion.correction)
-            choice = choose(among, asked, positives, now.items, now.reference)
-            tuned = choice.criterion
-            terms = None if now.reference is None else fit_all([tuned], now.items, now.reference)[0]
-            self._fitted = replace(now, criterion=tuned, terms=terms, tried=choice.tried, calibration=None)
+            choice = choose(among, now.asked(asked), positives, now.items, now.reference)
+            self._fitted = now.tuned(choice.criterion, choice.tried)
         return self
 
     @torch.no_grad()
@@ -346,10 +315,10 @@ class CorrectedSearch:
                 "search; calibrate after fit(items, reference=...)",
             )
             asked, own = self._opened("queries", queries, now.items.shape[1])
-            positives = _known(truth, len(asked), len(now.items), own, now.ids)
+            positives = known_answers(truth, len(asked), len(now.items), own, now.ids)
             terms = tuple(term.to(asked.rows(0, 0).device) for term in now.terms or ())
             correction = now.criterion.correction
-            found = Calibration.of(correction, asked, now.items, terms, positives, now.reference, seed)
+            found = Calibration.of(correction, now.asked(asked), now.items, terms, positives, now.reference, seed)
             self._fitted = replace(now, calibration=found)
         return self
 
@@ -390,17 +359,14 @@ class CorrectedSearch:
             now.calibration.require_rate(accept)
         asked = self._few(queries, now.items.shape[1])
         if asked is None:
-            queries = _as_array("queries", queries)
+            queries = as_array("queries", queries)
             asked = self._opened("queries", queries, now.items.shape[1])[0]
         raised = now.raised(boost_weights)
         require(
             raised is None or not (p_values or accept is not None),
             "boost_weights: the calibration is of scores without boosts; leave out p_values and accept, or the weights",
         )
-        if raised is not None:
-            values, places = _search_raised(now, raised, asked, k)
-        else:
-            values, places = _ranked(now, asked, k)
+        values, places = now.ranked(now.asked(asked), k, raised)
         found: list[Tensor] = []
         if now.calibration is not None and (p_values or accept is not None):
             found.append(now.calibration.p_values(values[:, 0]))
@@ -412,6 +378,13 @@ class CorrectedSearch:
             return answer
         ids = [[now.ids[place] for place in row if place >= 0] for row in answer[1].tolist()]
         return answer[0], ids, *answer[2:]
+
+    @torch.no_grad()
+    def _among_items(self, k: int) -> tuple[Tensor, Tensor]:
+        """Values and positions (M, k) where each item asks, as it is held."""
+        now = self._require_fitted()
+        asked = as_vectors("queries", now.items.rows(0, len(now.items)), device=_usable(self.device))
+        return now.ranked(asked, k)
 
     def kneighbors(
         self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
@@ -443,50 +416,36 @@ class CorrectedSearch:
         return self.fit(X, y, **fit_params).transform(X)
 
     @torch.no_grad()
-    def add(self, items: Any, ids: Sequence[str] | None = None, boosts: Any = None) -> Self:
+    def add(
+        self,
+        items: Any,
+        ids: Sequence[str] | None = None,
+        boosts: Any = None,
+        item_kinds: Sequence[str] | None = None,
+    ) -> Self:
         """Add items (m, D), whose positions follow those there are; equal to `fit` on all at once, but for rounding.
 
         Their terms are computed from the stored reference. Where an item's terms depend on the other items too (as with
-        Sinkhorn), the terms of all items are computed again. ids, boosts (m, B): required if the items have them, and
-        refused if they have none. Raises InputError if this is not fitted, and for vectors or ids that do not fit.
+        Sinkhorn), the terms of all items are computed again. ids, boosts (m, B), item_kinds (m,): required if the items
+        have them, and refused if they have none. New items lose the mean of their kind as it was at `fit`. Raises
+        InputError if this is not fitted, and for vectors, ids or kinds that do not fit.
         """
         with self._changing:
             now = self._require_fitted()
             new, own = self._opened("items", items, now.items.shape[1])
-            everyone = _with_ids(now.ids, own if ids is None and now.ids is not None else ids, len(new))
-            together, raise_by = _appended(now.items, new), _more_boosts(now.boosts, boosts, len(new))
-            terms = now.terms
-            if terms is not None and now.reference is not None:
-                if _each_alone(now):
-                    terms = joined([terms, *fit_all([now.criterion.correction], new, now.reference)])
-                else:
-                    terms = fit_all([now.criterion.correction], together, now.reference)[0]
-            self._fitted = replace(now, items=together, terms=terms, ids=everyone, calibration=None, boosts=raise_by)
+            ids = own if ids is None and now.ids is not None else ids
+            self._fitted = now.with_more(new, ids, boosts, checked_kinds(item_kinds, len(new)))
         return self
 
     @torch.no_grad()
     def remove(self, ids: Sequence[str] | Sequence[int]) -> Self:
-        """Remove items; those that follow move up. Equal to `fit` on the others, but for rounding.
+        """Remove items; those that follow move up. Equal to `fit` on the others, but for rounding and means of kinds.
 
         ids: of the items to remove; their positions if the items have no ids. Raises InputError if this is not fitted,
         if an item is not there or named twice, and if none would be left.
         """
         with self._changing:
-            now = self._require_fitted()
-            gone = _places(ids, now.ids, len(now.items))
-            require(len(gone) < len(now.items), f"remove: all {len(gone)} items were named; expected some to be left")
-            stay = torch.ones(len(now.items), dtype=torch.bool)
-            stay[gone] = False
-            rest, left = _remaining(now.items, stay), stay.nonzero()[:, 0]
-            terms = now.terms
-            if terms is not None and now.reference is not None:
-                if _each_alone(now):
-                    terms = tuple(term[left.to(term.device)] for term in terms)
-                else:
-                    terms = fit_all([now.criterion.correction], rest, now.reference)[0]
-            names = None if now.ids is None else [now.ids[place] for place in left.tolist()]
-            raise_by = None if now.boosts is None else now.boosts.rows(left)
-            self._fitted = replace(now, items=rest, terms=terms, ids=names, calibration=None, boosts=raise_by)
+            self._fitted = self._require_fitted().without(ids)
         return self
 
     def save(self, path: str | Path) -> None:
@@ -502,7 +461,7 @@ class CorrectedSearch:
             "k": self.k,
             "normalize": self.normalize,
         }
-        write_search(path, settings, now.items, now.reference, now.terms, now.ids, now.calibration, now.boosts)
+        write_search(path, settings, now)
 
     @classmethod
     def load(cls, path: str | Path, device: str | torch.device | None = None) -> Self:
@@ -521,7 +480,14 @@ class CorrectedSearch:
                 seen = as_vectors("reference", saved.reference, device=_usable(device))
                 _require_terms(criterion, items, seen, saved.terms)
             found._fitted = Fitted(
-                criterion, items, seen, saved.terms, saved.ids, calibration=saved.calibration, boosts=saved.boosts
+                criterion,
+                items,
+                seen,
+                saved.terms,
+                saved.ids,
+                calibration=saved.calibration,
+                boosts=saved.boosts,
+                means=saved.means,
             )
         except InputError as error:
             raise InputError(f"search: {path}: {error}") from error
@@ -533,7 +499,8 @@ class CorrectedSearch:
 
         kind: "flat" is exact, "ivf" and "hnsw" are approximate. boost_reach: up to how far boosts may move similarities
         in an approximate index, as a standard deviation over items. `vsehub.serving.load_index` reads the file
-        (elsewhere with trust=True), and `usage_note` says how FAISS searches it without vsehub. Raises InputError
+        (elsewhere with trust=True), and `usage_note` says how FAISS searches it without vsehub. Queries of an index of
+        items with kinds must lose their mean before: the means are written beside it, NAME.means.npz. Raises InputError
         without a reference or FAISS, if the criterion is not one number an item, and for boosts under which an
         approximate index loses more than 0.01 of its recall, by reference queries.
         """
@@ -556,6 +523,8 @@ class CorrectedSearch:
             k = min(self.k, len(now.items))
             given = (now.reference, now.items, bias, criterion.scale, k, now.boosts, boost_reach)
             BoostedRecall.of(index, *given).require_held(kind, "boost_reach", "flat")
+        if now.means is not None:
+            now.means.save(Path(path).with_suffix(".means.npz"))
         index.save(path)
 
     def _checked(self) -> Criterion:
@@ -585,13 +554,13 @@ class CorrectedSearch:
         device = None if name == "items" else _usable(self.device)
         if isinstance(vectors, VectorSource):
             return as_vectors(name, vectors, columns, device), getattr(vectors, "ids", None)
-        vectors = _as_array(name, vectors)
+        vectors = as_array(name, vectors)
         file = open_vectors(vectors, name, normalize=self.normalize)
         source = as_vectors(name, file, columns, device)
         look_through(file)
         if not isinstance(vectors, str | Path) and not self.normalize:
             source = as_vectors(name, vectors, columns, device)  # not copied, and float64 stays float64
-        return _held(name, source) if name == "items" else source, file.ids
+        return hold_items(source) if name == "items" else source, file.ids
 
     def _few(self, queries: Any, columns: int) -> VectorSource | None:
         """A few queries (b, D) of the usual form, checked in microseconds; None: `_opened` says what is amiss."""
@@ -676,207 +645,3 @@ def _require_terms(criterion: Criterion, items: VectorSource, reference: VectorS
 
 def _usable(device: Any) -> torch.device | None:
     return None if device is None else usable_device(device)
-
-
-def _as_array(name: str, vectors: Any) -> Any:
-    """Lists and data frames as a numpy array; arrays, tensors, paths and other sources of vectors as they are."""
-    if isinstance(vectors, str | Path | VectorSource):
-        return vectors
-    require(
-        not hasattr(vectors, "toarray"),
-        f"{name} is {type(vectors).__name__}: sparse input is not supported; give {name}.toarray()",
-    )
-    if not isinstance(vectors, np.ndarray | Tensor):
-        framed = hasattr(vectors, "to_numpy")  # pandas, polars
-        require(
-            framed or isinstance(vectors, list | tuple) or hasattr(vectors, "__array__"),
-            f"{name} is {type(vectors).__name__}; expected a tensor, a numpy array (N, D), a data frame, a list of "
-            "lists or the path of a file",
-        )
-        vectors = _floats(name, vectors.to_numpy() if framed else vectors)
-    elif isinstance(vectors, np.ndarray) and (vectors.dtype == object or vectors.dtype.kind in "iubc"):
-        vectors = vectors if vectors.dtype in (np.int8, np.uint8) else _floats(name, vectors)
-    shape = tuple(vectors.shape)
-    require(
-        len(shape) != 2 or shape[1] > 0 or shape[0] == 0,
-        f"{name} has 0 feature(s) (shape={shape}) while a minimum of 1 is required. Give vectors of numbers",
-    )
-    require(
-        vectors.ndim != 1,
-        f"{name} is one vector of {vectors.shape[0] if vectors.ndim else 0} numbers; expected a matrix (N, D). Reshape "
-        "your data: of one vector q, give q[None]",
-    )
-    return vectors
-
-
-def _held(name: str, items: VectorSource) -> VectorSource:
-    """Items as float32 in memory where that is small and every search would read or convert them again."""
-    small = 4 * items.shape[0] * items.shape[1] <= HELD_BYTES
-    if array_of(items) is not None or not small or items.rows(0, 0).dtype != torch.float32:
-        return items
-    return as_vectors(name, items.rows(0, len(items)))
-
-
-def _floats(name: str, vectors: Any) -> np.ndarray:
-    """A matrix of float32. Raises InputError for what holds no real numbers."""
-    try:
-        found = np.asarray(vectors)
-        require(found.dtype.kind != "c", f"{name}: Complex data not supported; give real numbers")
-        return found.astype(np.float32)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{name} is no matrix of numbers (N, D): {error}") from error
-
-
-def _ranked(now: Fitted, asked: VectorSource, k: int) -> tuple[Tensor, Tensor]:
-    """Values and positions (Q, k) of a search without boosts."""
-    correction, device = now.criterion.correction, asked.rows(0, 0).device
-    alone = now.criterion is correction and not correction.needs_reference
-    if now.terms is None and not alone:
-        return now.criterion.search(asked, now.searched, None, k)
-    terms = tuple(term.to(device) for term in now.terms or ())
-    return correction.search_fitted(asked, now.searched, terms, k)
-
-
-def _search_raised(now: Fitted, raised: Tensor, asked: VectorSource, k: int) -> tuple[Tensor, Tensor]:
-    """Values and positions (Q, k) where each item's similarity is raised (M,)."""
-    criterion = now.criterion
-    assert isinstance(criterion, ItemBias)
-    boosted = Boosted(criterion, raised, {})
-    if now.terms is None:
-        return boosted.search_fitted(asked, now.searched, fit_all([boosted], now.items, asked)[0], k)
-    like = asked.rows(0, 0)
-    terms = tuple(term.to(like.device) for term in boosted.less_raise(now.terms, like.dtype))
-    return boosted.search_fitted(asked, now.searched, terms, k)
-
-
-def _more_boosts(held: BoostTable | None, boosts: Any, rows: int) -> BoostTable | None:
-    """The boosts of all items when these are added."""
-    require(
-        (boosts is None) == (held is None),
-        "boosts: the items that are there have "
-        + ("none; leave boosts out, or fit with boosts" if held is None else "boosts; give those of new items too"),
-    )
-    return None if held is None else held.with_more(held.boosts.table(boosts, rows))
-
-
-def _each_alone(fitted: Fitted) -> bool:
-    """Whether an item's terms follow from the reference, whatever the other items are."""
-    correction = fitted.criterion.correction
-    return correction.columnwise and correction.reference_items_as is None
-
-
-def _parts(items: VectorSource) -> list[VectorSource]:
-    return list(items.parts) if isinstance(items, Concatenated) else [items]
-
-
-def _appended(items: VectorSource, new: VectorSource) -> Concatenated:
-    """Items and new ones. Small blocks grow together: n additions leave about log2(n) blocks to look through."""
-    parts = [*_parts(items), new]
-    while len(parts) > 1 and len(parts[-2]) < 2 * len(parts[-1]) and len(parts[-2]) + len(parts[-1]) <= BLOCK:
-        last = Concatenated(parts[-2:])
-        parts[-2:] = [as_vectors("items", last.rows(0, len(last)))]
-    return Concatenated(parts)
-
-
-def _remaining(items: VectorSource, stay: Tensor) -> VectorSource:
-    """The items (M, D) for which `stay` (M,) is true; blocks of which nothing is removed are the same."""
-    left: list[VectorSource] = []
-    first = 0
-    for part in _parts(items):
-        here = stay[first : first + len(part)]
-        first += len(part)
-        if here.all():
-            left.append(part)
-        elif here.any():
-            chosen = Chosen(part, here.nonzero()[:, 0].tolist())
-            small = len(part) <= BLOCK
-            left.append(as_vectors("items", chosen.rows(0, len(chosen))) if small else chosen)
-    return Concatenated(left)
-
-
-def _places(ids: Any, known: list[str] | None, count: int) -> Tensor:
-    """The positions (n,) of items that are named by their ids, or by their positions if they have no ids."""
-    listed = isinstance(ids, list | tuple | np.ndarray | Tensor)
-    wanted = list(ids.tolist() if isinstance(ids, np.ndarray | Tensor) else ids) if listed else []
-    kind, what = (
-        (str, "ids, texts") if known is not None else (int, "positions, whole numbers, since items have no ids")
-    )
-    require(
-        listed and len(wanted) > 0 and all(isinstance(one, kind) and not isinstance(one, bool) for one in wanted),
-        f"remove: {type(ids).__name__} was given; expected a list of {what}",
-    )
-    require(len(set(wanted)) == len(wanted), "remove: an item is named twice; name each once")
-    asked = set(wanted)
-    if known is not None:
-        places = [place for place, one in enumerate(known) if one in asked]
-        absent = sorted(asked.difference(known[place] for place in places))
-    else:
-        places = [one for one in wanted if 0 <= one < count]
-        absent = sorted(asked.difference(places))
-    require(not absent, f"remove: {len(absent)} of {len(wanted)} are not among the items, {absent[:1]} for example")
-    return torch.tensor(places)
-
-
-def _distinct(ids: Sequence[str], rows: int) -> list[str]:
-    """The ids, or InputError if they are not one text a row, all different."""
-    found = list(ids)
-    require(
-        not isinstance(ids, str) and len(found) == rows,
-        f"ids are {len(found)} for {rows} items; expected one text for each item",
-    )
-    other = [one for one in found if not isinstance(one, str)]
-    require(
-        not other,
-        f"ids: {other[0]!r} is {type(other[0]).__name__}; expected one text for each item, such as list(map(str, ids))"
-        if other
-        else "",
-    )
-    found = [str(one) for one in found]
-    distinct_ids("ids", found)
-    return found
-
-
-def _with_ids(known: list[str] | None, ids: Sequence[str] | None, rows: int) -> list[str] | None:
-    """The ids of all items when these are added."""
-    require(
-        (ids is None) == (known is None),
-        "ids: the items that are there have "
-        + ("none; leave ids out, or fit with ids" if known is None else "ids; give one for each new item too"),
-    )
-    if ids is None or known is None:
-        return None
-    new = _distinct(ids, rows)
-    there = set(new).intersection(known)
-    require(not there, f"ids: {sorted(there)[:1]} are there already; remove them first, or give others")
-    return [*known, *new]
-
-
-def _known(
-    truth: Any, queries: int, items: int, query_ids: Sequence[str] | None, item_ids: Sequence[str] | None
-) -> Positives:
-    """Which items answer which queries, from positions, pairs, a mask or a table."""
-    if isinstance(truth, str | Path):
-        pairs = read_truth(truth, queries, items, query_ids, item_ids)
-        return Positives.from_pairs(*pairs, queries, items, complete=False)
-    try:
-        given = truth.detach().cpu() if isinstance(truth, Tensor) else torch.as_tensor(np.asarray(truth))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"truth is {type(truth).__name__}; expected positions, pairs or a mask") from error
-    shape = tuple(given.shape)
-    if given.dtype == torch.bool and shape == (queries, items):
-        query, item = given.nonzero(as_tuple=True)
-    elif given.dtype != torch.bool and shape == (queries,):
-        query, item = torch.arange(queries), given
-    elif given.dtype != torch.bool and len(shape) == 2 and shape[1] == 2:
-        query, item = given.unbind(dim=1)
-    else:
-        fail(
-            f"truth is {given.dtype} {shape}; expected the position of each query's item ({queries},), pairs of "
-            f"positions of queries and items (P, 2), or a boolean matrix ({queries}, {items})"
-        )
-    try:
-        return Positives.from_pairs(query, item, queries, items, complete=False)
-    except InputError as error:
-        raise InputError(f"truth: {error}") from error

@@ -21,8 +21,8 @@ def kneighbors(
     itself = queries is None
     count = len(search.items_)
     require(k <= count - itself, f"n_neighbors is {k}; expected at most {count - itself}, the other items")
-    asked = search.items_.rows(0, count) if queries is None else queries
-    values, positions = (np.asarray(one) for one in search.search(asked, k + itself))
+    found = search._among_items(k + 1) if itself else search.search(queries, k)
+    values, positions = (np.asarray(one) for one in found)
     if itself:  # an item is no neighbour of itself, wherever it ranks
         own = positions == np.arange(count)[:, None]
         own[:, -1] |= ~own.any(axis=1)

@@ -66,8 +66,7 @@ class Service:
         self.criteria = [name for name in catalogue.rankings if name != PLAIN] or [PLAIN]
         looked = range(min(len(catalogue), 20))
         self.views = Views(catalogue, any(contents.picture(row) is not None for row in looked))
-        reads = self.asker is not None and self.asker.reads
-        self.searcher = Searcher(catalogue, self.asker.texts if self.asker is not None and reads else None)
+        self.searcher = Searcher(catalogue, self._texts if self.reads else None)
         self.picture = lru_cache(KEPT_PICTURES)(self._picture)
         self._changed, self._looked = False, 0.0
         self._encoding, self._pictures = asyncio.Lock(), 0
@@ -139,12 +138,17 @@ class Service:
         if asker is None or not asker.sees:
             raise Declined("no model that sees pictures was given; start serve with checkpoint= or model=")
         name = self.criterion(criterion)
-        vector = await self._encoded(asker, content)
+        vector = self.catalogue.contents.without_mean(await self._encoded(asker, content))
         future = self.searcher.ask(min(k, len(self.catalogue)), name, vector=vector)
         lists = await asyncio.wait_for(asyncio.wrap_future(future), SECONDS)
         found = self.views.lists(lists, name)
         said = {"asked": {"kind": "picture"}, "title": "A picture", "notes": [], "answers": []}
         return {**said, "changed": await self.changed(), **found}
+
+    def _texts(self, texts: Sequence[str]) -> Tensor:
+        """The vectors of texts (n, D), as the items are searched."""
+        assert self.asker is not None
+        return self.catalogue.contents.without_mean(self.asker.texts(texts))
 
     async def _encoded(self, asker: Asker, content: bytes) -> Tensor:
         """The vector of a picture (1, D). Pictures are encoded one at a time. Raises Busy if many wait."""
@@ -188,7 +192,7 @@ class Service:
             if not bool(vector.any()):
                 raise Declined("vector is zero, which cannot be normalised")
             vector = torch.nn.functional.normalize(vector, dim=1)
-        return vector, (), f"A vector of {dim} numbers"
+        return one.contents.without_mean(vector), (), f"A vector of {dim} numbers"
 
     def _picture(self, row: int) -> bytes | None:
         """The JPEG of an item's picture, small."""

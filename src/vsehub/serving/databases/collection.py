@@ -16,8 +16,19 @@ from vsehub.checks import InputError, fail, require
 from vsehub.criteria.boosts import NO_BOOSTS, BoostTable
 from vsehub.data.truth import distinct_ids
 from vsehub.io.progress import bar
+from vsehub.neighbors.kinds import KindMeans
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
-from vsehub.serving.corrected import folded, formula, last_components, query_tail, scored, tail_lines, unit_rows
+from vsehub.serving.corrected import (
+    NoteQueries,
+    folded,
+    formula,
+    last_components,
+    mean_lines,
+    query_tail,
+    scored,
+    tail_lines,
+    unit_rows,
+)
 from vsehub.serving.databases.base import Database, ItemRows
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts, is_beside, require_of_vsehub
@@ -37,8 +48,9 @@ class Items:
     """Items for a collection: vectors (M, D), their biases b (M,) and ids.
 
     labels: M texts, or None. fields: M rows of further columns (`columns.read_columns`), or None. fingerprint: of the
-    vectors' file. boosts: of the items, None for none. Raises InputError for ids that repeat and for texts that are too
-    long.
+    vectors' file. boosts: of the items, None for none. means: those of the kinds, which the vectors are without, to be
+    stored beside the collection; None for vectors with theirs, and for items that join those of a collection. Raises
+    InputError for ids that repeat and for texts that are too long.
     """
 
     vectors: VectorSource
@@ -48,6 +60,7 @@ class Items:
     fields: "pa.Table | None" = None
     fingerprint: str = ""
     boosts: BoostTable | None = None
+    means: KindMeans | None = None
 
     def __post_init__(self) -> None:
         distinct_ids("item_ids", self.ids)
@@ -60,10 +73,12 @@ class Items:
             )
 
     def digest(self) -> str:
-        """A hash of ids, labels, further columns, biases and boosts."""
+        """A hash of ids, labels, further columns, biases, boosts and means."""
         found = hashlib.sha256(self.bias.detach().cpu().double().numpy().tobytes())
         if self.boosts is not None:
             found.update(self.boosts.values.numpy().tobytes())
+        for means in () if self.means is None else (self.means.means, self.means.query_mean):
+            found.update(means.numpy().tobytes())
         for texts in (self.ids, self.labels or ()):
             for one in texts:
                 found.update(one.encode() + b"\0")
@@ -103,7 +118,10 @@ class Collection:
     def search(
         self, queries: Any, k: int = 10, corrected: bool = True, boost_weights: Mapping[str, float] | None = None
     ) -> tuple[Any, Any]:
-        """Values and positions (Q, k) as `ServedIndex.search` gives them."""
+        """Values and positions (Q, k) as `ServedIndex.search` gives them, of queries as they are ranked.
+
+        In a collection with means, queries come without theirs.
+        """
         asked = as_vectors("queries", queries, columns=self.facts.dim)
         tail = query_tail(corrected, self.facts.boosts, boost_weights)
         vectors = with_tail(asked.rows(0, len(asked)), tail.expand(len(asked), -1))
@@ -182,6 +200,7 @@ def facts_of(
         digest=items.digest(),
         complete=False,
         boosts=NO_BOOSTS if items.boosts is None else items.boosts.boosts,
+        kinds=None if items.means is None else items.means.stored,
     )
     return found if calibration is None else found.calibrated(calibration, found.items)
 
@@ -270,7 +289,7 @@ def fill(
             facts = replace(facts, generation=generation, replaces=earlier)
             building = database.building(live is None or not live.complete)
             start = _begun(building, place, facts, overwrite)
-            keep(database, place, facts, kept)
+            keep(database, place, facts, kept, items.means)
             log.info("filling %s from item %d of %d", place.address, start, facts.items)
             put_in(building, items, tail, start)
             building.finish(facts.approximate)
@@ -361,26 +380,21 @@ def with_tail(vectors: Tensor, tail: Tensor) -> np.ndarray:
     return folded(vectors, tail, dim, dim + tail.shape[1]).numpy()
 
 
-def usage_note(
-    collection: Collection,
-    uri: str,
-    queries: str = "queries.npy",
-    k: int = 10,
-    boost_weights: Mapping[str, float] | None = None,
-) -> str:
+def usage_note(collection: Collection, uri: str, k: int = 10, queries: NoteQueries | None = None) -> str:
     """Python that searches the collection at `uri` with the engine's client: `ids` and `scores` (Q, k).
 
-    boost_weights: those of the boosts that it holds; None: 0.
+    queries: `normalize` is that of the facts.
     """
-    facts = collection.facts
+    facts, asked = collection.facts, queries or NoteQueries()
     k = min(k, facts.items)
     imports, search = collection.place.note(uri, k)
     return (
         f"{imports}\n"
-        f'queries = np.load({queries!r}).astype("float32")  # (Q, {facts.dim})\n'
+        f'queries = np.load({asked.file!r}).astype("float32")  # (Q, {facts.dim})\n'
         f"{unit_rows(facts.normalize)}"
+        f"{mean_lines(asked.means, facts.normalize)}"
         f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'
-        f"{tail_lines(facts.boosts, boost_weights)}"
+        f"{tail_lines(facts.boosts, asked.boost_weights)}"
         f"{search}"
         f"scores = {formula(facts.scale, facts.mean_bias)}  # the corrected scores, best first\n"
     )

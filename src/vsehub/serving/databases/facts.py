@@ -11,8 +11,9 @@ from vsehub import __version__
 from vsehub.checks import fail, require
 from vsehub.criteria.boosts import NO_BOOSTS, Boosts, stored_boosts
 from vsehub.io.versions import require_version
+from vsehub.neighbors.kinds import StoredKinds
 
-SCHEMA = 4
+SCHEMA = 5
 _LONGEST = 1 << 16  # characters of the JSON
 _TEXT = 4096  # characters of a text
 _GENERATION = re.compile("[0-9a-f]{8}")
@@ -37,7 +38,8 @@ class Facts:
     behind: whether items may have come or gone since the stored masses were computed. version: how often vsehub has
     added or removed items since it was filled. calibration: {"queries": n, "thresholds": {rate: score}, "items": M,
     "version": that of the calibrated items} of `vsehub calibrate`, the rates as texts; None without. boosts: names,
-    means and scales of the boosts that follow the bias, a dimension each (`criteria.boosts.Boosts`).
+    means and scales of the boosts that follow the bias, a dimension each (`criteria.boosts.Boosts`). kinds: those whose
+    means the stored vectors are without; None for vectors as they were given.
     """
 
     criterion: str
@@ -60,6 +62,7 @@ class Facts:
     version: int = 0
     boosts: Boosts = NO_BOOSTS
     calibration: dict[str, Any] | None = None
+    kinds: StoredKinds | None = None
     vsehub: str = __version__
 
     def text(self) -> str:
@@ -97,7 +100,8 @@ class Facts:
             f"index_uri: the facts of {address} are damaged ({', '.join(wrong) or 'more than vsehub writes'}); fill it "
             "again with overwrite=true",
         )
-        return cls(**found | {"boosts": stored_boosts(found["boosts"])})
+        kinds = None if found["kinds"] is None else StoredKinds.read(found["kinds"])
+        return cls(**found | {"boosts": stored_boosts(found["boosts"]), "kinds": kinds})
 
 
 def require_of_vsehub(text: str | None, address: str) -> dict[str, Any]:
@@ -147,6 +151,8 @@ def _fits(name: str, kind: Any, value: Any) -> bool:
         return number and (name != "scale" or value > 0)
     if name == "boosts":
         return _are_boosts(value)
+    if name == "kinds":
+        return value is None or _are_kinds(value)
     if name == "calibration":
         return value is None or _is_calibration(value)
     if name == "parameters":  # their values are checked when the criterion is built
@@ -159,6 +165,15 @@ def _are_boosts(value: Any) -> bool:
     try:
         stored_boosts(value)
     except (TypeError, KeyError):
+        return False
+    return True
+
+
+def _are_kinds(value: Any) -> bool:
+    """Whether a value read from JSON is kinds as vsehub writes them."""
+    try:
+        StoredKinds.read(value)
+    except TypeError:
         return False
     return True
 

@@ -1,6 +1,6 @@
-"""The data beside a collection from which new items get a bias: reference queries, and Sinkhorn's potentials."""
+"""The data beside a collection that new items need: reference queries, Sinkhorn's potentials, and means of kinds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn, Self
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from vsehub.checks import fail
 from vsehub.criteria import Sinkhorn
 from vsehub.criteria.base import Correction, ItemBias, fit_all
+from vsehub.neighbors.kinds import KindMeans
 from vsehub.neighbors.tiles import score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
 from vsehub.serving.databases.base import Database, ItemRows
@@ -110,7 +111,7 @@ def reference_beside(database: Database, place: Place, facts: Facts) -> Database
 
 
 def numbers_beside(database: Database, place: Place, facts: Facts) -> Database:
-    """The collection of the numbers of these queries."""
+    """The collection of numbers: those of these queries, and means of kinds."""
     return _beside(database, place, _NUMBERS, facts.generation)
 
 
@@ -119,7 +120,7 @@ def _beside(database: Database, place: Place, kind: str, generation: str) -> Dat
 
 
 def forget(database: Database, place: Place, generation: str) -> None:
-    """Remove the reference beside the collection of a generation. Raises InputError if vsehub did not store it."""
+    """Remove what is beside the collection of a generation. Raises InputError if vsehub did not store it."""
     for kind in (_REFERENCE, _NUMBERS):
         one = _beside(database, place, kind, generation)
         if one.shape() is not None:
@@ -127,23 +128,27 @@ def forget(database: Database, place: Place, generation: str) -> None:
             one.drop()
 
 
-def keep(database: Database, place: Place, facts: Facts, kept: Kept | None) -> None:
-    """Store the reference beside a collection, and replace that of an earlier attempt."""
+def keep(database: Database, place: Place, facts: Facts, kept: Kept | None, means: KindMeans | None = None) -> None:
+    """Store reference and means beside a collection, and replace those of an earlier attempt."""
     forget(database, place, facts.generation)
-    if kept is None:
-        return
     mark = mark_of_beside(place.name)
-    reference = reference_beside(database, place, facts)
-    reference.create(facts.dim, mark)
-    for first in range(0, len(kept.reference), BLOCK):
-        rows = kept.reference[first : first + BLOCK].float().numpy()
-        reference.put(ItemRows([str(row) for row in range(first, first + len(rows))], rows))
-    reference.finish(approximate=False)
-    if kept.balance is not None:
+    if kept is not None:
+        reference = reference_beside(database, place, facts)
+        reference.create(facts.dim, mark)
+        for first in range(0, len(kept.reference), BLOCK):
+            rows = kept.reference[first : first + BLOCK].float().numpy()
+            reference.put(ItemRows([str(row) for row in range(first, first + len(rows))], rows))
+        reference.finish(approximate=False)
+    named: dict[str, Tensor] = {}
+    if kept is not None and kept.balance is not None:
+        named |= {"potentials": kept.balance.potentials, "masses": kept.balance.masses}
+    if means is not None:
+        named |= dict(zip(_mean_names(means.names), [*means.means, means.query_mean], strict=True))
+    if named:
         numbers = numbers_beside(database, place, facts)
         numbers.create(_WIDTH, mark)
-        numbers.put(_as_rows("potentials", kept.balance.potentials))
-        numbers.put(_as_rows("masses", kept.balance.masses))
+        for name, one in named.items():
+            numbers.put(_as_rows(name, one))
         numbers.finish(approximate=False)
 
 
@@ -166,11 +171,33 @@ def read_kept(database: Database, place: Place, facts: Facts, coupled: bool) -> 
     reference = torch.from_numpy(np.stack(held))
     if not coupled:
         return Kept(reference, facts.shift)
-    numbers = {one: vector for part in _read(numbers_beside(database, place, facts)) for one, vector in _named(part)}
+    numbers = _read_numbers(database, place, facts)
     potentials, masses = (_numbers(numbers, name, count) for name in ("potentials", "masses"))
     if potentials is None or masses is None or bool((masses <= 0).any()):
         _lost(f"the potentials of the reference queries beside {place.address} are lost or damaged")
     return Kept(reference, facts.shift, Balance(potentials, masses))
+
+
+def read_means(database: Database, place: Place, facts: Facts) -> KindMeans | None:
+    """The means stored beside a collection; None if it has none. Raises InputError if parts are missing."""
+    if facts.kinds is None:
+        return None
+    numbers = _read_numbers(database, place, facts)
+    found = [_numbers(numbers, name, facts.dim) for name in _mean_names(facts.kinds.names)]
+    whole = [one.float() for one in found if one is not None]
+    if len(whole) < len(found):
+        _lost(f"the means of the kinds of items beside {place.address} are lost or damaged")
+    return KindMeans(facts.kinds.names, torch.stack(whole[:-1]), whole[-1], facts.kinds.unit)
+
+
+def _mean_names(kinds: Sequence[str]) -> list[str]:
+    """The names under which the means of kinds (K,), then that of the queries, are stored."""
+    return [*(f"mean {number}" for number in range(len(kinds))), "query mean"]
+
+
+def _read_numbers(database: Database, place: Place, facts: Facts) -> dict[str, np.ndarray]:
+    """The rows of the collection of numbers by their ids."""
+    return {one: vector for part in _read(numbers_beside(database, place, facts)) for one, vector in _named(part)}
 
 
 def _lost(what: str) -> NoReturn:

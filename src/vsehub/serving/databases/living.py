@@ -15,15 +15,17 @@ from torch.nn.functional import normalize
 from vsehub.checks import fail, require
 from vsehub.criteria import Sinkhorn
 from vsehub.criteria.base import ItemBias
+from vsehub.neighbors.kinds import KindMeans, Kinds
 from vsehub.neighbors.tiles import score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
 from vsehub.serving.calibration import Calibration, stored
 from vsehub.serving.corrected import query_tail
 from vsehub.serving.databases.base import Database, ItemRows
 from vsehub.serving.databases.collection import BLOCK, Items, put_in, require_shape, with_tail
+from vsehub.serving.databases.columns import with_kinds
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts
-from vsehub.serving.databases.kept import Kept, keep_masses, read_kept
+from vsehub.serving.databases.kept import Kept, keep_masses, read_kept, read_means
 from vsehub.serving.estimator import named_criterion, plain_settings
 
 if TYPE_CHECKING:
@@ -84,6 +86,15 @@ class Living:
         """The reference stored beside the collection. Raises InputError if parts are missing."""
         return read_kept(self.database, self.place, self.facts, self.coupled)
 
+    @cached_property
+    def means(self) -> KindMeans | None:
+        """The means that the stored vectors are without, or None. Raises InputError if parts are missing."""
+        return read_means(self.database, self.place, self.facts)
+
+    def without_mean(self, queries: VectorSource) -> VectorSource:
+        """Queries (Q, D), as they were given, as this collection ranks them: without the stored mean of the queries."""
+        return queries if self.means is None else self.means.queries(queries)
+
     @property
     def coupled(self) -> bool:
         """Whether an item's bias depends on the other items, so that masses are stored and updated."""
@@ -102,17 +113,15 @@ class Living:
     ) -> list[list[FoundItem]]:
         """The k best items of each query (Q, D) under the collection's criterion and boosts, best first.
 
-        Queries are normalised if the items were. accept: a rate of `vsehub calibrate`; lists whose first item is not
-        accepted at it are empty. Raises InputError without a threshold for the rate.
+        Queries are normalised if the items were, and lose the stored mean of the queries if there is one. accept: a
+        rate of `vsehub calibrate`; lists whose first item is not accepted at it are empty. boost_weights: boost ->
+        weight, 0 for those that are not named. Raises InputError as `require_searchable`.
         """
-        require(
-            accept is None or not any(self.facts.boosts.weights(boost_weights)),
-            "boost_weights: the calibration is of scores without boosts; leave out accept, or the weights",
-        )
+        self.require_searchable(accept, boost_weights)
         least = -np.inf if accept is None else self.threshold(accept)
         rows = queries.rows(0, len(queries)).float()
-        asked = normalize(rows, dim=1) if self.facts.normalize else rows
-        found = self.database.search(self._asked(asked, boost_weights), k)
+        asked = self.without_mean(as_vectors("queries", normalize(rows, dim=1) if self.facts.normalize else rows))
+        found = self.database.search(self._asked(asked.rows(0, len(asked)), boost_weights), k)
         scale, shift = self.facts.scale, self.facts.mean_bias
         found = [hits if hits and scale * hits[0][1] - shift > least else [] for hits in found]
         ids = list(dict.fromkeys(name for hits in found for name, _ in hits))
@@ -122,6 +131,16 @@ class Living:
         return [
             [FoundItem(name, labels.get(name, ""), scale * product - shift) for name, product in hits] for hits in found
         ]
+
+    def require_searchable(self, accept: float | None, boost_weights: Mapping[str, float] | None) -> None:
+        """Raise InputError without a threshold for a rate, for weights of unknown boosts, and for both at once."""
+        weights = self.facts.boosts.weights(boost_weights)
+        require(
+            accept is None or not any(weights),
+            "boost_weights: the calibration is of scores without boosts; leave out accept, or the weights",
+        )
+        if accept is not None:
+            self.threshold(accept)
 
     def threshold(self, rate: float) -> float:
         """The score above which a first item is accepted at a rate. Raises InputError if there is none."""
@@ -165,14 +184,17 @@ class Living:
         labels: Sequence[str] | None = None,
         fields: "pa.Table | None" = None,
         boosts: Any = None,
+        kinds: Kinds | None = None,
     ) -> Items:
         """Items (n, D) to `put`, with their biases; labels and fields as those of `Items`.
 
-        boosts: their values (n, B), in the order of the collection's boosts; None where it has none. Raises InputError
-        for another dimension, ids that repeat, boosts that do not fit, and a criterion under which a new item's bias
-        does not follow from what is kept.
+        boosts: their values (n, B), in the order of the collection's boosts; None where it has none. kinds: theirs,
+        whose stored means they lose before anything else; None where the collection has none. Raises InputError for
+        another dimension, ids that repeat, boosts or kinds that do not fit, and a criterion under which a new item's
+        bias does not follow from what is kept.
         """
         self.require_fits(vectors, ids, labels)
+        vectors, fields = self._of_kinds(vectors, fields, kinds)
         if len(self.facts.boosts):
             held = f"{self.place.address} has the boosts {', '.join(self.facts.boosts.names)}"
             require(boosts is not None, f"{held}; give those of new items: boosts.table")
@@ -180,6 +202,23 @@ class Living:
             require(boosts is None, f"{self.place.address} has no boosts; omit boosts, or fill it anew with them")
         table = None if boosts is None else self.facts.boosts.table(boosts, len(vectors))
         return Items(vectors, self.bias(vectors), ids, labels, fields, boosts=table)
+
+    def _of_kinds(
+        self, vectors: VectorSource, fields: "pa.Table | None", kinds: Kinds | None
+    ) -> tuple[VectorSource, "pa.Table | None"]:
+        """New items without the means of their kinds, and their columns with the kinds."""
+        if self.means is None:
+            require(
+                kinds is None,
+                f"item_kinds: {self.place.address} has no means of kinds; omit item_kinds, or fill it anew with them",
+            )
+            return vectors, fields
+        if kinds is None:
+            fail(
+                f"{self.place.address} holds each item without the mean of its kind ({', '.join(self.means.names)}); "
+                "give the kinds of new items: item_kinds"
+            )
+        return self.means.items(vectors, kinds), with_kinds(fields, kinds.entries)
 
     def put_boosts(self, ids: Sequence[str], values: Any) -> int:
         """Replace the boosts (n, B) of items that are there; vectors, biases, labels and columns stay.

@@ -1,0 +1,206 @@
+"""The state of a fitted search: what it ranks with, and the same with items that come or go."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vsehub.checks import require
+from vsehub.criteria.base import Criterion, ItemBias, Terms, fit_all, joined
+from vsehub.criteria.boosts import Boosted, BoostTable
+from vsehub.criteria.choose import Tried
+from vsehub.neighbors.in_memory import in_memory
+from vsehub.neighbors.kinds import KindMeans, Kinds
+from vsehub.neighbors.vectors import BLOCK, Chosen, Concatenated, VectorSource, as_vectors
+from vsehub.serving.calibration import Calibration
+from vsehub.serving.given import checked_ids, hold_items
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a `CorrectedSearch` searches; it never changes, so that searches and changes can run side by side.
+
+    criterion; items (M, D); reference (R, D) and terms (M,), None without a reference; ids, M texts or None; tried,
+    what `tune` looked at, or None; calibration of these items under this criterion, or None; boosts of the items, or
+    None; means of the kinds, which items and reference are without, or None.
+    """
+
+    criterion: Criterion
+    items: VectorSource
+    reference: VectorSource | None
+    terms: Terms | None
+    ids: list[str] | None
+    tried: Sequence[Tried] | None = None
+    calibration: Calibration | None = None
+    boosts: BoostTable | None = None
+    means: KindMeans | None = None
+
+    @cached_property
+    def searched(self) -> VectorSource:
+        """The items as they are searched: in memory, where they are."""
+        return in_memory(self.items)
+
+    def raised(self, boost_weights: Mapping[str, float] | None) -> Tensor | None:
+        """What the weights add to each item's similarity (M,), None for nothing. Raises InputError as `Boosts`."""
+        if boost_weights is None:
+            return None
+        held = BoostTable.none(len(self.items)) if self.boosts is None else self.boosts
+        found = held.raised(boost_weights)
+        require(
+            found is None or isinstance(self.criterion, ItemBias),
+            f"boost_weights: {self.criterion!r} does not subtract one number from an item's scores, which a boost adds "
+            "to: take csls, is, nnn, dn, sinkhorn or nns, or leave boost_weights out",
+        )
+        return found
+
+    def asked(self, queries: VectorSource) -> VectorSource:
+        """Queries (Q, D) as they are ranked: without the mean of the queries where items are without theirs."""
+        return queries if self.means is None else self.means.queries(queries)
+
+    def ranked(self, asked: VectorSource, k: int, raised: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Values and positions (Q, k) of queries as `asked` gives them. raised: from `raised`."""
+        criterion, correction, device = self.criterion, self.criterion.correction, asked.rows(0, 0).device
+        if raised is not None and isinstance(criterion, ItemBias):
+            boosted = Boosted(criterion, raised, {})
+            if self.terms is None:
+                return boosted.search_fitted(asked, self.searched, fit_all([boosted], self.items, asked)[0], k)
+            less = boosted.less_raise(self.terms, asked.rows(0, 0).dtype)
+            return boosted.search_fitted(asked, self.searched, tuple(term.to(device) for term in less), k)
+        alone = criterion is correction and not correction.needs_reference
+        if self.terms is None and not alone:
+            return criterion.search(asked, self.searched, None, k)
+        terms = tuple(term.to(device) for term in self.terms or ())
+        return correction.search_fitted(asked, self.searched, terms, k)
+
+    def tuned(self, criterion: Criterion, tried: Sequence[Tried]) -> Self:
+        """The same under another criterion, of those that were tried."""
+        terms = None if self.reference is None else fit_all([criterion.correction], self.items, self.reference)[0]
+        return replace(self, criterion=criterion, terms=terms, tried=tried, calibration=None)
+
+    def with_more(
+        self, new: VectorSource, ids: Sequence[str] | None = None, boosts: Any = None, kinds: Kinds | None = None
+    ) -> Self:
+        """The same with items (m, D) after those there are, of the stored means. Raises InputError as `add`."""
+        everyone = _with_ids(self.ids, ids, len(new))
+        raise_by = _more_boosts(self.boosts, boosts, len(new))
+        require(
+            (kinds is None) == (self.means is None),
+            "item_kinds: the items that are there have "
+            + (
+                "none; leave item_kinds out, or fit with item_kinds"
+                if self.means is None
+                else "kinds; give those of new items too"
+            ),
+        )
+        if self.means is not None and kinds is not None:
+            new = hold_items(self.means.items(new, kinds))
+        together, terms = _appended(self.items, new), self.terms
+        if terms is not None and self.reference is not None:
+            if self._each_alone:
+                terms = joined([terms, *fit_all([self.criterion.correction], new, self.reference)])
+            else:
+                terms = fit_all([self.criterion.correction], together, self.reference)[0]
+        return replace(self, items=together, terms=terms, ids=everyone, calibration=None, boosts=raise_by)
+
+    def without(self, ids: Sequence[str] | Sequence[int]) -> Self:
+        """The same without some items. Raises InputError as `remove`."""
+        gone = _places(ids, self.ids, len(self.items))
+        require(len(gone) < len(self.items), f"remove: all {len(gone)} items were named; expected some to be left")
+        stay = torch.ones(len(self.items), dtype=torch.bool)
+        stay[gone] = False
+        rest, left, terms = _remaining(self.items, stay), stay.nonzero()[:, 0], self.terms
+        if terms is not None and self.reference is not None:
+            if self._each_alone:
+                terms = tuple(term[left.to(term.device)] for term in terms)
+            else:
+                terms = fit_all([self.criterion.correction], rest, self.reference)[0]
+        names = None if self.ids is None else [self.ids[place] for place in left.tolist()]
+        raise_by = None if self.boosts is None else self.boosts.rows(left)
+        return replace(self, items=rest, terms=terms, ids=names, calibration=None, boosts=raise_by)
+
+    @property
+    def _each_alone(self) -> bool:
+        """Whether an item's terms follow from the reference, whatever the other items are."""
+        correction = self.criterion.correction
+        return correction.columnwise and correction.reference_items_as is None
+
+
+def _more_boosts(held: BoostTable | None, boosts: Any, rows: int) -> BoostTable | None:
+    """The boosts of all items when these are added."""
+    require(
+        (boosts is None) == (held is None),
+        "boosts: the items that are there have "
+        + ("none; leave boosts out, or fit with boosts" if held is None else "boosts; give those of new items too"),
+    )
+    return None if held is None else held.with_more(held.boosts.table(boosts, rows))
+
+
+def _parts(items: VectorSource) -> list[VectorSource]:
+    return list(items.parts) if isinstance(items, Concatenated) else [items]
+
+
+def _appended(items: VectorSource, new: VectorSource) -> Concatenated:
+    """Items and new ones. Small blocks grow together: n additions leave about log2(n) blocks to look through."""
+    parts = [*_parts(items), new]
+    while len(parts) > 1 and len(parts[-2]) < 2 * len(parts[-1]) and len(parts[-2]) + len(parts[-1]) <= BLOCK:
+        last = Concatenated(parts[-2:])
+        parts[-2:] = [as_vectors("items", last.rows(0, len(last)))]
+    return Concatenated(parts)
+
+
+def _remaining(items: VectorSource, stay: Tensor) -> VectorSource:
+    """The items (M, D) for which `stay` (M,) is true; blocks of which nothing is removed are the same."""
+    left: list[VectorSource] = []
+    first = 0
+    for part in _parts(items):
+        here = stay[first : first + len(part)]
+        first += len(part)
+        if here.all():
+            left.append(part)
+        elif here.any():
+            chosen = Chosen(part, here.nonzero()[:, 0].tolist())
+            small = len(part) <= BLOCK
+            left.append(as_vectors("items", chosen.rows(0, len(chosen))) if small else chosen)
+    return Concatenated(left)
+
+
+def _places(ids: Any, known: list[str] | None, count: int) -> Tensor:
+    """The positions (n,) of items that are named by their ids, or by their positions if they have no ids."""
+    listed = isinstance(ids, list | tuple | np.ndarray | Tensor)
+    wanted = list(ids.tolist() if isinstance(ids, np.ndarray | Tensor) else ids) if listed else []
+    kind, what = (
+        (str, "ids, texts") if known is not None else (int, "positions, whole numbers, since items have no ids")
+    )
+    require(
+        listed and len(wanted) > 0 and all(isinstance(one, kind) and not isinstance(one, bool) for one in wanted),
+        f"remove: {type(ids).__name__} was given; expected a list of {what}",
+    )
+    require(len(set(wanted)) == len(wanted), "remove: an item is named twice; name each once")
+    asked = set(wanted)
+    if known is not None:
+        places = [place for place, one in enumerate(known) if one in asked]
+        absent = sorted(asked.difference(known[place] for place in places))
+    else:
+        places = [one for one in wanted if 0 <= one < count]
+        absent = sorted(asked.difference(places))
+    require(not absent, f"remove: {len(absent)} of {len(wanted)} are not among the items, {absent[:1]} for example")
+    return torch.tensor(places)
+
+
+def _with_ids(known: list[str] | None, ids: Sequence[str] | None, rows: int) -> list[str] | None:
+    """The ids of all items when these are added."""
+    require(
+        (ids is None) == (known is None),
+        "ids: the items that are there have "
+        + ("none; leave ids out, or fit with ids" if known is None else "ids; give one for each new item too"),
+    )
+    if ids is None or known is None:
+        return None
+    new = checked_ids(ids, rows)
+    there = set(new).intersection(known)
+    require(not there, f"ids: {sorted(there)[:1]} are there already; remove them first, or give others")
+    return [*known, *new]
