@@ -1,8 +1,12 @@
 """Boosts raise items by weights of the query, under every criterion that subtracts one number from an item's scores."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from vsehub import CorrectedSearch
 from vsehub.checks import InputError
@@ -264,6 +268,40 @@ def test_a_calibration_is_void_under_weights():
     search.add(ITEMS[:1], boosts=VALUES[:1])
     with pytest.raises(InputError, match="not calibrated, or fit, tune, add, remove or another normalize"):
         search.search(QUERIES, p_values=True)
+
+
+def test_tune_chooses_the_weights_that_answers_ask_for(tmp_path):
+    """Answers are popular items; the other boost is noise."""
+    random = torch.Generator().manual_seed(5)
+    popular, noise = torch.rand(2, M, generator=random, dtype=torch.float64)
+    truth = torch.multinomial(popular**8, 200, replacement=True, generator=random)
+    queries = torch.nn.functional.normalize(ITEMS[truth] + 0.5 * torch.randn(200, D, generator=random), dim=1)
+    given = {"boosts": torch.stack([popular, noise], dim=1), "boost_names": NAMES}
+    search = CorrectedSearch(CSLS(3), k=1).fit(ITEMS, reference=REFERENCE, **given)
+    with pytest.raises(AttributeError, match="after tune of items with boosts"):
+        search.boost_weights_  # noqa: B018
+    search.tune(queries[:100], truth[:100])
+    weights = search.boost_weights_
+    assert weights["popularity"] > 5 * abs(weights["freshness"])
+    right = [
+        (search.search(queries[100:], boost_weights=one)[1][:, 0] == truth[100:]).double().mean()
+        for one in (None, weights)
+    ]
+    assert right[1] > right[0] + 0.1
+    search.save(tmp_path / "search")
+    assert CorrectedSearch.load(tmp_path / "search").boost_weights_ == weights
+    for wrong in ({"popularity": 0.1}, weights | {"more": 0.1}, dict.fromkeys(NAMES, "0.1"), list(NAMES)):
+        changed(tmp_path / "search", weights=wrong)
+        with pytest.raises(InputError, match=r"the description in .* is damaged"):
+            CorrectedSearch.load(tmp_path / "search")
+
+
+def changed(path, **told):
+    """The file with other facts in its description."""
+    with safe_open(path, framework="pt") as file:
+        facts, arrays = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    facts["description"] = json.dumps(json.loads(facts["description"]) | told)
+    save_file(arrays, path, facts)
 
 
 def test_what_a_file_says_of_boosts_is_checked():

@@ -1138,7 +1138,7 @@ def test_memory_is_bounded(monkeypatch, tmp_path):
     for module in (defined, in_memory):
         monkeypatch.setattr(module, "BLOCK", 64)
     monkeypatch.setattr(estimator_file, "_BLOCK_BYTES", 512)
-    shared = (torch.ops.aten.lift_fresh.default, torch.ops.aten.detach.default)  # the memory of an array, or of a tensor
+    shared = (torch.ops.aten.lift_fresh.default, torch.ops.aten.detach.default)  # of an array, or of a tensor
     queries, items = unit(96, 0, dim=2), unit(700, 1, dim=2)
     np.save(tmp_path / "items.npy", items)
     largest = 0

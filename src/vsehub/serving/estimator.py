@@ -59,8 +59,9 @@ class CorrectedSearch:
     Attributes after `fit`, to be read: `criterion_`, the `Criterion`, after `tune` with the settings chosen; `items_`
     and `reference_` (None if transductive), read block by block; `item_terms_`, the criterion's terms (M,) of the
     items, None if transductive; `ids_`, the items' ids or None; `n_features_in_`, the dimension D; after `tune`,
-    `tried_`, all candidates with their mean reciprocal rank and R@1; after `calibrate`, `calibration_`. `means_`, the
-    `KindMeans` that `items_` and `reference_` are without; None for items without kinds.
+    `tried_`, all candidates with their mean reciprocal rank and R@1, and of items with boosts `boost_weights_`; after
+    `calibrate`, `calibration_`. `means_`, the `KindMeans` that `items_` and `reference_` are without; None for items
+    without kinds.
 
     >>> import numpy as np
     >>> from vsehub import CorrectedSearch
@@ -159,6 +160,14 @@ class CorrectedSearch:
         if tried is None:
             raise AttributeError("tried_ is there after tune")
         return tried
+
+    @property
+    def boost_weights_(self) -> dict[str, float]:
+        """The weights of boosts that `tune` chose: boost -> what a unit of it adds to an item's similarity."""
+        weights = self._attributes("boost_weights_").weights
+        if weights is None:
+            raise AttributeError("boost_weights_ is there after tune of items with boosts, under an item bias")
+        return weights
 
     @property
     def calibration_(self) -> Calibration:
@@ -270,7 +279,8 @@ class CorrectedSearch:
         by more than one standard error (`criteria.auto.chosen`). With criterion="auto" the criterion is chosen too, by
         the same rule; before `tune` it is CSLS. With a reference, queries that are in it, bit for bit, are left out of
         it, fold by fold, while they are searched. Of very many queries, references or items a sample is looked at.
-        Measure on other queries than these.
+        Measure on other queries than these. With boosts and a criterion that is an item bias, their weights are chosen
+        too, by the same rule: `search(queries, boost_weights=search.boost_weights_)`.
 
         truth: the position of each query's item (Q,), pairs of positions of queries and items (P, 2), a boolean matrix
         (Q, M), or the path of a table with the columns query and item. Raises InputError if truth does not fit, has
@@ -288,8 +298,8 @@ class CorrectedSearch:
             given = self._checked()
             name = self.criterion if isinstance(self.criterion, str) else type(self.criterion).__name__
             among = given if isinstance(given, Auto) else OwnSettings(name, now.criterion.correction)
-            choice = choose(among, now.asked(asked), positives, now.items, now.reference)
-            self._fitted = now.tuned(choice.criterion, choice.tried)
+            choice = choose(among, now.asked(asked), positives, now.items, now.reference, boosts=now.boosts)
+            self._fitted = now.tuned(choice)
         return self
 
     @torch.no_grad()
@@ -488,6 +498,7 @@ class CorrectedSearch:
                 calibration=saved.calibration,
                 boosts=saved.boosts,
                 means=saved.means,
+                weights=saved.weights,
             )
         except InputError as error:
             raise InputError(f"search: {path}: {error}") from error

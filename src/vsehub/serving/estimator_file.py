@@ -6,7 +6,8 @@ read, so that neither needs memory for all of them.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ class Saved:
     criterion, parameters: the name of a criterion and its settings. items (M, D), reference (R, D): mapped; None if
     there is no reference. terms: of the items, each (M,); None if there is no reference. ids, boosts: of the items, or
     None. calibration: None if it is not calibrated. means: those that items and reference are without, or None.
+    weights: of the boosts, as `tune` chose them, or None.
     """
 
     criterion: str
@@ -60,6 +62,7 @@ class Saved:
     boosts: BoostTable | None
     calibration: Calibration | None
     means: KindMeans | None
+    weights: dict[str, float] | None
 
 
 def write_search(path: str | Path, settings: Mapping[str, Any], fitted: Fitted) -> None:
@@ -90,6 +93,7 @@ def write_search(path: str | Path, settings: Mapping[str, Any], fitted: Fitted) 
         "boosts": None if boosts is None else asdict(boosts.boosts),
         "calibration": None if calibration is None else len(calibration),
         "kinds": None if means is None else asdict(means.stored),
+        "weights": fitted.weights,
     }
     metadata = {"description": json.dumps(description, default=float), "format": FORMAT, "version": VERSION}
     header: dict[str, Any] = {"__metadata__": metadata}
@@ -207,8 +211,15 @@ def read_search(path: str | Path) -> Saved:
         boosts=None if held is None else held.table(small["boosts"].copy(), rows),
         calibration=calibration,
         means=means,
+        weights=told["weights"],
         **{key: told[key] for key in SETTINGS},
     )
+
+
+def _are_weights(weights: Any, names: Sequence[str]) -> bool:
+    """Whether these are weights of all boosts with these names."""
+    held = isinstance(weights, dict) and list(weights) == list(names)
+    return held and all(type(one) is float and math.isfinite(one) for one in weights.values())
 
 
 def _description(path: Path, text: str) -> dict[str, Any]:
@@ -230,6 +241,7 @@ def _description(path: Path, text: str) -> dict[str, Any]:
             and (told["boosts"] is None or len(stored_boosts(told["boosts"])) >= 0)
             and (told["calibration"] is None or _is_size(told["calibration"]))
             and (told["kinds"] is None or len(StoredKinds.read(told["kinds"]).names) > 0)
+            and (told["weights"] is None or _are_weights(told["weights"], stored_boosts(told["boosts"]).names))
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         sound = False

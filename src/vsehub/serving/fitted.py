@@ -12,7 +12,7 @@ from torch import Tensor
 from vsehub.checks import require
 from vsehub.criteria.base import Criterion, ItemBias, Terms, fit_all, joined
 from vsehub.criteria.boosts import Boosted, BoostTable
-from vsehub.criteria.choose import Tried
+from vsehub.criteria.choose import Choice, Tried
 from vsehub.neighbors.in_memory import in_memory
 from vsehub.neighbors.kinds import KindMeans, Kinds
 from vsehub.neighbors.vectors import BLOCK, Chosen, Concatenated, VectorSource, as_vectors
@@ -26,7 +26,8 @@ class Fitted:
 
     criterion; items (M, D); reference (R, D) and terms (M,), None without a reference; ids, M texts or None; tried,
     what `tune` looked at, or None; calibration of these items under this criterion, or None; boosts of the items, or
-    None; means of the kinds, which items and reference are without, or None.
+    None; means of the kinds, which items and reference are without, or None; weights of boosts that `tune` chose under
+    this criterion, boost -> weight, or None.
     """
 
     criterion: Criterion
@@ -38,6 +39,7 @@ class Fitted:
     calibration: Calibration | None = None
     boosts: BoostTable | None = None
     means: KindMeans | None = None
+    weights: dict[str, float] | None = None
 
     @cached_property
     def searched(self) -> VectorSource:
@@ -76,10 +78,11 @@ class Fitted:
         terms = tuple(term.to(device) for term in self.terms or ())
         return correction.search_fitted(asked, self.searched, terms, k)
 
-    def tuned(self, criterion: Criterion, tried: Sequence[Tried]) -> Self:
-        """The same under another criterion, of those that were tried."""
-        terms = None if self.reference is None else fit_all([criterion.correction], self.items, self.reference)[0]
-        return replace(self, criterion=criterion, terms=terms, tried=tried, calibration=None)
+    def tuned(self, choice: Choice) -> Self:
+        """The same under the chosen criterion, with the chosen weights of boosts."""
+        criterion, weights = choice.criterion, None if choice.boosts is None else choice.boosts.weights
+        terms = None if self.reference is None else fit_all([criterion], self.items, self.reference)[0]
+        return replace(self, criterion=criterion, terms=terms, tried=choice.tried, calibration=None, weights=weights)
 
     def with_more(
         self, new: VectorSource, ids: Sequence[str] | None = None, boosts: Any = None, kinds: Kinds | None = None
