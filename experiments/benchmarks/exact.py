@@ -97,7 +97,9 @@ def measure(name: str, size: tuple[int, int], options) -> dict:
     if importlib.util.find_spec("usearch"):
         from usearch.index import MetricKind, search
 
-        ways["usearch exact"] = lambda asked, k: search(items, asked, k, MetricKind.IP, exact=True).keys
+        ways["usearch exact"] = lambda asked, k: (
+            search(items, asked, k, MetricKind.IP, exact=True, threads=options.threads).keys
+        )
     found = []
     for count in QUERIES:
         for k in KS:

@@ -104,18 +104,29 @@ def test_one_that_is_killed_ends_all_and_another_goes_on(alone, place, environme
     alike(run, alone)
 
 
+def as_nohup():
+    """The signals of a process that nohup has started; what the tests were started with may ignore SIGINT."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes in Linux's /proc")
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_is_stopped_resumes_with_as_many(alone, place, environment, stop):
-    """Workers end with the command that started them, even where that one is killed."""
+    """Workers end with the command that started them, even where that one is killed; ignored signals end nothing."""
     run = place / f"stopped by {stop.name}"
     process = subprocess.Popen(
-        command(f"hydra.run.dir={run.name}", "trainer.devices=2"), cwd=place, env=environment, stderr=subprocess.PIPE
+        command(f"hydra.run.dir={run.name}", "trainer.devices=2"),
+        cwd=place,
+        env=environment,
+        stderr=subprocess.PIPE,
+        preexec_fn=as_nohup,
     )
     wait_for(lambda: (run / "checkpoints" / "last.ckpt").is_file() or process.poll() is not None)
     workers = children(process.pid)
     assert len(workers) >= 2
+    process.send_signal(signal.SIGHUP)
     process.send_signal(stop)
     _, said = process.communicate(timeout=60)
     assert process.returncode == (130 if stop == signal.SIGINT else -stop), said

@@ -184,7 +184,7 @@ def asks_for_a_token():
 if __name__ == "__main__":
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.chdir(sys.argv[1])
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     checks = (equal_to_local, same_files, lost_worker, refused_by_worker, killed_driver, lost_for_good, without_room)
     checks = (*checks, asks_for_a_token)
     answer, seconds = {}, {}

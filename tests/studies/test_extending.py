@@ -21,7 +21,7 @@ def extended(tmp_path_factory):
     """A copy of the project with the files of the page."""
     place = tmp_path_factory.mktemp("extended")
     for name in ("src", "conf", "tests", "docs", "experiments"):
-        left = shutil.ignore_patterns("__pycache__", "results", "golden", "*.png", "*.svg")
+        left = shutil.ignore_patterns("__pycache__", "golden", "*.png", "*.svg")
         shutil.copytree(ROOT / name, place / name, ignore=left)
     for name in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "LICENSE"):
         shutil.copy(ROOT / name, place / name)

@@ -32,6 +32,7 @@ TIMES = {
 }
 TEMPORARY = (".part",)  # endings of temporary files
 LOCKED = ".lock"  # of the empty file beside a temporary one; a killed process leaves it until the file is written again
+ENCODED = ".encoded"  # of folders beside a checkpoint, in which `evaluate` keeps what it encodes
 # Hydra's own, the log, the empty file of the lock, the folders of databases, whose names of files are random.
 NOT_COMPARED = {".hydra", "train.log", "multirun.yaml", ".lock", "index.milvus.db", "index.lancedb"}
 _CLOCK = re.compile(
@@ -182,7 +183,10 @@ def _files(folder: Path) -> dict[str, Path]:
     return {
         path.relative_to(folder).as_posix(): path
         for path in folder.rglob("*")
-        if path.is_file() and path.suffix != LOCKED and not NOT_COMPARED & set(path.relative_to(folder).parts)
+        if path.is_file()
+        and path.suffix != LOCKED
+        and path.parent.suffix != ENCODED
+        and not NOT_COMPARED & set(path.relative_to(folder).parts)
     }
 
 

@@ -21,7 +21,7 @@ from vsehub.cli.overrides import MULTIRUN, quoted
 from vsehub.cli.signals import STARTED_BY
 
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
-_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
+_SIGNALS = [one for one in signal.Signals if one.name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")]
 
 
 class Failed(RuntimeError):
@@ -131,6 +131,7 @@ def launch(processes: int, arguments: list[str], folder: Path) -> None:
     if "OMP_NUM_THREADS" not in os.environ:
         own["OMP_NUM_THREADS"] = str(threads)
     os.environ.update(own)
+    heard = [one.name for one, handler in before.items() if handler is not signal.SIG_IGN]  # as nohup ignores SIGHUP
     stopped = None
     with tempfile.TemporaryDirectory(prefix="vsehub-") as errors:
         config = LaunchConfig(
@@ -143,6 +144,7 @@ def launch(processes: int, arguments: list[str], folder: Path) -> None:
             max_restarts=0,
             monitor_interval=0.2,
             logs_specs=DefaultLogsSpecs(log_dir=errors),
+            signals_to_handle=",".join(heard),
         )
         try:
             elastic_launch(config, sys.executable)("-m", "vsehub", "train", *of_folder(arguments, str(folder)))

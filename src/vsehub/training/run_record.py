@@ -101,6 +101,11 @@ class RunRecorder(pl.Callback):
             columns = dict.fromkeys(name for row in self.rows for name in row)
             write_text(self.folder / "metrics.csv", csv_text(columns, self.rows))
 
+    def on_save_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict) -> None:
+        """Write what loggers hold of the steps before the checkpoint; a run that is killed after it goes on from it."""
+        for logger in trainer.loggers:
+            logger.save()
+
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
         """Training was broken off; one that was refused before it began has no record."""
         if "started" in self.record:

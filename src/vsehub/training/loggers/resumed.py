@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
-from pytorch_lightning.loggers.csv_logs import ExperimentWriter
+from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
-from vsehub.io.files import write_text
 from vsehub.io.records import RUN, read_record
+from vsehub.training.loggers.csv import CSVRows, WholeCSVLogger
 from vsehub.training.loggers.wandb import ResumableWandbLogger, require_id
 
 NOT_LOGGED = ("step", "lr", "seconds", "train/")  # what metrics.csv has beside the metrics logged as an epoch ends
@@ -30,7 +29,7 @@ def go_on(loggers: Sequence[Logger], folder: Path, state: dict[str, Any] | None)
     for logger in loggers:
         if isinstance(logger, ResumableWandbLogger):
             _wandb(logger, folder, step, epoch)
-        elif isinstance(logger, CSVLogger):
+        elif isinstance(logger, WholeCSVLogger):
             _csv(logger, step, epoch)
         elif isinstance(logger, TensorBoardLogger):
             _tensorboard(logger, step, epoch)
@@ -44,37 +43,17 @@ def _wandb(logger: ResumableWandbLogger, folder: Path, step: int, epoch: dict | 
         logger.go_on(run_id, step, epoch)
 
 
-class _Appending(ExperimentWriter):
-    """Lightning's writer empties the folder it is given; this one appends to the file there."""
-
-    def __init__(self, log_dir: str, columns: list[str]):
-        super().__init__(log_dir)
-        self.metrics_keys = columns
-
-    def _check_log_dir_exists(self) -> None:
-        pass
-
-
-def _csv(logger: CSVLogger, step: int, epoch: dict | None) -> None:
+def _csv(logger: WholeCSVLogger, step: int, epoch: dict | None) -> None:
     version = _last_version(logger.root_dir)
     if version is None:
         return
-    logger._version = version
-    file = Path(logger.log_dir) / ExperimentWriter.NAME_METRICS_FILE
+    file = Path(logger.root_dir) / f"version_{version}" / CSVRows.NAME_METRICS_FILE
     written = file.read_bytes().decode() if file.is_file() else ""
     reader = csv.DictReader(io.StringIO(written[: written.rfind("\n") + 1], newline=""))  # the kill may cut a line off
-    columns = sorted(reader.fieldnames or ())
-    rows = [row for row in reader if int(row["step"]) < step]
+    rows: list[dict[str, Any]] = [row for row in reader if int(row["step"]) < step]
     if epoch and not any(int(row["step"]) == step - 1 and row.get("val/rsum") for row in rows):
         rows.append(epoch | {"step": step - 1})
-        columns = sorted({*columns, *rows[-1]})
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns)
-    if columns:
-        writer.writeheader()
-    writer.writerows(rows)
-    write_text(file, text.getvalue())
-    logger._experiment = _Appending(logger.log_dir, columns)
+    logger.go_on(version, rows)
 
 
 def _tensorboard(logger: TensorBoardLogger, step: int, epoch: dict | None) -> None:
