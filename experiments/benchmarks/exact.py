@@ -160,7 +160,11 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("the set clip needs --clip FILE")
     torch.set_num_threads(options.threads)
     required_faiss("a flat index", "leave it out").omp_set_num_threads(options.threads)
-    results = [measure(name, size, options) for name in options.sets for size in options.sizes]
+    results = []
+    for name in options.sets:
+        for size in options.sizes:
+            results.append(measure(name, size, options))
+            print(text(results[-1:]), flush=True)
     record = {"threads": options.threads, "results": results}
     common.report("exact", "Exact search", record, text(results), common.device_of("cpu"), options.out)
 

@@ -48,6 +48,8 @@ class EncodedSplit:
     def fold(self, images: slice) -> "EncodedSplit":
         """The images of a slice and the texts that describe them."""
         first, last, _ = images.indices(len(self.images))
+        if (first, last) == (0, len(self.images)) and self.pairs is None:
+            return self  # without a copy
         if self.pairs is not None:
             pairs = self.pairs[(self.pairs[:, 0] >= first) & (self.pairs[:, 0] < last)]
             texts, within = pairs[:, 1].unique(return_inverse=True)

@@ -245,16 +245,24 @@ def _of_rows(call: Callable[[slice], np.ndarray], values: np.ndarray) -> np.ndar
 
 def _group_maxima(scores: Tensor, groups: int) -> Tensor:
     """The maxima (Q, groups) of `GROUP` columns each: column g, g + groups, g + 2 groups, ..."""
-    if scores.is_cuda:
+    if not _in_numpy(scores):
         return scores.unflatten(1, (GROUP, groups)).amax(dim=1)
-    while scores.shape[1] > groups:  # halves, which a CPU compares faster than it reduces
-        scores = torch.maximum(*scores.tensor_split(2, dim=1))
-    return scores
+    grouped = scores.numpy().reshape(len(scores), GROUP, groups)
+    return torch.from_numpy(_of_rows(lambda rows: np.maximum.reduce(grouped[rows], axis=1), grouped))
 
 
 def at_least(scores: Tensor, least: Tensor) -> Tensor:
     """How many entries of each row (b, M) are >= the row's `least` (b,)."""
+    if _in_numpy(scores):
+        values, limits = scores.numpy(), least.numpy()[:, None]
+        counts = _of_rows(lambda rows: _true_in_rows(np.greater_equal(values[rows], limits[rows])), values)
+        return torch.from_numpy(counts)
     # Floating-point ones are summed several times as fast as booleans, and exactly while the sum fits the mantissa.
     ones = torch.float32 if scores.shape[1] < 2**24 else torch.float64
     reached = torch.empty(scores.shape, dtype=ones, device=scores.device)
     return torch.ge(scores, least[:, None], out=reached).sum(dim=1).long()
+
+
+def _true_in_rows(reached: np.ndarray) -> np.ndarray:
+    """How many entries of each row of booleans are true: row by row, in which numpy counts several at once."""
+    return np.fromiter(map(np.count_nonzero, reached), np.int64, len(reached))
