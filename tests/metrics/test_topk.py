@@ -58,3 +58,10 @@ def test_ranks_of_rows_cut_into_cached_blocks(ks, monkeypatch):
 def test_no_blocks_are_refused():
     with pytest.raises(InputError, match="blocks is empty; expected at least one block of scores"):
         top_k_of_blocks(iter(()), 3)
+
+
+def test_a_block_without_columns_adds_nothing():
+    blocks = torch.tensor([[1.0, 3.0]]), torch.empty(1, 0), torch.tensor([[2.0, 3.0]])
+    values, columns = top_k_of_blocks(blocks, 3)
+    assert values.tolist() == [[3.0, 3.0, 2.0]]
+    assert columns.tolist() == [[1, 3, 2]]

@@ -138,3 +138,17 @@ def test_a_processor_without_it_is_told(monkeypatch):
     monkeypatch.setattr(int8, "_product", wrong)
     assert int8.steps_of_queries() is None
     int8.steps_of_queries.cache_clear()
+
+
+@pytest.mark.parametrize("more", [1, 31])
+def test_a_last_tile_has_no_items_beyond_its_own(more, monkeypatch):
+    """Biases that are large beside a query of zeros tell nothing of its items, in a tile that rounding fills up."""
+    for name in ("TILE_ITEMS", "OPENED_ITEMS"):
+        monkeypatch.setattr(tiles, name, 4096)
+    generator = torch.Generator().manual_seed(0)
+    queries, items = (torch.randn(rows, 128, generator=generator) for rows in (4096, 3 * 4096 + more))
+    queries[5] = 0
+    bias = 10 ** (18.5 + 3.5 * torch.rand(len(items), generator=generator))
+    found = nearest(as_vectors("queries", queries), as_vectors("items", items), 10, [Affine(1.0, bias)])[0][1]
+    assert torch.equal(found[5], (-bias).argsort(descending=True, stable=True)[:10])
+    assert int(found.max()) < len(items)

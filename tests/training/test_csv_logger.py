@@ -54,6 +54,24 @@ def test_a_write_that_is_broken_off_is_made_up_for(tmp_path, monkeypatch, broken
     assert rows(logger) == expected
 
 
+def test_rows_wait_for_a_save(tmp_path):
+    """Lightning saves every so many steps; what a module's hyperparameters are stands beside."""
+    ours, theirs = (kind(tmp_path / kind.__name__, name="csv") for kind in (WholeCSVLogger, CSVLogger))
+    for logger in (ours, theirs):
+        logger.log_hyperparams({"lr": 0.1})
+        for metrics, step in LOGGED:
+            logger.log_metrics(metrics, step)
+        logger.save()
+        for metrics, step in LOGGED:
+            logger.log_metrics(metrics, step + 3)
+        logger.finalize("success")
+    assert rows(ours) == rows(theirs)
+    assert len(rows(ours)) == 8
+    for logger in (ours, theirs):
+        with open(f"{logger.log_dir}/hparams.yaml") as file:
+            assert file.read() == "lr: 0.1\n"
+
+
 def test_an_earlier_version_goes_on(tmp_path):
     logged(WholeCSVLogger(tmp_path, name="csv"), LOGGED[:3])
     logger = WholeCSVLogger(tmp_path, name="csv")

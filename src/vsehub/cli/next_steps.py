@@ -30,7 +30,7 @@ def next_steps(settings: Settings, record: dict[str, Any]) -> list[dict[str, str
             own |= {} if settings.kinds is None else settings.kinds.next_settings(record)
             own |= {"out": _free(f"{settings.out.rstrip('/')}-reranked")}
             found.append(_step("rerank", given, own, f"writes {what} corrected by {by} {why}"))
-    if settings.scored:
+    if settings.scored or settings.kinds is not None:  # of which the pages of files know nothing
         return found
     shown = {name: value for name, value in given.items() if name != "reference_items"}
     if "item_images" in shown:

@@ -25,6 +25,8 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     A NaN counts as larger than any number. Only rows whose k-th and next value are equal are sorted completely.
     """
     width = scores.shape[1]
+    if width == 0:
+        return scores, scores.long()
     values, columns = largest(scores, min(k + 1, width))
     equal = values[:, :-1] == values[:, 1:]
     if equal.any():
@@ -86,7 +88,7 @@ def with_entries(best: Best | None, height: int, entries: Entries, k: int) -> Be
 class Running:
     """The k best of each row of a matrix of b rows, of which blocks of columns and single entries come in turn.
 
-    k: may exceed the number of columns so far. Entries are held until they are worth a merge.
+    k: may exceed the number of columns, unless entries come. Entries are held until they are worth a merge.
     """
 
     def __init__(self, k: int):
@@ -106,7 +108,7 @@ class Running:
         self._best = with_block(best, block, first, self._k)
 
     def add_entries(self, entries: Entries) -> None:
-        """Take some entries of later columns, in the order of rows; at least one block has come."""
+        """Take some entries of later columns, in the order of rows; at least k columns have come."""
         assert self._best is not None
         self._waiting.append(entries)
         if sum(len(rows) for rows, _, _ in self._waiting) > WAITING * self._k * len(self._best[0]):
@@ -157,7 +159,7 @@ def entries_from(block: Tensor, least: Tensor, above: bool = False) -> Entries |
     """
     if not _in_numpy(block):
         return _entries_by_groups(block, least, above)
-    places = places_from(block.numpy(), least.numpy(), above)
+    places = places_from(block.numpy(), least.detach().numpy(), above)
     return None if places is None else (places[0], block[places], places[1])
 
 
@@ -254,7 +256,7 @@ def _group_maxima(scores: Tensor, groups: int) -> Tensor:
 def at_least(scores: Tensor, least: Tensor) -> Tensor:
     """How many entries of each row (b, M) are >= the row's `least` (b,)."""
     if _in_numpy(scores):
-        values, limits = scores.numpy(), least.numpy()[:, None]
+        values, limits = scores.numpy(), least.detach().numpy()[:, None]
         counts = _of_rows(lambda rows: _true_in_rows(np.greater_equal(values[rows], limits[rows])), values)
         return torch.from_numpy(counts)
     # Floating-point ones are summed several times as fast as booleans, and exactly while the sum fits the mantissa.

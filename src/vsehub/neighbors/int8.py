@@ -105,11 +105,8 @@ class Int8Tile:
         self._product = _product(whole.to(torch.int8), step)
 
     def products(self, queries: Tensor, zero: int) -> Tensor:
-        """The products (b, w) of queries (b, D) uint8, of which `zero` is 0; columns after the m-th are -inf."""
-        found = self._product(queries, zero)
-        if found.shape[1] > self.columns:
-            found[:, self.columns :] = -torch.inf
-        return found
+        """The products (b, m) of queries (b, D) uint8, of which `zero` is 0."""
+        return self._product(queries, zero)[:, : self.columns]
 
 
 class Int8Queries:
@@ -133,7 +130,7 @@ class Int8Queries:
         self._whole = whole.add_(self._zero).to(torch.uint8) if self.usable else whole
 
     def products(self, tile: Int8Tile) -> Tensor:
-        """The products (b, w) with the items of a tile."""
+        """The products (b, m) with the items of a tile."""
         return tile.products(self._whole, self._zero)
 
     def error(self, tile: Int8Tile) -> Tensor:

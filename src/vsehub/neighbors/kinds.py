@@ -89,7 +89,7 @@ class Kinds:
         require(
             not alone,
             f"item_kinds: {', '.join(map(repr, alone))} has a single item, of which nothing is left without the mean "
-            "of its kind. Give it another kind, or set remove_means=false",
+            "of its kind. Give it another kind, or leave the means in (remove_means=false; in Python no item_kinds)",
         )
 
 

@@ -240,10 +240,13 @@ class _Screen:
             error += 3 * torch.from_numpy(self._exact.error(correct)[rows])[:, None]
             least = ((best.least.double() - error) / slope - asked.offset) / asked.step
             if correct is not None:
-                bias = correct.unscaled_bias[columns].float()
-                bias = torch.cat([bias, bias.new_zeros(products.shape[1] - len(bias))])
                 own = (-1 / (slope * asked.step[:, 0])).float()
-                values = torch.addr(products, own, bias, out=products if place == len(self._corrections) else None)
+                values = torch.addr(
+                    products,
+                    own,
+                    correct.unscaled_bias[columns].float(),
+                    out=products if place == len(self._corrections) else None,
+                )
             least = torch.nextafter(least.float(), least.new_tensor(-math.inf).float())
             places = places_from(values.numpy(), least.numpy())
             if places is None:

@@ -180,7 +180,7 @@ def _places(ids: Any, known: list[str] | None, count: int) -> Tensor:
     )
     require(
         listed and len(wanted) > 0 and all(isinstance(one, kind) and not isinstance(one, bool) for one in wanted),
-        f"remove: {type(ids).__name__} was given; expected a list of {what}",
+        f"remove: {ids!r:.60} was given; expected a list of {what}",
     )
     require(len(set(wanted)) == len(wanted), "remove: an item is named twice; name each once")
     asked = set(wanted)

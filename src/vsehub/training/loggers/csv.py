@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_fabric.loggers.logger import rank_zero_experiment
+from pytorch_lightning.core.saving import save_hparams_to_yaml
 from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 
@@ -22,6 +23,8 @@ class CSVRows(ExperimentWriter):
 
     def __init__(self, folder: str, rows: Sequence[Mapping[str, Any]] = ()):
         self.metrics: list[dict[str, Any]] = []
+        self.hparams: dict[str, Any] = {}
+        self.log_dir = folder
         self._file = Path(folder) / ExperimentWriter.NAME_METRICS_FILE
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._columns: list[str] = []
@@ -31,9 +34,11 @@ class CSVRows(ExperimentWriter):
 
     def save(self) -> None:
         """Write the rows that were logged since the last time. Broken off and called again, it writes each once."""
+        if self.hparams:
+            save_hparams_to_yaml(os.path.join(self.log_dir, self.NAME_HPARAMS_FILE), self.hparams)
         if not self.metrics:
             return
-        if set(self._columns).issuperset(*self.metrics):
+        if set().union(*self.metrics) <= set(self._columns):
             text = _text(self._columns, self.metrics).encode()
             with self._file.open("r+b") as file:
                 file.seek(self._size)
