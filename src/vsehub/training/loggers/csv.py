@@ -68,7 +68,10 @@ def _text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 class WholeCSVLogger(CSVLogger):
-    """`CSVLogger` that writes by `CSVRows`."""
+    """`CSVLogger` that writes by `CSVRows`: to a new version below the folder `name` of `save_dir`."""
+
+    def __init__(self, save_dir: str, name: str = "csv"):
+        super().__init__(save_dir, name)
 
     @property
     @rank_zero_experiment
