@@ -80,7 +80,7 @@ class Positives:
         positions = checked_positions("positions", positions, self.items)
         query = torch.arange(first, first + len(positions), device=positions.device)
         asked = query[:, None] * self.items + positions
-        place = torch.searchsorted(self._keys, asked).clamp(max=len(self._keys) - 1)
+        place = torch.searchsorted(self._keys, asked.contiguous()).clamp(max=len(self._keys) - 1)
         return self._keys[place] == asked
 
     def of(self, queries: Tensor) -> "Positives":

@@ -85,7 +85,7 @@ def with_entries(best: Best | None, height: int, entries: Entries, k: int) -> Be
     return best[0].index_copy(0, rows, values), best[1].index_copy(0, rows, columns)
 
 
-class Running:
+class RunningTopK:
     """The k best of each row of a matrix of b rows, of which blocks of columns and single entries come in turn.
 
     k: may exceed the number of columns, unless entries come. Entries are held until they are worth a merge.
@@ -147,8 +147,8 @@ def _entering(block: Tensor, k: int, kept: Tensor | None) -> Entries | None:
     if groups < (k if kept is None else 1) or (kept is not None and kept.shape[1] < k):
         return None
     if kept is None:  # k groups reach the k-th largest maximum; a NaN is above all numbers
-        maxima = block.unflatten(1, (groups, GROUP)).amax(dim=2)
-        return entries_from(block, maxima.topk(k, dim=1).values[:, -1:])
+        maxima = _group_maxima(block[:, : groups * GROUP], groups)
+        return entries_from(block, _topk(maxima, k)[0][:, -1:])
     return entries_from(block, kept[:, -1:], above=True)  # an equal entry has a higher column and loses
 
 

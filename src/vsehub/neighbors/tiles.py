@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.io.progress import bar
-from vsehub.metrics.topk import Best, Entries, Running, places_from
+from vsehub.metrics.topk import Best, Entries, RunningTopK, places_from
 from vsehub.neighbors.defined import (
     SINGLE,
     defined,
@@ -101,9 +101,9 @@ def nearest_blocks(
             exact = _Exact(held, items, k) if _is_defined(held, items) else None
             screen = None if exact is None else exact.screen(corrections)
             depths = [k if exact is None else exact.depth(one) for one in corrections]
-            running: dict[int, list[Running]] = {}  # for each correction, by the first row of a block of queries
+            running: dict[int, list[RunningTopK]] = {}  # for each correction, by the first row of a block of queries
             for rows, columns, scores in tiles(held, items if exact is None else exact):
-                mine = running.setdefault(rows.start, [Running(depth) for depth in depths])
+                mine = running.setdefault(rows.start, [RunningTopK(depth) for depth in depths])
                 found = None if screen is None else screen.entries(rows, columns, mine)
                 if found is None:
                     within = slice(first + rows.start, first + rows.stop)
@@ -217,7 +217,7 @@ class _Screen:
         self._rows = rows
         self._tile = self._items.tile(start, rows) if start >= self._opened else None
 
-    def entries(self, rows: slice, columns: slice, running: Sequence[Running]) -> list[Entries] | None:
+    def entries(self, rows: slice, columns: slice, running: Sequence[RunningTopK]) -> list[Entries] | None:
         """For each correction, the values of a tile that may be among the best; None if float32 finds them as soon.
 
         running: for each correction, the best so far.
@@ -241,21 +241,15 @@ class _Screen:
             least = ((best.least.double() - error) / slope - asked.offset) / asked.step
             if correct is not None:
                 own = (-1 / (slope * asked.step[:, 0])).float()
-                values = torch.addr(
-                    products,
-                    own,
-                    correct.unscaled_bias[columns].float(),
-                    out=products if place == len(self._corrections) else None,
-                )
+                bias, last = correct.unscaled_bias[columns].float(), place == len(self._corrections)
+                values = torch.addr(products, own, bias, out=products if last else None)
             least = torch.nextafter(least.float(), least.new_tensor(-math.inf).float())
             places = places_from(values.numpy(), least.numpy())
             if places is None:
                 self._starts[top] = 2 * columns.start  # with more items, the k-th best tells more of them apart
                 return None
-            scores, positions = (
-                scores_of_pairs(self._exact.queries[rows], self._rows, *places),
-                places[1] + columns.start,
-            )
+            scores = scores_of_pairs(self._exact.queries[rows], self._rows, *places)
+            positions = places[1] + columns.start
             found.append((places[0], scores if correct is None else correct.unscaled(scores, positions), positions))
         return found
 
@@ -286,7 +280,7 @@ def held_at_once(queries: VectorSource) -> int:
     return min(QUERIES_HELD, max(1, HELD_ELEMENTS // queries.shape[1]))
 
 
-def _whole(parts: Iterable[Running]) -> Best:
+def _whole(parts: Iterable[RunningTopK]) -> Best:
     """The lists of all blocks of rows, in order."""
     values, positions = (torch.cat(side) for side in zip(*(one.best() for one in parts), strict=True))
     return values, positions

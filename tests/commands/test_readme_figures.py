@@ -1,0 +1,34 @@
+"""The figures at the top of README.md, measured again on the vectors that they are of."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "pretrained" / "clip_coco500.npz"
+README = " ".join((Path(__file__).parents[2] / "README.md").read_text().split())
+
+
+@pytest.mark.skipif(not SHARED.is_file(), reason=f"{SHARED.name}, CLIP's vectors of COCO, is not beside the project")
+def test_the_figures_of_the_readme(vsehub, tmp_path):
+    with np.load(SHARED) as held:
+        np.save(tmp_path / "images.npy", held["image"])
+        np.save(tmp_path / "captions.npy", held["text"])
+        rows = "".join(f"{row},{row}\n" for row in range(len(held["text"])))
+    (tmp_path / "pairs.csv").write_text(f"query,item\n{rows}")
+    given = [f"{name}={tmp_path / file}" for name, file in (("queries", "captions.npy"), ("items", "images.npy"))]
+    given += [f"truth={tmp_path / 'pairs.csv'}", "normalize=true"]
+    names = {"nns": "none (nearest neighbour)", "is": "inverted softmax", "csls": "CSLS", "sinkhorn": "Sinkhorn"}
+    for criterion in ("is", "csls", "sinkhorn"):
+        said = vsehub(
+            "rerank", *given, f"criterion={criterion}", f"out={tmp_path / criterion}", cwd=tmp_path, UNDRAWN="1"
+        ).out
+        for name in ("nns", criterion):
+            cells = re.search(rf"^{name} +(.*)$", said, re.MULTILINE)[1].split()
+            r1, _, r10, _, _, skewness, _, _, hub, *_ = cells
+            assert f"| {names[name]} | {r1} | {r10} | {hub} | {skewness} |" in README
+    said = vsehub("rerank", *given, "criterion=auto", f"out={tmp_path / 'auto'}", cwd=tmp_path, UNDRAWN="1").out
+    gain, low, high = re.search(r"gain in R@1: \+([\d.]+) points \[\+([\d.]+), \+([\d.]+)\]", said).groups()
+    assert f"it chose Sinkhorn, which gained {gain} points of R@1 [{low}, {high}] on the other half" in README
+    assert "chosen: sinkhorn" in said
