@@ -20,9 +20,10 @@ from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.tune import choose, tune
 from vsehub.metrics import Positives
 from vsehub.neighbors import MemoryBank, tiles
+from vsehub.neighbors.affine import Affine
 from vsehub.neighbors.faiss import GPU_DEPTH, GPU_PINNED, GPU_SCRATCH, FaissIndex
 from vsehub.neighbors.rounded import RoundedVectors
-from vsehub.neighbors.tiles import Affine, nearest
+from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.rerank.engines import Local
 from vsehub.similarities import Cosine

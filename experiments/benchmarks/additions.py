@@ -18,7 +18,8 @@ from torch.nn.functional import normalize
 from experiments.benchmarks import common, generated
 from vsehub.criteria import CSLS, Sinkhorn
 from vsehub.criteria.base import ItemBias, fit_all
-from vsehub.neighbors.tiles import Affine, nearest
+from vsehub.neighbors.affine import Affine
+from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving.databases.collection import Items, facts_of, fill
 from vsehub.serving.databases.engines import ENGINES, placed

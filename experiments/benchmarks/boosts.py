@@ -22,7 +22,8 @@ from experiments.benchmarks import common, generated
 from experiments.benchmarks.engines import csls_bias, database_rows, faiss_rows
 from vsehub.criteria import CSLS
 from vsehub.criteria.boosts import BoostTable
-from vsehub.neighbors.tiles import Affine, nearest
+from vsehub.neighbors.affine import Affine
+from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import measured_recall
 from vsehub.serving.boosted_recall import MOVED

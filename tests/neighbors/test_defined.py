@@ -6,8 +6,9 @@ import torch
 from looped import looped
 
 from vsehub.neighbors import defined, in_memory, tiles
+from vsehub.neighbors.affine import Affine
 from vsehub.neighbors.in_memory import InMemory, best_of_one
-from vsehub.neighbors.tiles import Affine, nearest
+from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import Concatenated, array_of, as_vectors
 
 

@@ -1,15 +1,17 @@
 """A screen in int8 leaves out only what is certainly not among the best; lists stay those of the definition."""
 
+import numpy as np
 import pytest
 import torch
 from looped import looped
 from test_defined import NASTY, near_ties, oracle, random
 
-from vsehub.neighbors import int8, tiles
+from vsehub.neighbors import defined, int8, screen, tiles
+from vsehub.neighbors.affine import Affine
 from vsehub.neighbors.defined import defined_matrix, norms_of
 from vsehub.neighbors.in_memory import InMemory
 from vsehub.neighbors.int8 import Frame, Int8Queries, Int8Tile
-from vsehub.neighbors.tiles import Affine, nearest
+from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import as_vectors
 
 
@@ -66,8 +68,8 @@ def clusters(rows, dim, seed):
 def test_most_items_are_left_out(make, affine, monkeypatch):
     """Otherwise the lists would be right for want of a screen."""
     computed = []
-    known = tiles.scores_of_pairs
-    monkeypatch.setattr(tiles, "scores_of_pairs", lambda *given: computed.append(len(given[2])) or known(*given))
+    known = screen.scores_of_pairs
+    monkeypatch.setattr(screen, "scores_of_pairs", lambda *given: computed.append(len(given[2])) or known(*given))
     monkeypatch.setattr(tiles, "TILE_ITEMS", 512)
     queries, items = make(40, 64, 1), make(4000, 64, 2)
     correct = Affine(2.0, 0.01 * random(4000, 1, 3)[:, 0]) if affine else None
@@ -85,13 +87,46 @@ def test_scores_stay_within_the_error(dim, scale, screened):
     items[10:12] = 0
     queries = torch.cat([random(20, dim, 2), items[:5], items[10:11]]) * scale
     frame = Frame.of(as_vectors("items", items))
-    asked, tile = Int8Queries(queries, norms_of(queries), frame, screened), Int8Tile(items, frame)
-    products = asked.products(tile)
-    scores = asked.step * products[:, :50].double() + asked.offset
-    difference = (scores - defined_matrix(queries, items).double()).abs()
-    rounded = 2.0**-22 * norms_of(queries)[:, None] * float(items.norm(dim=1).max())  # of the definition
-    assert (difference <= asked.error(tile) + rounded).all()
-    assert (products[:, 50:] == -torch.inf).all()
+    biases = random(50, 1, 3)[:, 0] * float(items.norm(dim=1).max() * queries.norm(dim=1).max())
+    tile, exact = Int8Tile(items, frame), defined_matrix(queries, items).double()
+    for own in (None, biases):
+        asked = Int8Queries(queries, norms_of(queries), frame, screened, alike=own is not None)
+        scores = exact if own is None else exact - own.double()
+        error = asked.error(tile) + 2.0**-20 * (scores.abs().max() + exact.abs().max())  # of the definition and the sum
+        for share in (0.1, 0.5, 0.9):
+            kth = asked.rounded(scores.quantile(share, dim=1, keepdim=True))
+            margin = asked.rounded(scores.amax(dim=1, keepdim=True)) - kth
+            rows, columns, least, largest = asked.among(tile, kth, margin / 4, own, 1.0)
+            left_out = torch.ones(scores.shape, dtype=torch.bool)
+            left_out[rows, columns] = False
+            limit = asked.step * (kth - margin / 4) + asked.offset
+            assert (scores <= limit + error)[left_out].all()
+            for guesses, sign in ((least, 1), (largest, -1)):
+                guessed = asked.step[rows, 0] * torch.from_numpy(guesses).double() + asked.offset[rows, 0]
+                assert (sign * (guessed - scores[rows, columns]) <= error[rows, 0]).all()
+
+
+@pytest.mark.parametrize(("every", "least_searched"), [(50, 1), (3, 10)])
+def test_guesses_that_are_wrong_are_found_out(every, least_searched, monkeypatch):
+    """Guesses far above the scores, which no bound allows, leave out the best; their queries are searched in full."""
+    known, in_full, searched = Int8Queries.among, defined.dense_lists, []
+
+    def wrong(self, tile, kth, margin, *given):
+        found = known(self, tile, kth, margin, *given)
+        if found is None:
+            return None
+        rows, columns, least, largest = found
+        return rows, columns, np.where(columns % every == 0, least + 9 * margin[rows, 0].numpy(), least), largest
+
+    monkeypatch.setattr(Int8Queries, "among", wrong)
+    monkeypatch.setattr(defined, "dense_lists", lambda *given: searched.append(len(given[0])) or in_full(*given))
+    items, queries = random(600, 64, 1), random(40, 64, 2)
+    kept = InMemory.of(as_vectors("items", items))
+    values, positions = nearest(as_vectors("queries", queries), kept, 5)[0]
+    wanted = oracle(queries, items, 5, None)
+    assert sum(searched) >= least_searched
+    assert torch.equal(values, wanted[0])
+    assert torch.equal(positions, wanted[1])
 
 
 def test_many_near_ties():

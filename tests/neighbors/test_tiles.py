@@ -3,7 +3,8 @@ from looped import looped
 
 from vsehub.neighbors import tiles
 from vsehub.neighbors import tiles as corrections
-from vsehub.neighbors.tiles import Affine, Corrected, MatrixBuffer
+from vsehub.neighbors.affine import Affine
+from vsehub.neighbors.tiles import Corrected, MatrixBuffer
 from vsehub.neighbors.vectors import as_vectors
 
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail, matrix, require, whole
-from vsehub.neighbors.tiles import Affine, TileCorrection, nearest, row_blocks, score_columns
+from vsehub.neighbors.affine import Affine
+from vsehub.neighbors.tiles import TileCorrection, nearest, row_blocks, score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
 
 # Yields the reference queries' scores (R, m) against some items at a time, all items in order, anew at each call.

@@ -97,10 +97,10 @@ class RunningTopK:
         self._waiting: list[Entries] = []
 
     @property
-    def least(self) -> Tensor:
-        """The k-th best value of each row (b, 1), or a lower one; at least one block has come."""
+    def values(self) -> Tensor:
+        """The best values (b, k) of each row, largest first, or lower ones; at least one block has come."""
         assert self._best is not None
-        return self._best[0][:, -1:]
+        return self._best[0]
 
     def add_block(self, block: Tensor, first: int) -> None:
         """Take a block (b, m) whose first column is `first`, after all earlier columns."""
@@ -159,24 +159,37 @@ def entries_from(block: Tensor, least: Tensor, above: bool = False) -> Entries |
     """
     if not _in_numpy(block):
         return _entries_by_groups(block, least, above)
-    places = places_from(block.numpy(), least.detach().numpy(), above)
-    return None if places is None else (places[0], block[places], places[1])
-
-
-def places_from(block: np.ndarray, least: np.ndarray, above: bool = False) -> tuple[Tensor, Tensor] | None:
-    """The rows and columns (e,) of `entries_from` a block on the CPU."""
-    is_below, width = np.less_equal if above else np.less, block.shape[1]
+    is_below, values, limits = np.less_equal if above else np.less, block.numpy(), least.detach().numpy()
 
     def left(rows: slice) -> np.ndarray:
-        """The places of the entries in these rows; -1 where they are too many."""
-        found = is_below(block[rows], least[rows])
-        np.logical_not(found, out=found)
-        crowded = np.count_nonzero(found) > MOST_ENTERED * found.size
+        found = is_below(values[rows], limits[rows])
+        return np.logical_not(found, out=found)  # a NaN is below nothing
+
+    places = _places(left, values, MOST_ENTERED)
+    if places is None:
+        return None
+    rows, columns = map(torch.from_numpy, places)
+    return rows, block[rows, columns], columns
+
+
+def places_of(found: np.ndarray, most: float) -> tuple[np.ndarray, np.ndarray] | None:
+    """The rows and columns (e,) of the true entries of booleans (b, m), in order; None where more than a share is."""
+    return _places(lambda rows: found[rows], found, most)
+
+
+def _places(
+    found_in: Callable[[slice], np.ndarray], block: np.ndarray, most: float
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The rows and columns (e,) of what is found, as booleans, in some rows of a block; None where it is too much."""
+    width = block.shape[1]
+
+    def places(rows: slice) -> np.ndarray:
+        found = found_in(rows)
+        crowded = np.count_nonzero(found) > most * found.size
         return np.full(1, -1) if crowded else np.flatnonzero(found) + rows.start * width
 
-    places = torch.from_numpy(_of_rows(left, block))
-    rows = places.div(width, rounding_mode="floor")
-    return None if bool((places < 0).any()) else (rows, places - rows * width)
+    flat = _of_rows(places, block)
+    return None if (flat < 0).any() else np.divmod(flat, width)
 
 
 def _entries_by_groups(block: Tensor, least: Tensor, above: bool) -> Entries | None:

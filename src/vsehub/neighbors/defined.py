@@ -127,12 +127,14 @@ def exact_lists(
     items: VectorSource,
     scores: ScoresAt,
     values: Values | None,
+    unsure: Tensor | None = None,
 ) -> Best:
     """Values and positions (b, k) by defined scores, best first, of equal values the lower position.
 
     queries: (b, D). best: the `screened` best by fast scores. error: (b,) by how much values of fast scores may differ
-    from those of defined ones. scores: of the items. values: None for the scores themselves. Where more items than
-    screened are within the error, all are scored by the definition.
+    from those of defined ones. scores: of the items. values: None for the scores themselves. unsure: (b,) whether
+    some of the best may not be among the screened. There, and where more items than screened are within the error, all
+    are scored by the definition.
     """
     fast, positions = best[0], best[1].sort(dim=1).values
     exact = scores(queries, positions)
@@ -141,7 +143,8 @@ def exact_lists(
     exact, within = exact.sort(dim=1, descending=True, stable=True)
     exact, positions = exact[:, :k], positions.gather(1, within)[:, :k]
     if fast.shape[1] < len(items):
-        cut = (fast[:, -1] >= fast[:, k - 1] - 2 * torch.from_numpy(error)).nonzero()[:, 0]
+        missing = fast[:, -1] >= fast[:, k - 1] - 2 * torch.from_numpy(error)
+        cut = (missing if unsure is None else missing | unsure).nonzero()[:, 0]
         for some in cut.split(DENSE_QUERIES) if len(cut) else ():
             exact[some], positions[some] = dense_lists(queries[some], k, items, values)
     unusable = (~fast.isfinite().all(dim=1)).nonzero()[:, 0]  # such values are refused, and must not be hidden

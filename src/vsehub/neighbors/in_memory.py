@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vsehub.neighbors.defined import defined, largest_norm
-from vsehub.neighbors.int8 import Int8Items
+from vsehub.neighbors.int8 import Int8Items, scores_of_pairs
 from vsehub.neighbors.vectors import BLOCK, Concatenated, VectorSource, array_of
 
 FEW_QUERIES = 32
@@ -70,6 +70,16 @@ class InMemory:
             else:
                 columns.copy_(torch.from_numpy(np.dot(asked, array.T)))
             first += len(array)
+        return found
+
+    def fast_scores_at(self, queries: Tensor, rows: Tensor, positions: Tensor) -> Tensor:
+        """The fast scores (e,) of some pairs of queries (b, D) and items."""
+        positions, order = positions.sort(stable=True)  # the items are read in order; the queries fit into a cache
+        rows, found = rows[order], torch.empty(len(order))
+        ends = torch.searchsorted(positions, torch.tensor([*self._starts.tolist(), len(self)])).tolist()
+        for array, first, start, stop in zip(self._arrays, self._starts.tolist(), ends, ends[1:], strict=False):
+            own = slice(start, stop)
+            found[order[own]] = scores_of_pairs(torch.from_numpy(array), queries, positions[own] - first, rows[own])
         return found
 
     def at(self, positions: np.ndarray) -> np.ndarray:

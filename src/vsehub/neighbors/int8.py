@@ -3,7 +3,8 @@
 Items are centred, and items and queries are rotated, which changes no ranking and makes all dimensions alike; both are
 rounded to whole numbers of a step of their own. What rounding took away has a norm, so that by the inequality of Cauchy
 and Schwarz a score lies within a bound of the product of the rounded vectors. An item whose score plus the bound is
-below the k-th best so far is left out for certain; the scores of all others are computed in float32.
+below the k-th best so far is left out for certain; the scores of all others are computed in float32. The products come
+in single bytes, which cover the range of what is asked of the queries: a quarter of the memory to write and to compare.
 """
 
 import math
@@ -18,8 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.metrics.topk import GROUP
+from vsehub.metrics.topk import places_of
 from vsehub.neighbors.defined import SINGLE
+from vsehub.neighbors.guesses import Guesses
 from vsehub.neighbors.vectors import VectorSource
 
 SEVEN_BITS, EIGHT_BITS = 63, 127  # the largest whole number of a query; without VNNI, sums of more overflow 16 bits
@@ -27,13 +29,18 @@ ITEM_STEPS = 127
 MOST_DIMENSIONS = 2**16  # above, sums could overflow 32 bits
 LEAST_DIMENSIONS = 128  # below, what is saved is too little beside the rest of a search
 ROTATED = 512  # dimensions that are rotated together: a rotation takes as long as so many queries
+LARGEST = 2.0**100  # of products that are screened
 SMALLEST = 2.0**-60  # vectors whose largest component is below it are rounded to zeros
 CENTRE_PIECES, CENTRE_ROWS = 16, 256  # rows whose mean the items' centre is
+LEVELS, MOST_OF_A_BYTE = 250, 255  # some are left on both sides
+ROUNDED = 0.6  # levels that a byte and its product differ by: half of one by rounding, and far less by float32
+FINEST = 2.0**-16  # of the largest product: a finer level would be lost in float32
 FASTER = 0.8  # of the time of float32, at most, for int8 to be taken
 _TRIED = (256, 2048, 512)  # queries, items and dimensions of the products that are timed
 
-# (queries (b, D) uint8, the number that stands for 0) -> products with the rounded items (b, m), float32
-Product = Callable[[Tensor, int], Tensor]
+# (queries (b, D) uint8, the number in them that stands for 0, addends of the items (m,) or None, level, shift)
+# -> the products with the rounded items, with the addends, as whole numbers of the level, plus the shift: (b, m) uint8
+Product = Callable[[Tensor, int, Tensor | None, float, int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -81,12 +88,11 @@ def _drift(rotation: Tensor) -> float:
 class Int8Tile:
     """Some items (m, D), rounded, and the product with them.
 
-    columns: m. norm: at least the norm of any centred item, before and after. lost: at least the norm of what rounding
+    norm: at least the norm of any centred item, before and after. lost: at least the norm of what rounding
     took from any; infinite or NaN where the items cannot be screened.
     """
 
     def __init__(self, rows: Tensor, frame: Frame):
-        self.columns = len(rows)
         turned = frame.rotated(rows - frame.centre)
         step = turned.abs().amax(dim=1).clamp_(min=SMALLEST) / ITEM_STEPS
         norm = float(torch.linalg.vector_norm(turned, dim=1).amax())
@@ -98,27 +104,21 @@ class Int8Tile:
         lost = float(torch.linalg.vector_norm(turned.sub_(whole * step[:, None]), dim=1).amax())
         self.lost = spare * (lost + 4 * SINGLE * norm)
         self.norm = spare * norm + self.lost
-        missing = -len(rows) % GROUP
-        if missing:
-            whole = torch.cat([whole, whole.new_zeros(missing, whole.shape[1])])
-            step = torch.cat([step, step.new_ones(missing)])
-        self._product = _product(whole.to(torch.int8), step)
-
-    def products(self, queries: Tensor, zero: int) -> Tensor:
-        """The products (b, m) of queries (b, D) uint8, of which `zero` is 0."""
-        return self._product(queries, zero)[:, : self.columns]
+        self.product = _product(whole.to(torch.int8), step)
 
 
 class Int8Queries:
-    """Queries (b, D), rounded. norms: theirs (b,), float64.
+    """Queries (b, D), rounded. norms: theirs (b,), float64. alike: whether all are rounded to the same step.
 
     The score of a query and an item is `step` times the product of the rounded vectors, plus `offset`, within `error`:
     (b, 1) float64 all. usable: whether the queries can be screened at all.
     """
 
-    def __init__(self, queries: Tensor, norms: np.ndarray, frame: Frame, most: int):
+    def __init__(self, queries: Tensor, norms: np.ndarray, frame: Frame, most: int, alike: bool):
         turned = frame.rotated(queries)
         step = turned.abs().amax(dim=1, keepdim=True).clamp_(min=SMALLEST) / most
+        if alike:
+            step = step.amax().expand(len(step), 1)
         whole = (turned / step).round_().clamp_(-most, most)
         self.usable = bool(whole.isfinite().all())
         self.step, exact = step.double(), whole.double() * step.double()
@@ -129,13 +129,40 @@ class Int8Queries:
         self._zero = most + 1
         self._whole = whole.add_(self._zero).to(torch.uint8) if self.usable else whole
 
-    def products(self, tile: Int8Tile) -> Tensor:
-        """The products (b, m) with the items of a tile."""
-        return tile.products(self._whole, self._zero)
-
     def error(self, tile: Int8Tile) -> Tensor:
         """By how much the scores with the items of a tile may differ: (b, 1)."""
         return self._lost * tile.norm + self._size * tile.lost + self._drift * tile.norm
+
+    def rounded(self, scores: Tensor) -> Tensor:
+        """The products, without error, of scores (b, n): float64."""
+        return (scores.double() - self.offset) / self.step
+
+    def among(self, tile: Int8Tile, kth: Tensor, margin: Tensor, biases: Tensor | None, share: float) -> Guesses | None:
+        """The items of a tile whose products less biases may be `kth` less the margin, or more; (b, 1) float64 both.
+
+        biases: (m,) of scores, for queries that are rounded alike. None where a number is not finite or too large to
+        tell, or where more than this share of the tile is among them.
+        """
+        most, addends = float((self._size / self.step).amax()) * tile.norm, None
+        if biases is not None:
+            addends = (biases / -float(self.step[0])).float()
+            most += float(addends.abs().amax())
+        least = kth - margin
+        lowest, highest = float(least.min()), float((kth + margin).max())
+        if not self.usable or not (0 < most < LARGEST and -3 * most < lowest and highest < 3 * most):
+            return None
+        level = max((highest - lowest) / LEVELS, FINEST * most)
+        shift = 2 - math.floor(lowest / level)
+        products = tile.product(self._whole, self._zero, addends, level, shift).numpy()
+        least = least.div(level).add_(shift + 1 - ROUNDED).floor_().to(torch.uint8)
+        places = places_of(products >= least.numpy(), share)
+        if places is None:
+            return None
+        rows, columns = places
+        found = products.ravel()[rows * products.shape[1] + columns].astype(np.float32)
+        guesses = (found - np.float32(shift + ROUNDED)) * np.float32(level)
+        largest = np.where(found < MOST_OF_A_BYTE, guesses + np.float32(2 * ROUNDED * level), np.float32(np.inf))
+        return rows, columns, guesses, largest
 
 
 class Int8Items:
@@ -169,8 +196,8 @@ def _product(whole: Tensor, step: Tensor) -> Product:
     """
     packed = torch.ops.onednn.qlinear_prepack(whole, None)
     multiply, zeros = torch.ops.onednn.qlinear_pointwise, torch.zeros(len(whole), dtype=torch.long)
-    return lambda queries, zero: multiply(
-        queries, 1.0, zero, packed, step, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+    return lambda queries, zero, addends, level, shift: multiply(
+        queries, 1.0, zero, packed, step, zeros, addends, level, shift, torch.uint8, "none", [], ""
     )
 
 
@@ -199,11 +226,15 @@ def steps_of_queries() -> int | None:
             warnings.simplefilter("ignore")  # that sparse tensors may still change
             product = _product(rows, torch.ones(items))
             pairs = scores_of_pairs(*wide, torch.arange(count), torch.arange(count))
-            right = torch.equal(product(queries, most + 1), wanted) and torch.equal(pairs, wanted.diagonal())
+            right = torch.equal(pairs, wanted.diagonal())
+            for level, shift, addends in ((1.0, 0, None), (2.0**12, 100, -wanted[5]), (2.0**9, -3000, 2 * wanted[6])):
+                exact = wanted if addends is None else wanted + addends
+                off = (exact / level + shift).clamp_(0, 255) - product(queries, most + 1, addends, level, shift).float()
+                right = right and float(off.abs().amax()) <= 0.5 + 2.0**-6
     except (AttributeError, RuntimeError, TypeError):
         return None
-    fast = right and _seconds(lambda: product(queries, most + 1)) < FASTER * _seconds(lambda: wide[0] @ wide[1].T)
-    return most if fast else None
+    seconds = _seconds(lambda: product(queries, most + 1, None, 2.0**10, 128))
+    return most if right and seconds < FASTER * _seconds(lambda: wide[0] @ wide[1].T) else None
 
 
 def _seconds(call: Callable[[], object]) -> float:

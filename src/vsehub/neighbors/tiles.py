@@ -5,7 +5,7 @@ Lists of float32 vectors on the CPU, plain and under an item bias, are exact by 
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.io.progress import bar
-from vsehub.metrics.topk import Best, Entries, RunningTopK, places_from
+from vsehub.metrics.topk import Best, RunningTopK
+from vsehub.neighbors.affine import Affine
 from vsehub.neighbors.defined import (
-    SINGLE,
     defined,
     dense_lists,
     exact_lists,
@@ -28,15 +28,9 @@ from vsehub.neighbors.defined import (
 )
 from vsehub.neighbors.given import GivenScores, UnitVectors, scoring
 from vsehub.neighbors.in_memory import FEW_QUERIES, InMemory, best_of_one, memory
-from vsehub.neighbors.int8 import (
-    LEAST_DIMENSIONS,
-    MOST_DIMENSIONS,
-    Int8Items,
-    Int8Queries,
-    scores_of_pairs,
-    steps_of_queries,
-)
+from vsehub.neighbors.int8 import LEAST_DIMENSIONS, MOST_DIMENSIONS, steps_of_queries
 from vsehub.neighbors.rounded import NARROW, RoundedVectors, at_least
+from vsehub.neighbors.screen import Screen
 from vsehub.neighbors.vectors import VectorSource
 
 # (scores (b, m), their queries, their items) -> corrected scores (b, m)
@@ -57,7 +51,7 @@ LEAST_COLUMNS = NARROW
 # Queries, over all searches of the items, from which on rounding the items pays; items that are not screened,
 # since little is known of the k-th best.
 SCREENED_QUERIES, OPENED_ITEMS = 4096, 4096
-OPENED_FOR_EACH = 64  # of the items sought
+OPENED_FOR_EACH = 32  # of the items sought
 BAR: dict[str, Any] = {"unit": " scores", "unit_scale": True}
 
 
@@ -104,18 +98,15 @@ def nearest_blocks(
             running: dict[int, list[RunningTopK]] = {}  # for each correction, by the first row of a block of queries
             for rows, columns, scores in tiles(held, items if exact is None else exact):
                 mine = running.setdefault(rows.start, [RunningTopK(depth) for depth in depths])
-                found = None if screen is None else screen.entries(rows, columns, mine)
-                if found is None:
+                if screen is None or not screen.takes(rows, columns, mine):
                     within = slice(first + rows.start, first + rows.stop)
                     for lists, values in zip(mine, corrected.of(scores(), within, columns), strict=True):
                         lists.add_block(values, columns.start)
-                else:
-                    for lists, entries in zip(mine, found, strict=True):
-                        lists.add_entries(entries)
                 steps.update((rows.stop - rows.start) * (columns.stop - columns.start))
+            unsure = [None for _ in corrections] if screen is None else screen.finish()
             whole = [_whole(lists) for lists in zip(*running.values(), strict=True)]
             if exact is not None:
-                whole = [exact.lists(best, one) for best, one in zip(whole, corrections, strict=True)]
+                whole = [exact.lists(*one) for one in zip(whole, corrections, unsure, strict=True)]
             yield first, [_scaled(best, one) for best, one in zip(whole, corrections, strict=True)]
 
 
@@ -133,7 +124,7 @@ class _Exact:
 
     def __init__(self, queries: Tensor, items: VectorSource, k: int):
         self.queries, self._items, self._k = queries, items, k
-        self._screen: _Screen | None = None
+        self._screen: Screen | None = None
         self.norms = norms_of(queries)
         self.shape = items.shape
         self._scores = items.scores_at if isinstance(items, InMemory) else scores_at(items)
@@ -151,7 +142,7 @@ class _Exact:
             self._screen.read(start, rows)
         return rows
 
-    def screen(self, corrections: Sequence[TileCorrection | None]) -> "_Screen | None":
+    def screen(self, corrections: Sequence[TileCorrection | None]) -> Screen | None:
         """A screen of the tiles that are read from now on; None where it saves nothing or does not apply."""
         items, affine = self._items, [one for one in corrections if one is None or isinstance(one, Affine)]
         asked = items.asked(len(self.queries)) if isinstance(items, InMemory) else len(self.queries)
@@ -160,27 +151,29 @@ class _Exact:
         if asked >= SCREENED_QUERIES and fits and len(affine) == len(corrections):
             most = steps_of_queries()
             if most is not None:
-                int8 = items.int8 if isinstance(items, InMemory) else Int8Items(items, kept=False)
-                self._screen = _Screen(self, most, int8, affine, opened)
+                self._screen = Screen(self.queries, items, self._k, opened, affine, self.norms, self.error, most)
         return self._screen
 
     def depth(self, correct: TileCorrection | None) -> int:
         """How many items are to be screened under a correction."""
         return screened(self._k, len(self)) if correct is None or isinstance(correct, Affine) else self._k
 
-    def error(self, correct: "Affine | None") -> np.ndarray:
+    def error(self, correct: Affine | None) -> np.ndarray:
         """By how much fast values may differ from those of defined scores: (b,)."""
         error = screen_error(self.norms, self.shape[1], self._largest)
         return error if correct is None else correct.error(error, self.norms, self._largest)
 
-    def lists(self, best: Best, correct: TileCorrection | None) -> Best:
-        """Exact values, of an `Affine` divided by its factor, and positions (b, k), from the screened best."""
+    def lists(self, best: Best, correct: TileCorrection | None, unsure: Tensor | None) -> Best:
+        """Exact values, of an `Affine` divided by its factor, and positions (b, k), from the screened best.
+
+        unsure: (b,) of which queries some of the best may not have been screened; None: of none.
+        """
         if not (correct is None or isinstance(correct, Affine)):
             return best
         values = None if correct is None else correct.unscaled
-        return exact_lists(self.queries, best, self._k, self.error(correct), self._items, self._scores, values)
+        return exact_lists(self.queries, best, self._k, self.error(correct), self._items, self._scores, values, unsure)
 
-    def list_of_one(self, row: int, fast: np.ndarray, error: float, affine: "Affine | None") -> Best:
+    def list_of_one(self, row: int, fast: np.ndarray, error: float, affine: Affine | None) -> Best:
         """`lists` of one query of items in memory, by its fast values (M,) with all of them: values and positions."""
         assert isinstance(self._items, InMemory)
         positions = np.sort(best_of_one(fast, screened(self._k, len(self))))
@@ -197,61 +190,6 @@ class _Exact:
         exact = scores if affine is None else affine.unscaled(scores, torch.from_numpy(positions))
         order = np.argsort(-exact.numpy(), kind="stable")[: self._k]
         return exact[order], torch.from_numpy(positions[order])
-
-
-class _Screen:
-    """What int8 leaves to be computed in float32, tile by tile; see `neighbors.int8`.
-
-    most: see `int8.steps_of_queries`. corrections: of the values that are ranked. opened: items before the first
-    that is screened.
-    """
-
-    def __init__(self, exact: _Exact, most: int, items: Int8Items, corrections: Sequence["Affine | None"], opened: int):
-        self._exact, self._most, self._items, self._corrections = exact, most, items, corrections
-        self._opened = opened
-        self._asked: dict[int, Int8Queries] = {}
-        self._starts: dict[int, int] = {}
-
-    def read(self, start: int, rows: Tensor) -> None:
-        """Take the rows of the items that the next tiles are of."""
-        self._rows = rows
-        self._tile = self._items.tile(start, rows) if start >= self._opened else None
-
-    def entries(self, rows: slice, columns: slice, running: Sequence[RunningTopK]) -> list[Entries] | None:
-        """For each correction, the values of a tile that may be among the best; None if float32 finds them as soon.
-
-        running: for each correction, the best so far.
-        """
-        top = rows.start
-        if self._tile is None or not math.isfinite(self._tile.norm) or columns.start < self._starts.get(top, 0):
-            return None
-        if top not in self._asked:
-            self._asked[top] = Int8Queries(
-                self._exact.queries[rows], self._exact.norms[rows], self._items.frame, self._most
-            )
-        asked = self._asked[top]
-        if not asked.usable:
-            return None
-        products, found = asked.products(self._tile), []
-        for place, (correct, best) in enumerate(zip(self._corrections, running, strict=True), 1):
-            slope, values = 1.0 if correct is None else correct.slope, products
-            # Every value is within the first error; those of float32, of the definition and of the bias are rounded.
-            error = slope * asked.error(self._tile)
-            error += 3 * torch.from_numpy(self._exact.error(correct)[rows])[:, None]
-            least = ((best.least.double() - error) / slope - asked.offset) / asked.step
-            if correct is not None:
-                own = (-1 / (slope * asked.step[:, 0])).float()
-                bias, last = correct.unscaled_bias[columns].float(), place == len(self._corrections)
-                values = torch.addr(products, own, bias, out=products if last else None)
-            least = torch.nextafter(least.float(), least.new_tensor(-math.inf).float())
-            places = places_from(values.numpy(), least.numpy())
-            if places is None:
-                self._starts[top] = 2 * columns.start  # with more items, the k-th best tells more of them apart
-                return None
-            scores = scores_of_pairs(self._exact.queries[rows], self._rows, *places)
-            positions = places[1] + columns.start
-            found.append((places[0], scores if correct is None else correct.unscaled(scores, positions), positions))
-        return found
 
 
 def _nearest_of_few(
@@ -367,49 +305,6 @@ def row_blocks(queries: VectorSource, items: VectorSource) -> Iterator[Iterator[
         width = max(LEAST_COLUMNS, COLUMN_ELEMENTS // len(held))
         starts = range(0, len(items), width)
         yield (scoring(items, start, min(start + width, len(items)), held)(held, None) for start in starts)
-
-
-class Affine:
-    """The correction a·s - b(item), with fewer passes over a tile than the formula and equal results.
-
-    scale: a. bias: b (M,).
-    """
-
-    def __init__(self, scale: float, bias: Tensor):
-        self._scale, self.bias = scale, bias
-        # A power of two commutes with rounding: s - b/a ranks the same, and only the best values need to be scaled.
-        self.factor = scale if math.frexp(scale)[0] == 0.5 else 1.0
-
-    def __call__(self, scores: Tensor, rows: slice, columns: slice) -> Tensor:
-        """Corrected scores (b, m)."""
-        return self._scale * scores - self.bias[columns]
-
-    def unscaled(self, scores: Tensor, columns: slice | Tensor, out: Tensor | None = None) -> Tensor:
-        """Corrected scores (b, m) divided by `factor`, in `out` if given. columns: of items, or positions (b, m)."""
-        if self.factor != self._scale:
-            scores = torch.mul(scores, self._scale, out=out)
-        return torch.sub(scores, self.unscaled_bias[columns], out=out)
-
-    @cached_property
-    def unscaled_bias(self) -> Tensor:
-        """What `unscaled` subtracts from each item's scores (M,)."""
-        return self.bias / self.factor
-
-    @property
-    def slope(self) -> float:
-        """What `unscaled` multiplies scores by."""
-        return self._scale / self.factor
-
-    @cached_property
-    def _largest_bias(self) -> float:
-        return float(self.unscaled_bias.abs().max())
-
-    def error(self, error: np.ndarray, norms: np.ndarray, largest: float) -> np.ndarray:
-        """By how much `unscaled` may differ if scores do by `error`, of queries with these norms: (b,) all.
-
-        largest: the largest norm of an item. Both values are rounded twice besides.
-        """
-        return self.slope * error + 4.04 * SINGLE * (self.slope * largest * norms + self._largest_bias)
 
 
 class Corrected:

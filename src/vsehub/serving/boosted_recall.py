@@ -14,7 +14,8 @@ from torch import Tensor
 
 from vsehub.checks import fail, require
 from vsehub.criteria.boosts import BoostTable
-from vsehub.neighbors.tiles import Affine, nearest
+from vsehub.neighbors.affine import Affine
+from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import as_vectors, sampled
 from vsehub.serving.corrected import Searchable, found_share
 

@@ -21,8 +21,9 @@ from torch import Tensor
 from vsehub.checks import InputError, boolean, one_of, positive, require
 from vsehub.criteria.boosts import NO_BOOSTS, Boosts, BoostTable, stored_boosts
 from vsehub.io.progress import bar
+from vsehub.neighbors.affine import Affine
 from vsehub.neighbors.faiss import required_faiss
-from vsehub.neighbors.tiles import Affine, nearest
+from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import as_vectors, given_back, sampled
 from vsehub.serving.index_file import (
     CODES,

@@ -13,8 +13,9 @@ from vsehub.checks import fail
 from vsehub.criteria.base import Criterion, ItemBias, fit_all
 from vsehub.io.progress import stage
 from vsehub.metrics.occurrences import histogram, occurrence_metrics
+from vsehub.neighbors.affine import Affine
 from vsehub.neighbors.in_memory import in_memory
-from vsehub.neighbors.tiles import Affine, nearest
+from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import VectorSource, as_vectors, drawn, sampled
 from vsehub.rerank.suspects import Suspect, suspects
 from vsehub.rerank.verdict import hub_level, verdict

@@ -1,0 +1,186 @@
+"""A search whose items are screened in int8, so that float32 computes few of them; see `int8` and `guesses`."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vsehub.metrics.topk import MOST_ENTERED, RunningTopK
+from vsehub.neighbors.affine import Affine
+from vsehub.neighbors.guesses import Guessed, Guesses
+from vsehub.neighbors.in_memory import InMemory
+from vsehub.neighbors.int8 import Int8Items, Int8Queries, Int8Tile, scores_of_pairs
+from vsehub.neighbors.vectors import VectorSource
+
+MOST_HELD = 2048  # items for each query; a few hundred are usual
+EARLY = 4  # times as many items as are opened, before which more of them are held, since later ones raise the k-th best
+TYPICAL_ERRORS = 3.0  # times 1 / √D of its bound: larger errors of guesses are rare, since errors of dimensions cancel
+
+# (block of queries, rows and positions (e,) of pairs) -> their float32 scores (e,)
+Scores = Callable[[slice, Tensor, Tensor], Tensor]
+Found = tuple[Guesses, int, np.ndarray, np.ndarray]  # what `Guessed.add` takes
+
+
+class _Asked:
+    """A block of the queries under one correction.
+
+    error: by how much values of float32 scores may differ from those of defined ones, of all queries (Q,).
+    """
+
+    def __init__(
+        self,
+        rows: slice,
+        queries: Int8Queries,
+        correct: Affine | None,
+        error: Callable[[], np.ndarray],
+        best: RunningTopK,
+        k: int,
+    ):
+        self.rows, self._queries, self._correct = rows, queries, correct
+        self._errors, self._best, self._k = error, best, k
+        self._slope = 1.0 if correct is None else correct.slope
+        self.guessed = Guessed(self._known())
+
+    @property
+    def _error(self) -> Tensor:
+        """By how much float32 scores may differ from defined ones, where values differ: (b, 1)."""
+        return torch.from_numpy(self._errors()[self.rows])[:, None] / self._slope
+
+    def _known(self, first: int = 0) -> Tensor:
+        """The k best values so far, but the first ones, as products: (b, k)."""
+        return self._queries.rounded(self._best.values[:, first : self._k] / self._slope).float()
+
+    def found(self, tile: Int8Tile, columns: slice, slack: float, share: float) -> Found | None:
+        """Which items of a tile may be among the best; None if not told, or more than this share of them."""
+        error, exact = self._queries.error(tile), self._error
+        margin = (error + 3 * exact) / self._queries.step
+        spare = (slack * error + 2 * exact) / self._queries.step
+        biases = None if self._correct is None else self._correct.unscaled_bias[columns] / self._slope
+        self.guessed.raise_kth(self._known(self._k - 1).numpy())
+        kth = torch.from_numpy(self.guessed.kth).double()
+        guesses = self._queries.among(tile, kth, margin + spare, biases, share)
+        return None if guesses is None else (guesses, columns.start, (margin + spare).numpy(), spare.numpy())
+
+    def compute(self, scores: Scores) -> None:
+        """Add to the best what may be among them."""
+        self.guessed.leave_out()
+        if self.guessed.count:
+            rows, positions = self.guessed.pairs()
+            values = scores(self.rows, rows, positions)
+            values = values if self._correct is None else self._correct.unscaled(values, positions)
+            self._best.add_entries((rows, values, positions))
+        self.guessed.start(self._known())
+
+    def unsure(self) -> Tensor:
+        """Of which queries an item that was left out may reach the k-th best value: (b,) booleans."""
+        kth = self._best.best()[0][:, self._k - 1 : self._k].double() / self._slope
+        return (torch.from_numpy(self.guessed.left_out) >= self._queries.rounded(kth - self._error))[:, 0]
+
+
+class Screen:
+    """The search for the k best of queries (Q, D) among items, block by block of the queries.
+
+    opened: items before the first that is screened. norms: of the queries (Q,). error: by how much values of float32
+    scores may differ from those of defined ones, under a correction (Q,). most: see `int8.steps_of_queries`. Items in
+    memory are computed in float32 when all have been screened, others tile by tile.
+    """
+
+    def __init__(
+        self,
+        queries: Tensor,
+        items: VectorSource,
+        k: int,
+        opened: int,
+        corrections: Sequence[Affine | None],
+        norms: np.ndarray,
+        error: Callable[[Affine | None], np.ndarray],
+        most: int,
+    ):
+        self._queries, self._k, self._opened, self._corrections = queries, k, opened, corrections
+        self._norms, self._error, self._most = norms, error, most
+        self._whole = items if isinstance(items, InMemory) else None
+        self._items = Int8Items(items, kept=False) if self._whole is None else self._whole.int8
+        self._slack = min(1.0, TYPICAL_ERRORS / math.sqrt(items.shape[1]))
+        self._asked: dict[int, list[_Asked]] = {}  # by the first row of a block
+        self._starts: dict[int, int] = {}
+
+    def read(self, start: int, rows: Tensor) -> None:
+        """Take the rows (m, D) of the items that the next tiles are of."""
+        self._first, self._rows = start, rows
+        self._tile = self._items.tile(start, rows) if start >= self._opened else None
+
+    def takes(self, rows: slice, columns: slice, running: Sequence[RunningTopK]) -> bool:
+        """Note which items of a tile may be among the best; False if float32 finds them as soon.
+
+        running: for each correction, the best so far, to which what is computed is added.
+        """
+        if self._tile is None or not math.isfinite(self._tile.norm) or columns.start < self._starts.get(rows.start, 0):
+            return False
+        asked, found = self._asked.get(rows.start) or self._first_asked(rows, running), []
+        share = MOST_ENTERED if self._whole is None else MOST_ENTERED * max(1.0, EARLY * self._opened / columns.start)
+        for one in asked:
+            guesses = one.found(self._tile, columns, self._slack, share)
+            if guesses is None:
+                self._give_up(rows, columns)
+                return False
+            found.append(guesses)
+        for one, guesses in zip(asked, found, strict=True):
+            one.guessed.add(*guesses)
+        if self._whole is None:
+            self._compute(asked)
+        else:
+            self._relieve(rows, columns)
+        return True
+
+    def _compute(self, asked: Sequence[_Asked]) -> None:
+        for one in asked:
+            one.compute(self._scores)
+
+    def _relieve(self, rows: slice, columns: slice) -> None:
+        """Compute what is noted where it is too much to hold, or a large share of the items."""
+        asked, height = self._asked[rows.start], rows.stop - rows.start
+        most = min(MOST_HELD, MOST_ENTERED * columns.stop) * height
+        for one in asked:
+            if one.guessed.count > most:
+                one.guessed.leave_out()
+        if max(one.guessed.count for one in asked) > most / 2:
+            if most < MOST_HELD * height:
+                self._give_up(rows, columns)
+            else:
+                self._compute(asked)
+
+    def _give_up(self, rows: slice, columns: slice) -> None:
+        """Leave a block of the queries to float32 until there are twice the items: the k-th best then tells more."""
+        self._compute(self._asked[rows.start])
+        self._starts[rows.start] = 2 * columns.start
+
+    def _first_asked(self, rows: slice, running: Sequence[RunningTopK]) -> list[_Asked]:
+        queries, norms = self._queries[rows], self._norms[rows]
+        rounded = {
+            alike: Int8Queries(queries, norms, self._items.frame, self._most, alike)
+            for alike in {correct is not None for correct in self._corrections}
+        }
+        self._asked[rows.start] = [
+            _Asked(rows, rounded[correct is not None], correct, partial(self._error, correct), best, self._k)
+            for correct, best in zip(self._corrections, running, strict=True)
+        ]
+        return self._asked[rows.start]
+
+    def _scores(self, asked: slice, rows: Tensor, positions: Tensor) -> Tensor:
+        """The float32 scores (e,) of pairs of a block of queries and items."""
+        queries = self._queries[asked]
+        if self._whole is not None:
+            return self._whole.fast_scores_at(queries, rows, positions)
+        return scores_of_pairs(queries, self._rows, rows, positions - self._first)
+
+    def finish(self) -> list[Tensor]:
+        """Compute what has been noted; for each correction, of which queries too much was left out: (Q,) booleans."""
+        unsure = [torch.zeros(len(self._queries), dtype=torch.bool) for _ in self._corrections]
+        for asked in self._asked.values():
+            for one, found in zip(asked, unsure, strict=True):
+                one.compute(self._scores)
+                found[one.rows] = one.unsure()
+        return unsure
