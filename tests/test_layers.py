@@ -39,6 +39,7 @@ OUTSIDE = {
     "lightning_fabric": {"training"},  # which comes with pytorch_lightning
     "lightning": set(),
     "faiss": {"neighbors/faiss.py"},
+    "triton": {"neighbors/fused.py"},  # which comes with torch's builds for CUDA
     "pymilvus": {"serving/databases/milvus.py"},
     "milvus_lite": {"serving/databases/milvus.py"},
     "lancedb": {"serving/databases/lancedb.py"},
@@ -243,7 +244,7 @@ def test_every_package_is_in_the_picture():
             "from vsehub.serving.databases import lancedb, milvus, pgvector, qdrant",
             (
                 *("pytorch_lightning", "hydra", "omegaconf", "faiss", "matplotlib", "pandas", "transformers"),
-                *("tokenizers", "pymilvus", "lancedb", "qdrant_client", "psycopg", "grpc", "ray"),
+                *("tokenizers", "pymilvus", "lancedb", "qdrant_client", "psycopg", "grpc", "ray", "triton"),
             ),
         ),
         ("import vsehub.report.build", ("torch", "pytorch_lightning", "hydra")),

@@ -248,16 +248,17 @@ def tiles(held: Tensor, items: VectorSource) -> Iterator[tuple[slice, slice, Cal
 class ScoreColumns:
     """The scores (R, M) of all reference queries, block by block over the items, anew at each call.
 
-    items: M. scores: R·M. on_cpu: whether they are computed there.
+    items: M. scores: R·M. on_cpu: whether they are computed there. reference: the queries' vectors (R, D), none where
+    scores are given.
     """
 
     def __init__(self, reference: VectorSource, items: VectorSource, device: torch.device | None):
         self._buffer, self._items = MatrixBuffer(), items
         self._width = max(LEAST_COLUMNS, COLUMN_ELEMENTS // len(reference))
         self._given = reference if isinstance(reference, GivenScores) else None
-        self._held = reference.rows(0, 0 if self._given else len(reference)).to(device)
+        self.reference = reference.rows(0, 0 if self._given else len(reference)).to(device)
         self.items, self.scores = len(items), len(reference) * len(items)
-        self.on_cpu = self._held.device.type == "cpu"
+        self.on_cpu = self.reference.device.type == "cpu"
         self._reference = len(reference)
 
     def __call__(self) -> Iterator[Tensor]:
@@ -273,18 +274,35 @@ class ScoreColumns:
                 yield block
                 steps.update(block.numel())
 
+    @property
+    def float32_on_cuda(self) -> bool:
+        """Whether they are scores of float32 vectors that are read on a CUDA device."""
+        if self._given is not None or self.reference.device.type != "cuda":
+            return False
+        few = self._items.rows(0, 0)
+        return few.device == self.reference.device and few.dtype == self.reference.dtype == torch.float32
+
+    def vectors(self) -> Iterator[Tensor]:
+        """The vectors (m, D) of all items in order, block by block, beside the reference."""
+        width = max(1, COLUMN_ELEMENTS // self.reference.shape[1])
+        with bar("scoring the reference", total=self.scores, **BAR) as steps:
+            for start in range(0, self.items, width):
+                block = self._items.rows(start, min(start + width, self.items)).to(self.reference)
+                yield block
+                steps.update(self._reference * len(block))
+
     def _block(self, start: int, stop: int) -> Tensor:
         """The scores (R, m) with some items; the next block overwrites them."""
-        scores = self._buffer.matrix(stop - start, self._reference, self._held)
+        scores = self._buffer.matrix(stop - start, self._reference, self.reference)
         if self._given is not None:
             scores.copy_(self._given.columns(start, stop).T)
             return scores.T
-        block = self._items.rows(start, stop).to(self._held)
-        if min(len(block), len(self._held)) < NARROW:
-            wide = torch.mm(at_least(NARROW, block), at_least(NARROW, self._held).T)
-            scores.copy_(wide[: len(block), : len(self._held)])
+        block = self._items.rows(start, stop).to(self.reference)
+        if min(len(block), len(self.reference)) < NARROW:
+            wide = torch.mm(at_least(NARROW, block), at_least(NARROW, self.reference).T)
+            scores.copy_(wide[: len(block), : len(self.reference)])
         else:
-            torch.mm(block, self._held.T, out=scores)
+            torch.mm(block, self.reference.T, out=scores)
         return scores.T
 
 
