@@ -202,7 +202,7 @@ def test_a_file_keeps_it_and_refuses_a_damaged_one(tmp_path):
         save_file(changed, path, metadata)
         with pytest.raises(InputError, match=r"fit and save again"):
             CorrectedSearch.load(path)
-    search.remove([0]).save(path)
+    search.remove([0]).save(path, overwrite=True)
     with pytest.raises(AttributeError, match="calibration_ is there after calibrate"):
         _ = CorrectedSearch.load(path).calibration_
 
