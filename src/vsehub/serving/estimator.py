@@ -1,6 +1,7 @@
 """Corrected search as an estimator in the manner of scikit-learn: fit, tune, calibrate, search, add, save, export."""
 
 import inspect
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,14 +22,16 @@ from vsehub.data.vectors.embeddings import few_checked, look_through, open_vecto
 from vsehub.io.outputs import require_new_file
 from vsehub.neighbors.in_memory import FEW_QUERIES
 from vsehub.neighbors.kinds import KindMeans
-from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, usable_device
+from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, row_digests, usable_device
 from vsehub.serving.boosted_recall import REACH, BoostedRecall
-from vsehub.serving.calibration import Calibration
+from vsehub.serving.calibration import RATES, Calibration, needed
 from vsehub.serving.corrected import build_index
 from vsehub.serving.estimator_file import read_search, write_search
 from vsehub.serving.fitted import Fitted
 from vsehub.serving.given import as_array, checked_ids, checked_kinds, hold_items, known_answers
 from vsehub.serving.kneighbors import kneighbors, kneighbors_graph
+
+log = logging.getLogger(__name__)
 
 GROUP = "criterion"
 SAVED, EXPORTED = (".safetensors",), (".faiss", ".index", ".idx", ".bin")  # suffixes of files
@@ -301,7 +304,7 @@ class CorrectedSearch:
             name = self.criterion if isinstance(self.criterion, str) else type(self.criterion).__name__
             among = given if isinstance(given, Auto) else OwnSettings(name, now.criterion.correction)
             choice = choose(among, now.asked(asked), positives, now.items, now.reference, boosts=now.boosts)
-            self._fitted = now.tuned(choice)
+            self._fitted = now.tuned(choice, row_digests(asked)[positives.counts.cpu().numpy() > 0])
         return self
 
     @torch.no_grad()
@@ -310,9 +313,11 @@ class CorrectedSearch:
 
         `search` can then give p values and accept results at a rate of false accepts; see `serving.calibration` for
         what is guaranteed. Of queries that share answers one is drawn by seed, and those in the reference are left out.
-        `fit`, `tune`, `add` and `remove` make the calibration void. truth: as that of `tune`. Raises InputError if this
-        is not fitted, if truth does not fit or leaves no query or no item, if the criterion is estimated anew from the
-        queries of each search (no reference), and for a criterion that matches queries and items.
+        `fit`, `tune`, `add` and `remove` make the calibration void. truth: as that of `tune`. Logs a warning if queries
+        were given to `tune` since `fit`, and for rates of `RATES` at which queries with answers are accepted no more
+        often than others. Raises InputError if this is not fitted, if truth does not fit or leaves no query or no item,
+        if the criterion is estimated anew from the queries of each search (no reference), and for a criterion that
+        matches queries and items.
         """
         with self._changing:
             now = self._require_fitted()
@@ -331,6 +336,15 @@ class CorrectedSearch:
             terms = tuple(term.to(asked.rows(0, 0).device) for term in now.terms or ())
             correction = now.criterion.correction
             found = Calibration.of(correction, now.asked(asked), now.items, terms, positives, now.reference, seed)
+            tuned = 0 if now.tuned_by is None else int(np.isin(row_digests(asked), now.tuned_by).sum())
+            if tuned:
+                log.warning(
+                    "calibration: %d of %d queries, bit for bit, were given to tune, which chose what ranks their "
+                    "answers high: they are not like new queries; calibrate with others",
+                    *(tuned, len(asked)),
+                )
+            for sentence in found.no_better([rate for rate in RATES if needed(rate) <= len(found)]):
+                log.warning("calibration: %s", sentence)
             self._fitted = replace(now, calibration=found)
         return self
 
