@@ -89,6 +89,22 @@ def test_each_item_is_ranked_without_the_mean_of_its_kind(files, run_here, tmp_p
             assert own[f"r{k}"] == pytest.approx(100 * hits[asked].mean())
     assert "each item is ranked without the mean of its kind, each query without that of the reference" in said
     assert "Kinds of items" in (tmp_path / "out" / "index.html").read_text()
+    # Beside it the plain search of the vectors with their means.
+    run_here("rerank", *SIDES[:2], "criterion=nns", "truth=pairs.csv", f"k={K}", "out=plain")
+    plain = json.loads((tmp_path / "plain" / "result.json").read_text())
+    assert plain["as_given"] is None
+    for part in ("hubness", "truth", "histograms"):
+        assert record["as_given"][part] == plain["rankings"][0][part]
+        assert record["as_given"][part] != record["rankings"][0][part]
+    given = best_of(files["queries"], files["items"])[:, :10]
+    places = (files["kinds"][given] == "text").mean()
+    assert record["as_given"]["kinds"][1]["places"] == pytest.approx(places)
+    row = next(line.split() for line in said.splitlines() if line.startswith("as given"))
+    assert [float(one) for one in row[2:5]] == pytest.approx(
+        [plain["rankings"][0]["truth"][key] for key in ("r1", "r5", "r10")], abs=0.05
+    )
+    assert "kinds: as given: the plain search of the vectors with their means." in said
+    assert (tmp_path / "out" / "index.html").read_text().count("as given") >= 4
 
     assert np.array_equal(noted(tmp_path / "out"), best[:, :K])
 
