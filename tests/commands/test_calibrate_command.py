@@ -212,6 +212,9 @@ def test_a_collection(files, run_here, undrawn):
     assert not served.changed()
     ran = {}
     exec((files / "filled" / "USAGE.md").read_text().split("```")[1].removeprefix("python\n"), ran)
+    assert (
+        "# void once items have come or gone: vsehub calibrate index=..." in (files / "filled" / "USAGE.md").read_text()
+    )
     assert ran["accepted"].tolist() == (p <= RATE).tolist()
     with pytest.raises(InputError, match=r"accept is 0.2; vsehub at .* was calibrated for 0.1. Give one of these"):
         lists(0.2)

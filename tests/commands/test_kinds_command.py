@@ -165,10 +165,17 @@ def test_a_diagnosis_says_what_is_found_first(files, run_here, tmp_path, undrawn
     assert np.array_equal(load_index(folder / "index.faiss").search(asked, 10)[1], found)
 
 
-def ran_note(folder):
-    """The names that the note on a collection leaves, run literally; its connection is closed."""
+def ran_note(folder, filtered=False):
+    """The names that the note on a collection leaves, run literally; its connection is closed.
+
+    filtered: with the condition that it names for example.
+    """
     ran = {}
-    exec((folder / "USAGE.md").read_text().split("```")[1].removeprefix("python\n"), ran)
+    code = (folder / "USAGE.md").read_text().split("```")[1].removeprefix("python\n")
+    if filtered:
+        (line,) = (one for one in code.splitlines() if one.startswith("only = "))
+        code = code.replace(line, f"only = {line.partition('searched: ')[2].partition(', for example')[0]}")
+    exec(code, ran)
     if hasattr(ran.get("client"), "close"):
         ran["client"].close()
         import milvus_lite.server_manager
@@ -203,6 +210,9 @@ def test_a_collection_keeps_the_means(engine, files, run_here, tmp_path, undrawn
     ran = ran_note(tmp_path / "out")
     assert ran["ids"] == ranking
     np.testing.assert_allclose(ran["scores"], wanted, atol=1e-4)
+    chosen = {one for row in ran_note(tmp_path / "out", filtered=True)["ids"] for one in row}
+    assert chosen <= {one for one, kind in zip(files["ids"], files["kinds"], strict=True) if kind == files["kinds"][0]}
+    assert chosen
 
     name = {"milvus": "index.milvus.db", "lancedb": "index.lancedb"}[engine]
     place = (f"index={engine}", f"index_uri=out/{name}")
@@ -226,6 +236,15 @@ def test_a_collection_keeps_the_means(engine, files, run_here, tmp_path, undrawn
     rest = ("items=rest.parquet::vector", "item_kinds=kinds.csv::kind")
     assert "holds 49 items" in run_here("add", *place, *rest, "quarantine=held.csv")
     assert "14 of them in the place of earlier ones; " in run_here("add", *place, *rest)
+    assert ran_note(tmp_path / "out")["ids"] == ranking
+    text = (tmp_path / "out" / "USAGE.md").read_text()
+    assert "Filled with the 50 vectors of items.parquet::vector, each without the mean of its kind, ranked by " in text
+    assert "Items that `vsehub add` adds are found by the same lines" in text
+    where = f"folder = {str(tmp_path / 'out')!r}"
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    (tmp_path / "out" / "means.npz").rename(moved / "means.npz")
+    (tmp_path / "out" / "USAGE.md").write_text(text.replace(where, f"folder = {str(moved)!r}"))
     assert ran_note(tmp_path / "out")["ids"] == ranking
     with opened(Place(engine, str(tmp_path / "out" / name), "vsehub")) as collection:
         found = collection.search(as_vectors("queries", files["queries"]), K)
