@@ -277,7 +277,8 @@ def test_commands_that_ask_a_collection_with_means(files, run_here, tmp_path, un
         asked = (*place, f"queries={name}queries.npy", "truth=pairs.csv")
         run_here("calibrate", *asked, "false_accept=[0.2]", f"out={folder}-known")
         run_here("diagnose", *asked, f"reference={name}reference.npy", "criteria=[csls]", f"out={folder}-seen")
-        run_here("diagnose", *place, "criteria=[csls]", f"out={folder}-kept")
+        said = run_here("diagnose", *place, "criteria=[csls]", f"out={folder}-kept")
+        assert ("holds the kinds picture, text: item_kinds=TABLE::COLUMN, of a table with" in said) == bool(own)
         gated = (f"items={name}new.parquet::vector", f"sentinels={name}queries.npy", "budget=0.05", "k=3")
         run_here("gate", *place, *gated, *own, f"out={folder}-gate")
         seen, kept = (
@@ -296,7 +297,9 @@ def test_commands_that_ask_a_collection_with_means(files, run_here, tmp_path, un
     assert "new " in told["out"][2]
     asked = ("diagnose", "index=lancedb", "index_uri=out/index.lancedb", "queries=queries.npy")
     run_here(*asked, "criteria=[csls]", "item_kinds=kinds.csv::kind", "out=kinds")
-    kinds = json.loads((tmp_path / "kinds" / "result.json").read_text())["kinds"]
+    told = json.loads((tmp_path / "kinds" / "result.json").read_text())
+    kinds, listed = told["kinds"], best_of(queries, items)[:, :10]
+    assert told["rankings"][0]["kinds"][1]["places"] == pytest.approx((files["kinds"][listed] == "text").mean())
     middle = [items[files["kinds"] == one].mean(axis=0) for one in kinds["names"]]
     np.testing.assert_allclose(kinds["widest"], np.linalg.norm(middle[0] - middle[1]), atol=1e-5)
     bank = (*asked, "criteria=[dual_is]", "reference_items=less-items.npy", "out=bank")

@@ -29,6 +29,12 @@ def table(record: dict[str, Any]) -> str:
     if choice is not None:
         lines += [f"{name}: {text}" for name, text in choice_text(choice)]
     lines.append(_rankings(record).terminal())
+    if len(record["rankings"]) > 1:
+        plain = record["rankings"][0]["criterion"]
+        lines.append(
+            f"1st moved: queries whose first item is another than under {plain}; top {record['k']} kept: share of the "
+            f"list under {plain} that stays in the list, in any order"
+        )
     for ranking in record["rankings"]:
         if "rounding" in ranking:
             lines.append(f"precision: {rounding_text(ranking['criterion'], ranking['rounding'])}")
