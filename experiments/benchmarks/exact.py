@@ -14,6 +14,7 @@ clip        the items of an .npz of CLIP's embeddings (`--clip FILE`), repeated 
 """
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -164,7 +165,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name in options.sets:
         for size in options.sizes:
             results.append(measure(name, size, options))
-            print(text(results[-1:]), flush=True)
+            print(f"measured: {name}, {size[0]:,} x {size[1]}", file=sys.stderr, flush=True)
     record = {"threads": options.threads, "results": results}
     common.report("exact", "Exact search", record, text(results), common.device_of("cpu"), options.out)
 

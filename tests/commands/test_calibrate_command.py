@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from scipy import stats
 
 from vsehub import CorrectedSearch
 from vsehub.checks import InputError
@@ -112,6 +113,31 @@ def test_files_and_a_faiss_index(files, run_here, undrawn):
     assert not (files / "refused").exists()
 
 
+def test_a_rate_that_is_no_better_than_chance_is_said(files, run_here, undrawn):
+    """Where the scores do not tell answers apart: true pairs drawn by chance."""
+    random = np.random.default_rng(5)
+    pairs = [f"{row},item {item}" for row, item in enumerate(random.permutation(ITEMS))]
+    (files / "chance.csv").write_text("\n".join(["query,item", *pairs]))
+    given = ("calibrate", "queries=known.npy", "truth=chance.csv", *SETTINGS, f"false_accept=[0.05,{RATE}]")
+    said = run_here(*given)
+    record = json.loads((files / "calibration" / "calibration.json").read_text())
+    assert len(record["no_better"]) == 2
+    for told, sentence in zip(record["rates"], record["no_better"], strict=True):
+        rate, count = told["false_accept"], round(told["accepted"] * ITEMS)
+        low, high = told["interval"]
+        assert low <= rate
+        assert stats.binom.sf(count - 1, ITEMS, low) == pytest.approx(0.025) or count == low == 0
+        assert stats.binom.cdf(count, ITEMS, high) == pytest.approx(0.025)
+        assert sentence in said
+        assert f"a rate of {rate:g} is no better than accepting at random: of 60 queries" in sentence
+        assert f"{low:.1%} to {high:.1%}" in said
+    said = run_here(*given, "truth=known.csv", "overwrite=true")
+    assert "no better" not in said
+    assert json.loads((files / "calibration" / "calibration.json").read_text())["no_better"] == []
+    said = run_here("rerank", "queries=known.npy", "truth=chance.csv", *SETTINGS, f"accept={RATE}", "out=cut")
+    assert f"calibration: a rate of {RATE} is no better than accepting at random" in said
+
+
 def test_the_line_of_a_note_says_under_which_weights_it_holds():
     told = {"accept": 0.05, "threshold": 0.25}
     line = accepted_line(told, boosted=False)
@@ -186,6 +212,9 @@ def test_a_collection(files, run_here, undrawn):
     assert not served.changed()
     ran = {}
     exec((files / "filled" / "USAGE.md").read_text().split("```")[1].removeprefix("python\n"), ran)
+    assert (
+        "# void once items have come or gone: vsehub calibrate index=..." in (files / "filled" / "USAGE.md").read_text()
+    )
     assert ran["accepted"].tolist() == (p <= RATE).tolist()
     with pytest.raises(InputError, match=r"accept is 0.2; vsehub at .* was calibrated for 0.1. Give one of these"):
         lists(0.2)

@@ -89,6 +89,22 @@ def test_each_item_is_ranked_without_the_mean_of_its_kind(files, run_here, tmp_p
             assert own[f"r{k}"] == pytest.approx(100 * hits[asked].mean())
     assert "each item is ranked without the mean of its kind, each query without that of the reference" in said
     assert "Kinds of items" in (tmp_path / "out" / "index.html").read_text()
+    # Beside it the plain search of the vectors with their means.
+    run_here("rerank", *SIDES[:2], "criterion=nns", "truth=pairs.csv", f"k={K}", "out=plain")
+    plain = json.loads((tmp_path / "plain" / "result.json").read_text())
+    assert plain["as_given"] is None
+    for part in ("hubness", "truth", "histograms"):
+        assert record["as_given"][part] == plain["rankings"][0][part]
+        assert record["as_given"][part] != record["rankings"][0][part]
+    given = best_of(files["queries"], files["items"])[:, :10]
+    places = (files["kinds"][given] == "text").mean()
+    assert record["as_given"]["kinds"][1]["places"] == pytest.approx(places)
+    row = next(line.split() for line in said.splitlines() if line.startswith("as given"))
+    assert [float(one) for one in row[2:5]] == pytest.approx(
+        [plain["rankings"][0]["truth"][key] for key in ("r1", "r5", "r10")], abs=0.05
+    )
+    assert "kinds: as given: the plain search of the vectors with their means." in said
+    assert (tmp_path / "out" / "index.html").read_text().count("as given") >= 4
 
     assert np.array_equal(noted(tmp_path / "out"), best[:, :K])
 
@@ -149,10 +165,17 @@ def test_a_diagnosis_says_what_is_found_first(files, run_here, tmp_path, undrawn
     assert np.array_equal(load_index(folder / "index.faiss").search(asked, 10)[1], found)
 
 
-def ran_note(folder):
-    """The names that the note on a collection leaves, run literally; its connection is closed."""
+def ran_note(folder, filtered=False):
+    """The names that the note on a collection leaves, run literally; its connection is closed.
+
+    filtered: with the condition that it names for example.
+    """
     ran = {}
-    exec((folder / "USAGE.md").read_text().split("```")[1].removeprefix("python\n"), ran)
+    code = (folder / "USAGE.md").read_text().split("```")[1].removeprefix("python\n")
+    if filtered:
+        (line,) = (one for one in code.splitlines() if one.startswith("only = "))
+        code = code.replace(line, f"only = {line.partition('searched: ')[2].partition(', for example')[0]}")
+    exec(code, ran)
     if hasattr(ran.get("client"), "close"):
         ran["client"].close()
         import milvus_lite.server_manager
@@ -187,6 +210,9 @@ def test_a_collection_keeps_the_means(engine, files, run_here, tmp_path, undrawn
     ran = ran_note(tmp_path / "out")
     assert ran["ids"] == ranking
     np.testing.assert_allclose(ran["scores"], wanted, atol=1e-4)
+    chosen = {one for row in ran_note(tmp_path / "out", filtered=True)["ids"] for one in row}
+    assert chosen <= {one for one, kind in zip(files["ids"], files["kinds"], strict=True) if kind == files["kinds"][0]}
+    assert chosen
 
     name = {"milvus": "index.milvus.db", "lancedb": "index.lancedb"}[engine]
     place = (f"index={engine}", f"index_uri=out/{name}")
@@ -210,6 +236,15 @@ def test_a_collection_keeps_the_means(engine, files, run_here, tmp_path, undrawn
     rest = ("items=rest.parquet::vector", "item_kinds=kinds.csv::kind")
     assert "holds 49 items" in run_here("add", *place, *rest, "quarantine=held.csv")
     assert "14 of them in the place of earlier ones; " in run_here("add", *place, *rest)
+    assert ran_note(tmp_path / "out")["ids"] == ranking
+    text = (tmp_path / "out" / "USAGE.md").read_text()
+    assert "Filled with the 50 vectors of items.parquet::vector, each without the mean of its kind, ranked by " in text
+    assert "Items that `vsehub add` adds are found by the same lines" in text
+    where = f"folder = {str(tmp_path / 'out')!r}"
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    (tmp_path / "out" / "means.npz").rename(moved / "means.npz")
+    (tmp_path / "out" / "USAGE.md").write_text(text.replace(where, f"folder = {str(moved)!r}"))
     assert ran_note(tmp_path / "out")["ids"] == ranking
     with opened(Place(engine, str(tmp_path / "out" / name), "vsehub")) as collection:
         found = collection.search(as_vectors("queries", files["queries"]), K)
@@ -242,7 +277,8 @@ def test_commands_that_ask_a_collection_with_means(files, run_here, tmp_path, un
         asked = (*place, f"queries={name}queries.npy", "truth=pairs.csv")
         run_here("calibrate", *asked, "false_accept=[0.2]", f"out={folder}-known")
         run_here("diagnose", *asked, f"reference={name}reference.npy", "criteria=[csls]", f"out={folder}-seen")
-        run_here("diagnose", *place, "criteria=[csls]", f"out={folder}-kept")
+        said = run_here("diagnose", *place, "criteria=[csls]", f"out={folder}-kept")
+        assert ("holds the kinds picture, text: item_kinds=TABLE::COLUMN, of a table with" in said) == bool(own)
         gated = (f"items={name}new.parquet::vector", f"sentinels={name}queries.npy", "budget=0.05", "k=3")
         run_here("gate", *place, *gated, *own, f"out={folder}-gate")
         seen, kept = (
@@ -261,7 +297,9 @@ def test_commands_that_ask_a_collection_with_means(files, run_here, tmp_path, un
     assert "new " in told["out"][2]
     asked = ("diagnose", "index=lancedb", "index_uri=out/index.lancedb", "queries=queries.npy")
     run_here(*asked, "criteria=[csls]", "item_kinds=kinds.csv::kind", "out=kinds")
-    kinds = json.loads((tmp_path / "kinds" / "result.json").read_text())["kinds"]
+    told = json.loads((tmp_path / "kinds" / "result.json").read_text())
+    kinds, listed = told["kinds"], best_of(queries, items)[:, :10]
+    assert told["rankings"][0]["kinds"][1]["places"] == pytest.approx((files["kinds"][listed] == "text").mean())
     middle = [items[files["kinds"] == one].mean(axis=0) for one in kinds["names"]]
     np.testing.assert_allclose(kinds["widest"], np.linalg.norm(middle[0] - middle[1]), atol=1e-5)
     bank = (*asked, "criteria=[dual_is]", "reference_items=less-items.npy", "out=bank")

@@ -24,7 +24,7 @@ QUERIES, ITEMS, DIM, K = 300, 120, 16, 10
 KEYS = {
     *("schema", "kind", "vsehub", "command", "versions", "git", "hardware", "engine", "started", "seconds"),
     *("scores", "queries", "items", "reference", "reference_items", "k", "ks", "truth", "rankings", "hubs", "antihubs"),
-    *("choice", "verdict", "suspects", "index", "calibration", "kinds"),
+    *("choice", "verdict", "suspects", "index", "calibration", "kinds", "as_given"),
 }
 
 
@@ -158,6 +158,7 @@ def test_diagnose(files, here):
     assert {one["reference"] for one in told["rankings"][1:]} == {"transductive"}
     assert all(len(hub["occurrences"]) == len(hub["wrong"]) == 5 for hub in told["hubs"])
     assert re.search(r"\ncsls +[\d.]+ ", said)
+    assert said.count("1st moved: queries whose first item is another than under nns; top 10 kept: share of the") == 1
     here("diagnose", "queries=q.npy", "items=m.npy", "criteria=[nns,local_scaling]", "out=bare", "k=3")
     bare = record(files / "bare")
     assert [one["criterion"] for one in bare["rankings"]] == ["nns", "local_scaling"]

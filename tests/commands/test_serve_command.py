@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import shlex
 import signal
 import socket
 import time
@@ -109,6 +110,21 @@ def test_items_alone_ask_themselves(files, vsehub, tmp_path):
     assert served.json("/api/search?item=7&k=1")["plain"][0]["id"] == "7"
     assert b"each finds itself" in served.get("/hubs")[1]
     assert served.end(signal.SIGTERM) == 0
+
+
+def test_a_search_without_a_model_names_the_command_that_looks_at_the_collection(files, vsehub, tmp_path):
+    pytest.importorskip("lancedb")
+    sides = (f"items={files}/items.npy", f"queries={files}/queries.npy", f"item_ids={files}/ids.txt")
+    place = ("index=lancedb", "index_uri=a place", "index_name=things")
+    vsehub("rerank", *sides, *place, "criterion=csls", "out=filled", cwd=tmp_path)
+    said = vsehub("search", *place, "two dogs", cwd=tmp_path, status=2).err
+    assert "with the Python of the USAGE.md that rerank wrote" in said
+    command = shlex.split(said.rpartition("in a browser: ")[2])
+    assert command[:2] == ["vsehub", "serve"]
+    served = Served(vsehub, tmp_path, *command[2:])
+    assert len(served.json("/api/search?item=m7&k=3")["corrected"]) == 3
+    assert served.end() == 0
+    assert "browser" not in vsehub("search", "two dogs", cwd=tmp_path, status=2).err
 
 
 def test_a_client_that_stops_reading_holds_nobody_up(files, vsehub, tmp_path):

@@ -165,7 +165,7 @@ def test_recall_under_weights_against_a_loop(tmp_path):
     search.export(tmp_path / "index.faiss", "ivf", boost_reach=1e-6)
     before = (tmp_path / "index.faiss").read_bytes()
     with pytest.raises(InputError, match=r"set a? ?(smaller )?boost_reach.*, or take flat, which is exact"):
-        search.export(tmp_path / "index.faiss", "ivf", boost_reach=3.0)
+        search.export(tmp_path / "index.faiss", "ivf", boost_reach=3.0, overwrite=True)
     assert (tmp_path / "index.faiss").read_bytes() == before
     search.export(tmp_path / "flat.faiss", boost_reach=3.0)
 

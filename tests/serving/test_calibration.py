@@ -202,9 +202,25 @@ def test_a_file_keeps_it_and_refuses_a_damaged_one(tmp_path):
         save_file(changed, path, metadata)
         with pytest.raises(InputError, match=r"fit and save again"):
             CorrectedSearch.load(path)
-    search.remove([0]).save(path)
+    search.remove([0]).save(path, overwrite=True)
     with pytest.raises(AttributeError, match="calibration_ is there after calibrate"):
         _ = CorrectedSearch.load(path).calibration_
+
+
+def test_queries_of_tune_and_rates_of_no_use_are_warned_of(caplog):
+    points = unit(120, 7)
+    asked = torch.nn.functional.normalize(points + 0.1 * unit(120, 8), dim=1)
+    search = CorrectedSearch("csls", k=5).fit(points, reference=unit(80, 9))
+    search.tune(asked[:60], torch.arange(60)).calibrate(asked[60:], torch.arange(60, 120))
+    assert caplog.messages == []
+    search.add(unit(2, 10)).calibrate(asked[50:], torch.arange(50, 120))
+    assert [one for one in caplog.messages if "10 of 70 queries, bit for bit, were given to tune" in one]
+    caplog.clear()
+    search.fit(points, reference=unit(80, 9)).calibrate(asked[:60], torch.arange(60))
+    assert caplog.messages == []
+    search.calibrate(asked, torch.randperm(120, generator=torch.Generator().manual_seed(0)))
+    wanted = [f"calibration: a rate of {rate} is no better than accepting at random" for rate in (0.01, 0.05, 0.1)]
+    assert [one.partition(":")[0] + ":" + one.split(":")[1] for one in caplog.messages] == wanted
 
 
 def test_changes_make_it_void():

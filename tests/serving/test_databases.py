@@ -181,7 +181,7 @@ def test_the_note_on_raw_queries(place, tmp_path, monkeypatch):
     items = replace(items_of(), fields=pa.table({"price": [float(row) for row in range(ITEMS)]}))
     with fill(place, facts(items, normalize=True), items) as held:
         held.complete()
-        note = usage_note(held, str(place.uri), k=K)
+        note = usage_note(held, str(place.uri), K, fields=items.fields)
     monkeypatch.chdir(tmp_path)
     np.save("queries.npy", QUERIES.numpy() * np.random.default_rng(0).uniform(0.1, 9, (len(QUERIES), 1)))
     positions = CSLS(3).search(QUERIES, VECTORS, unit(60, 3), K)[1]
@@ -302,7 +302,7 @@ def test_filters_beside_boosts(place, tmp_path, monkeypatch):
     items = replace(items_of(), fields=fields, boosts=table)
     with fill(place, facts(items), items) as held:
         held.complete()
-        note = usage_note(held, str(place.uri), K, NoteQueries(boost_weights={"popularity": 0.4}))
+        note = usage_note(held, str(place.uri), K, NoteQueries(boost_weights={"popularity": 0.4}), fields)
     monkeypatch.chdir(tmp_path)
     np.save("queries.npy", QUERIES.numpy())
     example = "models.Filter(must=[models.FieldCondition(key='price', range=models.Range(lt=10))])"

@@ -741,7 +741,7 @@ def test_saved_and_loaded(name, wide, tmp_path_factory):
     more = unit(5, 9).to(items)
     ids = list("abcde")
     same(loaded.add(more, ids).search(queries), search.add(more, ids).search(queries))
-    loaded.save(path)  # in place of the file that it maps
+    loaded.save(path, overwrite=True)  # in place of the file that it maps
     same(CorrectedSearch.load(path).search(queries), search.search(queries))
     CorrectedSearch.load(path).save(path.with_name("again"))
     assert path.with_name("again").read_bytes() == path.read_bytes()
@@ -934,7 +934,7 @@ def test_a_killed_save_leaves_the_file_that_was_there(stored, tmp_path, monkeypa
 
     monkeypatch.setattr(estimator_file, "_bytes", breaks)
     with pytest.raises(KeyboardInterrupt):
-        CorrectedSearch("is").fit(ITEMS, reference=REFERENCE).save(path)
+        CorrectedSearch("is").fit(ITEMS, reference=REFERENCE).save(path, overwrite=True)
     assert path.read_bytes() == stored.read_bytes()
     assert [one.name for one in tmp_path.iterdir()] == ["search"]
 
@@ -952,6 +952,51 @@ def test_export(tmp_path):
         assert (positions == wanted[1]).float().mean() > 0.98, name
     with pytest.raises(InputError, match="index is 'tree'; choose one of"):
         search.export(tmp_path / "index.faiss", kind="tree")
+
+
+@pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")
+def test_no_file_is_replaced_unasked_or_named_as_what_it_is_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    search = CorrectedSearch(k=5).fit(ITEMS, reference=REFERENCE, item_kinds=KINDS)
+    faiss, saved = r"a FAISS index would be written; give a name that ends in \.faiss", "a fitted search, a safetensors"
+    for call, name, message in (
+        (search.export, "x.lancedb", rf"x\.lancedb ends in \.lancedb, and {faiss}"),
+        (search.export, "x.safetensors", faiss),
+        (search.export, "x.DB", faiss),
+        (search.save, "x.faiss", rf"x\.faiss ends in \.faiss, and {saved} file, would be .* ends in \.safetensors"),
+        (search.save, "x.npz", saved),
+    ):
+        with pytest.raises(InputError, match=message):
+            call(name)
+        with pytest.raises(InputError, match=message):
+            call(name, overwrite=True)
+    assert list(tmp_path.iterdir()) == []
+    for call, name in (
+        (search.export, "x.faiss"),
+        (search.export, "x.Index"),
+        (search.export, "x"),
+        (search.save, "y"),
+    ):
+        Path(name).write_text("notes")
+        with pytest.raises(InputError, match=f"{name} is there already; give another name, or overwrite=True to repl"):
+            call(name)
+        assert Path(name).read_text() == "notes"
+        call(name, overwrite=True)
+        Path("x.means.npz").unlink(missing_ok=True)
+    Path("z.means.npz").write_text("notes")
+    with pytest.raises(InputError, match=r"z\.means\.npz is there already"):
+        search.export("z.faiss")
+    assert not Path("z.faiss").exists()
+    Path("link").symlink_to("absent")
+    with pytest.raises(InputError, match="link is there already"):
+        search.save("link", overwrite=False)
+    Path("folder").mkdir()
+    with pytest.raises(InputError, match=r"folder is a folder; give the name of a file, such as folder.name\.faiss"):
+        search.export("folder", overwrite=True)
+    with pytest.raises(InputError, match="overwrite is 'yes'"):
+        search.save("w", overwrite="yes")
+    assert load_index("x.Index").facts.items == len(ITEMS)
+    same(CorrectedSearch.load("y").search(QUERIES), search.search(QUERIES))
 
 
 @pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")
@@ -1024,7 +1069,7 @@ def test_items_without_the_means_of_their_kinds(tmp_path):
         loaded = CorrectedSearch.load(tmp_path / name)
         same(loaded.search(QUERIES, p_values=True), search.search(QUERIES, p_values=True))
         assert torch.equal(loaded.means_.means, search.means_.means)
-        loaded.save(tmp_path / "again")
+        loaded.save(tmp_path / "again", overwrite=True)
         assert (tmp_path / "again").read_bytes() == (tmp_path / name).read_bytes()
         # Items that come back in two steps lose the stored means.
         gone = [f"i{row}" for row in range(40, 60)]
@@ -1157,7 +1202,7 @@ def test_memory_is_bounded(monkeypatch, tmp_path):
             search.add(queries[:3]).search(as_vectors("queries", queries))
             if not search.criterion_.correction.query_terms_rank:  # which holds whole rows of scores
                 search.calibrate(as_vectors("queries", queries), torch.arange(96))
-            search.save(tmp_path / "search")
+            search.save(tmp_path / "search", overwrite=True)
             CorrectedSearch.load(tmp_path / "search").search(as_vectors("queries", queries))
     assert 703 <= largest <= 720
 

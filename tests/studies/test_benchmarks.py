@@ -13,7 +13,18 @@ from tiny_towers import tiny_open_clip
 from vsehub.training.datamodule import RetrievalDataModule
 
 NAMES = ("common", "sources", "ways", "throughput", "bank", "hal", "chunk", "evaluation", "gpu_equality", "gpu_check")
-NAMES += ("devices", "rehearsal", "generated", "cluster", "additions", "serving", "towers", "exported", "boosts")
+NAMES += (
+    "devices",
+    "rehearsal",
+    "generated",
+    "cluster",
+    "additions",
+    "serving",
+    "towers",
+    "exported",
+    "boosts",
+    "exact",
+)
 CPU = torch.device("cpu")
 
 
@@ -28,6 +39,21 @@ def data(scripts):
     module = RetrievalDataModule(scripts["sources"].Synthetic(images=80, dim=12), batch_size=16)
     module.setup()
     return module
+
+
+def test_exact_search_prints_its_tables_once(scripts, tmp_path, monkeypatch, capsys):
+    times = {way: {"median": 0.1, "p99": 0.2} for way in ("FAISS flat", "ours, plain", "ours, corrected")}
+    cell = {"queries": 1, "k": 10, "seconds": times, "as FAISS": 1.0}
+
+    def measure(name, size, options):
+        return {"set": name, "items": size[0], "dim": size[1], "preparation": [0.0, 0.0], "cells": [cell]}
+
+    monkeypatch.setattr(scripts["exact"], "measure", measure)
+    scripts["exact"].main(["--sizes", "50x8", "70x8", "--out", str(tmp_path / "exact.json")])
+    said = capsys.readouterr()
+    for items in (50, 70):
+        assert said.out.count(f"clustered: {items} x 8; preparation") == 1
+        assert f"measured: clustered, {items} x 8" in said.err
 
 
 @pytest.mark.long

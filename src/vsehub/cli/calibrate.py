@@ -1,5 +1,6 @@
 """`vsehub calibrate`: learn from queries with known answers which scores mean that nothing is there."""
 
+import logging
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is 
     from vsehub.serving.calibration import Calibration
     from vsehub.serving.calibration_file import CalibrationFile
     from vsehub.serving.databases.engines import Place
+
+log = logging.getLogger(__name__)
 
 RECORD, DEFAULT = "calibration.json", "csls"
 SIDES, ANNOTATIONS = ("queries", "items", "reference"), ("truth", "query_ids", "item_ids")
@@ -76,8 +79,15 @@ def calibrate(cfg: DictConfig) -> None:
         seconds = {"seed": cfg.seed, "seconds": time.perf_counter() - began}
         write_json(out / RECORD, record | told | seconds | made)
         out.finish()
-    rows = [[f"{one['false_accept']:g}", f"{one['threshold']:.6g}", f"{one['accepted']:.1%}"] for one in made["rates"]]
-    print(ReportTable(["false accepts, at most", "accepted above", "queries with answers accepted"], rows).terminal())
+    rows = [
+        [
+            *(f"{one['false_accept']:g}", f"{one['threshold']:.6g}", f"{one['accepted']:.1%}"),
+            "{:.1%} to {:.1%}".format(*one["interval"]),
+        ]
+        for one in made["rates"]
+    ]
+    head = ["false accepts, at most", "accepted above", "queries with answers accepted", "95 % interval"]
+    print("\n".join([ReportTable(head, rows).terminal(), *made["no_better"]]))
     stored = "" if place is None else f"stored with {place.address}; "
     print(
         f"calibrated: {told['score']}\n"
@@ -157,10 +167,13 @@ def require_calibrated_criterion(name: str, criterion: "Criterion", has_referenc
     )
 
 
-def of_ranking(found: "Comparison", name: str, criterion: "Correction", settings: "Settings") -> "CalibrationFile":
+def of_ranking(
+    found: "Comparison", name: str, criterion: "Correction", settings: "Settings", rate: float
+) -> "CalibrationFile":
     """The calibration by the queries with known answers of a ranking; a query that calibrates is asked like others.
 
-    Its own null score is no larger than its best score, so that its p value is larger for it, not smaller.
+    rate: at which queries are accepted. A query's own null score is no larger than its best score, so that its p value
+    is larger for it, not smaller.
     """
     from vsehub.neighbors.vectors import as_vectors
     from vsehub.serving.calibration import Calibration, score_text
@@ -174,6 +187,8 @@ def of_ranking(found: "Comparison", name: str, criterion: "Correction", settings
     reference = None if held is None else as_vectors("reference", held, device=device)
     terms = tuple(term.to(queries.rows(0, 0).device) for term in found.served.ranked.item_terms)
     made = Calibration.of(criterion, queries, inputs.sides.items, terms, positives, reference, settings.seed)
+    for sentence in made.no_better([rate]):
+        log.warning("calibration: %s", sentence)
     record = {"rates": [], "score": score_text(name, criterion)}
     return CalibrationFile(str(inputs.truth_path), made, record)
 

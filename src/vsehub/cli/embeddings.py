@@ -178,6 +178,11 @@ def opened(settings: Settings, criteria: Mapping[str, Any], fetched: bool = True
             f"reference_items: {settings.place.address} holds each item without the mean of its kind, and reference "
             "items have no kinds; omit reference_items",
         )
+        if means is not None and settings.kinds is None:
+            log.info(
+                "%s holds the kinds %s: item_kinds=TABLE::COLUMN, of a table with the items' ids, measures each",
+                *(settings.place.address, ", ".join(means.names)),
+            )
         found = open_inputs(held | sides, annotations, Reading(settings.normalize, settings.skip_unreadable, fetched))
         inputs = found if means is None else found.asked_without(means, sides)
         return inputs if settings.kinds is None else settings.kinds.applied(inputs)

@@ -230,12 +230,13 @@ class RequestedIndex:
         approximate = self._approximate(count)
         ids = item_ids(found.inputs)
         ranking = found.served.record
+        fields = self._fields(found.inputs)
         items = Items(
             found.inputs.sides.items,
             bias,
             ids,
             names.labels,
-            self._fields(found.inputs),
+            fields,
             found.record["items"]["fingerprint"],
             self.boosts,
             found.inputs.removed_means,
@@ -266,8 +267,9 @@ class RequestedIndex:
             rows = rows if names.ids is None else "`ids` are the ids of the items"
             client = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
             needs = self._needs([MEANS] if found.inputs.means_removed else [], client)
-            code = usage_note(collection, uri, self.settings.k, self._note_queries(found))
-            note = usage(found, place.name, needs, code, rows)
+            code = usage_note(collection, uri, self.settings.k, self._note_queries(found), fields)
+            rows += ". Items that `vsehub add` adds are found by the same lines, those that it removes no longer"
+            note = usage(found, place.name, needs, code, rows, living=True)
             try:
                 figures = self._figures(collection, found, criterion, bias)
             except InputError:
@@ -343,32 +345,38 @@ def indexed_criteria() -> list[str]:
     return [name for name, one in made.items() if isinstance(one, type) and issubclass(one, ItemBias)]
 
 
-def usage(found: "Comparison", name: str, needs: str, code: str, rows: str) -> str:
-    """A note on searching the index `name` without vsehub. needs: with what. rows: what the results are."""
+def usage(found: "Comparison", name: str, needs: str, code: str, rows: str, living: bool = False) -> str:
+    """A note on searching the index `name` without vsehub. needs: with what. rows: what the results are.
+
+    living: whether items may come and go, of which the note must not speak as if they did not.
+    """
     record, ranking = found.record, found.served.record
     items = record["items"]
-    code += accepted_line(record["calibration"], bool(record.get("boosts")))
+    code += accepted_line(record["calibration"], bool(record.get("boosts")), living)
     reference = "" if ranking["reference"] == "none" else f", its reference {record['reference']['set']}"
     if record["reference_items"] is not None:
         reference += f", its reference items {record['reference_items']['set']}"
     without = ", each without the mean of its kind" if found.inputs.means_removed else ""
     return (
         f"# Searching {name}\n\n"
-        f"The {items['rows']:,} vectors of {items['path']}{without}, ranked by {ranking['criterion']}{reference}. "
+        f"{'Filled with the' if living else 'The'} {items['rows']:,} vectors of {items['path']}{without}, ranked by "
+        f"{ranking['criterion']}{reference}. "
         f"{needs}:\n\n"
         f"```python\n{code}```\n\n"
         f"{rows}.\n"
     )
 
 
-def accepted_line(calibration: dict[str, Any] | None, boosted: bool) -> str:
+def accepted_line(calibration: dict[str, Any] | None, boosted: bool, living: bool = False) -> str:
     """The line of a note that applies the threshold of the rate `accept`; "" where there is none.
 
-    boosted: whether the index holds boosts, under whose weights the threshold is void.
+    boosted: whether the index holds boosts, under whose weights the threshold is void. living: whether items may come
+    and go, which makes it void.
     """
     if calibration is None or calibration["accept"] is None:
         return ""
     lines = "# the threshold is of scores without boosts: it is void under weights other than 0\n" if boosted else ""
+    lines += "# void once items have come or gone: vsehub calibrate index=... gives another\n" if living else ""
     return lines + (
         f"accepted = scores[:, 0] > {calibration['threshold']!r}  # False: nothing here; at most "
         f"{calibration['accept']:.3g} of the queries without an answer are accepted\n"

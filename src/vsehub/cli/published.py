@@ -15,12 +15,12 @@ def model_settings(cfg: DictConfig) -> dict[str, Any]:
     return {name: cfg[name] for name in MODEL_SETTINGS}
 
 
-def require_one_model(checkpoint: Any, model: Any) -> None:
-    """Raise InputError unless either a checkpoint or a published model is given."""
+def require_one_model(checkpoint: Any, model: Any, without: str = "") -> None:
+    """Raise InputError unless either a checkpoint or a published model is given. without: what to do without any."""
     require(
         (checkpoint is None) != (model is None),
         f"checkpoint is {'not set' if model is None else 'given with model'}; give checkpoint=RUN_FOLDER/checkpoints/"
-        "best.safetensors, or model=LIBRARY:NAME for a published model as it is",
+        "best.safetensors, or model=LIBRARY:NAME for a published model as it is" + ("" if model else without),
     )
 
 

@@ -97,8 +97,7 @@ def rerank(cfg: DictConfig) -> None:
         calibrated.require_fits(name, criterion.parameters(), inputs.files, settings.normalize)
     with compared(inputs, corrections, job) as found:
         if by_truth:
-            calibrated = of_ranking(found, name, criterion, settings)
-            calibrated.calibration.require_rate(cfg.accept)
+            calibrated = of_ranking(found, name, criterion, settings, cfg.accept)
         ranked, served = found.measured.rankings[-1], found.served
         names, p_values = (found.inputs.query_names.ids, found.inputs.item_names.ids), None
         if calibrated is not None:

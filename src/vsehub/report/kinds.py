@@ -20,6 +20,12 @@ def kinds_found_first(record: dict[str, Any]) -> list[str]:
     ]
 
 
+def all_rankings(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rankings of a record, after the plain one of vectors as they were given where these are without means."""
+    given = record.get("as_given")
+    return [*([] if given is None else [given]), *record["rankings"]]
+
+
 def kinds_text(record: dict[str, Any]) -> list[str]:
     """In words: whether means are removed, how far they are apart, and the kinds that are found first."""
     kinds, plain, k = record["kinds"], record["rankings"][0], record["ks"][-1]
@@ -30,6 +36,11 @@ def kinds_text(record: dict[str, Any]) -> list[str]:
     if kinds["means_removed"]:
         whose = "the queries themselves" if kinds["query_mean"] == "transductive" else "the reference"
         lines.append(f"each item is ranked without the mean of its kind, each query without that of {whose}")
+    if record.get("as_given"):
+        lines.append(
+            f"{record['as_given']['criterion']}: the plain search of the vectors with their means. The other rankings "
+            f"are without, {plain['criterion']} too, with which the verdict and the gains compare"
+        )
     shares = dict(zip(names, _shares(kinds["items"]), strict=True))
     places = {name: own["places"] for name, own in zip(names, plain["kinds"], strict=True)}
     for name in first:
@@ -49,7 +60,7 @@ def kinds_table(record: dict[str, Any]) -> ReportTable:
     head = ["ranking", "kind", "items", "of the items", f"of top {k}"]
     head += ["queries", *(name for name, _ in COLUMNS)] if known else []
     rows, starts = [], []
-    for ranking in record["rankings"]:
+    for ranking in all_rankings(record):
         parts = zip(kinds["names"], kinds["items"], _shares(kinds["items"]), ranking["kinds"], strict=True)
         for number, (name, items, share, own) in enumerate(parts):
             row = [ranking["criterion"], name, f"{items:,}", f"{share:.1%}", f"{own['places']:.1%}"]

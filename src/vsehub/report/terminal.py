@@ -11,7 +11,7 @@ from vsehub.report.health import (
     suspect_text,
     verdict_text,
 )
-from vsehub.report.kinds import kinds_table, kinds_text
+from vsehub.report.kinds import all_rankings, kinds_table, kinds_text
 from vsehub.report.tables import ReportTable
 
 TRUTH = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "map_r": "mAP@R", "r_precision": "R-Prec"}
@@ -29,6 +29,12 @@ def table(record: dict[str, Any]) -> str:
     if choice is not None:
         lines += [f"{name}: {text}" for name, text in choice_text(choice)]
     lines.append(_rankings(record).terminal())
+    if len(record["rankings"]) > 1:
+        plain = record["rankings"][0]["criterion"]
+        lines.append(
+            f"1st moved: queries whose first item is another than under {plain}; top {record['k']} kept: share of the "
+            f"list under {plain} that stays in the list, in any order"
+        )
     for ranking in record["rankings"]:
         if "rounding" in ranking:
             lines.append(f"precision: {rounding_text(ranking['criterion'], ranking['rounding'])}")
@@ -68,8 +74,8 @@ def _rankings(record: dict[str, Any]) -> ReportTable:
     if len(rankings) > 1:
         columns += [("1st moved", "changed", "first", ".1%"), (f"top {record['k']} kept", "changed", "overlap", ".1%")]
     rows = []
-    for ranking in rankings:
-        own = ranking if ranking is not rankings[0] else ranking | {"changed": {}}
+    for ranking in all_rankings(record):
+        own = ranking if ranking in rankings[1:] else ranking | {"changed": {}}
         values = [(own[part].get(key), form) for _, part, key, form in columns]
         rows.append([ranking["criterion"], *("-" if value is None else format(value, form) for value, form in values)])
     return ReportTable(["", *(heading for heading, *_ in columns)], rows)

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -24,7 +24,7 @@ from vsehub.rerank.gains import gained
 from vsehub.rerank.inputs import Inputs
 from vsehub.rerank.measure import PLAIN, Measured, Ranked, check_criteria, measure
 from vsehub.rerank.parts import Parts
-from vsehub.rerank.record import health, record
+from vsehub.rerank.record import as_given, health, record
 from vsehub.rerank.sides import Sides
 
 log = logging.getLogger(__name__)
@@ -141,6 +141,13 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
         measured = measure(inputs.sides, criteria, job.k, engine.keeping(parts), job.seed)
         # Add the time of an earlier run whose parts were reused.
         began -= max(0.0, sum(measured.seconds.values()) - (time.perf_counter() - measuring))
+        plain, seconds = None, {}
+        if inputs.with_means is not None:
+            stage(log, "ranking the vectors as they are given")
+            again = time.perf_counter()
+            sides = replace(inputs.with_means, positives=inputs.sides.positives)
+            plain = as_given(measure(sides, {}, job.k, engine, job.seed).rankings[0])
+            seconds = {"as_given": time.perf_counter() - again}
         written = {
             "schema": EMBEDDINGS.version,
             "kind": job.command,
@@ -151,9 +158,10 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
             "hardware": hardware(),
             "engine": named,
             "started": started,
-            "seconds": {"look_through": choosing - checking, **measured.seconds},
+            "seconds": {"look_through": choosing - checking, **measured.seconds, **seconds},
             **({"precision": "bf16"} if engine.rounded else {}),
             **record(inputs, checked, measured, criteria, job.k, job.seed),
+            "as_given": plain,
             "choice": None,
             **health(inputs, measured.rankings[0], job.seed),
             "index": None,

@@ -42,7 +42,8 @@ class Inputs:
 
     files: "queries", "items" and, if given, "reference", "reference_items"; of given scores "scores" and, if given,
     "reference_scores". truth_path: the file of the true pairs, None if they are unknown. kind_means: of the kinds that
-    the sides have; None without kinds. means_removed: whether the sides are without these means.
+    the sides have; None without kinds. with_means: the sides as they were given, where `sides` are without these means;
+    else None.
     """
 
     sides: Sides
@@ -51,7 +52,12 @@ class Inputs:
     files: Mapping[str, VectorFile]
     truth_path: str | None
     kind_means: KindMeans | None = None
-    means_removed: bool = False
+    with_means: Sides | None = None
+
+    @property
+    def means_removed(self) -> bool:
+        """Whether the sides are without the means of the kinds."""
+        return self.with_means is not None
 
     @property
     def removed_means(self) -> KindMeans | None:
@@ -109,7 +115,7 @@ class Inputs:
             reference=reference,
             kinds=kinds,
         )
-        return replace(self, sides=centred, kind_means=means, means_removed=True)
+        return replace(self, sides=centred, kind_means=means, with_means=replace(sides, kinds=kinds))
 
     def asked_without(self, means: KindMeans, names: Collection[str]) -> "Inputs":
         """The same inputs with those of "queries" and "reference" that are named without the mean of the queries."""

@@ -28,6 +28,7 @@ EXAMPLES = 20
 MOST_HASHED = 4 << 30  # bytes of items that are compared with each other, number for number, in some seconds
 MOST_COMPARED = 8_000_000  # items whose hashes are sorted, in some hundred megabytes
 QUERIES = 3  # of a hub's queries
+AS_GIVEN = "as given"
 
 
 def record(
@@ -164,26 +165,37 @@ def values(
         log.warning("of the %d images of the page none is in %s: it has no pictures", len(entries), where)
     return {
         "ks": list(measured.ks),
-        "rankings": [
-            {
-                "criterion": ranking.name,
-                "parameters": criteria[ranking.name].parameters() if ranking.name in criteria else {},
-                "reference": reference_kind(criteria.get(ranking.name), inductive),
-                "hubness": ranking.hubness,
-                "histograms": ranking.histograms,
-                "truth": ranking.truth,
-                "changed": ranking.changed,
-                **({} if ranking.rounding is None else {"rounding": ranking.rounding}),
-                **({} if ranking.kinds is None else {"kinds": ranking.kinds}),
-            }
-            for ranking in measured.rankings
-        ],
+        "rankings": [_ranking(ranking, criteria.get(ranking.name), inductive) for ranking in measured.rankings],
         "hubs": shown["hubs"],
         "antihubs": {
             "count": [ranking.occurrences.absent for ranking in measured.rankings],
             "examples": shown["antihubs"],
         },
     }
+
+
+def _ranking(ranking: Ranked, criterion: Criterion | None, inductive: bool) -> dict[str, Any]:
+    """The measurements of a ranking; criterion: None for the plain one."""
+    return {
+        "criterion": ranking.name,
+        "parameters": {} if criterion is None else criterion.parameters(),
+        "reference": reference_kind(criterion, inductive),
+        "hubness": ranking.hubness,
+        "histograms": ranking.histograms,
+        "truth": ranking.truth,
+        "changed": ranking.changed,
+        **({} if ranking.rounding is None else {"rounding": ranking.rounding}),
+        **({} if ranking.kinds is None else {"kinds": ranking.kinds}),
+    }
+
+
+def as_given(ranking: Ranked) -> dict[str, Any]:
+    """The measurements of the plain ranking of vectors that the other rankings have without the means of their kinds.
+
+    "changed" is left out: nothing is compared with it.
+    """
+    found = _ranking(ranking, None, False) | {"criterion": AS_GIVEN}
+    return {name: value for name, value in found.items() if name != "changed"}
 
 
 def reference_kind(criterion: Criterion | None, inductive: bool) -> str:

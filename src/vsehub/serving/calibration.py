@@ -33,6 +33,8 @@ from vsehub.neighbors.vectors import Chosen, RowRange, VectorSource, row_digests
 
 log = logging.getLogger(__name__)
 
+RATES = (0.01, 0.05, 0.1)  # at which a calibration is judged where no rates are given
+
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
@@ -125,6 +127,27 @@ class Calibration:
     def accepted_share(self, rate: float) -> float:
         """The share of the calibration queries that are accepted at a rate when their answers are there."""
         return (self.best_scores > self.threshold(rate)).double().mean().item()
+
+    def accepted_interval(self, rate: float) -> tuple[float, float]:
+        """The 95 % interval of Clopper and Pearson (1934) for that share among all such queries."""
+        from scipy import stats
+
+        count = int((self.best_scores > self.threshold(rate)).sum())
+        low, high = stats.binomtest(count, len(self)).proportion_ci(0.95, method="exact")
+        return float(low), float(high)
+
+    def no_better(self, rates: Sequence[float]) -> list[str]:
+        """A sentence for each rate at which queries with answers may be accepted no more often than others."""
+        told = []
+        for rate in rates:
+            low, high = self.accepted_interval(rate)
+            if low <= rate:
+                told.append(
+                    f"a rate of {rate:g} is no better than accepting at random: of {len(self):,} queries whose answers "
+                    f"are there {self.accepted_share(rate):.1%} are accepted, in general {low:.1%} to {high:.1%} (95 % "
+                    f"interval), and of those without an answer up to {rate:.1%}"
+                )
+        return told
 
     def require_rate(self, rate: float) -> None:
         """Raise InputError unless `rate` is between 0 and 1 and at least 1 / (n + 1)."""

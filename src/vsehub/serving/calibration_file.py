@@ -95,8 +95,10 @@ def calibration_record(calibration: Calibration, rates: list[float]) -> dict[str
                 "false_accept": rate,
                 "threshold": calibration.threshold(rate),
                 "accepted": calibration.accepted_share(rate),
+                "interval": calibration.accepted_interval(rate),
             }
             for rate in rates
         ],
+        "no_better": calibration.no_better(rates),
         **{name: getattr(calibration, name).tolist() for name in _SCORES},
     }

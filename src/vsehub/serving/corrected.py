@@ -290,7 +290,9 @@ def mean_lines(means: str | None, normalize: bool | None) -> str:
     """
     if means is None:
         return ""
-    line = f'queries -= np.load({means!r})["queries"]  # their mean; the items are stored without that of their kind\n'
+    folder, _, name = means.rpartition("/")
+    line = f"folder = {folder or '.'!r}  # that of this note, with {name}: give the new one where it was moved\n"
+    line += f'queries -= np.load(f"{{folder}}/{name}")["queries"]  # the items are stored without that of their kind\n'
     return line + ("" if normalize is False else "queries /= np.linalg.norm(queries, axis=1, keepdims=True)\n")
 
 

@@ -1,6 +1,7 @@
 """Corrected search as an estimator in the manner of scikit-learn: fit, tune, calibrate, search, add, save, export."""
 
 import inspect
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,18 +19,22 @@ from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, fit_all
 from vsehub.criteria.boosts import BoostTable
 from vsehub.criteria.choose import OwnSettings, Tried, choose
 from vsehub.data.vectors.embeddings import few_checked, look_through, open_vectors
+from vsehub.io.outputs import require_new_file
 from vsehub.neighbors.in_memory import FEW_QUERIES
 from vsehub.neighbors.kinds import KindMeans
-from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, usable_device
+from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, row_digests, usable_device
 from vsehub.serving.boosted_recall import REACH, BoostedRecall
-from vsehub.serving.calibration import Calibration
+from vsehub.serving.calibration import RATES, Calibration, needed
 from vsehub.serving.corrected import build_index
 from vsehub.serving.estimator_file import read_search, write_search
 from vsehub.serving.fitted import Fitted
 from vsehub.serving.given import as_array, checked_ids, checked_kinds, hold_items, known_answers
 from vsehub.serving.kneighbors import kneighbors, kneighbors_graph
 
+log = logging.getLogger(__name__)
+
 GROUP = "criterion"
+SAVED, EXPORTED = (".safetensors",), (".faiss", ".index", ".idx", ".bin")  # suffixes of files
 
 
 class CorrectedSearch:
@@ -299,7 +304,7 @@ class CorrectedSearch:
             name = self.criterion if isinstance(self.criterion, str) else type(self.criterion).__name__
             among = given if isinstance(given, Auto) else OwnSettings(name, now.criterion.correction)
             choice = choose(among, now.asked(asked), positives, now.items, now.reference, boosts=now.boosts)
-            self._fitted = now.tuned(choice)
+            self._fitted = now.tuned(choice, row_digests(asked)[positives.counts.cpu().numpy() > 0])
         return self
 
     @torch.no_grad()
@@ -308,9 +313,11 @@ class CorrectedSearch:
 
         `search` can then give p values and accept results at a rate of false accepts; see `serving.calibration` for
         what is guaranteed. Of queries that share answers one is drawn by seed, and those in the reference are left out.
-        `fit`, `tune`, `add` and `remove` make the calibration void. truth: as that of `tune`. Raises InputError if this
-        is not fitted, if truth does not fit or leaves no query or no item, if the criterion is estimated anew from the
-        queries of each search (no reference), and for a criterion that matches queries and items.
+        `fit`, `tune`, `add` and `remove` make the calibration void. truth: as that of `tune`. Logs a warning if queries
+        were given to `tune` since `fit`, and for rates of `RATES` at which queries with answers are accepted no more
+        often than others. Raises InputError if this is not fitted, if truth does not fit or leaves no query or no item,
+        if the criterion is estimated anew from the queries of each search (no reference), and for a criterion that
+        matches queries and items.
         """
         with self._changing:
             now = self._require_fitted()
@@ -329,6 +336,15 @@ class CorrectedSearch:
             terms = tuple(term.to(asked.rows(0, 0).device) for term in now.terms or ())
             correction = now.criterion.correction
             found = Calibration.of(correction, now.asked(asked), now.items, terms, positives, now.reference, seed)
+            tuned = 0 if now.tuned_by is None else int(np.isin(row_digests(asked), now.tuned_by).sum())
+            if tuned:
+                log.warning(
+                    "calibration: %d of %d queries, bit for bit, were given to tune, which chose what ranks their "
+                    "answers high: they are not like new queries; calibrate with others",
+                    *(tuned, len(asked)),
+                )
+            for sentence in found.no_better([rate for rate in RATES if needed(rate) <= len(found)]):
+                log.warning("calibration: %s", sentence)
             self._fitted = replace(now, calibration=found)
         return self
 
@@ -458,13 +474,15 @@ class CorrectedSearch:
             self._fitted = self._require_fitted().without(ids)
         return self
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the fitted search to one safetensors file with a JSON header, atomically and without pickles.
 
-        The file holds the items and the reference as they are searched, float32 or float64. Raises InputError if this
-        is not fitted, or if the criterion is not one of vsehub's own.
+        The file holds the items and the reference as they are searched, float32 or float64. path: a name that ends in
+        .safetensors or has no suffix. overwrite: replace a file of that name. Raises InputError if this is not fitted,
+        if the name has another suffix or is taken, or if the criterion is not one of vsehub's own.
         """
         now = self._require_fitted()
+        path = require_new_file(path, "a fitted search, a safetensors file,", SAVED, overwrite)
         settings = {
             "criterion": self._name(now.criterion),
             "parameters": now.criterion.parameters(),
@@ -505,17 +523,23 @@ class CorrectedSearch:
         return found
 
     @torch.no_grad()
-    def export(self, path: str | Path, kind: str = "flat", boost_reach: float = REACH) -> None:
+    def export(self, path: str | Path, kind: str = "flat", boost_reach: float = REACH, overwrite: bool = False) -> None:
         """Write a FAISS index whose ordinary inner-product search returns the corrected ranking.
 
-        kind: "flat" is exact, "ivf" and "hnsw" are approximate. boost_reach: up to how far boosts may move similarities
-        in an approximate index, as a standard deviation over items. `vsehub.serving.load_index` reads the file
-        (elsewhere with trust=True), and `usage_note` says how FAISS searches it without vsehub. Queries of an index of
-        items with kinds must lose their mean before: the means are written beside it, NAME.means.npz. Raises InputError
-        without a reference or FAISS, if the criterion is not one number an item, and for boosts under which an
+        path: a name that ends in .faiss, .index, .idx or .bin, or has no suffix; databases are filled by the command
+        `vsehub rerank index=`. kind: "flat" is exact, "ivf" and "hnsw" are approximate. boost_reach: up to how far
+        boosts may move similarities in an approximate index, as a standard deviation over items. overwrite: replace
+        files of that name. `vsehub.serving.load_index` reads the file (elsewhere with trust=True), and `usage_note`
+        says how FAISS searches it without vsehub. Queries of an index of items with kinds must lose their mean before:
+        the means are written beside it, NAME.means.npz. Raises InputError without a reference or FAISS, if the name has
+        another suffix or is taken, if the criterion is not one number an item, and for boosts under which an
         approximate index loses more than 0.01 of its recall, by reference queries.
         """
         now = self._require_fitted()
+        path = require_new_file(path, "a FAISS index", EXPORTED, overwrite)
+        means = path.with_suffix(".means.npz")
+        if now.means is not None:
+            require_new_file(means, "the means of kinds", (".npz",), overwrite)
         require(
             now.terms is not None,
             "export needs a correction that applies to any query, and this one was fitted without reference queries: "
@@ -535,7 +559,7 @@ class CorrectedSearch:
             given = (now.reference, now.items, bias, criterion.scale, k, now.boosts, boost_reach)
             BoostedRecall.of(index, *given).require_held(kind, "boost_reach", "flat")
         if now.means is not None:
-            now.means.save(Path(path).with_suffix(".means.npz"))
+            now.means.save(means)
         index.save(path)
 
     def _checked(self) -> Criterion:

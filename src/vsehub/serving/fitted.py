@@ -27,7 +27,8 @@ class Fitted:
     criterion; items (M, D); reference (R, D) and terms (M,), None without a reference; ids, M texts or None; tried,
     what `tune` looked at, or None; calibration of these items under this criterion, or None; boosts of the items, or
     None; means of the kinds, which items and reference are without, or None; weights of boosts that `tune` chose under
-    this criterion, boost -> weight, or None.
+    this criterion, boost -> weight, or None; tuned_by, the digests of the queries with answers that `tune` was given,
+    or None.
     """
 
     criterion: Criterion
@@ -40,6 +41,7 @@ class Fitted:
     boosts: BoostTable | None = None
     means: KindMeans | None = None
     weights: dict[str, float] | None = None
+    tuned_by: np.ndarray | None = None
 
     @cached_property
     def searched(self) -> VectorSource:
@@ -78,11 +80,12 @@ class Fitted:
         terms = tuple(term.to(device) for term in self.terms or ())
         return correction.search_fitted(asked, self.searched, terms, k)
 
-    def tuned(self, choice: Choice) -> Self:
-        """The same under the chosen criterion, with the chosen weights of boosts."""
+    def tuned(self, choice: Choice, tuned_by: np.ndarray) -> Self:
+        """The same under the chosen criterion, with the chosen weights of boosts. tuned_by: see the class."""
         criterion, weights = choice.criterion, None if choice.boosts is None else choice.boosts.weights
         terms = None if self.reference is None else fit_all([criterion], self.items, self.reference)[0]
-        return replace(self, criterion=criterion, terms=terms, tried=choice.tried, calibration=None, weights=weights)
+        tuned = replace(self, criterion=criterion, terms=terms, tried=choice.tried, calibration=None, weights=weights)
+        return replace(tuned, tuned_by=tuned_by)
 
     def with_more(
         self, new: VectorSource, ids: Sequence[str] | None = None, boosts: Any = None, kinds: Kinds | None = None

@@ -18,7 +18,7 @@ from vsehub.report.health import (
     suspect_text,
     verdict_text,
 )
-from vsehub.report.kinds import kinds_table, kinds_text
+from vsehub.report.kinds import all_rankings, kinds_table, kinds_text
 from vsehub.report.pages.templates import Thumbnails, bars, render_page
 from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
 from vsehub.report.tables import Cell, ReportTable, code_text, duration, hardware_text, versions_text
@@ -195,9 +195,10 @@ def rankings_table(record: dict) -> ReportTable:
     rankings = record["rankings"]
     columns = [(over, column) for over, some in _parts(record) for column in some]
     rows: list[list[Cell]] = []
-    for number, ranking in enumerate(rankings):
+    for ranking in all_rankings(record):
         own: list[Cell] = [(ranking["criterion"], parameters(ranking)), str(ranking.get("reference") or "none")]
-        rows.append(own + [_cell(column, ranking, rankings[0] if number else None) for _, column in columns])
+        plain = rankings[0] if ranking in rankings[1:] else None
+        rows.append(own + [_cell(column, ranking, plain) for _, column in columns])
     head = ["ranking", "reference", *(column.heading for _, column in columns)]
     return ReportTable(head, rows, words=2, over=["", "", *(over for over, _ in columns)])
 

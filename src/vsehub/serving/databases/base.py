@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from vsehub.io.files import is_full_disk
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_PLAIN = re.compile(r"[\w .-]{1,40}")  # a text that needs no escape in any engine's conditions
 _KEYS = uuid.UUID("5d2f9f0e-6a0b-4d0c-9a55-6a7a8f1a3c11")
 CONNECT_SECONDS = 5  # a server's time to answer
 # Errors of the machine, such as a full disk: commands report these without naming the engine.
@@ -227,6 +228,35 @@ def _machine_error(error: Exception) -> int | None:
 def key_of(name: str) -> str:
     """The key of an item as a UUID, for engines that require one or whose client does not escape keys in filters."""
     return str(uuid.uuid5(_KEYS, name))
+
+
+class FilterExample(NamedTuple):
+    """A condition on a column of the items, as a note shows it: numbers below a value, others equal to it."""
+
+    column: str = "id"
+    value: str | int | bool = "a"
+
+    @classmethod
+    def of(cls, fields: "pa.Table | None") -> Self:
+        """One on the first of further columns (`columns.read_columns`); on the ids where there are none."""
+        if fields is None:
+            return cls()
+        name, kind = fields.column_names[0], str(fields.schema.field(0).type)
+        if kind != "string":
+            return cls(name, True if kind == "bool" else 10)
+        entry = next((one for one in fields.column(0).to_pylist() if one and _PLAIN.fullmatch(one)), cls().value)
+        return cls(name, entry)
+
+    @property
+    def below(self) -> bool:
+        """Whether the value is a number, which the column is to be below."""
+        return type(self.value) is int
+
+    def text(self, quote: str = "", equal: str = "=") -> str:
+        """The condition in SQL or in Milvus's expressions. quote: what encloses a name with capital letters."""
+        name = self.column if self.column.islower() else f"{quote}{self.column}{quote}"
+        shown = str(self.value).lower() if isinstance(self.value, bool) else repr(self.value)
+        return f"{name} {'<' if self.below else equal} {shown}"
 
 
 def folder_size(folder: Path) -> int:

@@ -29,7 +29,7 @@ from vsehub.serving.corrected import (
     tail_lines,
     unit_rows,
 )
-from vsehub.serving.databases.base import Database, ItemRows
+from vsehub.serving.databases.base import Database, FilterExample, ItemRows
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts, is_beside, require_of_vsehub
 from vsehub.serving.databases.kept import Kept, forget, keep
@@ -380,14 +380,20 @@ def with_tail(vectors: Tensor, tail: Tensor) -> np.ndarray:
     return folded(vectors, tail, dim, dim + tail.shape[1]).numpy()
 
 
-def usage_note(collection: Collection, uri: str, k: int = 10, queries: NoteQueries | None = None) -> str:
+def usage_note(
+    collection: Collection,
+    uri: str,
+    k: int = 10,
+    queries: NoteQueries | None = None,
+    fields: "pa.Table | None" = None,
+) -> str:
     """Python that searches the collection at `uri` with the engine's client: `ids` and `scores` (Q, k).
 
-    queries: `normalize` is that of the facts.
+    queries: `normalize` is that of the facts. fields: the items' further columns, of which a filter may be.
     """
     facts, asked = collection.facts, queries or NoteQueries()
     k = min(k, facts.items)
-    imports, search = collection.place.note(uri, k)
+    imports, search = collection.place.note(uri, k, FilterExample.of(fields))
     return (
         f"{imports}\n"
         f'queries = np.load({asked.file!r}).astype("float32")  # (Q, {facts.dim})\n'

@@ -9,7 +9,7 @@ from pathlib import Path
 from vsehub.checks import fail, require
 from vsehub.extras import require_packages
 from vsehub.io.address import Address
-from vsehub.serving.databases.base import Database, asking
+from vsehub.serving.databases.base import Database, FilterExample, asking
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
 _THEIR_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
@@ -143,10 +143,10 @@ class Place:
             opened: Database = getattr(module, ENGINES[self.engine].factory)(uri, self.name, not self.served)
             return opened
 
-    def note(self, uri: str, k: int) -> tuple[str, str]:
+    def note(self, uri: str, k: int, example: FilterExample) -> tuple[str, str]:
         """The imports and the search of a usage note in the engine's own client, which opens `uri`."""
         module = import_module(f"vsehub.serving.databases.{self.engine}")
-        return without_secret(uri, *module.note(uri, self.name, k))
+        return without_secret(uri, *module.note(uri, self.name, k, example))
 
 
 def without_secret(uri: str, imports: str, search: str) -> tuple[str, str]:

@@ -9,7 +9,15 @@ from typing import Any, Self
 import numpy as np
 
 from vsehub.checks import require
-from vsehub.serving.databases.base import CONNECT_SECONDS, ItemRows, Named, Shape, folder_size, own_folder
+from vsehub.serving.databases.base import (
+    CONNECT_SECONDS,
+    FilterExample,
+    ItemRows,
+    Named,
+    Shape,
+    folder_size,
+    own_folder,
+)
 from vsehub.serving.databases.columns import require_kind
 from vsehub.serving.databases.foreign import FIELD, SHORTLIST, Foreign
 
@@ -272,7 +280,7 @@ class LanceColumn(Foreign):
             f'table = lancedb.connect({address}{key}).open_table("{self.place.name}")\n'
             f'named = {{"vector_column_name": "{self.vector_column}"}}\n'
             f'asked = [table.search(one, **named).distance_type("dot") for one in vectors]\n'
-            f"only = '{FIELD} IS NOT NULL'  # and further conditions: ' AND price < 10'\n"
+            f"only = '{FIELD} IS NOT NULL'  # further conditions on your columns follow ' AND '\n"
             f"shortlists = [one.where(only, prefilter=True).limit({max(k, SHORTLIST)}).to_arrow() for one in asked]\n"
             f"ids = []\n"
             f"for hits in shortlists:\n"
@@ -297,7 +305,7 @@ class LanceColumn(Foreign):
         return self._base.open_table(self.place.name)
 
 
-def note(uri: str, name: str, k: int) -> tuple[str, str]:
+def note(uri: str, name: str, k: int, example: FilterExample) -> tuple[str, str]:
     """The imports and the search of a usage note; the search gives `ids` and `products` for `vectors`."""
     key = ', api_key=os.environ["LANCEDB_API_KEY"]' if uri.startswith("db://") else ""
     folder = "://" not in uri
@@ -308,7 +316,7 @@ def note(uri: str, name: str, k: int) -> tuple[str, str]:
         f"fresh = timedelta(0)  # every search looks for additions; without it, those made later are not seen\n"
         f"base = lancedb.connect({address}{key}, read_consistency_interval=fresh)\n"
         f'table = base.open_table("{name}")\n'
-        f"only = None  # the items that are searched: 'price < 10', for example; None for all\n"
+        f"only = None  # the items that are searched: {example.text('`')!r}, for example; None for all\n"
         f'asked = [table.search(one).distance_type("dot").nprobes({PROBES}).limit({k}) for one in vectors]\n'
         f"found = [(one.where(only, prefilter=True) if only else one).to_list() for one in asked]\n"
         f'ids = [[hit["id"] for hit in hits] for hits in found]\n'

@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from vsehub.checks import fail, require
-from vsehub.serving.databases.base import CONNECT_SECONDS, Aliased, ItemRows, Shape, folder_size, key_of, own_folder
+from vsehub.serving.databases.base import (
+    CONNECT_SECONDS,
+    Aliased,
+    FilterExample,
+    ItemRows,
+    Shape,
+    folder_size,
+    key_of,
+    own_folder,
+)
 from vsehub.serving.databases.foreign import FIELD, SHORTLIST, Foreign
 
 BATCH = 1000  # items or queries in one message, which Milvus limits to 64 MB
@@ -308,7 +317,7 @@ class MilvusField(Foreign):
             f"{opened}"
             f'client.load_collection("{name}")\n'
             f'effort = {{"params": {{"ef": {max(EF, count)}}}}}  # of an approximate index\n'
-            f'only = "exists {FIELD}"  # and further conditions: " and price < 10"\n'
+            f'only = "exists {FIELD}"  # further conditions on your fields follow " and "\n'
             f'told = {{"search_params": effort, "output_fields": ["{FIELD}"], "anns_field": "{self.vector_column}"}}\n'
             f'shortlists = client.search("{name}", vectors, only, limit={count}, **told)\n'
             f"ids = []\n"
@@ -345,7 +354,7 @@ def _connected(uri: str) -> tuple[str, str]:
     )
 
 
-def note(uri: str, name: str, k: int) -> tuple[str, str]:
+def note(uri: str, name: str, k: int, example: FilterExample) -> tuple[str, str]:
     """The imports and the search of a usage note; the search gives `ids` and `products` for `vectors`."""
     imports, opened = _connected(uri)
     return (
@@ -353,7 +362,7 @@ def note(uri: str, name: str, k: int) -> tuple[str, str]:
         f"{opened}"
         f'client.load_collection("{name}")\n'
         f'effort = {{"params": {{"ef": {max(EF, k)}}}}}  # of an approximate index: more is slower and misses less\n'
-        f'only = ""  # the items that are searched: \'price < 10\', for example; "" for all\n'
+        f'only = ""  # the items that are searched: {example.text(equal="==")!r}, for example; "" for all\n'
         f'told = {{"search_params": effort, "output_fields": ["id", "label"]}}\n'
         f'found = client.search("{name}", vectors, only, limit={k}, **told)\n'
         f'ids = [[hit["entity"]["id"] for hit in hits] for hits in found]\n'

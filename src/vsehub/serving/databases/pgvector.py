@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from vsehub.checks import require
-from vsehub.serving.databases.base import CONNECT_SECONDS, ItemRows, Named, Shape
+from vsehub.serving.databases.base import CONNECT_SECONDS, FilterExample, ItemRows, Named, Shape
 from vsehub.serving.databases.columns import require_kind
 from vsehub.serving.databases.foreign import FIELD, SHORTLIST, Foreign
 
@@ -337,14 +337,15 @@ _PLAIN_SQL = (
 )
 
 
-def note(uri: str, name: str, k: int) -> tuple[str, str]:
+def note(uri: str, name: str, k: int, example: FilterExample) -> tuple[str, str]:
     """The imports and the search of a usage note; the search gives `ids` and `products` for `vectors`."""
+    chosen = example.text('"')
     return (
         "import numpy as np\nimport psycopg\nfrom pgvector.psycopg import register_vector\n",
         f"base = psycopg.connect({uri!r}, autocommit=True)\n"
         f"register_vector(base)\n"
         f'base.execute("SET hnsw.ef_search = {min(max(EF, k), 1000)}")\n'
-        f"only = 'TRUE'  # the items that are searched: 'price < 10', for example. Where few are left of an index's\n"
+        f"only = 'TRUE'  # the items that are searched: {chosen!r}, for example. Where few are left of an index's\n"
         f"# candidates, pgvector 0.8 and newer look for more: base.execute('SET hnsw.iterative_scan = strict_order')\n"
         f"ask = f'SELECT id, -(vector <#> %(q)s) FROM \"{name}\" WHERE {{only}} ORDER BY vector <#> %(q)s LIMIT {k}'\n"
         f'found = [base.execute(ask, {{"q": one}}).fetchall() for one in vectors]\n'

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vsehub.checks import fail, require
-from vsehub.serving.databases.base import CONNECT_SECONDS, Aliased, ItemRows, Shape, key_of
+from vsehub.serving.databases.base import CONNECT_SECONDS, Aliased, FilterExample, ItemRows, Shape, key_of
 from vsehub.serving.databases.foreign import FIELD, SHORTLIST, Foreign
 
 BATCH = 500
@@ -273,13 +273,15 @@ def _point(name: str) -> Any:
         return None
 
 
-def note(uri: str, name: str, k: int) -> tuple[str, str]:
+def note(uri: str, name: str, k: int, example: FilterExample) -> tuple[str, str]:
     """The imports and the search of a usage note; the search gives `ids` and `products` for `vectors`."""
+    value = f"range=models.Range(lt={example.value})"
+    value = value if example.below else f"match=models.MatchValue(value={example.value!r})"
     return (
         "import os\n\nimport numpy as np\nfrom qdrant_client import QdrantClient, models\n",
         f'client = QdrantClient(url={uri!r}, api_key=os.environ.get("QDRANT_API_KEY"))\n'
         f"only = None  # the items that are searched: models.Filter(must=[models.FieldCondition(\n"
-        f"#     key='price', range=models.Range(lt=10))]), for example; None for all\n"
+        f"#     key={example.column!r}, {value})]), for example; None for all\n"
         f"ask = dict(limit={k}, with_payload=True, filter=only)\n"
         f"asked = [models.QueryRequest(query=one.tolist(), **ask) for one in vectors]\n"
         f'found = client.query_batch_points("{name}", asked)\n'
