@@ -42,7 +42,7 @@ MEMBERS = {
     "two of HAL, and CCA": ("hal-0", "hal-1", "cca-0"),
     "two students, and CCA": ("student-0", "student-1", "cca-0"),
     "students of three losses, and CCA": (
-        *("student-0", "student-1", "student+infonce-0", "student+knn_margin-0", "cca-0"),
+        *("student-0", "student-1", "student+infonce+weight-30-0", "student+knn_margin+weight-300-0", "cca-0"),
     ),
     "three of HAL": FIVE[:3],
     "three of HAL, and CCA": (*FIVE[:3], "cca-0"),
@@ -50,6 +50,7 @@ MEMBERS = {
     "five of HAL, and CCA": (*FIVE, "cca-0"),
 }
 ONCE = {name: (0,) for name in ("cca", *(case for case in CASES if case.startswith("student, ")))}
+TWICE = {"student, infonce, weight 30": (0, 1)}
 COLUMNS = {"nns": "test, plain", "is": "test, is", "sinkhorn": "test, sinkhorn"}
 
 
@@ -100,7 +101,9 @@ def render(folder: Path) -> None:
 
 STUDY = Study(
     __file__,
-    trainings={"models": Trainings(CASES, FEATURES, (0, 1), {"hal": range(5), **ONCE}, EVALUATIONS, timed_row)},
+    trainings={
+        "models": Trainings(CASES, FEATURES, (0, 1), {"hal": range(5), **ONCE, **TWICE}, EVALUATIONS, timed_row)
+    },
     render=render,
     verbs={"ensembles": ensembles},
 )
