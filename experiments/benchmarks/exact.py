@@ -165,7 +165,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name in options.sets:
         for size in options.sizes:
             results.append(measure(name, size, options))
-            print(f"measured: {name}, {size[0]:,} x {size[1]}", file=sys.stderr, flush=True)
+            print(text(results[-1:]), file=sys.stderr, flush=True)  # all may take long, and be stopped
     record = {"threads": options.threads, "results": results}
     common.report("exact", "Exact search", record, text(results), common.device_of("cpu"), options.out)
 

@@ -259,7 +259,7 @@ class ScoreColumns:
         self.reference = reference.rows(0, 0 if self._given else len(reference)).to(device)
         self.items, self.scores = len(items), len(reference) * len(items)
         self.on_cpu = self.reference.device.type == "cpu"
-        self._reference = len(reference)
+        self._queries = len(reference)
 
     def __call__(self) -> Iterator[Tensor]:
         """Blocks (R, m) of all items in order."""
@@ -289,11 +289,11 @@ class ScoreColumns:
             for start in range(0, self.items, width):
                 block = self._items.rows(start, min(start + width, self.items)).to(self.reference)
                 yield block
-                steps.update(self._reference * len(block))
+                steps.update(self._queries * len(block))
 
     def _block(self, start: int, stop: int) -> Tensor:
         """The scores (R, m) with some items; the next block overwrites them."""
-        scores = self._buffer.matrix(stop - start, self._reference, self.reference)
+        scores = self._buffer.matrix(stop - start, self._queries, self.reference)
         if self._given is not None:
             scores.copy_(self._given.columns(start, stop).T)
             return scores.T
