@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.neighbors.defined import defined, largest_norm
+from vsehub.metrics.topk import order_of
+from vsehub.neighbors.defined import defined_of_one, largest_norm
 from vsehub.neighbors.int8 import Int8Items, scores_of_pairs
 from vsehub.neighbors.vectors import BLOCK, Concatenated, VectorSource, array_of
 
@@ -74,8 +75,10 @@ class InMemory:
 
     def fast_scores_at(self, queries: Tensor, rows: Tensor, positions: Tensor) -> Tensor:
         """The fast scores (e,) of some pairs of queries (b, D) and items."""
-        positions, order = positions.sort(stable=True)  # the items are read in order; the queries fit into a cache
-        rows, found = rows[order], torch.empty(len(order))
+        order = torch.from_numpy(
+            order_of(positions.numpy())
+        )  # the items are read in order; the queries fit into a cache
+        positions, rows, found = positions[order], rows[order], torch.empty(len(order))
         ends = torch.searchsorted(positions, torch.tensor([*self._starts.tolist(), len(self)])).tolist()
         for array, first, start, stop in zip(self._arrays, self._starts.tolist(), ends, ends[1:], strict=False):
             own = slice(start, stop)
@@ -98,7 +101,7 @@ class InMemory:
         """The defined scores (b, n) with items at positions (b, n); see `defined.ScoresAt`."""
         found, asked = np.empty(positions.shape, np.float32), queries.numpy()
         for row, own in enumerate(positions.numpy()):  # query by query, whose rows then fit into a core's cache
-            found[row] = defined(asked[row : row + 1], self.at(own))
+            found[row] = defined_of_one(asked[row], self.at(own), self.largest)
         return torch.from_numpy(found)
 
 

@@ -15,8 +15,7 @@ from vsehub.neighbors.in_memory import InMemory
 from vsehub.neighbors.int8 import Int8Items, Int8Queries, Int8Tile, scores_of_pairs
 from vsehub.neighbors.vectors import VectorSource
 
-MOST_HELD = 2048  # items for each query; a few hundred are usual
-EARLY = 4  # times as many items as are opened, before which more of them are held, since later ones raise the k-th best
+MOST_HELD = 2**24  # items of all queries; a few hundred of each query are usual
 TYPICAL_ERRORS = 3.0  # times 1 / √D of its bound: larger errors of guesses are rare, since errors of dimensions cancel
 
 # (block of queries, rows and positions (e,) of pairs) -> their float32 scores (e,)
@@ -120,9 +119,9 @@ class Screen:
         if self._tile is None or not math.isfinite(self._tile.norm) or columns.start < self._starts.get(rows.start, 0):
             return False
         asked, found = self._asked.get(rows.start) or self._first_asked(rows, running), []
-        share = MOST_ENTERED if self._whole is None else MOST_ENTERED * max(1.0, EARLY * self._opened / columns.start)
+        most = MOST_ENTERED if self._whole is None else self._most_held(columns) / (columns.stop - columns.start)
         for one in asked:
-            guesses = one.found(self._tile, columns, self._slack, share)
+            guesses = one.found(self._tile, columns, self._slack, most)
             if guesses is None:
                 self._give_up(rows, columns)
                 return False
@@ -139,18 +138,27 @@ class Screen:
         for one in asked:
             one.compute(self._scores)
 
+    def _most_held(self, columns: slice) -> float:
+        """How many items of each query are held, before they are computed.
+
+        More are not computed sooner than all items are; the first items are many, of which later ones rule most out.
+        """
+        assert self._whole is not None
+        seen = max(columns.stop, len(self._whole) // 2)
+        return min(MOST_HELD / len(self._queries), MOST_ENTERED * seen)
+
     def _relieve(self, rows: slice, columns: slice) -> None:
         """Compute what is noted where it is too much to hold, or a large share of the items."""
         asked, height = self._asked[rows.start], rows.stop - rows.start
-        most = min(MOST_HELD, MOST_ENTERED * columns.stop) * height
+        most, crowded = self._most_held(columns), False
         for one in asked:
-            if one.guessed.count > most:
+            if one.guessed.count > most * height:
                 one.guessed.leave_out()
-        if max(one.guessed.count for one in asked) > most / 2:
-            if most < MOST_HELD * height:
-                self._give_up(rows, columns)
-            else:
-                self._compute(asked)
+                crowded = crowded or one.guessed.count > most / 2 * height
+        if crowded and most < MOST_HELD / len(self._queries):
+            self._give_up(rows, columns)
+        elif crowded:
+            self._compute(asked)
 
     def _give_up(self, rows: slice, columns: slice) -> None:
         """Leave a block of the queries to float32 until there are twice the items: the k-th best then tells more."""

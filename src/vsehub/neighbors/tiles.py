@@ -17,7 +17,7 @@ from vsehub.io.progress import bar
 from vsehub.metrics.topk import Best, RunningTopK
 from vsehub.neighbors.affine import Affine
 from vsehub.neighbors.defined import (
-    defined,
+    defined_of_one,
     dense_lists,
     exact_lists,
     largest_norm,
@@ -186,7 +186,8 @@ class _Exact:
             values = None if affine is None else affine.unscaled
             (exact,), (best,) = dense_lists(self.queries[row : row + 1], self._k, self._items, values)
             return exact, best
-        scores = torch.from_numpy(defined(self.queries[row : row + 1].numpy(), self._items.at(positions)))
+        query, rows = self.queries[row].numpy(), self._items.at(positions)
+        scores = torch.from_numpy(defined_of_one(query, rows, self._largest))
         exact = scores if affine is None else affine.unscaled(scores, torch.from_numpy(positions))
         order = np.argsort(-exact.numpy(), kind="stable")[: self._k]
         return exact[order], torch.from_numpy(positions[order])
